@@ -15,7 +15,6 @@ from statistics import median
 
 from bench import outputs
 from bench.outputs import NotComparedError
-from bench.ratios import Target, spread
 from calibration.context import load
 from calibration.errors import CalibrationError, EnvironmentLacksError
 from calibration.sutprobe import (
@@ -75,37 +74,18 @@ OUR_MIXES: Mapping[str, tuple[str, ...]] = {
 
 ARRAYS: Mapping[str, int] = {"read": 1, "write_nt": 1, "copy_bus": 2, "triad": 3}
 
-TARGETS: Mapping[str, Target] = {
-    "read": Target(at_least=1.4),
-    "write_nt": Target(at_least=1.05),
-    "copy_bus": Target(at_least=1.3),
-    "triad": Target(at_least=1.2),
-    "latency": Target(within=0.07),
-    "latency_time": Target(figure_at_most=6.0, ratio_below=1.0),
-    "gap_step_ns": Target(figure_at_most=20.0, ratio_below=1.0),
-    "latency_base_pages": Target(within=0.07),
-    "latency_half_width": Target(figure_at_most=0.05),
-    "gap_coverage": Target(),
-    "interruptions_per_s": Target(),
-    "l1_cycles": Target(),
-    "c2c": Target(),
+TITLES: Mapping[str, str] = {
+    "read": "Read bandwidth, MB/s",
+    "write_nt": "Non-temporal write, MB/s",
+    "copy_bus": "Copy, bytes on the bus, MB/s",
+    "triad": "Triad, program bytes, MB/s",
+    "latency": "Random latency, huge pages, ns",
+    "gap_step_ns": "Finest interruption told, ns",
+    "interruptions_per_s": "Interruptions above 2 µs, 1/s",
+    "l1_cycles": "L1 load to use, core clocks",
+    "c2c": "Line from another core, ns",
 }
-
-UNITS: Mapping[str, str] = {
-    "read": "MB/s",
-    "write_nt": "MB/s",
-    "copy_bus": "MB/s",
-    "triad": "MB/s",
-    "latency": "ns",
-    "latency_time": "s",
-    "gap_step_ns": "ns",
-    "latency_base_pages": "ns",
-    "latency_half_width": "1",
-    "gap_coverage": "1",
-    "interruptions_per_s": "1/s",
-    "l1_cycles": "core clocks",
-    "c2c": "ns",
-}
+"""The quantities that are compared."""
 
 HIGHER_IS_BETTER = frozenset({"read", "write_nt", "copy_bus", "triad"})
 
@@ -153,13 +133,12 @@ class Machine:
 
     cpus: tuple[int, ...]
     nodes: tuple[tuple[int, tuple[int, ...]], ...]
+    architecture: str
     flags: frozenset[str]
     huge_pages: bool
-    second_level_bytes: int | None
-    last_level_bytes: int | None
     total_bytes: int
     tick_hz: float
-    described: Mapping[str, object]
+    described: str
 
     @property
     def group(self) -> str:
@@ -195,9 +174,6 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     used = [cache for cache in data if cache.shared_cpus and set(cache.shared_cpus) & set(cpus)]
     last = max((cache.level for cache in used), default=None)
     last_bytes = sum(cache.size_bytes or 0 for cache in used if cache.level == last) if last else None
-    second = next(
-        (cache.size_bytes for cache in used if cache.level == 2 and cpus[0] in (cache.shared_cpus or ())), None
-    )
     wanted = max(768 * MIB, 8 * (last_bytes or 0))
     grain = len(cpus) * 6 * 2 * MIB
     total = (wanted + grain - 1) // grain * grain
@@ -207,24 +183,20 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     settings = context.memory.transparent_hugepages
     huge = settings.enabled in {"always", "madvise"} and settings.defrag in {"always", "madvise", "defer+madvise"}
     model = context.processor.models[0] if context.processor.models else None
-    described = {
-        "processor": model.name if model else None,
-        "vendor": model.vendor if model else None,
-        "family": model.family if model else None,
-        "model": model.model if model else None,
-        "architecture": context.processor.architecture,
-        "cpus": list(cpus),
-        "nodes": len(nodes),
-        "threads_per_core": context.topology.threads_per_core,
-        "last_level_cache_bytes": last_bytes,
-        "memory_bytes": context.memory.total_bytes,
-        "transparent_hugepages": settings.enabled,
-        "kernel": context.capture.kernel_release,
-        "guest": context.virtualization.guest,
-        "tick_hz": tick_hz,
-        "working_set_bytes": total,
-    }
-    return Machine(cpus, nodes, frozenset(context.processor.flags), huge, second, last_bytes, total, tick_hz, described)
+    described = (
+        f"{model.name if model else context.processor.architecture}, {len(cpus)} CPUs, "
+        f"{'virtual machine, ' if context.virtualization.guest else ''}Linux {context.capture.kernel_release}"
+    )
+    return Machine(
+        cpus,
+        nodes,
+        context.processor.architecture or "",
+        frozenset(context.processor.flags),
+        huge,
+        total,
+        tick_hz,
+        described,
+    )
 
 
 # --- what sutprobe prints ---------------------------------------------------------------------------------------------
@@ -249,22 +221,12 @@ def our_bandwidth(output: Output, *, program: bool) -> float:
     return median(median(each.program_windows_mb_s if program else each.windows_mb_s) for each in point.placements)
 
 
-def _latency_medians(output: Output) -> list[float]:
+def our_latency(output: Output) -> float:
+    """Read the first point's ns per load: median of placement medians."""
     point = read_result(document_of(output), LatencyResult).points[0]
     if not point.placements:
         raise NotComparedError(f"sutprobe: {point.error.message if point.error else 'no placement'}")
-    return [median(placement.windows_ns) for placement in point.placements]
-
-
-def our_latency(output: Output) -> float:
-    """Read the first point's ns per load: median of placement medians."""
-    return median(_latency_medians(output))
-
-
-def our_half_width(output: Output) -> float:
-    """Read half of that median's interval, relative to it."""
-    made = spread(_latency_medians(output))
-    return (made.high - made.low) / 2.0 / made.value
+    return median(median(placement.windows_ns) for placement in point.placements)
 
 
 def our_cycles(output: Output) -> float:
@@ -285,11 +247,6 @@ def _gaps(output: Output) -> GapView:
 def our_turn(output: Output) -> float:
     """Read the median turn of the gap loop, ns."""
     return _gaps(output).turn_ns.median
-
-
-def our_coverage(output: Output) -> float:
-    """Read the share of time that the gap loop observed."""
-    return _gaps(output).coverage_fraction
 
 
 def our_interruptions(output: Output) -> float:
@@ -389,7 +346,7 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
         wanted.append(Contender(peer, f"{peer} {what}".strip(), starts, figures, environment or {}))
 
     # A regular store to a line that was not read reads it first, by the rule our own bytes are counted with.
-    read_first = 0.0 if machine.described["architecture"] == "aarch64" else 1.0
+    read_first = 0.0 if machine.architecture == "aarch64" else 1.0
     for kernel in LIKWID_KERNELS[quantity]:
         if _runs_here(kernel, machine):
             groups = [
@@ -422,7 +379,7 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
         reader = outputs.scaled(outputs.membench_bandwidth, 2.0 + read_first)
         size = str(each // 2 // 1024)
         add("sc-membench", "copy", reader, ("-s", size, "-o", "copy", "-p", str(threads), *huge))
-        if machine.described["architecture"] == "x86_64":
+        if machine.architecture == "x86_64":
             # memcpy with non-temporal stores moves 2 n. mbw counts n, and has one thread: one process per CPU, summed.
             reader = outputs.scaled(outputs.mbw, 2.0)
             add("mbw", "memcpy", reader, ("-q", "-t0", "-n", "5", str(each // 2 // MIB)), GLIBC_STREAMING, copies=True)
@@ -438,7 +395,7 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
 
 def _runs_here(kernel: str, machine: Machine) -> bool:
     """Tell whether the CPU has what a likwid kernel is made of: it would end with an illegal instruction otherwise."""
-    arm = machine.described["architecture"] == "aarch64"
+    arm = machine.architecture == "aarch64"
     if "neon" in kernel:
         return arm
     if "avx512" in kernel:
@@ -453,121 +410,71 @@ def _runs_here(kernel: str, machine: Machine) -> bool:
 # --- latency, gaps, lines between cores -------------------------------------------------------------------------------
 
 
-def _our_latency(machine: Machine, program: str, cpu: int, size: int, pages: str, *more: str) -> tuple[str, ...]:
+def _ours(what: str, command: tuple[str, ...], figures: Mapping[str, Figure]) -> Contender:
+    return Contender(OURS, f"{OURS} {what}", (Start(command),), figures)
+
+
+def _peers(
+    found: Mapping[str, str], *offers: tuple[str, str, tuple[int, ...] | None, Mapping[str, Figure]]
+) -> list[Contender]:
+    """Return those of *offers* whose program was found: each the command line, by peer, with CPUs and figures."""
+    made = []
+    for peer, arguments, cpus, figures in offers:
+        if peer in found:
+            start = Start((found[peer], *arguments.split()), cpus)
+            made.append(Contender(peer, f"{peer} {arguments}", (start,), figures))
+    return made
+
+
+def _our_latency(machine: Machine, program: str, size: int, pages: str) -> tuple[str, ...]:
+    cpu = machine.quiet_cpu
     return (
         *(program, "latency", "--at", f"{cpu}@{machine.node_of(cpu)}", "--size-bytes", str(size)),
-        *("--pages", pages, *more),
+        *("--pages", pages, "--placements", str(LATENCY_PLACEMENTS)),
     )
 
 
 def latency_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
     """Return ours, multichase over the whole buffer and Intel MLC: a random chase through 512 MiB on huge pages."""
-    cpu = machine.quiet_cpu
-    size = str(LATENCY_BYTES)
-    ours = _our_latency(machine, program, cpu, LATENCY_BYTES, machine.pages, "--placements", str(LATENCY_PLACEMENTS))
-    made = [
-        Contender(
-            OURS,
-            f"{OURS} latency, {LATENCY_PLACEMENTS} placements",
-            (Start(ours),),
-            {"latency": our_latency, "latency_half_width": our_half_width},
-        )
+    cpu, size = machine.quiet_cpu, LATENCY_BYTES
+    huge = "-H" if machine.huge_pages else ""
+    # -T: the default shuffles within 256 KiB, which prefetchers follow. -a: the mean, not the best, of its samples.
+    chase = f"-s 64 -m {size} -T {size} -a -n 5 {huge}".rstrip()
+    mlc = f"--idle_latency -e -r -c{cpu} -b{size // 1024}"
+    return [
+        _ours("latency", _our_latency(machine, program, size, machine.pages), {"latency": our_latency}),
+        *_peers(
+            found,
+            ("multichase", chase, (cpu,), {"latency": lambda output: outputs.multichase(output.text)}),
+            ("mlc", mlc, None, {"latency": lambda output: outputs.mlc_idle(output.text)}),
+        ),
     ]
-    if "multichase" in found:
-        huge = ("-H",) if machine.huge_pages else ()
-        # -T: the default shuffles within 256 KiB, which prefetchers follow. -a: the mean, not the best, of its samples.
-        command = (found["multichase"], "-s", "64", "-m", size, "-T", size, "-a", "-n", "5", *huge)
-        made.append(
-            Contender(
-                "multichase",
-                "multichase -s 64 -T 512m",
-                (Start(command, (cpu,)),),
-                {"latency": lambda output: outputs.multichase(output.text)},
-            )
-        )
-    if "mlc" in found:
-        command = (found["mlc"], "--idle_latency", "-e", "-r", f"-c{cpu}", f"-b{LATENCY_BYTES // 1024}")
-        made.append(
-            Contender(
-                "mlc",
-                "mlc --idle_latency -e -r",
-                (Start(command),),
-                {"latency": lambda output: outputs.mlc_idle(output.text)},
-            )
-        )
-    return made
-
-
-def base_page_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
-    """Return ours and lat_mem_rd -t: a random chase through 512 MiB on base pages, which is all that one can."""
-    cpu = machine.quiet_cpu
-    ours = _our_latency(machine, program, cpu, LATENCY_BYTES, "base", "--placements", str(LATENCY_PLACEMENTS))
-    figures: dict[str, Figure] = {"latency_base_pages": our_latency}
-    made = [Contender(OURS, f"{OURS} latency, base pages", (Start(ours),), figures)]
-    if "lat_mem_rd" in found:
-        command = (found["lat_mem_rd"], "-t", "-N", "1", str(LATENCY_BYTES // MIB), "64")
-        figures = {"latency_base_pages": lambda output: outputs.lat_mem_rd(output.text)}
-        environment = {"ENOUGH": "100000"}
-        made.append(
-            Contender("lat_mem_rd", "lat_mem_rd -t", (Start(command, (cpu,)),), figures, environment, timeout_s=300.0)
-        )
-    return made
-
-
-def latency_time_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
-    """Return ours with six placements and sc-membench's one point of the same 512 MiB: how long each takes."""
-    cpu = machine.cpus[0]
-    ours = _our_latency(machine, program, cpu, LATENCY_BYTES, machine.pages, "--placements", str(LATENCY_PLACEMENTS))
-
-    def ours_s(output: Output) -> float:
-        our_latency(output)
-        return output.seconds
-
-    def theirs_s(output: Output) -> float:
-        outputs.membench_latency(output.text)
-        return output.seconds
-
-    made = [
-        Contender(OURS, f"{OURS} latency, {LATENCY_PLACEMENTS} placements", (Start(ours),), {"latency_time": ours_s})
-    ]
-    if "sc-membench" in found:
-        huge = ("-H",) if machine.huge_pages else ()
-        command = (found["sc-membench"], "-s", str(LATENCY_BYTES // 1024), "-o", "latency", *huge)
-        figures: dict[str, Figure] = {"latency_time": theirs_s}
-        made.append(Contender("sc-membench", "sc-membench latency", (Start(command),), figures, timeout_s=300.0))
-    return made
 
 
 def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
     """Return ours, oslat and PMA jitter on one CPU: how finely each tells interruptions, and how many it finds."""
     cpu = machine.quiet_cpu
-    command: tuple[str, ...] = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "3")
-    made = [
-        Contender(
-            OURS,
-            f"{OURS} jitter",
-            (Start(command),),
-            {"gap_step_ns": our_turn, "gap_coverage": our_coverage, "interruptions_per_s": our_interruptions},
-        )
+    command = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "3")
+    oslat: dict[str, Figure] = {
+        "gap_step_ns": lambda output: outputs.oslat_resolution_ns(output.text),
+        "interruptions_per_s": lambda output: outputs.oslat_rate(output.text, INTERRUPTION_US),
+    }
+    pma: dict[str, Figure] = {
+        "gap_step_ns": lambda output: outputs.pma_block_ticks(output.text) / machine.tick_hz * 1e9
+    }
+    return [
+        _ours("jitter", command, {"gap_step_ns": our_turn, "interruptions_per_s": our_interruptions}),
+        *_peers(
+            found,
+            ("oslat", f"-c {cpu} -C {machine.cpus[0]} -D 3", None, oslat),
+            ("pma-jitter", f"-c {cpu} -i 2 -f", None, pma),
+        ),
     ]
-    if "oslat" in found:
-        command = (found["oslat"], "-c", str(cpu), "-C", str(machine.cpus[0]), "-D", "3")
-        figures: dict[str, Figure] = {
-            "gap_step_ns": lambda output: outputs.oslat_resolution_ns(output.text),
-            "interruptions_per_s": lambda output: outputs.oslat_rate(output.text, INTERRUPTION_US),
-        }
-        made.append(Contender("oslat", "oslat", (Start(command),), figures))
-    if "pma-jitter" in found:
-        command = (found["pma-jitter"], "-c", str(cpu), "-i", "2", "-f")
-        figures = {"gap_step_ns": lambda output: outputs.pma_block_ticks(output.text) / machine.tick_hz * 1e9}
-        made.append(Contender("pma-jitter", "PMA jitter", (Start(command),), figures))
-    return made
 
 
-def first_level_contenders(machine: Machine, program: str) -> list[Contender]:
+def first_level_contenders(machine: Machine, program: str, _found: Mapping[str, str]) -> list[Contender]:
     """Return ours within the first-level cache, where a load takes a whole number of core clocks."""
-    command = _our_latency(machine, program, machine.quiet_cpu, 16 * 1024, "base", "--placements", "6")
-    return [Contender(OURS, f"{OURS} latency, 16 KiB", (Start(command),), {"l1_cycles": our_cycles})]
+    return [_ours("latency, 16 KiB", _our_latency(machine, program, 16 * 1024, "base"), {"l1_cycles": our_cycles})]
 
 
 def transfer_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
@@ -576,46 +483,20 @@ def transfer_contenders(machine: Machine, program: str, found: Mapping[str, str]
     These are different quantities: ours loads many modified lines one after another, theirs send one line to and fro.
     """
     writer, reader = machine.cpus[0], machine.cpus[-1]
-    command: tuple[str, ...] = (
-        program,
-        "c2c",
-        "--pair",
-        f"{writer}@{reader}",
-        "--home",
-        str(machine.node_of(writer)),
-        "--state",
-        "hitm",
-    )
-    made = [Contender(OURS, f"{OURS} c2c, hitm", (Start(command),), {"c2c": our_transfer})]
-    if "core-to-core-latency" in found:
-        command = (found["core-to-core-latency"], "1000", "300", "--csv", "-c", f"{writer},{reader}")
-        figures: dict[str, Figure] = {"c2c": lambda output: outputs.core_to_core(output.stdout)}
-        made.append(Contender("core-to-core-latency", "core-to-core-latency", (Start(command),), figures))
-    if "pingpong" in found:
-        figures = {"c2c": lambda output: outputs.pingpong(output.text)}
-        command = (found["pingpong"], "-u", "-r", "0")
-        made.append(Contender("pingpong", "pingpong -u", (Start(command, (writer, reader)),), figures))
-    return made
-
-
-LAW_MULTIPLES = (1.5, 2.0, 3.0, 4.0)
-"""Buffers of the cache-hit law, in second-level caches: beyond four the share of hits is small."""
-
-
-def law_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
-    """Return sc-membench and ours at sizes beyond the second-level cache, and sc-membench within it; on base pages."""
-    if machine.second_level_bytes is None or "sc-membench" not in found:
-        return []
-    made = []
-    for multiple in (0.5, *LAW_MULTIPLES):
-        size = int(machine.second_level_bytes * multiple)
-        figures: dict[str, Figure] = {f"theirs {multiple:g}": lambda output: outputs.membench_latency(output.text)}
-        command = (found["sc-membench"], "-s", str(size // 1024), "-o", "latency", "-r", "1")
-        made.append(Contender("sc-membench", f"sc-membench {size}", (Start(command),), figures))
-        if multiple > 1.0:
-            ours = _our_latency(machine, program, machine.cpus[0], size, "base", "--placements", "3", "--windows", "5")
-            made.append(Contender(OURS, f"{OURS} {size}", (Start(ours),), {f"ours {multiple:g}": our_latency}))
-    return made
+    if writer == reader:
+        raise NotComparedError("needs two CPUs")
+    home = str(machine.node_of(writer))
+    command = (program, "c2c", "--pair", f"{writer}@{reader}", "--home", home, "--state", "hitm")
+    shake = f"1000 300 --csv -c {writer},{reader}"
+    both = (writer, reader)
+    return [
+        _ours("c2c, hitm", command, {"c2c": our_transfer}),
+        *_peers(
+            found,
+            ("core-to-core-latency", shake, None, {"c2c": lambda output: outputs.core_to_core(output.stdout)}),
+            ("pingpong", "-u -r 0", both, {"c2c": lambda output: outputs.pingpong(output.text)}),
+        ),
+    ]
 
 
 def allowed_cpus() -> frozenset[int]:

@@ -34,15 +34,13 @@ END_S = 10.0
 
 @dataclass
 class Usage:
-    """What a command cost. ``pss`` counts a page that several processes share once, ``rss`` once for each of them."""
+    """What a command cost; ``pss`` counts a page that several processes share once."""
 
     exit_code: int = 0
     wall_s: float = 0.0
     cpu_s: float = 0.0
     processes_at_peak: int = 0
     peak_pss_bytes: int = 0
-    peak_rss_bytes: int = 0
-    samples: int = 0
 
 
 def parents(proc: Path = Path("/proc")) -> dict[int, int]:
@@ -72,30 +70,22 @@ def descendants(of: int) -> list[int]:
     return found
 
 
-def memory_of(process: int) -> tuple[int, int]:
-    """Return the proportional and the resident memory of *process* in bytes; nothing of one that has ended."""
-    sizes = {"Pss:": 0, "Rss:": 0}
+def pss_bytes(process: int) -> int:
+    """Return the proportional memory of *process*; 0 of one that has ended."""
     try:
-        with Path(f"/proc/{process}/smaps_rollup").open(encoding="ascii", errors="replace") as stream:
-            for line in stream:
-                name, *rest = line.split()
-                if name in sizes:
-                    sizes[name] = int(rest[0]) * 1024
+        text = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return 0, 0
-    return sizes["Pss:"], sizes["Rss:"]
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
 
 
 def watch(usage: Usage, over: threading.Event) -> None:
-    """Look at the memory of all descendants until *over*, and keep the largest sums in *usage*."""
+    """Look at the memory of all descendants until *over*, and keep the largest sum in *usage*."""
     while not over.is_set():
         began = time.monotonic()
-        sizes = [memory_of(process) for process in descendants(os.getpid())]
-        pss, rss = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
-        usage.samples += 1
-        usage.peak_rss_bytes = max(usage.peak_rss_bytes, rss)
-        if pss > usage.peak_pss_bytes:
-            usage.peak_pss_bytes, usage.processes_at_peak = pss, len(sizes)
+        sizes = [pss_bytes(process) for process in descendants(os.getpid())]
+        if sum(sizes) > usage.peak_pss_bytes:
+            usage.peak_pss_bytes, usage.processes_at_peak = sum(sizes), len(sizes)
         over.wait(max(SAMPLE_S, (time.monotonic() - began) / SAMPLE_SHARE))
 
 

@@ -4,7 +4,7 @@
 All series are walked through night by night, together: what is known on a night follows from that night and those
 before it. The newest nights of a series are compared with its *reference*, the nights of the same level before them.
 Noise may remember the night before: its autocorrelation is estimated, and what a night inherits is subtracted before
-nights are summed. docs/method/drift.rst explains the method, and bench/drift.py measures it.
+nights are summed. docs/method/drift.rst explains the method, and bench/judgement.py measures it.
 """
 
 from typing import Literal, NamedTuple

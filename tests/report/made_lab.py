@@ -3,13 +3,12 @@
 
 import re
 import sys
-import tempfile
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
-from bench.made import BANDWIDTHS, FIRST_NIGHT, START, Base, Event, State, make, names, template
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
+from tests.report.made_documents import BANDWIDTHS, FIRST_NIGHT, START, Base, Event, State, make, names, template
 from tests.report.made_machines import lab_document
 
 Sut = tuple[str, str]
@@ -44,15 +43,13 @@ class Lab:
         tonight = self.nights - 1
         return [
             Event("level", *self.slower, tonight - 2, slowed, -0.12),
-            Event("no_run", *self.missing, tonight, until=tonight),
+            Event("no_run", *self.missing, tonight),
             *(Event("microcode", *sut, tonight) for sut in self.renewed),
         ]
 
     def write(self, results: Path, *, base: Base = lab_document, seed: int = 1) -> None:
         """Write runs and baselines into *results*, which must not exist; *base* is what the runs are variations of."""
-        with tempfile.TemporaryDirectory() as beside:
-            labels = Path(beside) / "labels.json"
-            make(results, labels, suts=self.suts, nights=self.nights, seed=seed, events=self.events(base), base=base)
+        make(results, suts=self.suts, nights=self.nights, seed=seed, events=self.events(base), base=base)
         accepted = self.nights - 4
         night = FIRST_NIGHT + timedelta(days=accepted)
         run_id = f"{night:%Y%m%d}{START}{accepted:04x}"

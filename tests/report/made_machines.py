@@ -22,7 +22,6 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from bench.made import KERNELS, record_answer
 from calibration.context.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import Part, read_group
@@ -30,6 +29,7 @@ from calibration.results.assemble import assemble
 from calibration.results.model import RunDocument
 from calibration.results.store import begin, record_end, record_kernels
 from tests.machines import CPU, NODE, RECORDED, Machine
+from tests.report.made_documents import KERNELS, record_answer
 
 STARTED = datetime(2026, 1, 2, 1, 0, 0, tzinfo=UTC)
 RUN_ID = "20260102T010000Z-0a1b"

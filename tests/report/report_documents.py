@@ -12,7 +12,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.made import KERNELS
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.formats.csit_page import read_published
@@ -50,6 +49,7 @@ from calibration.statistics import Estimate
 from calibration.sutprobe import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
+from tests.report.made_documents import KERNELS
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"

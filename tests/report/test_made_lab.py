@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.made import names
 from calibration.judge.baseline_files import Place
 from calibration.judge.night import judge_night
 from calibration.results import index
 from calibration.results.index import read_history
 from calibration.results.store import find_runs, read_run
+from tests.report.made_documents import names
 from tests.report.made_lab import Lab
 
 

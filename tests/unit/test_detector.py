@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import fdtri, ndtr, stdtrit
 
-from bench.drift import RISE, RISE_WITHIN, SHIFT, WITHIN, drifting, false_alarms, found, made, shifted
+from bench.judgement import RISE, RISE_WITHIN, SHIFT, WITHIN, drifting, false_alarms, found, made, shifted
 from calibration.judge import detector
 from calibration.judge.detector import Walk, correlation_of, normal_of_ratio, normal_of_student
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bench.drift import CLOSE, SHIFT, made, shifted
+from bench.judgement import CLOSE, SHIFT, made, shifted
 from calibration.judge.detector import MIN_FIGURES
 from calibration.judge.drift import Analysis, Change, analyse
 

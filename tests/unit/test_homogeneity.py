@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
-from bench.homogeneity import Noise, trials
+from bench.judgement import Tails, trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import Levels, compare_levels, holm, judge_homogeneity, leave_one_out
@@ -350,7 +350,7 @@ def test_the_spread_between_suts_is_what_was_put_there() -> None:
 
 
 @pytest.mark.parametrize("noise", ["normal", "t3"])
-def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Noise) -> None:
+def test_of_equal_servers_hardly_any_is_ever_called_an_outlier(noise: Tails) -> None:
     chance = np.random.default_rng(11)
     for suts, count in ((2, 3), (4, 5), (4, 20)):
         for found in trials(

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A made store: run documents of S SUTs over N nights, with noise as servers show it and events that are known.
+"""Made results: run documents of many SUTs over many nights, with noise as servers show it and events that are known.
 
 Every document is that of a whole run: the answers that ``sutprobe`` gave on a real machine, assembled as a run's are,
 with every measured number multiplied. A figure's estimate, interval, samples and verdict stay what belongs together,
-and a document is as large as a real one. What was planted is in the labels, which lie beside the results and are for
-whoever checks a judgement: nothing that judges reads them.
+and a document is as large as a real one.
 """
 
 import json
@@ -14,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -23,16 +22,17 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.suts import RECORDED
 from calibration.context.model import Context, Dimm
 from calibration.measurements.base import Step
 from calibration.results.assemble import assemble
 from calibration.results.facts import facts
 from calibration.results.layout import RUN
 from calibration.results.model import Kernels, RunDocument
-from calibration.results.store import StepRecord, begin, record_end, record_kernels, record_not_begun, record_step
+from calibration.results.store import StepRecord, begin, record_end, record_kernels, record_step
 
-CAPTURE: Final = RECORDED.parent / "context" / "x86_64-isolated.tar.gz"
+FIXTURES: Final = Path(__file__).resolve().parents[1] / "fixtures"
+RECORDED: Final = FIXTURES / "sutprobe"
+CAPTURE: Final = FIXTURES / "context" / "x86_64-isolated.tar.gz"
 
 KERNELS: Final = Kernels(
     sha256="0123456789abcdef" * 4,
@@ -101,30 +101,21 @@ MOVED: Final = ("value", "interval", "minimum", "maximum", "samples")
 DIGITS: Final = "%.12g"
 """How a number is written: with as many digits as ``sutprobe`` prints, in a third of the time that all would take."""
 
-APART: Final = 5
-"""Nights from the beginning of one gap of a SUT to the next: no gap touches another."""
-
-Kind = Literal["level", "spread", "flips", "no_run", "not_begun", "bios", "kernel", "microcode", "odd_dimm"]
-
-NOT_BEGUN: Final = "the SUT is not reachable: no answer on port 22 within 10 s"
-
 
 @dataclass(frozen=True)
 class Event:
-    """What was planted on one SUT: ``night`` is the first of it, by number, ``until`` the last where it ends.
+    """What was planted on one SUT, from ``night`` on, by number.
 
-    ``size`` is relative: of a level, of a spread (3 is three times as much more), of the distance of two levels.
-    ``sigmas`` is that of a level in deviations of a night. An event without an effect has no ``metrics``.
+    ``level`` multiplies ``metrics`` by 1 + ``size``, ``no_run`` leaves out the run of that night alone, ``microcode``
+    is another fact without an effect.
     """
 
-    kind: Kind
+    kind: Literal["level", "no_run", "microcode"]
     testbed: str
     sut: str
     night: int
     metrics: tuple[str, ...] = ()
     size: float = 0.0
-    sigmas: float | None = None
-    until: int | None = None
 
 
 class Template:
@@ -218,10 +209,7 @@ def _nearest(value: float, unit: str, known: Sequence[tuple[str, float, str | No
 class State:
     """What a document says of the machine, as far as it can change."""
 
-    bios: str = "1.2"
-    kernel: str = "6.1.0-56-amd64"
     microcode: str | None = None
-    odd_dimm: bool = False
 
     def seen(self, document: RunDocument) -> RunDocument:
         """Return *document* of a machine that is like this."""
@@ -229,16 +217,16 @@ class State:
         if captured is None:
             raise ValueError("expected a document with a context, found none")
         context = captured.parsed
-        dimms = tuple(_dimm(slot, odd=self.odd_dimm and slot == ODD_SLOT) for slot in SLOTS)
+        dimms = tuple(map(_dimm, SLOTS))
         firmware = context.firmware.model_copy(
             update={
                 "bios_vendor": "Example Firmware",
-                "bios_version": self.bios,
+                "bios_version": "1.2",
                 "bios_date": "01/31/2026",
                 "dimms": dimms if context.virtualization.guest else context.firmware.dimms,
             }
         )
-        capture = context.capture.model_copy(update={"kernel_release": self.kernel})
+        capture = context.capture.model_copy(update={"kernel_release": "6.1.0-56-amd64"})
         models = tuple(
             each.model_copy(update={"microcode": self.microcode or each.microcode}) for each in context.processor.models
         )
@@ -253,23 +241,22 @@ class State:
 
 
 SLOTS: Final = tuple(f"P0_DIMM_{channel}1" for channel in "ABCDEFGH")
-ODD_SLOT: Final = SLOTS[-1]
 
 
-def _dimm(slot: str, *, odd: bool) -> Dimm:
+def _dimm(slot: str) -> Dimm:
     return Dimm(
         locator=slot,
         bank=None,
-        size_bytes=(16 if odd else 32) << 30,
+        size_bytes=32 << 30,
         type="DDR5",
         form_factor="DIMM",
         data_width_bits=64,
         total_width_bits=80,
-        ranks=1 if odd else 2,
-        speed_mt_s=4400 if odd else 4800,
-        configured_mt_s=4400 if odd else 4800,
+        ranks=2,
+        speed_mt_s=4800,
+        configured_mt_s=4800,
         manufacturer="Example",
-        part="EX-16" if odd else "EX-32",
+        part="EX-32",
     )
 
 
@@ -340,61 +327,6 @@ def names(suts: int) -> list[tuple[str, str]]:
 BANDWIDTHS: Final = r".*(bandwidth|memory\.program)_mb_s"
 """What a memory module that is slower than the others takes from."""
 
-MEMORY_LATENCIES: Final = r"(idle_latency|latency_matrix|latency_ladder\.memory)\..*"
-"""What a BIOS setting moves."""
-
-
-def planned_events(suts: int, nights: int, seed: int) -> list[Event]:
-    """Return what is planted: each kind on SUTs of its own choice, no metric twice, long enough before the end."""
-    chance = np.random.default_rng([seed, 0])
-    free = {sut: sorted(map(tuple, template(State()).metrics.values())) for sut in names(suts)}
-    events: list[Event] = []
-
-    def sut() -> tuple[str, str]:
-        return names(suts)[chance.integers(suts)]
-
-    between = (min(40, nights // 3), max(nights - 20, nights // 2))
-
-    def night() -> int:
-        return int(chance.integers(*between))
-
-    def metrics(of: tuple[str, str], wanted: str = r".*") -> tuple[str, ...]:
-        fit = [each for each in free[of] if re.fullmatch(wanted, each[0])]
-        taken = fit[chance.integers(len(fit))]
-        free[of].remove(taken)
-        return tuple(taken)
-
-    odd = sut()
-    lost = tuple(each for group in free[odd] for each in group if re.fullmatch(BANDWIDTHS, each))
-    events.append(Event("odd_dimm", *odd, 0, lost, -0.12))
-    free[odd] = [each for each in free[odd] if each[0] not in lost]
-    share = max(1, suts * nights // 300)
-    for number in range(share):
-        for sigmas in (3.0, 5.0, 8.0):
-            of = sut()
-            moved = metrics(of)
-            deviation = sigmas * family_of(moved[0]).deviation * chance.choice([-1, 1])
-            events.append(Event("level", *of, night(), moved, math.expm1(deviation), sigmas))
-        of = sut()
-        events.append(Event("spread", *of, night(), metrics(of), float(chance.choice([2.0, 3.0, 4.0]))))
-        of = sut()
-        flipped = metrics(of, r"(?!jitter).*")
-        apart = max(0.06, 10 * family_of(flipped[0]).deviation)
-        events.append(Event("flips", *of, 0 if number % 3 == 0 else night(), flipped, apart))
-    places = [(of, when) for of in names(suts) for when in range(*between, APART)]
-    for number, place in enumerate(chance.permutation(len(places))[: 2 * share]):
-        of, when = places[int(place)]
-        kind: Kind = "no_run" if number % 2 else "not_begun"
-        events.append(Event(kind, *of, when, until=when + int(chance.integers(3))))
-    settings = chance.permutation(suts)[: 2 * max(1, min(share // 4, suts // 2))]
-    for one, other in zip(settings[::2], settings[1::2], strict=False):
-        of = names(suts)[int(one)]
-        slower = tuple(each for group in free[of] for each in group if re.fullmatch(MEMORY_LATENCIES, each))
-        free[of] = [each for each in free[of] if each[0] not in slower]
-        events.append(Event("bios", *of, night(), slower, 0.06))
-        events.append(Event("kernel", *names(suts)[int(other)], night()))
-    return events
-
 
 def factors(
     sut: tuple[str, str], nights: int, seed: int, events: Iterable[Event], base: Base = base_document
@@ -414,26 +346,18 @@ def factors(
         for event in events:
             if not set(metrics) & set(event.metrics):
                 continue
-            after = np.arange(nights) >= event.night
-            if event.kind == "spread":
-                noise = np.where(after, noise * (1 + event.size), noise)
-            elif event.kind == "flips":
-                level += np.where(after & (chance.random(nights) < chance.uniform(0.3, 0.6)), math.log1p(event.size), 0)
-            else:
-                level += np.where(after, math.log1p(event.size), 0)
+            level += np.where(np.arange(nights) >= event.night, math.log1p(event.size), 0)
         columns.append(np.exp(level + noise))
     return np.array(columns).T
 
 
 def _write_sut(
     results: Path, sut: tuple[str, str], nights: int, seed: int, *, events: Sequence[Event], base: Base
-) -> int:
-    """Write all documents of one SUT; return how many bytes they have."""
+) -> None:
+    """Write all documents of one SUT."""
     moved = factors(sut, nights, seed, events, base)
-    written = 0
     for night in range(nights):
-        written += write_night(results, sut, night, moved[night], events, base=base)
-    return written
+        write_night(results, sut, night, moved[night], events, base=base)
 
 
 def write_night(
@@ -444,28 +368,14 @@ def write_night(
     events: Sequence[Event],
     *,
     base: Base = base_document,
-) -> int:
-    """Write what *sut* left of one night, if anything; return how many bytes the document has."""
+) -> None:
+    """Write what *sut* left of one night, if anything."""
     when = FIRST_NIGHT + timedelta(days=night)
     run_id = f"{when:%Y%m%d}{START}{night:04x}"
-    for event in events:
-        if event.until is not None and event.night <= night <= event.until:
-            if event.kind == "not_begun":
-                began = datetime(when.year, when.month, when.day, 1, tzinfo=UTC)
-                testbed, name = sut
-                directory = record_not_begun(
-                    results, testbed=testbed, sut=name, run_id=run_id, profile="full", now=began, reason=NOT_BEGUN
-                )
-                assemble(directory, now=began)
-                return (directory / RUN).stat().st_size
-            return 0
     since = {each.kind: each.night for each in events}
-    state = State(
-        bios="1.3" if night >= since.get("bios", night + 1) else "1.2",
-        kernel="6.1.0-57-amd64" if night >= since.get("kernel", night + 1) else "6.1.0-56-amd64",
-        microcode="0x2b000620" if night >= since.get("microcode", night + 1) else None,
-        odd_dimm="odd_dimm" in since,
-    )
+    if since.get("no_run") == night:
+        return
+    state = State("0x2b000620" if night >= since.get("microcode", night + 1) else None)
     made = template(state, base)
     text = made.text(moved)
     for name, new in (
@@ -478,35 +388,21 @@ def write_night(
         text = text.replace(f'"{name}": "{made.run[name]}"', f'"{name}": "{new}"', 1)
     directory = results / sut[0] / sut[1] / run_id
     directory.mkdir(parents=True)
-    content = text.encode() + b"\n"
-    (directory / RUN).write_bytes(content)
-    return len(content)
+    (directory / RUN).write_bytes(text.encode() + b"\n")
 
 
 def make(
-    results: Path,
-    labels: Path,
-    *,
-    suts: int,
-    nights: int,
-    seed: int,
-    events: Sequence[Event] | None = None,
-    base: Base = base_document,
-) -> int:
-    """Make the store in *results* and the file *labels*, which must not lie in it; return how many bytes it has.
-
-    Without *events* some of each kind are planted. *base* is a function of a module: other processes call it too.
-    """
-    events = planned_events(suts, nights, seed) if events is None else events
+    results: Path, *, suts: int, nights: int, seed: int, events: Sequence[Event], base: Base = base_document
+) -> None:
+    """Make *results* with the *events* planted. *base* is a function of a module: other processes call it too."""
     results.mkdir(parents=True)
-    content = {"suts": suts, "nights": nights, "seed": seed, "first_night": str(FIRST_NIGHT)}
-    labels.write_text(json.dumps({**content, "events": [asdict(each) for each in events]}, indent=1), encoding="utf-8")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as workers:
         written = [
             workers.submit(_write_sut, results, sut, nights, seed, events=own_events(sut, events), base=base)
             for sut in names(suts)
         ]
-        return sum(each.result() for each in written)
+        for each in written:
+            each.result()
 
 
 def own_events(sut: tuple[str, str], events: Iterable[Event]) -> list[Event]:

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""False alarms and found changes of the judgement, on made nights: ``python -m bench.judgement COMMAND``.
+
+``drift`` asks about single series night by night, ``homogeneity`` about single nights of testbeds, ``lab`` judges a
+whole lab. Each prints a table in reStructuredText, as docs/development/benchmarks.rst and the method pages have it.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Final, Literal, NamedTuple
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv
+
+from bench.tables import table
+from calibration.judge.baseline_files import Baselines
+from calibration.judge.detector import Walk, two_levels
+from calibration.judge.drift import analyse
+from calibration.judge.night import judge_history
+from calibration.judge.homogeneity import FAMILY_WISE, Levels, compare_levels, holm, levels_of
+from calibration.judge.tolerances import Tolerances
+from calibration.judge.verdicts import Check, NightVerdict
+from calibration.judge.waivers import Waivers
+from calibration.results.history import History, NightRun, Series, Sut
+
+Floats = NDArray[np.float64]
+
+LENGTH = 180
+"""Nights of the series that false alarms are counted on."""
+
+AFTER = 60
+"""Nights before a planted change."""
+
+SHIFT = 4.0
+"""Standard deviations of a night, the weekly cycle included, by which a level shifts."""
+
+WITHIN = 3
+"""Nights within which a shift is to be found."""
+
+RISE = 0.15
+"""The same by which a drift moves it every night."""
+
+RISE_WITHIN = 14
+"""Nights within which a drift is to be found."""
+
+CYCLE = 0.3
+"""Amplitude of a weekly cycle, in standard deviations of the noise."""
+
+LEVEL = 100.0
+
+NEAR = 10
+"""Nights by which a change may be dated again and be the same."""
+
+CLOSE = 3
+"""Nights by which the date of a planted shift may be off."""
+
+
+class Noise(NamedTuple):
+    """Noise with a mean of 0 and a standard deviation of 1, its correlation from night to night, and a weekly cycle."""
+
+    draw: Callable[[np.random.Generator, tuple[int, int]], Floats]
+    correlation: float = 0.0
+    cycle: float = 0.0
+    flips: bool = False
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of a night."""
+        return float(np.sqrt(1.0 + self.cycle**2 / 2.0))
+
+    def made(self, rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+        """Return series of so many nights, each with a phase of its own."""
+        figures = self.draw(rng, shape)
+        for night in range(1, shape[1] if self.correlation else 0):
+            inherited = self.correlation * figures[:, night - 1]
+            figures[:, night] = inherited + np.sqrt(1.0 - self.correlation**2) * figures[:, night]
+        phase = rng.random((shape[0], 1))
+        return np.asarray(figures + self.cycle * np.sin(2.0 * np.pi * (np.arange(shape[1]) / 7.0 + phase)))
+
+
+def _two(share: float, apart: float = 20.0) -> Callable[[np.random.Generator, tuple[int, int]], Floats]:
+    """Return noise that flips between two levels night by night, each with a noise of its own."""
+
+    def noise(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+        figures = rng.standard_normal(shape) + apart * (rng.random(shape) < share)
+        return np.asarray((figures - apart * share) / np.sqrt(1.0 + apart**2 * share * (1.0 - share)))
+
+    return noise
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    return rng.standard_normal(shape)
+
+
+def _student(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    return np.asarray(rng.standard_t(3, shape) / np.sqrt(3.0))
+
+
+def _lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    figures = np.exp(0.5 * rng.standard_normal(shape))
+    return np.asarray((figures - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1.0) * np.exp(0.25)))
+
+
+def _outliers(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    figures = rng.standard_normal(shape)
+    figures += 10.0 * (rng.random(shape) < 0.02) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+    return np.asarray(figures / np.sqrt(3.0))
+
+
+def _missing(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    return np.where(rng.random(shape) < 0.2, np.nan, rng.standard_normal(shape))
+
+
+DEPENDENT: Mapping[str, Noise] = {
+    f"autocorrelation {correlation:g}{', weekly cycle' if cycle else ''}": Noise(_normal, correlation, cycle)
+    for correlation in (0.0, 0.1, 0.2, 0.3)
+    for cycle in (0.0, CYCLE)
+}
+"""Normal noise that the targets are for."""
+
+OTHERS: Mapping[str, Noise] = {
+    "Student t, 3 df": Noise(_student),
+    "log-normal": Noise(_lognormal),
+    "outliers, 2 %": Noise(_outliers),
+    "two levels, 50/50": Noise(_two(0.5), flips=True),
+    "two levels, 80/20": Noise(_two(0.2), flips=True),
+    "two levels, 90/10": Noise(_two(0.1), flips=True),
+    "normal, 20 % missing": Noise(_missing),
+}
+
+NOISES: Mapping[str, Noise] = {**DEPENDENT, **OTHERS}
+
+
+def made(noise: str, seed: int, series: int, nights: int) -> Floats:
+    """Return *series* of *noise* over *nights* around the level, of which nothing changes."""
+    rng = np.random.default_rng([seed, tuple(NOISES).index(noise)])
+    return LEVEL + NOISES[noise].made(rng, (series, nights))
+
+
+def _signs(figures: Floats) -> Floats:
+    return np.where(np.arange(len(figures)) % 2 == 0, 1.0, -1.0)[:, None]
+
+
+def shifted(figures: Floats, after: int, size: float) -> Floats:
+    """Return *figures* with a level that shifts *after* so many nights: up in every other series, down in the rest."""
+    return np.asarray(figures + size * _signs(figures) * (np.arange(figures.shape[1]) >= after))
+
+
+def drifting(figures: Floats, after: int, size: float) -> Floats:
+    """Return *figures* with a level that drifts by *size* every night *after* so many, up or down."""
+    return np.asarray(figures + size * _signs(figures) * np.clip(np.arange(figures.shape[1]) - after + 1, 0, None))
+
+
+def false_alarms(figures: Floats, *, flips: bool) -> int:
+    """Return how many alarms begin on *figures*, which have no change, walked through night by night.
+
+    An alarm is a change of the level or of the spread that was not named the night before within ten nights of the same
+    place; and flips between two levels, where *flips* are not what the noise does.
+    """
+    counts = np.isfinite(figures).sum(axis=1)
+    packed = np.take_along_axis(figures, np.argsort(~np.isfinite(figures), axis=1, kind="stable"), axis=1) - LEVEL
+    walk = Walk(np.ascontiguousarray(packed.T), counts)
+    alarms, flipping = 0, np.zeros(len(figures), np.bool_)
+    named: list[list[int]] = [[] for _ in figures]
+    for night in range(figures.shape[1]):
+        walk.step(night)
+        now = [[at for at, _ in begins] for begins in walk.begins]
+        alarms += sum(
+            all(abs(at - old) > NEAR for old in before)
+            for before, after in zip(named, now, strict=True)
+            if after != before
+            for at in after
+        )
+        named = now
+        if not flips and night % 7 == 6:
+            first = np.array([begins[-1] if begins else 0 for begins in now])
+            seen = np.where(np.arange(night + 1) >= first[:, None], packed[:, : night + 1], np.nan)
+            found = two_levels(seen).found
+            alarms += int((found & ~flipping).sum())
+            flipping = found
+    return alarms
+
+
+def found(figures: Floats, after: int, within: int) -> NDArray[np.bool_]:
+    """Return in which of *figures* the change *after* so many nights is named on one of the nights *within* it."""
+    hit = np.zeros(len(figures), np.bool_)
+    for night in range(after + 1, after + within + 1):
+        left = np.flatnonzero(~hit)
+        hit[left] = [
+            any(each.kind == "level" and each.night >= after - CLOSE for each in analysis.changes)
+            for analysis in analyse(figures[left, :night])
+        ]
+    return hit
+
+
+def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
+    """Yield by noise: false alarms per 1000 metric-nights with their 95 % interval, and what is found, in per cent.
+
+    A shift is to be found by the third night, a drift within two weeks, a spread three times as large within a month.
+    """
+    for name, noise in NOISES.items():
+        figures = made(name, 0, 5 * series, LENGTH)
+        alarms, nights = false_alarms(figures, flips=noise.flips), int(np.isfinite(figures).sum())
+        low = gammaincinv(alarms, 0.025) if alarms else 0.0
+        rates = [1000.0 * float(each) / nights for each in (alarms, low, gammaincinv(alarms + 1, 0.975))]
+        quiet = made(name, AFTER, series, AFTER + RISE_WITHIN)
+        shifts = found(shifted(quiet, AFTER, SHIFT * noise.deviation), AFTER, WITHIN)
+        drifts = found(drifting(quiet, AFTER, RISE * noise.deviation), AFTER, RISE_WITHIN)
+        wide = made(name, 9, series, 120)
+        wide[:, 90:] = LEVEL + 3.0 * (wide[:, 90:] - LEVEL)
+        spreads = [any(each.kind == "spread" and each.night > 80 for each in one.changes) for one in analyse(wide)]
+        shares = (f"{100.0 * float(np.mean(each)):.0f}" for each in (shifts, drifts, spreads))
+        yield name, "{:.2f} [{:.2f}, {:.2f}]".format(*rates), *shares
+
+
+# Homogeneity
+
+METRICS = 150
+"""Metrics of a server that are judged together."""
+
+Tails = Literal["normal", "t3"]
+
+
+class Found(NamedTuple):
+    """Shares of trials: any equal server called an outlier, the odd ones all found; and of equal figures that pass."""
+
+    false: float
+    found: float
+    passed: float
+
+
+def trials(
+    chance: np.random.Generator,
+    count: int,
+    *,
+    suts: int,
+    nights: int,
+    spread: tuple[float, float],
+    noise: Tails,
+    off: float = 0.0,
+    odd: int = 0,
+    tolerances: Sequence[float] = (0.02,),
+) -> list[Found]:
+    """Return what *count* nights find: the first *odd* servers are *off* in the first metric, all else is equal.
+
+    *spread* bounds the relative standard deviation of nights, drawn for each server and metric. The same nights are
+    judged with each of *tolerances*.
+    """
+    shares = np.zeros((count, len(tolerances), 3))
+    for trial in range(count):
+        deviation = np.exp(chance.uniform(math.log(spread[0]), math.log(spread[1]), size=(suts, METRICS)))
+        levels = _levels(chance, deviation, nights, noise)
+        levels.level[:odd, 0] += np.log1p(off)
+        for at, tolerance in enumerate(tolerances):
+            compared = compare_levels(levels, np.full(METRICS, tolerance))
+            named = holm(compared.p.ravel(), FAMILY_WISE).reshape(compared.p.shape)
+            equal = np.ones_like(named)
+            equal[:, 0] = odd == 0 or 2 * odd < suts
+            equal[:odd, 0] = False
+            within = np.abs(compared.difference) + compared.half <= np.log1p(tolerance)
+            shares[trial, at] = named[equal].any(), named[:odd, 0].all(), within[equal].mean()
+    return [Found(*each) for each in shares.mean(axis=0).tolist()]
+
+
+def _levels(chance: np.random.Generator, deviation: Floats, nights: int, noise: Tails) -> Levels:
+    """Return levels of made nights; each figure's own interval knows half of how much nights differ."""
+    size = (nights, *deviation.shape)
+    drawn = chance.standard_normal(size) if noise == "normal" else chance.standard_t(3, size) / np.sqrt(3)
+    figures = np.exp(deviation * drawn).reshape(nights, -1).T
+    levels = levels_of(analyse(figures), (deviation / 2).ravel() ** 2)
+    return Levels(*(each.reshape(deviation.shape) for each in levels))
+
+
+def homogeneity_rows(trials_of_each: int) -> Iterator[tuple[str, ...]]:
+    """Yield how often one of four servers, off by 5 % and by 10 %, is found, by nights and their spread.
+
+    The last column is how often any equal server is called an outlier without a tolerance.
+    """
+    chance = np.random.default_rng(1)
+    for nights in (3, 5, 10, 30, 90):
+        cells = []
+        for spread in (0.003, 0.01, 0.03):
+            shares = [
+                trials(
+                    chance,
+                    trials_of_each,
+                    suts=4,
+                    nights=nights,
+                    spread=(spread, spread),
+                    noise="t3",
+                    off=off,
+                    odd=1,
+                    tolerances=(0.03,),
+                )[0].found
+                for off in (0.05, 0.1)
+            ]
+            cells.append(" / ".join(f"{100 * each:.0f} %" for each in shares))
+        (equal,) = trials(
+            chance, trials_of_each, suts=4, nights=nights, spread=(0.003, 0.03), noise="t3", tolerances=(0.0,)
+        )
+        yield str(nights), *cells, f"{100 * equal.false:.1f} %"
+
+
+# A lab
+
+FIRST_NIGHT: Final = date(2026, 1, 1)
+
+DEVIATION: Final = 0.01
+"""Relative standard deviation of a night, Student's t with three degrees of freedom."""
+
+KINDS: Final[Mapping[str, Check]] = {
+    "level, 3 deviations": "drift",
+    "level, 5 deviations": "drift",
+    "spread, 4 times": "spread",
+    "flips, 10 deviations": "bimodal",
+    "odd SUT, 8 deviations": "homogeneity",
+    "no figure": "missing",
+}
+"""What is planted, and the check that is to find it."""
+
+AT_MOST: Final = 3
+"""Nights by which a date may be wrong."""
+
+
+class Event(NamedTuple):
+    """What was planted on a series: ``night`` is the first of it, by number."""
+
+    kind: str
+    series: Series
+    night: int
+
+
+def made_lab(suts: int, metrics: int, nights: int, seed: int = 1) -> tuple[History, list[Event]]:
+    """Return a lab whose testbeds have ten equal SUTs, with one event of a kind on every twentieth series."""
+    chance = np.random.default_rng(seed)
+    names: list[Sut] = sorted((f"t{number // 10 + 1:02d}", f"sut{number % 10 + 1:02d}") for number in range(suts))
+    series = tuple(
+        Series(*sut, f"idle_latency.{metric}.latency_ns", "ns", "lower") for sut in names for metric in range(metrics)
+    )
+    size = (len(series), nights)
+    noise = DEVIATION * chance.standard_t(3, size) / math.sqrt(3.0)
+    level = np.zeros(size)
+    events = []
+    for number, row in enumerate(range(0, len(series), 20)):
+        kind = tuple(KINDS)[number % len(KINDS)]
+        start = 0 if kind.startswith("odd") else int(chance.integers(nights // 3, max(nights - 30, nights // 3 + 1)))
+        events.append(Event(kind, series[row], start))
+        match kind.split():
+            case ["level,", deviations, *_]:
+                level[row, start:] += float(deviations) * DEVIATION
+            case ["spread,", *_]:
+                noise[row, start:] *= 4.0
+            case ["flips,", *_]:
+                level[row, start:] += 10.0 * DEVIATION * (chance.random(nights - start) < 0.4)
+            case ["odd", *_]:
+                level[row] += 8.0 * DEVIATION
+            case _:
+                level[row, start : start + 2] = np.nan
+    values = 100.0 * np.exp(level + noise)
+    dates = tuple(FIRST_NIGHT + timedelta(days=night) for night in range(nights))
+    facts = {"processor": "Example Processor", "BIOS": "1.2", "kernel": "6.1.0"}
+    runs = {
+        sut: {
+            night: NightRun(*sut, f"{night:%Y%m%d}T010000Z-0000", night, "complete", "", facts, ()) for night in dates
+        }
+        for sut in names
+    }
+    return History(dates, series, values, values * 0.995, values * 1.005, runs, {}), events
+
+
+def known_on(history: History, column: int) -> History:
+    """Return *history* as it was known on the night in *column*."""
+    nights = history.nights[: column + 1]
+    parts = {name: getattr(history, name)[:, : column + 1] for name in ("values", "low", "high")}
+    runs = {
+        sut: {night: run for night, run in of_sut.items() if night <= nights[-1]}
+        for sut, of_sut in history.runs.items()
+    }
+    return replace(history, nights=nights, runs=runs, **parts)
+
+
+def judged(history: History) -> tuple[NightVerdict, ...]:
+    """Return all verdicts of the last night of *history*, by the default tolerances and without a baseline."""
+    analyses = analyse(history.values)
+    return judge_history(history, analyses, Baselines(Path("/nonexistent")), Waivers(), Tolerances()).verdicts
+
+
+class Alarm(NamedTuple):
+    """A change that begins to be told on the night ``told``, and the night since which it says that it is so."""
+
+    told: int
+    since: int
+
+
+Alarms = dict[tuple[str, str, str, Check], list[Alarm]]
+
+
+def alarms_of(history: History) -> Alarms:
+    """Return all alarms, each night judged as it was known then. One that stands is not told again."""
+    alarms: Alarms = {}
+    for night in range(len(history.nights)):
+        for each in judged(known_on(history, night)):
+            if each.outcome in {"fail", "noted"} and each.metric != "run":
+                since = night if each.since is None else (each.since - FIRST_NIGHT).days
+                known = alarms.setdefault((each.testbed, each.sut, each.metric, each.check), [])
+                if all(abs(alarm.since - since) > AT_MOST for alarm in known):
+                    known.append(Alarm(night, since))
+    return alarms
+
+
+def lab_rows(alarms: Alarms, events: Sequence[Event]) -> Iterator[tuple[str, ...]]:
+    """Yield by kind of event: how many were planted and found, and the median of the nights that it took."""
+    for kind, check in KINDS.items():
+        planted = [each for each in events if each.kind == kind]
+        nights = []
+        for event in planted:
+            found_in = alarms.get((*event.series[:3], check), [])
+            near = [each for each in found_in if kind.startswith("odd") or abs(each.since - event.night) <= AT_MOST]
+            nights += [min(each.told for each in near) - event.night] if near else []
+        yield kind, str(len(planted)), str(len(nights)), f"{median(nights):g}" if nights else "—"
+
+
+def false_alarms_of_lab(alarms: Alarms, events: Iterable[Event]) -> dict[Check, int]:
+    """Return by check how many alarms were told of series on which nothing had been planted until then."""
+    first = {event.series[:3]: event.night for event in events}
+    found: dict[Check, int] = dict.fromkeys(KINDS.values(), 0)
+    for (testbed, sut, metric, check), of_series in alarms.items():
+        night = first.get((testbed, sut, metric), math.inf)
+        found[check] = found.get(check, 0) + sum(each.told < night for each in of_series)
+    return found
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def judgement() -> None:
+    """Measure false alarms and found changes of the judgement on made nights."""
+
+
+@judgement.command("drift")
+@click.option("--series", type=click.IntRange(10), default=2000, show_default=True, help="Of each noise and question.")
+def drift_command(series: int) -> None:
+    """Count false alarms and changes found in single series, by noise."""
+    head = ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Spreads, %")
+    click.echo("\n".join(table(head, list(drift_rows(series)))))
+
+
+@judgement.command("homogeneity")
+@click.option("--trials", "count", type=click.IntRange(1), default=200, show_default=True, help="Nights of each kind.")
+def homogeneity_command(count: int) -> None:
+    """Count how often the odd one of four servers is found, by nights and their spread."""
+    head = ("Nights", "Vary 0.3 %: 5 %/10 %", "1 %: 5 %/10 %", "3 %: 5 %/10 %", "Wrong")
+    click.echo("\n".join(table(head, list(homogeneity_rows(count)))))
+
+
+@judgement.command("lab")
+@click.option("--suts", type=click.IntRange(4), default=20, show_default=True)
+@click.option("--metrics", type=click.IntRange(1), default=40, show_default=True)
+@click.option("--nights", type=click.IntRange(20), default=180, show_default=True)
+def lab_command(suts: int, metrics: int, nights: int) -> None:
+    """Judge a lab night by night, and time the last night."""
+    history, events = made_lab(suts, metrics, nights)
+    alarms = alarms_of(history)
+    click.echo("\n".join(table(("Planted", "", "Found", "Nights to find"), list(lab_rows(alarms, events)))))
+    quiet = history.values.size / 1000.0
+    rates = (f"{check} {count / quiet:.2f}" for check, count in false_alarms_of_lab(alarms, events).items())
+    click.echo(f"\nFalse alarms per 1000 of {history.values.size:,} metric-nights: {', '.join(rates)}.")
+    began = time.process_time()
+    judged(history)
+    click.echo(f"One night of {suts} SUTs x {nights} nights: {time.process_time() - began:.1f} s of CPU time.")
+
+
+if __name__ == "__main__":
+    judgement()
