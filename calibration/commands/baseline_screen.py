@@ -22,10 +22,12 @@ def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
     acceptance = proposal.acceptance
     console.print(Text(visible(f"Bounds of {proposal.place.words}"), style="bold"))
     if acceptance is not None:
-        titles = ["Metric", "Level", "Bounds", "Width", "Runs", "Spread of", *(["Before"] if proposal.before else [])]
+        titles = ["Metric", "Level", "Bounds", "Width", "Nights", "Spread of", *(["Before"] if proposal.before else [])]
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
         for title in titles:
-            table.add_column(title, justify="right" if title in {"Level", "Width", "Runs"} else "left", overflow="fold")
+            table.add_column(
+                title, justify="right" if title in {"Level", "Width", "Nights"} else "left", overflow="fold"
+            )
         for metric, each in acceptance.bounds.items():
             width = [(end / each.value - 1) for end in (each.lower, each.upper) if end is not None and each.value]
             before = proposal.before.get(metric)
@@ -34,7 +36,7 @@ def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
                 amount(each.value, each.unit),
                 each.words,
                 share(max(map(abs, width))) if width else "-",
-                str(len(acceptance.runs_of(metric))),
+                str(each.nights),
                 each.method,
                 "-" if before is None else before.words,
             ]

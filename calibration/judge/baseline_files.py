@@ -57,8 +57,7 @@ class Bounds(Model):
     """The bounds of one metric; at least one of ``lower`` and ``upper`` is there.
 
     ``value`` is the level they lie around. ``spread`` is the standard deviation of what is predicted, in the unit, or
-    where ``relative`` as a share. ``runs`` are those the bounds come from: ranges of places, the first and the last, in
-    the acceptance's list.
+    where ``relative`` as a share. ``nights`` is how many the bounds come from, of all SUTs.
     """
 
     value: float
@@ -69,7 +68,7 @@ class Bounds(Model):
     why: str
     spread: float = Field(ge=0)
     relative: bool
-    runs: tuple[tuple[int, int], ...] = Field(min_length=1)
+    nights: int = Field(gt=0)
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -90,7 +89,7 @@ class Bounds(Model):
 
 
 class Acceptance(Model):
-    """What one person accepted at one time: ``accepted`` runs, and ``bounds`` by metric made from ``runs``.
+    """What one person accepted at one time: ``accepted`` runs, and ``bounds`` by metric that come from ``runs``.
 
     ``outside`` is the share of the nights of an unchanged figure that is expected beyond each bound.
     """
@@ -103,15 +102,6 @@ class Acceptance(Model):
     runs: tuple[RunName, ...] = Field(min_length=1)
     bounds: dict[str, Bounds]
 
-    @model_validator(mode="after")
-    def _names_its_runs(self) -> Self:
-        for first, last in {each for bounds in self.bounds.values() for each in bounds.runs}:
-            if not 0 <= first <= last < len(self.runs):
-                raise ValueError(
-                    f"expected a range of places in a list of {len(self.runs)} runs, found {first} to {last}"
-                )
-        return self
-
     @property
     def night(self) -> date:
         """From this night on it counts."""
@@ -121,10 +111,6 @@ class Acceptance(Model):
     def source(self) -> str:
         """Who accepted it, and when, as a part of a sentence."""
         return f"accepted by {self.accepted_by} on {self.accepted_at:%Y-%m-%d}"
-
-    def runs_of(self, metric: str) -> tuple[RunName, ...]:
-        """Return the runs that the bounds of *metric* come from."""
-        return tuple(each for first, last in self.bounds[metric].runs for each in self.runs[first : last + 1])
 
 
 class BaselineFile(Model):

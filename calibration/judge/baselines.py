@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Baselines made from runs: bounds of each figure of a run, from all nights of the level that it belongs to."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from calibration.errors import InputError
 from calibration.judge.baseline_files import (
@@ -146,53 +144,24 @@ def _read(results: Path, runs: Sequence[Path]) -> Iterator[_Run]:
 def _proposal(
     results: Path, place: Place, runs: Sequence[_Run], *, by: str, reason: str, metrics: Sequence[str], now: datetime
 ) -> Proposal:
-    listed: dict[tuple[str, str, str], int] = {}
-    for each in runs:
-        for night in sorted(each.history.runs[each.night.testbed, each.night.sut].values(), key=lambda one: one.night):
-            if night.night <= each.night.night:
-                listed[night.testbed, night.sut, night.run_id] = len(listed)
     refused: list[NotAccepted] = []
     figures: dict[str, list[tuple[_Run, Series, Nights]]] = {}
-    for each in runs:
-        for series, nights in _figures(each, metrics, refused):
-            figures.setdefault(series.metric, []).append((each, series, nights))
-    bounds: dict[str, Bounds] = {}
-    for metric in sorted(figures):
-        made = _bounds(figures[metric], listed, refused)
-        if made is not None:
-            bounds[metric] = made
-    used = np.unique(
-        [place for each in bounds.values() for first, last in each.runs for place in range(first, last + 1)]
-    )
+    for run in runs:
+        for series, nights in _figures(run, metrics, refused):
+            figures.setdefault(series.metric, []).append((run, series, nights))
+    used: set[RunName] = set()
+    made = {metric: _bounds(figures[metric], used, refused) for metric in sorted(figures)}
+    bounds = {metric: found for metric, found in made.items() if found is not None}
     acceptance = None
     if bounds:
-        names = list(listed)
         acceptance = Acceptance(
             accepted_by=by,
             accepted_at=now,
             reason=reason,
             outside=OUTSIDE,
-            accepted=tuple(
-                AcceptedRun(
-                    testbed=each.night.testbed, sut=each.night.sut, id=each.night.run_id, night=each.night.night
-                )
-                for each in runs
-            ),
-            runs=tuple(
-                RunName(testbed=testbed, sut=sut, id=run_id) for testbed, sut, run_id in (names[each] for each in used)
-            ),
-            bounds={
-                metric: each.model_copy(
-                    update={
-                        "runs": _ranges(
-                            int(place)
-                            for first, last in each.runs
-                            for place in np.searchsorted(used, range(first, last + 1))
-                        )
-                    }
-                )
-                for metric, each in bounds.items()
-            },
+            accepted=tuple(AcceptedRun(**_name(run.night).model_dump(), night=run.night.night) for run in runs),
+            runs=tuple(sorted(used, key=lambda name: (name.testbed, name.sut, name.id))),
+            bounds=bounds,
         )
     newest = max(each.night.night for each in runs)
     return Proposal(
@@ -202,6 +171,10 @@ def _proposal(
         refused=tuple(refused),
         notes=tuple(_notes(place, runs)),
     )
+
+
+def _name(run: NightRun) -> RunName:
+    return RunName(testbed=run.testbed, sut=run.sut, id=run.run_id)
 
 
 def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
@@ -247,14 +220,12 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
 
 
 def _bounds(
-    figures: Sequence[tuple[_Run, Series, Nights]],
-    listed: dict[tuple[str, str, str], int],
-    refused: list[NotAccepted],
+    figures: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
 ) -> Bounds | None:
+    """Return the bounds of one metric, ``None`` where there can be none; runs they come from are added to *used*."""
     series = figures[0][1]
     positive = is_positive([nights for _, _, nights in figures])
     levels: list[Level] = []
-    places: list[int] = []
     for run, own, nights in figures:
         if own.unit != series.unit:
             raise InputError(f"expected {own.metric} in {series.unit}, found {own.unit} of {run.sut}")
@@ -265,8 +236,7 @@ def _bounds(
             continue
         levels.append(level)
         by_night = run.history.runs[run.night.testbed, run.night.sut]
-        names = [by_night[run.history.nights[column]] for column in level.columns]
-        places += [listed[each.testbed, each.sut, each.run_id] for each in names]
+        used |= {_name(by_night[run.history.nights[column]]) for column in level.columns}
     if not levels:
         return None
     found = predict(levels, positive=positive)
@@ -280,16 +250,5 @@ def _bounds(
         why=found.why if two_sided else f"{found.why}; bounded on the worse side only, as a run observes it once",
         spread=found.spread,
         relative=found.relative,
-        runs=_ranges(places),
+        nights=sum(len(level.columns) for level in levels),
     )
-
-
-def _ranges(places: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return ascending *places* as ranges, first and last."""
-    found: list[tuple[int, int]] = []
-    for each in np.unique(list(places)).tolist():
-        if found and found[-1][1] == each - 1:
-            found[-1] = (found[-1][0], each)
-        else:
-            found.append((each, each))
-    return tuple(found)

@@ -104,7 +104,7 @@ def accepted(
                     why="spread of 9 nights",
                     spread=0.01,
                     relative=True,
-                    runs=((0, 0),),
+                    nights=1,
                 )
             },
         ),
