@@ -5,14 +5,12 @@ Everything is judged as it was known on that night: later nights are not looked 
 night of the run that was accepted.
 """
 
-import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from math import hypot, isfinite
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,16 +61,10 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
 
     Files that cannot be read have verdicts of their own. Raises ``InputError`` where there is no run of that night.
     """
-    with _no_collections():
-        history = read_history(results, until=night)
-        check_night(history, results, night)
-        return judge_history(
-            history,
-            analyse(history.values),
-            Baselines(results),
-            read_waivers(results),
-            read_tolerances(results),
-        )
+    history = read_history(results, until=night)
+    check_night(history, results, night)
+    analyses = analyse(history.values)
+    return judge_history(history, analyses, Baselines(results), read_waivers(results), read_tolerances(results))
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
@@ -97,22 +89,10 @@ def check_night(history: History, results: Path, night: date | None) -> None:
         raise InputError(f"expected a run of the night {night} below {results}, found none: {newest}")
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Spare the garbage collector the hundred thousand objects of a judgement, none of which is in a cycle."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def judge_history(
     history: History,
     analyses: Sequence[Analysis],
-    references: Baselines,
+    baselines: Baselines,
     waivers: Waivers,
     tolerances: Tolerances,
 ) -> Judgement:
@@ -121,7 +101,7 @@ def judge_history(
     Where the lab's tolerances cannot be read the defaults count, and each SUT fails with the reason.
     """
     night = _Night(history, analyses, tolerances)
-    verdicts = [*night.set_aside(), *night.verdicts(references), *judge_homogeneity(history, analyses, tolerances)]
+    verdicts = [*night.set_aside(), *night.verdicts(baselines), *judge_homogeneity(history, analyses, tolerances)]
     if tolerances.fault is not None:
         suts = {(each.testbed, each.sut) for each in verdicts}
         verdicts += [unreadable(sut, OWN, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts]
@@ -166,7 +146,7 @@ class _Night:
             reason = f"{each.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
             yield unreadable(sut, each.file, reason, self.night, self.run_ids.get(sut))
 
-    def verdicts(self, references: Baselines) -> Iterator[NightVerdict]:
+    def verdicts(self, baselines: Baselines) -> Iterator[NightVerdict]:
         """Yield the verdicts that a SUT has by itself."""
         history, night = self.history, self.night
         known: NDArray[np.bool_] = np.isfinite(history.values)
@@ -184,7 +164,7 @@ class _Night:
         for sut in sorted(by_sut):
             run = history.runs.get(sut, {}).get(night)
             run_id = run.run_id if run else None
-            accepted = references.of(sut, facts_of(history.runs.get(sut, {})), night)
+            accepted = baselines.of(sut, facts_of(history.runs.get(sut, {})), night)
             for file, reason in accepted.faults:
                 yield unreadable(sut, file, reason, night, run_id)
             rows = [
@@ -204,7 +184,7 @@ class _Night:
                 if run is not None and measured:
                     yield self._missing(row, run)
                 if row.value is not None:
-                    yield self._limits(row, accepted.bounds.get(row.series.metric))
+                    yield self._limits(row, row.value, accepted.bounds.get(row.series.metric))
                 analysis = self.analyses[row.index]
                 level = accepted.levels.get(row.series.metric)
                 since = -1 if level is None else _column(column, level.night)
@@ -226,23 +206,12 @@ class _Night:
         runs = self.history.runs.get(sut)
         return runs[max(runs)] if runs else None
 
-    def _verdict(
-        self,
-        row: _Row,
-        check: Check,
-        outcome: Outcome,
-        reason: str,
-        *,
-        value: float | None = None,
-        unit: str | None = None,
-        bound: tuple[float | None, float | None] | None = None,
-        interval: tuple[float, float] | None = None,
-        since: date | None = None,
-    ) -> NightVerdict:
+    def _verdict(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
+        """Return a verdict on *row* with more *fields*, and since when it is, what changed in the context then."""
         testbed, sut, metric, _, _ = row.series
         changes: tuple[ContextChange, ...] = ()
-        if since is not None:
-            changes = likely(self._changes((testbed, sut), since), metric)
+        if fields.get("since") is not None:
+            changes = likely(self._changes((testbed, sut), fields["since"]), metric)
         return NightVerdict(
             testbed=testbed,
             sut=sut,
@@ -251,15 +220,15 @@ class _Night:
             metric=metric,
             check=check,
             outcome=outcome,
-            value=value,
-            unit=unit,
-            bound=bound,
-            interval=interval,
-            since=since,
             context_changes=changes,
             reason=reason,
-            waiver=None,
+            **fields,
         )
+
+    def _of_figure(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
+        """Return a verdict whose value is the figure of tonight."""
+        figure = {"value": row.value, "unit": row.series.unit, "interval": row.interval}
+        return self._verdict(row, check, outcome, reason, **figure, **fields)
 
     def _changes(self, sut: Sut, since: date) -> tuple[ContextChange, ...]:
         """Return what changed on *sut* between its last run before *since* and its first from then on."""
@@ -314,15 +283,7 @@ class _Night:
 
     def _missing(self, row: _Row, run: NightRun) -> NightVerdict:
         if row.value is not None:
-            return self._verdict(
-                row,
-                "missing",
-                "pass",
-                "measured, and valid",
-                value=row.value,
-                unit=row.series.unit,
-                interval=row.interval,
-            )
+            return self._of_figure(row, "missing", "pass", "measured, and valid")
         since = self._first_missing([row.index])
         reason = f"expected a valid figure of this night, found none: {_reasons(run, row.series.metric)}"
         return self._verdict(row, "missing", "fail", reason, unit=row.series.unit, since=since)
@@ -336,52 +297,33 @@ class _Night:
 
     # limits
 
-    def _limits(self, row: _Row, bounds: Baseline | None) -> NightVerdict:
-        series, value = row.series, row.value
-        if value is None:
-            raise ValueError(f"expected a figure of {series.metric}, found none")
+    def _limits(self, row: _Row, value: float, baseline: Baseline | None) -> NightVerdict:
+        """Return whether *value* is within the *baseline*, and within what the inventory sets."""
+        series = row.series
         recorded = self.history.recorded.get((series.testbed, series.sut, series.metric))
         if recorded is not None and recorded.lower is None and recorded.upper is None and recorded.outcome != "fail":
             recorded = None
-        if bounds is None and recorded is None:
+        if baseline is None and recorded is None:
             reason = "no bounds have been accepted or set for this SUT: see calibration accept"
-            return self._verdict(
-                row, "limits", "no_reference", reason, value=value, unit=series.unit, interval=row.interval
-            )
-        lower, upper = _both(bounds and bounds.bounds, recorded)
+            return self._of_figure(row, "limits", "no_reference", reason)
+        lower, upper = _both(baseline and baseline.bounds, recorded)
         wrong = []
         outcome: Outcome = "fail"
-        if bounds is not None and bounds.bounds.unit != series.unit:
-            wrong.append(f"expected the accepted unit {bounds.bounds.unit}, found {series.unit}")
-        elif bounds is not None and bounds.bounds.excludes(value):
-            outcome, why = self._weighed(series, bounds.bounds.value, value)
-            wrong.append(f"expected {bounds.bounds.words}, {bounds.source}, found {amount(value, series.unit)}{why}")
+        if baseline is not None and baseline.bounds.unit != series.unit:
+            wrong.append(f"expected the accepted unit {baseline.bounds.unit}, found {series.unit}")
+        elif baseline is not None and baseline.bounds.excludes(value):
+            outcome, why = self._weighed(series, baseline.bounds.value, value)
+            expected = f"expected {baseline.bounds.words}, {baseline.source}"
+            wrong.append(f"{expected}, found {amount(value, series.unit)}{why}")
         if recorded is not None and recorded.outcome == "fail":
             outcome = "fail"
             wrong.append(recorded.reason)
-        if not wrong:
-            by = bounds.source if bounds is not None else "as the inventory has it"
-            return self._verdict(
-                row,
-                "limits",
-                "pass",
-                f"{amount(value, series.unit)} is within {within(lower, upper, series.unit)}, {by}",
-                value=value,
-                unit=series.unit,
-                bound=(lower, upper),
-                interval=row.interval,
-            )
-        return self._verdict(
-            row,
-            "limits",
-            outcome,
-            "; ".join(wrong),
-            value=value,
-            unit=series.unit,
-            bound=(lower, upper),
-            interval=row.interval,
-            since=self._outside_since(row.index, lower, upper),
-        )
+        if wrong:
+            since = self._outside_since(row.index, lower, upper)
+            return self._of_figure(row, "limits", outcome, "; ".join(wrong), bound=(lower, upper), since=since)
+        by = baseline.source if baseline is not None else "as the inventory has it"
+        reason = f"{amount(value, series.unit)} is within {within(lower, upper, series.unit)}, {by}"
+        return self._of_figure(row, "limits", "pass", reason, bound=(lower, upper))
 
     def _outside_since(self, index: int, lower: float | None, upper: float | None) -> date:
         """Return the first night of those up to tonight whose figures are all outside; nights without one between."""
@@ -407,18 +349,9 @@ class _Night:
     def _consistency(self, sut: Sut, run_id: str | None, held: Held) -> NightVerdict:
         series = Series(*sut, held.metric, held.unit, "lower")
         row = _Row(index=-1, series=series, run_id=run_id, value=held.value, interval=held.interval)
-        failed = held.outcome == "fail"
-        return self._verdict(
-            row,
-            "consistency",
-            "fail" if failed else "pass",
-            held.reason,
-            value=held.value,
-            unit=held.unit,
-            bound=held.bound,
-            interval=held.interval,
-            since=self.night if failed else None,
-        )
+        if held.outcome == "fail":
+            return self._of_figure(row, "consistency", "fail", held.reason, bound=held.bound, since=self.night)
+        return self._of_figure(row, "consistency", "pass", held.reason, bound=held.bound)
 
     # drift, spread, bimodal
 
@@ -456,7 +389,8 @@ class _Night:
         if len(standing) > 1 and bound is not None and bound[0] <= last.after <= bound[1]:
             reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
             return self._verdict(row, check, "pass", reason, value=value, unit=unit, bound=bound)
-        outcome, why = (self._weighed if drift else self._weighed_spread)(row.series, first.before, last.after)
+        weigh = self._weighed if drift else self._weighed_spread
+        outcome, why = weigh(row.series, first.before, last.after)
         size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
         reason = (
             f"{what} {size}since {nights[last.night]}, from {amount(last.before, unit)} to {amount(last.after, unit)}"
@@ -497,28 +431,18 @@ class _Night:
     def _bimodal(self, row: _Row, analysis: Analysis, level: AcceptedLevel | None, accepted: int) -> NightVerdict:
         flips, unit = analysis.flips, row.series.unit
         if flips is None:
-            return self._verdict(row, "bimodal", "pass", "one level", value=row.value, unit=unit, interval=row.interval)
+            return self._of_figure(row, "bimodal", "pass", "one level")
         since = self.history.nights[flips.night]
         found = (
             f"it flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} since {since}, "
             f"{share(flips.upper_share)} of the nights at the upper level"
         )
         if level is not None and flips.night <= accepted:
-            reason = f"{found}, {level.acceptance.source}"
-            return self._verdict(row, "bimodal", "pass", reason, value=row.value, unit=unit, interval=row.interval)
+            return self._of_figure(row, "bimodal", "pass", f"{found}, {level.acceptance.source}")
         fraction = self.tolerances.fraction(row.series.metric)
         near = abs(flips.upper - flips.lower) <= fraction * abs(flips.lower)
         reason = f"expected one level, found that {found}{_tolerated(fraction) if near else ''}"
-        return self._verdict(
-            row,
-            "bimodal",
-            "noted" if near else "fail",
-            reason,
-            value=row.value,
-            unit=unit,
-            interval=row.interval,
-            since=since,
-        )
+        return self._of_figure(row, "bimodal", "noted" if near else "fail", reason, since=since)
 
 
 def _column(column: dict[date, int], night: date) -> int:

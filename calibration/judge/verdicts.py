@@ -59,14 +59,14 @@ class NightVerdict(Model):
     metric: str
     check: Check
     outcome: Outcome
-    value: float | None
-    unit: str | None
-    bound: tuple[float | None, float | None] | None
-    interval: tuple[float, float] | None
-    since: date | None
-    context_changes: tuple[ContextChange, ...]
+    value: float | None = None
+    unit: str | None = None
+    bound: tuple[float | None, float | None] | None = None
+    interval: tuple[float, float] | None = None
+    since: date | None = None
+    context_changes: tuple[ContextChange, ...] = ()
     reason: str
-    waiver: Waived | None
+    waiver: Waived | None = None
 
 
 def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id: str | None) -> NightVerdict:
@@ -86,12 +86,5 @@ def failed(
         metric=metric,
         check=check,
         outcome="fail",
-        value=None,
-        unit=None,
-        bound=None,
-        interval=None,
-        since=None,
-        context_changes=(),
         reason=reason,
-        waiver=None,
     )
