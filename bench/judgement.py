@@ -24,7 +24,7 @@ from calibration.judge.baseline_files import Baselines
 from calibration.judge.detector import Walk, two_levels
 from calibration.judge.drift import analyse
 from calibration.judge.night import judge_history
-from calibration.judge.homogeneity import FAMILY_WISE, Levels, compare_levels, holm, levels_of
+from calibration.judge.outliers import FAMILY_WISE, Levels, compare_levels, holm, levels_of
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import Waivers

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from calibration.judge.baseline_files import Method
 from calibration.judge.drift import Analysis
-from calibration.judge.homogeneity import LEAST_SPREAD
+from calibration.judge.outliers import LEAST_SPREAD
 from calibration.judge.words import share
 
 OUTSIDE: Final = 1e-4

@@ -11,7 +11,8 @@ from scipy.special import stdtr, stdtrit
 from bench.judgement import Tails, trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
-from calibration.judge.homogeneity import Levels, compare_levels, holm, judge_homogeneity, leave_one_out
+from calibration.judge.homogeneity import judge_homogeneity
+from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
