@@ -141,7 +141,8 @@ def trend_command(sut: str, metric: str, *, results: Path, everything: bool, for
 
     SUT is testbed/sut or sut; both it and METRIC may be a unique prefix.
     """
-    from calibration.judge.trend import read_trend, trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
+    from calibration.commands.trend_screen import trend_csv, trend_json, trend_text  # noqa: PLC0415 - as above
+    from calibration.judge.trend import read_trend  # noqa: PLC0415 - as above
 
     trend = read_trend(results, sut, metric)
     if form is None:

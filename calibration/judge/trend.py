@@ -4,46 +4,19 @@
 Imports nothing that takes long: the answer is there within a second, of a store of years.
 """
 
-import csv
-import json
-from collections.abc import Iterator, Sequence
-from io import StringIO
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from calibration.errors import InputError
 from calibration.judge.baseline_files import Baseline, Baselines, facts_of
 from calibration.judge.causes import context_changes
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.verdicts import ContextChange
-from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.names import pick
 from calibration.results.find import pick_sut, suts_of
 from calibration.results.history import NightRun, Series
 from calibration.results.index import read_history
-from calibration.text import WIDTH, cut, visible
-
-COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
-"""The columns of a line for other programs."""
-
-
-NIGHTS: Final = 10
-"""Nights on the one screen."""
-
-CHANGES: Final = 5
-"""Changes on the one screen, the last."""
-
-SPARKS: Final = 60
-"""Nights in the sparkline."""
-
-BLOCKS: Final = "▁▂▃▄▅▆▇█"
-
-LEAST_SPAN: Final = 0.05
-"""The least that a sparkline is high, relative to what it shows."""
-
-DATED_WITHIN: Final = 2
-"""A change is dated to within so many nights: what else changed then is named as its possible cause."""
 
 
 class TrendNight(NamedTuple):
@@ -115,169 +88,3 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
         )
         before = run if known else before
     return Trend(history.series[row], tuple(nights), analyse(history.values[row : row + 1])[0], reference)
-
-
-def _missing(trend: Trend, night: TrendNight) -> str | None:
-    """Return why *night* has no figure; ``None`` where it has one."""
-    if night.value is not None:
-        return None
-    if night.run is None:
-        return night.fault or "no run"
-    reasons = [each for each in night.run.reasons if each.startswith(f"{trend.series.metric}: ")] or night.run.reasons
-    return f"no valid figure, the run is {night.run.status}{': ' + reasons[0] if reasons else ''}"
-
-
-def _found(trend: Trend) -> dict[str, list[str]]:
-    """Return what was found of the figures, by the night from which it holds."""
-    unit = trend.series.unit
-    found: dict[str, list[str]] = {}
-    for each in trend.analysis.changes:
-        of = unit if each.kind == "level" else "fraction"
-        size = f"{change(each.size, each.interval)}: " if isfinite(each.size) else ""
-        text = f"{each.kind} {size}{amount(each.before, of)} -> {amount(each.after, of)}"
-        found.setdefault(trend.nights[each.night].night, []).append(text)
-    if (flips := trend.analysis.flips) is not None:
-        text = (
-            f"flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} from here on, "
-            f"{share(flips.upper_share)} of the nights at the upper"
-        )
-        found.setdefault(trend.nights[flips.night].night, []).append(text)
-    return found
-
-
-def _state(trend: Trend, night: TrendNight) -> list[str]:
-    """Return whether the figure of *night* is missing, and why, or outside of the baseline."""
-    missing = _missing(trend, night)
-    return [*([] if missing is None else [missing]), *(["outside"] if night.outside else [])]
-
-
-def _notes(trend: Trend) -> Iterator[list[str]]:
-    """Yield for each night what is to be said of it."""
-    found = _found(trend)
-    for each in trend.nights:
-        yield [
-            *_state(trend, each),
-            *found.get(each.night, []),
-            *(f"{one.fact}: {changed_fact(one.before, one.after)}" for one in each.changes),
-        ]
-
-
-def trend_text(trend: Trend, *, everything: bool = False) -> str:
-    """Return *trend* on one screen: level, baseline, changes, last nights; with *everything* a line for each night."""
-    series, analysis, reference = trend.series, trend.analysis, trend.reference
-    lines = [f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better"]
-    measured = [each.value for each in trend.nights if each.value is not None]
-    if isfinite(analysis.level):
-        spread = f", nights differ by {share(analysis.spread)}" if isfinite(analysis.spread) else ""
-        since = trend.nights[analysis.first].night
-        lines.append(f"level {amount(analysis.level, series.unit)} since {since}{spread}")
-    if reference is None:
-        lines.append("no baseline accepted yet")
-    else:
-        lines.append(f"{reference.bounds.words}, {reference.source}: {reference.acceptance.reason}")
-    drawn = sparkline([each.value for each in trend.nights[-SPARKS:]])
-    low_high = f"{within(min(measured), max(measured), series.unit)}, " if measured else ""
-    lines += ["", f"{drawn}  {low_high}{len(measured)} of {len(trend.nights)} nights measured"]
-    changes = list(_change_lines(trend))
-    if changes:
-        lines += ["", *changes[-CHANGES:]]
-        if len(changes) > CHANGES:
-            lines.append(f"and {len(changes) - CHANGES} changes before")
-    lines.append("")
-    notes = list(_notes(trend)) if everything else [_state(trend, each) for each in trend.nights]
-    for each, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
-        figure = "-" if each.value is None else amount(each.value, series.unit)
-        interval = "" if each.low is None or each.high is None else within(each.low, each.high, series.unit)
-        lines.append(f"{each.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
-    if len(trend.nights) > NIGHTS and not everything:
-        lines.append(f"and {len(trend.nights) - NIGHTS} nights before: --all")
-    shown = map(visible, lines)
-    return "\n".join(shown if everything else (cut(each, WIDTH) for each in shown)) + "\n"
-
-
-def sparkline(values: Sequence[float | None]) -> str:
-    """Return *values* as a line of blocks with gaps for missing ones; noise of a few per cent stays flat."""
-    known = [each for each in values if each is not None]
-    if not known:
-        return ""
-    middle = (min(known) + max(known)) / 2
-    half = max(max(known) - middle, LEAST_SPAN / 2 * abs(middle)) or 1.0
-    return "".join(
-        " " if each is None else BLOCKS[round((each - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
-        for each in values
-    )
-
-
-def _change_lines(trend: Trend) -> Iterator[str]:
-    """Yield each change with the facts that changed on the nights around it."""
-    places = {each.night: place for place, each in enumerate(trend.nights)}
-    for night, found in sorted(_found(trend).items()):
-        around = trend.nights[max(0, places[night] - DATED_WITHIN) : places[night] + DATED_WITHIN + 1]
-        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for each in around for one in each.changes]
-        cause = f"; with it {'; '.join(facts)}" if facts else "; no known fact changed"
-        yield f"{night}  {'; '.join(found)}{cause}"
-
-
-def trend_csv(trend: Trend) -> str:
-    """Return *trend* as a line for each night, below the names of the columns."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for each, notes in zip(trend.nights, _notes(trend), strict=True):
-        run = each.run
-        names = (None, None) if run is None else (run.run_id, run.status)
-        writer.writerow((each.night, *names, each.value, each.low, each.high, each.outside, "; ".join(notes)))
-    return text.getvalue()
-
-
-def trend_json(trend: Trend) -> str:
-    """Return *trend* as JSON; what is not finite is null."""
-    series, analysis, reference = trend.series, trend.analysis, trend.reference
-    flips = analysis.flips
-    made: dict[str, Any] = {
-        "testbed": series.testbed,
-        "sut": series.sut,
-        "metric": series.metric,
-        "unit": series.unit,
-        "better": series.better,
-        "bounds": None
-        if reference is None
-        else {
-            **reference.bounds.model_dump(mode="json", exclude={"runs"}),
-            "scope": reference.scope,
-            **reference.acceptance.model_dump(mode="json", include={"accepted_by", "accepted_at", "reason"}),
-        },
-        "level": _finite(analysis.level),
-        "spread": _finite(analysis.spread),
-        "since": trend.nights[analysis.first].night,
-        "changes": [
-            {
-                **each._asdict(),
-                "night": trend.nights[each.night].night,
-                "before": _finite(each.before),
-                "after": _finite(each.after),
-                "size": _finite(each.size),
-                "interval": list(each.interval) if all(map(isfinite, each.interval)) else None,
-            }
-            for each in analysis.changes
-        ],
-        "flips": None if flips is None else {**flips._asdict(), "night": trend.nights[flips.night].night},
-        "nights": [
-            {
-                "night": each.night,
-                "run_id": None if each.run is None else each.run.run_id,
-                "status": None if each.run is None else each.run.status,
-                "value": each.value,
-                "interval": None if each.low is None or each.high is None else [each.low, each.high],
-                "outside": each.outside,
-                "missing": _missing(trend, each),
-                "context_changes": [one.model_dump(mode="json") for one in each.changes],
-            }
-            for each in trend.nights
-        ],
-    }
-    return json.dumps(made, indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 
 from calibration.cli import calibration
 from calibration.commands.judgement_screen import print_judgement
+from calibration.commands.trend_screen import COLUMNS, sparkline
 from calibration.errors import InputError
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import analyse
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_history
 from calibration.judge.tolerances import Tolerances
-from calibration.judge.trend import COLUMNS, sparkline
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.judge.waivers import FILE, Waivers
 from calibration.judge.words import amount, change, changed_fact, within
@@ -341,6 +341,7 @@ def test_a_trend_imports_nothing_that_takes_long() -> None:
         "calibration.results.model",
         "calibration.context",
     )
-    program = f"import sys, calibration.judge.trend; print([each for each in {heavy!r} if each in sys.modules])"
+    module = "calibration.commands.trend_screen"
+    program = f"import sys, {module}; print([each for each in {heavy!r} if each in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
