@@ -74,12 +74,12 @@ bool memory_usable_bytes(const char *meminfo, uint64_t *bytes)
 
 static void add(struct demand *demand, struct demanded region)
 {
-	struct demanded *last = demand->count ? &demand->regions[demand->count - 1] : NULL;
+	struct demanded *last = demand->regions && demand->count ? &demand->regions[demand->count - 1] : NULL;
 	if (last && last->bytes == region.bytes && last->node == region.node && last->nodes == region.nodes) {
 		last->count += region.count;
 		return;
 	}
-	if (demand->count == demand->capacity) {
+	if (!demand->regions || demand->count == demand->capacity) {
 		demand->capacity = 2 * demand->capacity + 16;
 		demand->regions = reallocate(demand->regions, demand->capacity, sizeof(*demand->regions));
 	}

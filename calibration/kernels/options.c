@@ -60,7 +60,7 @@ static bool parse_u64_list(const struct option *option, const char *text, struct
 	char *copy = allocate_text(text, strlen(text)), *rest = copy;
 	bool good = true;
 	list->count = 0;
-	for (char *at; good && (at = text_cut(&rest, ','));) {
+	for (char *at = text_cut(&rest, ','); good && at; at = text_cut(&rest, ',')) {
 		uint64_t value = 0;
 		good = options_u64(at, &value) && value >= option->minimum && value <= option->maximum;
 		list->values = reallocate(list->values, list->count + 1, sizeof(*list->values));
