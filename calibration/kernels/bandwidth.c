@@ -140,8 +140,8 @@ static bool buffer_bytes_good(uint64_t bytes, struct error *error)
 /* "0-3@0:65536": the threads, and the size of their arrays where it has one. */
 static bool parse_group(const char *word, size_t *bytes, struct error *error)
 {
-	char *size = allocate_text(word, strlen(word));
-	char *text = text_cut(&size, ':');
+	char *text = allocate_text(word, strlen(word)), *size = text;
+	(void)text_cut(&size, ':');
 	uint64_t value = 0;
 	bool good = !size || (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
 	            error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);

@@ -43,6 +43,7 @@ struct source {
 
 static struct {
 	struct pmu *pmu;
+	struct pmu_counts *counts;
 	struct worker worker;
 	uint64_t work_cpu;
 	_Atomic bool working, stop;
@@ -73,7 +74,7 @@ static void spin(struct worker *worker)
 }
 
 /* Counts for the time asked, while the thread works or sleeps. */
-static bool count(struct pmu_counts **counts, struct error *error)
+static bool count(struct error *error)
 {
 	struct worker *worker = &state.worker;
 	unsigned cpu = options.work ? (unsigned)state.work_cpu : affinity_allowed()->cpus[0];
@@ -96,7 +97,7 @@ static bool count(struct pmu_counts **counts, struct error *error)
 	worker_join(worker);
 	if (!error_take(error, &worker->error) || (stopped && stop_error(error)))
 		return false;
-	*counts = pmu_take(state.pmu, PMU_ALL, NULL, NULL);
+	state.counts = pmu_take(state.pmu, PMU_ALL, NULL, NULL);
 	return true;
 }
 
@@ -138,7 +139,6 @@ static void sources_write(struct json *json)
 
 static bool measure(struct json *result, struct error *error)
 {
-	struct pmu_counts *counts = NULL;
 	struct cpu_list measured = {0};
 	struct demand demand = {0};
 	long long paranoid = 0;
@@ -150,7 +150,7 @@ static bool measure(struct json *result, struct error *error)
 	if (!demand_admit(&demand, error))
 		return false;
 	pmu_open(state.pmu);
-	if (state.pmu && !count(&counts, error))
+	if (state.pmu && !count(error))
 		return false;
 	clock_finish();
 	json_object_begin(result, NULL);
@@ -159,10 +159,11 @@ static bool measure(struct json *result, struct error *error)
 	json_bool(result, "cap_perfmon", capability_has(PMU_CAP_PERFMON));
 	json_bool(result, "cap_sys_admin", capability_has(PMU_CAP_SYS_ADMIN));
 	sources_write(result);
-	pmu_counts_write(result, "counters", counts);
+	pmu_counts_write(result, "counters", state.counts);
 	json_object_end(result);
-	return !options.events.count || pmu_counted(counts) ||
-	       error_set(error, ERROR_UNSUPPORTED, "no event could be counted; the first: %s", pmu_first_refusal(counts));
+	return !options.events.count || pmu_counted(state.counts) ||
+	       error_set(error, ERROR_UNSUPPORTED, "no event could be counted; the first: %s",
+	                 pmu_first_refusal(state.counts));
 }
 
 const struct subcommand counters_subcommand = {

@@ -29,7 +29,7 @@ bool block_parse(const char *option, const char *text, const struct pair_default
                  struct error *error)
 {
 	struct error part = {0};
-	char *rest = allocate_text(text, strlen(text));
+	char *copy = allocate_text(text, strlen(text)), *rest = copy;
 	char *cpus = text_cut(&rest, ':'), *home = text_cut(&rest, ':'), *state = rest, *readers = cpus;
 	const char *writers = text_cut(&readers, '@');
 	*block = (struct block){.dirty = defaults->dirty};
@@ -51,6 +51,7 @@ bool block_parse(const char *option, const char *text, const struct pair_default
 	if (good && block->writers.count == 1 && block->readers.count == 1 &&
 	    block->writers.cpus[0] == block->readers.cpus[0])
 		good = error_set(error, ERROR_USAGE, "%s: expected two CPUs, found '%s'", option, text);
+	free(copy);
 	return good;
 }
 
@@ -64,6 +65,8 @@ bool transfer_parse(const char *text, const struct pair_defaults *defaults, stru
 	if (one)
 		*transfer =
 			(struct transfer){block.writers.cpus[0], block.readers.cpus[0], block.home, block.node, block.dirty};
+	cpu_list_free(&block.writers);
+	cpu_list_free(&block.readers);
 	return one || error_set(error, ERROR_USAGE, "--pair: expected one CPU on each side of an @, found '%s'", text);
 }
 
