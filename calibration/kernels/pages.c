@@ -119,7 +119,7 @@ static bool read_nodes(struct pages *pages, const struct region *region, uint64_
 		                 pages->elsewhere, pages->checked, region->node, count > 1 ? " or the others given" : "");
 	if (count > 1 && !shares_even(shares, count, region_page_bytes(region) / base))
 		return error_set(error, ERROR_PLACEMENT_WRONG,
-		                 "%" PRIu64 " pages are spread unevenly over %zu nodes: %" PRIu64 " on node %u, %" PRIu64
+		                 "%" PRIu64 " pages in uneven shares on %zu nodes: %" PRIu64 " on node %u, %" PRIu64
 		                 " on node %u; use a larger size or --pages base, or free memory on the nodes",
 		                 pages->checked, count, shares[0], region_node(region, 0), shares[count - 1],
 		                 region_node(region, count - 1));
