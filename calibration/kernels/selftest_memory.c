@@ -34,7 +34,7 @@ bool case_interleave(struct error *error)
 	bool admitted = demand_admit(&demand, &refused);
 	cpu_list_free(&both);
 	/* Where pages cannot be read back (a user-mode emulator), that alone refuses a buffer that is to be spread. */
-	EXPECT(!fooled && wrong.code != ERROR_NONE && (pages.checked == 0 || strstr(wrong.message, "even shares")));
+	EXPECT(!fooled && wrong.code != ERROR_NONE && (pages.checked == 0 || strstr(wrong.message, "uneven shares")));
 	EXPECT(!admitted && refused.code == ERROR_BIND_FAILED && demand.refused_node == 1023);
 	return true;
 }
