@@ -156,28 +156,6 @@ def suts_with_disks(lab: Lab, stack: ExitStack, start_pages: int) -> dict[str, d
     return hosts
 
 
-SMALL = {"small-48k": "48k", "small-256k": "256k"}
-"""SUTs whose disk fills up, with its size."""
-
-
-def suts_with_disks(lab: Lab, stack: ExitStack, start_pages: int) -> dict[str, dict[str, Any]]:
-    """Return variables of SUTs with disks of their own, mounted in *stack*, for what they hold or for their results.
-
-    The start of a run takes *start_pages* of its results.
-    """
-    hosts: dict[str, dict[str, Any]] = {}
-    for name, size in SMALL.items():
-        hosts[name] = {**base_of(lab, name), "preflight_remote_free_bytes": 0}
-        stack.enter_context(mounted(lab.remote / name, size))
-        (lab.remote / name).chmod(0o1777)
-    for name, pages in (("full-0", 0), ("full-2", 2), ("fills", start_pages + 1)):
-        disk = lab.directory / name
-        hosts[name] = {"calibration_results_dir": str(disk), "preflight_results_free_bytes": 0}
-        stack.enter_context(mounted(disk, "4m"))
-        fill(disk, pages * PAGE)
-    return hosts
-
-
 @pytest.fixture(scope="module")
 def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
     lab = module_lab

@@ -426,6 +426,13 @@ def test_a_write_that_fails_keeps_what_was_there(begun: BegunRun, file_size_limi
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == kept
 
 
+def test_a_start_that_cannot_be_written_leaves_nothing(tmp_path: Path, file_size_limit: Any) -> None:
+    file_size_limit(1000)
+    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+        begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_run_identifiers_sort_by_time_and_differ() -> None:
     first = {new_run_id(NOW) for _ in range(50)}
     assert len(first) > 40
