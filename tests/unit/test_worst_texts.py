@@ -393,6 +393,7 @@ EXEMPT: dict[str, str] = {
     "calibration.judge.comparison.read_compared": TEXT_OF_PROJECT,
     "calibration.judge.limits.read_limits": OPERATOR,
     "calibration.judge.baseline_files.read_baseline_file": OPERATOR,
+    "calibration.judge.entries.read_entries": OPERATOR,
     "calibration.judge.tolerances.read_tolerances": OPERATOR,
     "calibration.judge.trend.read_trend": TEXT_OF_PROJECT,
     "calibration.judge.waivers.read_waivers": OPERATOR,
