@@ -122,13 +122,18 @@ def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
 
 def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
     """Return how the checker ran, and what it says; what keeps it from being read is a reason, and fails nothing."""
-    said, reason = CheckerOutput(version=None, findings=()), run.reason
+    said: CheckerOutput | None = None
+    reason = run.reason
     if reason is None and run.output is not None:
         try:
             said = read_checker(read_kept(directory, run.output, run.output_sha256, "what the checker printed"))
         except InputError as error:
             reason = str(error)
-    return MeltdownChecker(**{**dict(run), "reason": reason}, version=said.version, findings=said.findings)
+    return MeltdownChecker(
+        **{**dict(run), "reason": reason},
+        version=None if said is None else said.version,
+        findings=() if said is None else said.findings,
+    )
 
 
 def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Reading, ...], list[NotMeasured]]:

@@ -489,10 +489,10 @@ def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Cont
 @pytest.mark.parametrize(
     ("index", "change", "message"),
     [
-        (2, {"state": "hit"}, "modified lines homed with"),
-        (2, {"home": 7}, "modified lines homed with"),
-        (2, {"writer": 2}, "one CPU of node 0"),
-        (2, {"home": 1}, "found one twice"),
+        (2, {"state": "hit"}, "homed with neither"),
+        (2, {"home": 7}, "homed with neither"),
+        (2, {"writer": 2}, "node 0 use several CPUs"),
+        (2, {"home": 1}, "appears twice"),
         (2, {"reader": 100000}, "CPU 100000"),
         (1, {"reader": 2}, "one local pair"),
         (1, {"home": 1}, "one local pair"),
@@ -909,5 +909,5 @@ def test_a_loss_that_noise_explains_is_not_flagged(context: Context) -> None:
 
 
 def test_a_course_too_short_for_two_seconds_is_refused(context: Context) -> None:
-    with pytest.raises(InputError, match="at least 20 windows"):
+    with pytest.raises(InputError, match="fewer than 20"):
         sustained(context, [1000.0] * 19)
