@@ -710,7 +710,7 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "neither"),
+        ((), "--pair or --all-pairs"),
         (("--all-pairs", "5"), "two CPUs"),
         (("--all-pairs", "0-1:2000"), "as the home"),
         (("--all-pairs", "0-1:writer:dirty"), "hit or hitm"),

@@ -175,7 +175,7 @@ def test_a_thread_that_left_its_cpu_says_whether_that_went_offline(
     process.send_signal(signal.SIGTERM)
     warnings = json.loads(process.communicate(timeout=PATIENCE_S)[0])["warnings"]
     (said,) = [warning["message"] for warning in warnings if warning["code"] == "FAILED_BEFORE_STOP"]
-    expected = f"CPU {cpu} went offline" if offline else f"expected to be on CPU {cpu}"
+    expected = f"CPU {cpu} went offline" if offline else f"the thread of CPU {cpu} was moved"
     assert said.startswith(f"cpu_left: {expected}")
 
 
