@@ -73,7 +73,7 @@ class _Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Take a unique prefix for the command's name; an unknown name is answered with the nearest."""
         given = args[0]
-        found = [given] if given in COMMANDS else [each for each in COMMANDS if each.startswith(given)]
+        found = [given] if given in COMMANDS else [command for command in COMMANDS if command.startswith(given)]
         if len(found) == 1:
             return super().resolve_command(ctx, [*found, *args[1:]])
         if found:
@@ -178,7 +178,7 @@ def validate_command(runs: tuple[str, ...], results: Path) -> None:
     """
     from calibration.results.store import read_run  # noqa: PLC0415 - the models are only needed here
 
-    for path in [find_run(results, each) for each in runs or (None,)]:
+    for path in [find_run(results, run) for run in runs or (None,)]:
         document = read_run(path)
         click.echo(f"{path}: valid, {document.run.status}, {len(document.measurements)} measurements")
 

@@ -16,7 +16,7 @@ def pick(given: str, names: Collection[str], what: str) -> str:
 
     Raises ``InputError`` where there is none, with the nearest, or several.
     """
-    found = [given] if given in names else [each for each in names if each.startswith(given)]
+    found = [given] if given in names else [name for name in names if name.startswith(given)]
     if len(found) != 1:
         raise not_one(given, found, names, what)
     return found[0]

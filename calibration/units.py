@@ -128,7 +128,7 @@ def _in_unit(value: float | None, units: Sequence[tuple[float, str]], digits: in
 
 def fitting(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     """Return the largest of *units* (size and name) of which *value* is at least one, else the smallest."""
-    return next((each for each in units if abs(value) >= each[0]), units[-1])
+    return next((unit for unit in units if abs(value) >= unit[0]), units[-1])
 
 
 def duration(value_s: float | None) -> str:
@@ -254,7 +254,7 @@ def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
     """Return an interval with its unit, or with two units where its ends are orders of magnitude apart."""
     if bounds is None:
         return ABSENT
-    low, high = (measured(each, unit).rsplit(" ", 1) for each in bounds)
+    low, high = (measured(bound, unit).rsplit(" ", 1) for bound in bounds)
     return f"{low[0]} to {high[0]} {high[1]}" if low[1] == high[1] else f"{' '.join(low)} to {' '.join(high)}"
 
 

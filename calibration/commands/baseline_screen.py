@@ -28,16 +28,16 @@ def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
             table.add_column(
                 title, justify="right" if title in {"Level", "Width", "Nights"} else "left", overflow="fold"
             )
-        for metric, each in acceptance.bounds.items():
-            width = [(end / each.value - 1) for end in (each.lower, each.upper) if end is not None and each.value]
+        for metric, bound in acceptance.bounds.items():
+            width = [(end / bound.value - 1) for end in (bound.lower, bound.upper) if end is not None and bound.value]
             before = proposal.before.get(metric)
             cells = [
                 metric,
-                amount(each.value, each.unit),
-                each.words,
+                amount(bound.value, bound.unit),
+                bound.words,
                 share(max(map(abs, width))) if width else "-",
-                str(each.nights),
-                each.method,
+                str(bound.nights),
+                bound.method,
                 "-" if before is None else before.words,
             ]
             table.add_row(*cells[: len(titles)])

@@ -33,8 +33,8 @@ def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = 
     console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
     console.print(Text(visible(compared.summary), style="bold"))
     by_outcome: dict[Outcome, list[Comparison]] = {}
-    for each in compared.figures:
-        by_outcome.setdefault(each.outcome, []).append(each)
+    for figure in compared.figures:
+        by_outcome.setdefault(figure.outcome, []).append(figure)
     rest = []
     for outcome, figures in by_outcome.items():
         if not everything and outcome not in {"differs", "indicative"}:
@@ -52,8 +52,8 @@ def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = 
 
 def _print_metrics(console: Console, figures: Sequence[Comparison], *, everything: bool) -> None:
     families: dict[tuple[str, str | None], list[Comparison]] = {}
-    for each in figures:
-        families.setdefault((re.sub(r"\d+", "#", each.title), each.better), []).append(each)
+    for figure in figures:
+        families.setdefault((re.sub(r"\d+", "#", figure.title), figure.better), []).append(figure)
     groups = [
         group
         for (title, _), of in families.items()
@@ -88,8 +88,8 @@ def _row(title: str, of: Sequence[Comparison]) -> tuple[str, str, str, str]:
 
 def _print_facts(console: Console, compared: Compared, *, everything: bool) -> None:
     lines = [
-        f"{each.fact}: {changed_fact(each.first, each.second)}" + (f"  (explains {each.moves})" if each.moves else "")
-        for each in compared.facts
+        f"{fact.fact}: {changed_fact(fact.first, fact.second)}" + (f"  (explains {fact.moves})" if fact.moves else "")
+        for fact in compared.facts
     ] or list(compared.context)
     if not lines:
         return

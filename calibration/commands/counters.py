@@ -34,9 +34,9 @@ def words_of(words: dict[str, int]) -> str:
 def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
     """Return the events, those together that count alike on several boxes or channels, in the order of their first."""
     rows: dict[tuple[object, ...], list[ChosenEvent]] = {}
-    for each in events:
-        kind = re.sub(r"[0-9]+$", "", each.event)
-        rows.setdefault((each.name, kind, each.cpus, each.group, each.scale_bytes, each.caution), []).append(each)
+    for event in events:
+        kind = re.sub(r"[0-9]+$", "", event.event)
+        rows.setdefault((event.name, kind, event.cpus, event.group, event.scale_bytes, event.caution), []).append(event)
     return list(rows.values())
 
 

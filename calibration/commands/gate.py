@@ -70,9 +70,9 @@ def gate_command(
     """
     from calibration.gates.night import read_night  # noqa: PLC0415 - a second that --help need not pay
 
-    for each in gates:
-        if not each.exists():
-            raise InputError(f"expected gates at {each}, found nothing there")
+    for gate in gates:
+        if not gate.exists():
+            raise InputError(f"expected gates at {gate}, found nothing there")
     if known_hosts is not None and live is None:
         raise click.UsageError("--known-hosts needs --live INVENTORY")
     _check_output(results, output)

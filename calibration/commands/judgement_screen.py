@@ -42,8 +42,8 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
     """Print *judgement* on *stream*: one screen, or with *everything* every failure in full."""
     console = console_on(stream)
     by_sut: dict[Sut, list[NightVerdict]] = {}
-    for each in judgement.verdicts:
-        by_sut.setdefault((each.testbed, each.sut), []).append(each)
+    for verdict in judgement.verdicts:
+        by_sut.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
     failing = {sut: failed for sut, of in by_sut.items() if (failed := [one for one in of if one.outcome == "fail"])}
     events = [each for each in judgement.events if each.failed]
     console.print(
@@ -64,8 +64,8 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
         for sut in ordered or by_sut:
             console.print(Text(visible("/".join(sut)), style="bold"))
             for group in group_failures([each for each in by_sut[sut] if each.outcome in {"fail", "noted"}]):
-                for each in group.verdicts:
-                    console.print(Padding(_whole(each), (0, 0, 0, 2)))
+                for verdict in group.verdicts:
+                    console.print(Padding(_whole(verdict), (0, 0, 0, 2)))
         ordered = []
     left = {sut: [one for one in failing[sut] if not any(event.has(one) for event in events)] for sut in ordered}
     ordered = [sut for sut in ordered if left[sut]]
@@ -85,7 +85,7 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
 
 def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
     """Return an event as one line: its SUTs, the worst of its *verdicts*, since when, and what changed."""
-    of = {each.metric: each for each in sorted(filter(event.has, verdicts), key=severity)}
+    of = {verdict.metric: verdict for verdict in sorted(filter(event.has, verdicts), key=severity)}
     worst = max(of.values(), key=lambda each: (each.outcome == "fail", severity(each)))
     worst = worst.model_copy(update={"context_changes": event.context_changes})
     more = f" and {len(event.suts) - MOST_NAMES} more" if len(event.suts) > MOST_NAMES else ""
@@ -108,8 +108,8 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
 
 def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Text]:
     """Yield a text of so many *rows* for each group that there is room for; the last says how many more there are."""
-    for number, each in enumerate(groups[:room], 1):
-        line = Text(visible(describe(each, MOST_NAMES if rows > 1 else 1)))
+    for number, group in enumerate(groups[:room], 1):
+        line = Text(visible(describe(group, MOST_NAMES if rows > 1 else 1)))
         more = len(groups) - number
         if number == room and more:
             line = Text(f"(+{more}) ", style="yellow").append_text(line)
@@ -122,7 +122,9 @@ def describe(group: FailureGroup, most: int = MOST_NAMES) -> str:
     if worst.check == "unreadable":
         return worst.reason + (f"; and {_count(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
     text = (
-        f"{_names([each.metric for each in verdicts], most)} {_what(worst)}" if worst.metric != "run" else _what(worst)
+        f"{_names([verdict.metric for verdict in verdicts], most)} {_what(worst)}"
+        if worst.metric != "run"
+        else _what(worst)
     )
     if len(verdicts) > 1:
         text += f" on {len(verdicts)} metrics"
@@ -150,7 +152,7 @@ def _what(worst: NightVerdict) -> str:
 def _names(metrics: Sequence[str], most: int) -> str:
     if len(metrics) == 1:
         return metrics[0]
-    kinds = [kind for kind, _ in Counter(each.partition(".")[0] for each in metrics).most_common()]
+    kinds = [kind for kind, _ in Counter(metric.partition(".")[0] for metric in metrics).most_common()]
     more = f" and {len(kinds) - most} more" if len(kinds) > most else ""
     return ", ".join(f"{each}.*" for each in kinds[:most]) + more
 
@@ -174,7 +176,7 @@ def _whole(verdict: NightVerdict) -> Text:
 
 def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
     """Yield the rest: waivers, changes that fail nobody, what cannot be judged, and how to see more."""
-    waived = [each for each in judgement.verdicts if each.waiver is not None]
+    waived = [verdict for verdict in judgement.verdicts if verdict.waiver is not None]
     for each in islice(waived, None if everything else MOST_NAMES):
         if each.waiver is not None:
             yield visible(
@@ -183,14 +185,14 @@ def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator
             )
     if len(waived) > MOST_NAMES and not everything:
         yield f"waived: {len(waived) - MOST_NAMES} more"
-    noted = [each for each in judgement.verdicts if each.outcome == "noted"]
+    noted = [verdict for verdict in judgement.verdicts if verdict.outcome == "noted"]
     if noted:
         suts = len({(each.testbed, each.sut) for each in noted})
         yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or within tolerance"
     small = sorted((each for each in judgement.events if not each.failed), key=lambda each: each.night, reverse=True)
     for event in small[:MOST_NAMES]:
         yield visible(f"noted: {describe_event(event, judgement.verdicts)}")
-    unknown = [each for each in judgement.verdicts if each.outcome == "no_reference"]
+    unknown = [verdict for verdict in judgement.verdicts if verdict.outcome == "no_reference"]
     for check, words in (
         ("limits", "no baseline yet (calibration accept)"),
         ("drift", "too few nights to detect a change"),

@@ -116,16 +116,20 @@ def accept_command(
     from calibration.judge.baseline_files import add_acceptance  # noqa: PLC0415 - as above
     from calibration.judge.baselines import propose, results_of  # noqa: PLC0415 - a second that --help need not pay
 
-    paths = [find_run(results, each) for each in runs]
+    paths = [find_run(results, run) for run in runs]
     proposals = propose(paths, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))
-    for each in proposals:
-        print_proposal(each, sys.stdout)
-    if all(each.acceptance is None for each in proposals):
+    for proposal in proposals:
+        print_proposal(proposal, sys.stdout)
+    if all(proposal.acceptance is None for proposal in proposals):
         raise InputError("expected a figure that bounds can be made for, found none; the reasons are above")
-    for each in proposals:
-        if each.acceptance is not None:
+    for proposal in proposals:
+        if proposal.acceptance is not None:
             results = results_of(paths)
-            path = each.place.path(results) if dry_run else add_acceptance(results, each.place, each.acceptance)
+            path = (
+                proposal.place.path(results)
+                if dry_run
+                else add_acceptance(results, proposal.place, proposal.acceptance)
+            )
             click.echo(f"{'would be written to' if dry_run else 'written to'} {path}")
 
 

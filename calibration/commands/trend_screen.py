@@ -39,7 +39,9 @@ def _missing(trend: Trend, night: TrendNight) -> str | None:
         return None
     if night.run is None:
         return night.fault or "no run"
-    reasons = [each for each in night.run.reasons if each.startswith(f"{trend.series.metric}: ")] or night.run.reasons
+    reasons = [
+        reason for reason in night.run.reasons if reason.startswith(f"{trend.series.metric}: ")
+    ] or night.run.reasons
     return f"no valid figure, the run is {night.run.status}{': ' + reasons[0] if reasons else ''}"
 
 
@@ -70,11 +72,11 @@ def _state(trend: Trend, night: TrendNight) -> list[str]:
 def _notes(trend: Trend) -> Iterator[list[str]]:
     """Yield for each night what is to be said of it."""
     found = _found(trend)
-    for each in trend.nights:
+    for night in trend.nights:
         yield [
-            *_state(trend, each),
-            *found.get(each.night, []),
-            *(f"{one.fact}: {changed_fact(one.before, one.after)}" for one in each.changes),
+            *_state(trend, night),
+            *found.get(night.night, []),
+            *(f"{one.fact}: {changed_fact(one.before, one.after)}" for one in night.changes),
         ]
 
 
@@ -82,7 +84,7 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
     """Return *trend* on one screen: level, baseline, changes, last nights; with *everything* a line for each night."""
     series, analysis, reference = trend.series, trend.analysis, trend.reference
     lines = [f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better"]
-    measured = [each.value for each in trend.nights if each.value is not None]
+    measured = [night.value for night in trend.nights if night.value is not None]
     if isfinite(analysis.level):
         spread = f", nights differ by {share(analysis.spread)}" if isfinite(analysis.spread) else ""
         since = trend.nights[analysis.first].night
@@ -91,7 +93,7 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
         lines.append("no baseline accepted yet")
     else:
         lines.append(f"{reference.bounds.words}, {reference.source}: {reference.acceptance.reason}")
-    drawn = sparkline([each.value for each in trend.nights[-SPARKS:]])
+    drawn = sparkline([night.value for night in trend.nights[-SPARKS:]])
     low_high = f"{within(min(measured), max(measured), series.unit)}, " if measured else ""
     lines += ["", f"{drawn}  {low_high}{len(measured)} of {len(trend.nights)} nights measured"]
     changes = list(_change_lines(trend))
@@ -100,7 +102,7 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
         if len(changes) > CHANGES:
             lines.append(f"and {len(changes) - CHANGES} changes before")
     lines.append("")
-    notes = list(_notes(trend)) if everything else [_state(trend, each) for each in trend.nights]
+    notes = list(_notes(trend)) if everything else [_state(trend, night) for night in trend.nights]
     for each, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
         figure = "-" if each.value is None else amount(each.value, series.unit)
         interval = "" if each.low is None or each.high is None else within(each.low, each.high, series.unit)
@@ -180,16 +182,16 @@ def trend_json(trend: Trend) -> str:
         "flips": None if flips is None else {**flips._asdict(), "night": trend.nights[flips.night].night},
         "nights": [
             {
-                "night": each.night,
-                "run_id": None if each.run is None else each.run.run_id,
-                "status": None if each.run is None else each.run.status,
-                "value": each.value,
-                "interval": None if each.low is None or each.high is None else [each.low, each.high],
-                "outside": each.outside,
-                "missing": _missing(trend, each),
-                "context_changes": [one.model_dump(mode="json") for one in each.changes],
+                "night": night.night,
+                "run_id": None if night.run is None else night.run.run_id,
+                "status": None if night.run is None else night.run.status,
+                "value": night.value,
+                "interval": None if night.low is None or night.high is None else [night.low, night.high],
+                "outside": night.outside,
+                "missing": _missing(trend, night),
+                "context_changes": [one.model_dump(mode="json") for one in night.changes],
             }
-            for each in trend.nights
+            for night in trend.nights
         ],
     }
     return json.dumps(made, indent=1, allow_nan=False) + "\n"

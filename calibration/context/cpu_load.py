@@ -128,7 +128,11 @@ def _processes(tree: Tree, whole: float, own: frozenset[int]) -> tuple[BusyProce
             continue
         tasks = f"{ROOT}/after/proc/{pid}/task"
         threads = [tree.parse(f"{tasks}/{tid}/stat", parse_used) for tid in tree.numbered(tasks, "")]
-        ran = {each.cpu for each in (*threads, after) if each is not None and each.ticks > 0 and each.cpu is not None}
+        ran = {
+            thread.cpu
+            for thread in (*threads, after)
+            if thread is not None and thread.ticks > 0 and thread.cpu is not None
+        }
         found.append(BusyProcess(pid=pid, name=after.name, share=ticks / whole, cpus=tuple(sorted(ran))))
     return tuple(sorted(found, key=lambda each: (-each.share, each.pid))[:NAMED])
 

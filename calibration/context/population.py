@@ -73,13 +73,15 @@ def population(context: Context) -> Population | UnknownPopulation:
     except ValueError as error:
         return UnknownPopulation(reason=str(error))
     packages = sorted({core.package_id for core in context.topology.cores if core.package_id is not None})
-    sockets = sorted({each.socket for each in channels if each.socket is not None}, key=lambda each: (len(each), each))
+    sockets = sorted(
+        {channel.socket for channel in channels if channel.socket is not None}, key=lambda each: (len(each), each)
+    )
     by_package: dict[int, list[_Channel]] = {}
     if len(packages) == 1:
         by_package = {packages[0]: channels}
-    elif len(sockets) == len(packages) and all(each.socket is not None for each in channels):
+    elif len(sockets) == len(packages) and all(channel.socket is not None for channel in channels):
         by_package = {
-            package: [each for each in channels if each.socket == socket]
+            package: [channel for channel in channels if channel.socket == socket]
             for package, socket in zip(packages, sockets, strict=True)
         }
     return Population(
@@ -123,10 +125,10 @@ def _channels(context: Context) -> list[_Channel]:
 
 
 def _channel(socket: str | None, slots: Sequence[Dimm]) -> _Channel:
-    modules = [each for each in slots if each.size_bytes]
-    peak_mb_s = min((_mb_s(each) for each in modules), default=0.0)
+    modules = [slot for slot in slots if slot.size_bytes]
+    peak_mb_s = min((_mb_s(module) for module in modules), default=0.0)
     first = slots[0].locator or slots[0].bank or ""
-    return _Channel(socket, first, sum(each.size_bytes or 0 for each in modules), peak_mb_s)
+    return _Channel(socket, first, sum(module.size_bytes or 0 for module in modules), peak_mb_s)
 
 
 def _mb_s(dimm: Dimm) -> float:
@@ -139,8 +141,8 @@ def _mb_s(dimm: Dimm) -> float:
 
 
 def _peak(channels: Sequence[_Channel]) -> ChannelPeak:
-    empty = tuple(each.slot for each in channels if not each.size_bytes)
-    peak_mb_s = sum(each.peak_mb_s for each in channels)
+    empty = tuple(channel.slot for channel in channels if not channel.size_bytes)
+    peak_mb_s = sum(channel.peak_mb_s for channel in channels)
     return ChannelPeak(
         channels=len(channels), populated=len(channels) - len(empty), peak_mb_s=peak_mb_s, empty_slots=empty
     )
@@ -155,7 +157,10 @@ def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> di
     found: dict[int, ChannelPeak] = {}
     for package, channels in by_package.items():
         nodes = [each for each in context.nodes if each.cpus and package_of.get(each.cpus[0]) == package]
-        whole, alike = _peak(channels), {(each.size_bytes, each.peak_mb_s) for each in channels if each.size_bytes}
+        whole, alike = (
+            _peak(channels),
+            {(channel.size_bytes, channel.peak_mb_s) for channel in channels if channel.size_bytes},
+        )
         if len(nodes) == 1:
             found[nodes[0].id] = whole
             continue

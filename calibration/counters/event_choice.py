@@ -160,10 +160,10 @@ class _Chooser:
 
     def __init__(self, context: Context, sources: Sequence[EventSource]) -> None:
         self._context = context
-        self._sources = {each.name: each for each in sources}
+        self._sources = {source.name: source for source in sources}
         self._any = tables()[ANY]
         models = context.processor.models
-        found = (table_of(each.vendor, each.family, each.model, each.stepping) for each in models)
+        found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
         self.table: Table | None = next((each for each in found if each is not None), None)
         self._taken: dict[str, list[str]] = {}
         self._counters = _Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
@@ -191,7 +191,7 @@ class _Chooser:
         """Yield each role of *roles* with its events, or why it has none."""
         counted: set[str] = set()
         apart = {"dram.reads", "dram.writes"}
-        known = {each.role for each in self.table.boxes} if self.table else set()
+        known = {box.role for box in self.table.boxes} if self.table else set()
         for role in roles:
             if role == "dram.reads_and_writes" and (counted | known) & apart:
                 continue  # it is what machines have that cannot tell one from the other
@@ -203,11 +203,11 @@ class _Chooser:
     def _role_of_boxes(self, role: str) -> list[ChosenEvent] | str:
         known = self.table.boxes if self.table else ()
         machine = self._context.processor.architecture
-        others = [each for each in self._any.boxes if machine in (None, each.architecture)]
+        others = [box for box in self._any.boxes if machine in (None, box.architecture)]
         rows = [each for each in (*known, *others) if each.role == role]
         reasons = []
         for row in rows:
-            sources = [each for name, each in self._sources.items() if re.fullmatch(row.pmus, name)]
+            sources = [source for name, source in self._sources.items() if re.fullmatch(row.pmus, name)]
             if not sources:
                 continue
             found = self._row_of_boxes(row, sources)
@@ -287,10 +287,10 @@ class _Chooser:
 
     def _core_source(self) -> EventSource | str:
         """Return the source of the cores; where there are several, the one of most CPUs."""
-        sources = [each for name, each in self._sources.items() if CORE_SOURCE.fullmatch(name)]
+        sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
             return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
-        return max(sources, key=lambda each: len(each.cpus or self._context.online_cpus))
+        return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
         """Yield each role of *roles* with its events, or why it has none. What is in a group comes first."""
@@ -301,13 +301,13 @@ class _Chooser:
             return
         known = self.table.core if self.table else ()
         rows = {role: [each for each in (*self._any.core, *known) if each.role == role] for role in roles}
-        grouped = [each for role in roles for each in rows[role] if each.group is not None]
+        grouped = [row for role in roles for row in rows[role] if row.group is not None]
         together = self._counters.take(grouped)
         for role in roles:
             if not rows[role]:
                 yield role, self._no_event(role)
                 continue
-            alone = [each for each in rows[role] if each.group is None]
+            alone = [row for row in rows[role] if row.group is None]
             fits = together if len(alone) < len(rows[role]) else self._counters.take(alone)
             yield role, fits if isinstance(fits, str) else self._of_threads(rows[role], core)
 
@@ -323,7 +323,7 @@ class _Chooser:
 
     def _of_threads(self, rows: Sequence[CoreEvent], core: EventSource) -> list[ChosenEvent] | str:
         try:
-            return [self._of_thread(each, core) for each in rows]
+            return [self._of_thread(row, core) for row in rows]
         except InputError as error:
             return str(error)
 
@@ -421,12 +421,10 @@ class _Counters:
 
     def take(self, rows: Sequence[CoreEvent | SampledEvent]) -> str | None:
         """Give each of *rows* a counter beside those that have one; all of them or, with the reason returned, none."""
-        if self._general is None or _assignment([self._possible(each) for each in (*self._rows, *rows)]) is not None:
+        if self._general is None or _assignment([self._possible(row) for row in (*self._rows, *rows)]) is not None:
             self._rows += rows
             return None
-        held = (
-            ", ".join(dict.fromkeys(each.role for each in self._rows if isinstance(each, CoreEvent))) or "nothing else"
-        )
+        held = ", ".join(dict.fromkeys(row.role for row in self._rows if isinstance(row, CoreEvent))) or "nothing else"
         watchdog = " and the kernel's NMI watchdog" if self._watched else ""
         return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
 
@@ -437,7 +435,7 @@ class _Counters:
         role = row.role if isinstance(row, CoreEvent) else SAMPLES
         if role in fixed and not (self._watched and role == CYCLES):  # which the watchdog counts, too
             return (-1 - fixed.index(role), *general)
-        return [each for each in row.counters if each in general] if row.counters is not None else general
+        return [counter for counter in row.counters if counter in general] if row.counters is not None else general
 
 
 def _assignment(possible: Sequence[Sequence[int]]) -> Mapping[int, int] | None:

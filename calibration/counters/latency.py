@@ -52,7 +52,7 @@ def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLa
         return None
     reasons = {}
     for role in LATENCY_ROLES:
-        if (reason := next(filter(None, (silent(each, prefix + role) for each in counters)), None)) is not None:
+        if (reason := next(filter(None, (silent(counter, prefix + role) for counter in counters)), None)) is not None:
             reasons[role] = reason
     pending, misses, hits = (
         None if role in reasons else _counts(counters, prefix + role) for role in LATENCY_ROLES[1:]
@@ -63,28 +63,28 @@ def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLa
     both = None if misses is None or hits is None else [beta + gamma for beta, gamma in zip(misses, hits, strict=True)]
     events = [
         event
-        for each in counters
-        for event in each.events
+        for counter in counters
+        for event in counter.events
         if event.name.removeprefix(prefix) in LATENCY_ROLES and event.scaled
     ]
     return CounterLatency(
         l1_miss=_per(pending, misses, clocks),
         load_miss_real=_per(pending, both, clocks),
-        core_hz=None if clocks is None else estimate([[each] for each in clocks], "Hz"),
+        core_hz=None if clocks is None else estimate([[clock] for clock in clocks], "Hz"),
         running_fraction=min((event.running_fraction for event in events), default=None),
         not_counted=tuple(NotCounted(role=role, reason=reason) for role, reason in reasons.items()),
     )
 
 
 def _counts(counters: Sequence[Counters], role: str) -> list[float]:
-    return [sum(event.scaled or 0.0 for event in each.events if event.name == role) for each in counters]
+    return [sum(event.scaled or 0.0 for event in counter.events if event.name == role) for counter in counters]
 
 
 def _clocks(counters: Sequence[Counters], role: str) -> list[float] | None:
     """Return the core's clock in Hz in each placement: its cycles over the time that the threads ran."""
     clocks = []
-    for each in counters:
-        events = [event for event in each.events if event.name == role]
+    for counter in counters:
+        events = [event for event in counter.events if event.name == role]
         ran_s = sum(event.wall_s * (event.threads or 1) for event in events)
         cycles = sum(event.scaled or 0.0 for event in events)
         if not ran_s or not cycles:
@@ -105,7 +105,7 @@ def _per(
 def in_cycles(cycles: Sequence[float], clocks: Sequence[float] | None) -> CoreLatency:
     """Return the latency of *cycles*, one of each placement; *clocks* are those of the same placements in Hz."""
     return CoreLatency(
-        cycles=estimate([[each] for each in cycles], "cycles"),
+        cycles=estimate([[cycle] for cycle in cycles], "cycles"),
         ns=None
         if clocks is None
         else estimate([[each / hz * 1e9] for each, hz in zip(cycles, clocks, strict=True)], "ns"),
@@ -134,18 +134,18 @@ def sampled_loads(samples: Sequence[Samples], clocks: Sequence[float]) -> Sample
     if not samples:
         return None
     reasons: dict[str, int] = {}
-    for each in samples:
-        for reason, count in each.reasons.items():
+    for sample in samples:
+        for reason, count in sample.reasons.items():
             reasons[reason] = reasons.get(reason, 0) + count
-    means = [each.latency_cycles.mean for each in samples if each.latency_cycles is not None]
+    means = [sample.latency_cycles.mean for sample in samples if sample.latency_cycles is not None]
     complete = len(means) == len(samples)
-    refusal = next((each.refused.reason for each in samples if each.refused is not None), None)
+    refusal = next((sample.refused.reason for sample in samples if sample.refused is not None), None)
     return SampledLoads(
         method=samples[0].method,
         period=samples[0].period,
-        taken=sum(each.taken for each in samples),
-        lost=sum(each.lost for each in samples),
-        kept=sum(each.kept for each in samples),
+        taken=sum(sample.taken for sample in samples),
+        lost=sum(sample.lost for sample in samples),
+        kept=sum(sample.kept for sample in samples),
         reasons=reasons,
         latency=in_cycles(means, clocks) if complete else None,
         reason=None if complete else refusal or "no sampled load hit the TLB and came from local DRAM",
@@ -161,5 +161,9 @@ def variation(values: Sequence[float]) -> float | None:
 
 def latency_flags(latencies: Sequence[CounterLatency | None]) -> Iterator[Flag]:
     """Yield the flag that counters of *latencies* raise which ran only part of the time."""
-    fractions = [each.running_fraction for each in latencies if each is not None and each.running_fraction is not None]
+    fractions = [
+        latency.running_fraction
+        for latency in latencies
+        if latency is not None and latency.running_fraction is not None
+    ]
     yield from multiplexed_flags(fractions)

@@ -113,7 +113,7 @@ class Reading:
 
     def events(self, role: str) -> list[Counted]:
         """Return what was counted in *role*."""
-        return [each for each in self.counters.events if each.name == role]
+        return [event for event in self.counters.events if event.name == role]
 
 
 class SocketBytes(Model):
@@ -212,13 +212,13 @@ def counted_bytes(
         else:
             others.append(_other(readings, role, unit))
     events = [
-        each for reading in readings for role in units for each in reading.events(role) if each.scaled is not None
+        event for reading in readings for role in units for event in reading.events(role) if event.scaled is not None
     ]
     return CountedBytes(
         directions=tuple(found),
         others=tuple(others),
-        wall_s=sum(max((each.wall_s for each in reading.counters.events), default=0.0) for reading in readings),
-        running_fraction=min((each.running_fraction for each in events), default=None),
+        wall_s=sum(max((event.wall_s for event in reading.counters.events), default=0.0) for reading in readings),
+        running_fraction=min((event.running_fraction for event in events), default=None),
         not_counted=tuple(gone),
     )
 
@@ -237,10 +237,10 @@ def silent(counters: Counters, role: str) -> str | None:
     if refused:
         where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
         return f"{refused[0].pmu}{where}: {refused[0].reason}"
-    events = [each for each in counters.events if each.name == role]
+    events = [event for event in counters.events if event.name == role]
     if not events:
         return "the kernel said nothing about it"
-    if any(each.scaled is None for each in events):
+    if any(event.scaled is None for event in events):
         return "a counter never ran: the machine had none free for it"
     return None
 
@@ -250,7 +250,7 @@ def _uncovered(readings: Sequence[Reading], role: str, nodes_of: Callable[[int],
     if role not in DIRECTIONS:
         return None
     for reading in readings:
-        seen = {node for each in reading.events(role) if each.cpu is not None for node in nodes_of(each.cpu)}
+        seen = {node for event in reading.events(role) if event.cpu is not None for node in nodes_of(event.cpu)}
         if unseen := [node for node, share in reading.shares.items() if share > 0 and node not in seen]:
             return f"no counter of it serves the memory of node {unseen[0]}"
     return None
@@ -302,7 +302,7 @@ def _direction(
         allocate_bytes=total * allocated,
         counted_bytes=sum(counted.values()),
         background_bytes=_sum(backgrounds),
-        ratio=estimate([[each] for each in ratios], "fraction") if len(ratios) == len(readings) else None,
+        ratio=estimate([[ratio] for ratio in ratios], "fraction") if len(ratios) == len(readings) else None,
         sockets=tuple(
             SocketBytes(
                 cpu=cpu,
@@ -322,7 +322,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
-    events = [(reading, each) for reading in readings for each in reading.events(role)]
+    events = [(reading, event) for reading in readings for event in reading.events(role)]
     backgrounds = [_background(each) for _, each in events]
     counted = sum(own(each) for _, each in events)
     background = _sum(backgrounds)
@@ -341,16 +341,16 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
     differing: list[tuple[float, str, str]] = []
     disturbed: list[tuple[float, str, str]] = []
     for name, counted in figures:
-        moved = max((each.moved_bytes for each in counted.directions), default=0.0)
-        for each in counted.directions:
-            against = each.moved_bytes or moved
+        moved = max((direction.moved_bytes for direction in counted.directions), default=0.0)
+        for direction in counted.directions:
+            against = direction.moved_bytes or moved
             if against <= 0:
                 continue
-            off = each.counted_bytes / against - 1 if each.moved_bytes else each.counted_bytes / against
+            off = direction.counted_bytes / against - 1 if direction.moved_bytes else direction.counted_bytes / against
             if abs(off) > DIFFERS:
-                differing.append((off, name, WORDS[each.direction]))
-            if each.background_bytes is not None and each.background_bytes / against > BACKGROUND:
-                disturbed.append((each.background_bytes / against, name, WORDS[each.direction]))
+                differing.append((off, name, WORDS[direction.direction]))
+            if direction.background_bytes is not None and direction.background_bytes / against > BACKGROUND:
+                disturbed.append((direction.background_bytes / against, name, WORDS[direction.direction]))
     if differing:
         off, name, how = max(differing, key=lambda each: abs(each[0]))
         concerned = len({each for _, each, _ in differing})

@@ -75,7 +75,7 @@ class CalibrationLibrary:
 
     def _of_each_sut(self, test: TestCase) -> Sequence[TestCase]:
         steps = [each for each in test.body if isinstance(each, Keyword)]
-        if not any(SUT_VARIABLE in each.name or TESTBED_VARIABLE in each.name for each in steps):
+        if not any(SUT_VARIABLE in step.name or TESTBED_VARIABLE in step.name for step in steps):
             return [test]
         return [_about(test, testbed, sut) for testbed, sut in self._night.verdicts]
 
@@ -118,7 +118,11 @@ class CalibrationLibrary:
         """Fail where a jitter figure of an isolated CPU is outside its limits; others are there to compare with."""
         run = _run()
         measurements = _valid_measurements(run, "jitter")
-        isolated = [each for each in measurements if isinstance(each.values, JitterValues) and each.values.isolated]
+        isolated = [
+            measurement
+            for measurement in measurements
+            if isinstance(measurement.values, JitterValues) and measurement.values.isolated
+        ]
         if not isolated:
             reasons = [each.reason for each in run.not_measured if each.kind == "jitter"]
             raise SkipExecution(f"no isolated CPU was measured: {'; '.join(reasons) or 'none is isolated'}")
@@ -132,7 +136,7 @@ class CalibrationLibrary:
         require(rules.check_limits(measurements, verdicts))
 
     def _verdicts(self, sut: Sut, checks: Sequence[str]) -> list[NightVerdict]:
-        return [each for each in self._night.verdicts[sut] if each.check in checks]
+        return [verdict for verdict in self._night.verdicts[sut] if verdict.check in checks]
 
 
 def _run() -> RunDocument:
@@ -147,7 +151,7 @@ def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
     """Return the run's valid measurements of a kind; skip the gate where there is none, with the reasons."""
     if kind not in registry():
         raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
-    found = [each for each in run.measurements if each.kind == kind]
+    found = [measurement for measurement in run.measurements if measurement.kind == kind]
     valid = [each for each in found if each.validity.valid]
     if not valid:
         reasons = [flag.reason for each in found for flag in each.validity.flags if flag.severity == "invalid"]

@@ -233,7 +233,7 @@ def still_as_measured(document: RunDocument, live: Live) -> Iterator[Result]:
         ("kernel release", parsed.capture.kernel_release, live.release),
         ("kernel version", parsed.capture.kernel_version, live.version),
         ("kernel command line", cmdline, live.cmdline),
-        ("microcode", _versions(each.microcode for each in parsed.processor.models), live.microcode),
+        ("microcode", _versions(model.microcode for model in parsed.processor.models), live.microcode),
     ):
         text = f"{name}: expected {then or 'unknown'} as in the run, found {now or 'unknown'}"
         yield Result("passed" if then == now else "undecided" if then is None or now is None else "failed", text)

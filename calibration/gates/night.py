@@ -28,7 +28,7 @@ class Night:
 
     def run_of(self, sut: Sut) -> Path | None:
         """Return the directory of the run that stands for *sut* tonight; ``None`` where there is none."""
-        run_id = next((each.run_id for each in self.verdicts[sut] if each.run_id is not None), None)
+        run_id = next((verdict.run_id for verdict in self.verdicts[sut] if verdict.run_id is not None), None)
         return None if run_id is None else run_directory(self.results, *sut, run_id)
 
 

@@ -75,7 +75,7 @@ def check_verdicts(verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
     """Yield *verdicts* as results."""
     for verdict in verdicts:
         words = ("others have", "this one") if verdict.check == "homogeneity" else ("was", "is")
-        changes = "; ".join(_change(each, *words) for each in verdict.context_changes)
+        changes = "; ".join(_change(change, *words) for change in verdict.context_changes)
         text = f"{verdict.metric}: {verdict.reason}"
         yield Result(OUTCOMES[verdict.outcome], f"{text}. In the context: {changes}" if changes else text)
 
@@ -86,7 +86,7 @@ def _change(change: ContextChange, before: str, after: str) -> str:
 
 def check_limits(measurements: Iterable[Measurement], verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
     """Yield the *verdicts* on all metrics of *measurements*; a metric without a verdict is undecided."""
-    by_metric = {each.metric: each for each in verdicts}
+    by_metric = {verdict.metric: verdict for verdict in verdicts}
     for measurement in measurements:
         for metric in declaration(measurement.kind).metrics(measurement.values):
             if metric.name in by_metric:

@@ -72,10 +72,10 @@ def run_gates(
         error: type[CalibrationError] = InputError if code < STOPPED else EnvironmentLacksError
         raise error(f"expected Robot Framework to run the gates, it said: {said.getvalue().strip()}")
     result = ExecutionResult(output / "output.xml")
-    faults = [each.message for each in result.errors.messages if each.level == "ERROR"]
+    faults = [message.message for message in result.errors.messages if message.level == "ERROR"]
     if faults:
         raise InputError(f"expected gates that Robot Framework can read, it said: {faults[0]}")
-    tested = [_tested(each) for each in result.suite.all_tests]
+    tested = [_tested(test) for test in result.suite.all_tests]
     if not any(each.status in {"PASS", "FAIL"} for each in tested):
         raise InputError(f"expected gates that pass or fail, found {len(tested)}, all of them skipped: see {output}")
     return tested
@@ -120,7 +120,7 @@ def _print_alike(title: str, tested: list[GateOutcome]) -> None:
     for (gate, reasons), suts in list(alike.items())[:SHOWN]:
         first, *rest = reasons.split("\n")
         more = f" (and {len(rest)} more)" if rest else ""
-        names = [each for each in suts if each]
+        names = [sut for sut in suts if sut]
         click.echo(_cut(f"  {gate}{f' ({len(names)})' if len(names) > 1 else ''}: {', '.join(names)}", columns))
         click.echo(_cut(f"      {first}", columns - len(more)) + more)
     if len(alike) > SHOWN:

@@ -228,8 +228,8 @@ class Baselines:
             for acceptance in acceptances:
                 if acceptance.night > night:
                     continue
-                for metric, each in acceptance.bounds.items():
-                    bounds[metric] = Baseline(each, acceptance, place.scope)
+                for metric, bound in acceptance.bounds.items():
+                    bounds[metric] = Baseline(bound, acceptance, place.scope)
                 own = [each.night for each in acceptance.accepted if (each.testbed, each.sut) == sut]
                 for metric in acceptance.bounds if own else ():
                     if metric not in levels or levels[metric].night <= max(own):
@@ -238,7 +238,7 @@ class Baselines:
 
     def before(self, place: Place, night: date) -> dict[str, Bounds]:
         """Return the bounds of *place* alone, by metric, as known on *night*."""
-        known = (each for each in self._acceptances(place) if each.night <= night)
+        known = (acceptance for acceptance in self._acceptances(place) if acceptance.night <= night)
         return {metric: bounds for each in known for metric, bounds in each.bounds.items()}
 
     def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:

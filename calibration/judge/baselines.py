@@ -72,7 +72,7 @@ def results_of(runs: Sequence[Path]) -> Path:
 
     Raises ``InputError`` where they are in several.
     """
-    found = {_directory(each).parents[2] for each in runs}
+    found = {_directory(run).parents[2] for run in runs}
     if len(found) != 1:
         raise InputError(f"expected runs of one directory of results, found {', '.join(sorted(map(str, found)))}")
     return found.pop()
@@ -109,7 +109,7 @@ def propose(
         _proposal(results, place, of, by=by.strip(), reason=reason.strip(), metrics=metrics, now=now)
         for place, of in places.values()
     ]
-    if all(each.acceptance is None and not each.refused for each in proposals):
+    if all(proposal.acceptance is None and not proposal.refused for proposal in proposals):
         raise InputError(f"expected figures named {', '.join(metrics) or 'anything'} in the runs, found none")
     return proposals
 
@@ -128,9 +128,9 @@ def _read(results: Path, runs: Sequence[Path]) -> Iterator[_Run]:
             histories[testbed] = read_history(results, testbed=testbed)
         history = histories[testbed]
         nights = history.runs.get((testbed, sut), {})
-        found = next((each for each in nights.values() if each.run_id == run_id), None)
+        found = next((night for night in nights.values() if night.run_id == run_id), None)
         if found is None:
-            others = [each.run_id for each in nights.values() if each.run_id[:8] == run_id[:8]] or ["another"]
+            others = [night.run_id for night in nights.values() if night.run_id[:8] == run_id[:8]] or ["another"]
             raise InputError(f"expected at {path} the run that stands for its night, found that {others[0]} does")
         yield _Run(
             document=document,
@@ -178,12 +178,12 @@ def _name(run: NightRun) -> RunName:
 
 
 def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
-    for each in runs:
-        for gone in each.history.unreadable:
-            if gone.sut == each.night.sut:
+    for run in runs:
+        for gone in run.history.unreadable:
+            if gone.sut == run.night.sut:
                 yield f"left out, as it cannot be read: {gone.file}: {gone.reason}"
-        if each.document.run.status != "complete":
-            yield f"run {each.night.run_id} of {each.sut} is {each.document.run.status}: only what it has is accepted"
+        if run.document.run.status != "complete":
+            yield f"run {run.night.run_id} of {run.sut} is {run.document.run.status}: only what it has is accepted"
     if place.scope != "sut" and len(runs) == 1:
         yield "of one SUT only: how much SUTs differ is not known, and not part of these bounds"
 

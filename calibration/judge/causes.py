@@ -127,7 +127,7 @@ def likely(changes: Sequence[ContextChange], metric: str) -> tuple[ContextChange
 
     A change from or to what is not known, and one that nothing is known of, come last, in their order.
     """
-    return tuple(sorted(changes, key=lambda each: _rank(each, metric)))
+    return tuple(sorted(changes, key=lambda change: _rank(change, metric)))
 
 
 def cause_of(fact: str, metric: str) -> Cause | None:
@@ -147,8 +147,8 @@ def _cause(fact: str, metric: str) -> int | None:
     return next(
         (
             number
-            for number, each in enumerate(CAUSES)
-            if re.fullmatch(each.facts, fact) and re.fullmatch(each.metrics, metric)
+            for number, cause in enumerate(CAUSES)
+            if re.fullmatch(cause.facts, fact) and re.fullmatch(cause.metrics, metric)
         ),
         None,
     )

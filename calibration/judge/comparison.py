@@ -104,7 +104,9 @@ class Compared(Model):
     @property
     def summary(self) -> str:
         """How many metrics differ, and the one that does most, in a sentence or two."""
-        of = {outcome: [each for each in self.figures if each.outcome == outcome] for outcome in get_args(Outcome)}
+        of = {
+            outcome: [figure for figure in self.figures if figure.outcome == outcome] for outcome in get_args(Outcome)
+        }
         if self.figures and len(of["identical"]) == len(self.figures):
             return f"Identical: all {len(self.figures)} metrics."
         parts = [
@@ -124,7 +126,7 @@ def _largest(sorted_figures: Sequence[Comparison]) -> str:
 def compare(first: RunDocument, second: RunDocument) -> Compared:
     """Return *first* and *second* compared, metric by metric."""
     figures = tuple(sorted(compare_figures(figured(first), figured(second)), key=_rank))
-    differing = [each.name for each in figures if each.outcome in {"differs", "indicative"}]
+    differing = [figure.name for figure in figures if figure.outcome in {"differs", "indicative"}]
     return Compared(
         first=name_of(first),
         second=name_of(second),

@@ -44,9 +44,9 @@ class Event(Model):
 def find_events(verdicts: Iterable[NightVerdict]) -> tuple[Event, ...]:
     """Return the events among *verdicts* of one night, largest first."""
     by_night: dict[date, dict[Sut, list[NightVerdict]]] = {}
-    for each in verdicts:
-        if each.outcome in {"fail", "noted"} and each.since is not None and each.check != "homogeneity":
-            by_night.setdefault(each.since, {}).setdefault((each.testbed, each.sut), []).append(each)
+    for verdict in verdicts:
+        if verdict.outcome in {"fail", "noted"} and verdict.since is not None and verdict.check != "homogeneity":
+            by_night.setdefault(verdict.since, {}).setdefault((verdict.testbed, verdict.sut), []).append(verdict)
     found = []
     for night in sorted(by_night, key=lambda key: (-len(by_night[key]), key)):
         near = [other for other in sorted(by_night) if abs(other - night) <= SAME_NIGHT]
@@ -65,10 +65,10 @@ def find_events(verdicts: Iterable[NightVerdict]) -> tuple[Event, ...]:
 def _traits(verdicts: Iterable[NightVerdict]) -> set[tuple[str, str | None]]:
     """Return what may tie a SUT to others: the kinds of its failures, and the facts that changed with what is dated."""
     traits: set[tuple[str, str | None]] = set()
-    for each in verdicts:
-        if each.outcome == "fail":
-            traits.add((each.metric.partition(".")[0], None))
-        traits.update((change.fact, change.after) for change in each.context_changes if change.after is not None)
+    for verdict in verdicts:
+        if verdict.outcome == "fail":
+            traits.add((verdict.metric.partition(".")[0], None))
+        traits.update((change.fact, change.after) for change in verdict.context_changes if change.after is not None)
     return traits
 
 
@@ -104,10 +104,10 @@ def _event(night: date, of_sut: Mapping[Sut, Sequence[NightVerdict]]) -> Event:
     shared = [item for item in befores.items() if len(item[1]) > 1]
     shared.sort(key=lambda item: (-len(item[1]), item[0][0], item[0][1] or ""))
     return Event(
-        night=Counter(each.since for each in verdicts if each.since).most_common(1)[0][0],
+        night=Counter(verdict.since for verdict in verdicts if verdict.since).most_common(1)[0][0],
         suts=tuple("/".join(sut) for sut in sorted(of_sut)),
-        metrics=tuple(sorted({each.metric for each in verdicts})),
-        failed=any(each.outcome == "fail" for each in verdicts),
+        metrics=tuple(sorted({verdict.metric for verdict in verdicts})),
+        failed=any(verdict.outcome == "fail" for verdict in verdicts),
         context_changes=tuple(
             ContextChange(
                 fact=fact,

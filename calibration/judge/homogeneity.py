@@ -98,11 +98,11 @@ def _kind(
     tolerances: Tolerances,
 ) -> _Kind:
     """Return *suts*, which have one *processor*, compared; where that is not known they are there with nothing."""
-    metrics = tuple(dict.fromkeys(each for sut in suts for each in places[sut]))
+    metrics = tuple(dict.fromkeys(place for sut in suts for place in places[sut]))
     rows = np.array([[places[sut].get(each, -1) for each in metrics] for sut in suts], dtype=np.intp)
     tolerance = np.array([tolerances.fraction(metric) for metric, _ in metrics])
     nothing = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
-    own = Levels(*(np.where(nothing, np.nan, each[rows]) for each in levels))
+    own = Levels(*(np.where(nothing, np.nan, level[rows]) for level in levels))
     return _Kind(processor, tuple(suts), metrics, rows, tolerance, compare_levels(own, tolerance))
 
 
@@ -234,7 +234,7 @@ def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysi
     if not others:
         return "no_reference", f"no other SUT of this testbed is a {kind.processor} with such a figure"
     if own.level == 0:
-        if all(each.level == 0 for each in others):
+        if all(other.level == 0 for other in others):
             return "pass", "it is 0, as of all others of its kind"
         return "no_reference", "it is 0: a ratio to nothing does not exist"
     if not np.isfinite(kind.compared.night[sut, metric]):

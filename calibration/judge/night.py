@@ -53,7 +53,7 @@ class Judgement(Model):
     @property
     def failed(self) -> bool:
         """Whether any verdict is a failure."""
-        return any(each.outcome == "fail" for each in self.verdicts)
+        return any(verdict.outcome == "fail" for verdict in self.verdicts)
 
 
 def judge_night(results: Path, night: date | None = None) -> Judgement:
@@ -72,9 +72,9 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
 
     Raises ``InputError`` where nothing is.
     """
-    sut = pick_sut(sut, sorted({f"{each.testbed}/{each.sut}" for each in judgement.verdicts}))
-    verdicts = tuple(each for each in judgement.verdicts if f"{each.testbed}/{each.sut}" == sut)
-    events = tuple(each for each in judgement.events if sut in each.suts)
+    sut = pick_sut(sut, sorted({f"{verdict.testbed}/{verdict.sut}" for verdict in judgement.verdicts}))
+    verdicts = tuple(verdict for verdict in judgement.verdicts if f"{verdict.testbed}/{verdict.sut}" == sut)
+    events = tuple(event for event in judgement.events if sut in event.suts)
     return Judgement.model_construct(night=judgement.night, verdicts=verdicts, events=events)
 
 
@@ -103,7 +103,7 @@ def judge_history(
     night = _Night(history, analyses, tolerances)
     verdicts = [*night.set_aside(), *night.verdicts(baselines), *judge_homogeneity(history, analyses, tolerances)]
     if tolerances.fault is not None:
-        suts = {(each.testbed, each.sut) for each in verdicts}
+        suts = {(verdict.testbed, verdict.sut) for verdict in verdicts}
         verdicts += [unreadable(sut, OWN, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts]
     verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
     judged = tuple(waivers.applied(verdicts, night.night, night.run_ids))
@@ -235,8 +235,8 @@ class _Night:
         found = self.changed.get((sut, since))
         if found is None:
             runs = self.history.runs.get(sut, {})
-            before = max((each for each in runs if each < since and runs[each].facts), default=None)
-            after = min((each for each in runs if each >= since and runs[each].facts), default=None)
+            before = max((run for run in runs if run < since and runs[run].facts), default=None)
+            after = min((run for run in runs if run >= since and runs[run].facts), default=None)
             found = () if before is None or after is None else context_changes(runs[before], runs[after])
             self.changed[sut, since] = found
         return found
@@ -480,8 +480,8 @@ def _reasons(run: NightRun, metric: str) -> str:
     What it says of that figure, else of the kind, else, where the run did not end well, of anything.
     """
     kind = metric.partition(".")[0]
-    said: Sequence[str] = [each for each in run.reasons if metric and each.startswith(f"{metric}: ")]
-    said = said or [each for each in run.reasons if kind in each]
+    said: Sequence[str] = [reason for reason in run.reasons if metric and reason.startswith(f"{metric}: ")]
+    said = said or [reason for reason in run.reasons if kind in reason]
     if not said and run.status != "complete":
         said = run.reasons
     more = f"; and {len(said) - MOST_REASONS} more" if len(said) > MOST_REASONS else ""

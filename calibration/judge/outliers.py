@@ -90,9 +90,10 @@ def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
     *interval* is that of ``Levels``.
     """
     level, spread, count = (
-        np.array([getattr(each, name) for each in analyses], dtype=np.float64) for name in ("level", "spread", "count")
+        np.array([getattr(analysis, name) for analysis in analyses], dtype=np.float64)
+        for name in ("level", "spread", "count")
     )
-    bad = np.array([each.flips is not None for each in analyses], dtype=bool) | ~(level > 0)
+    bad = np.array([analysis.flips is not None for analysis in analyses], dtype=bool) | ~(level > 0)
     with np.errstate(all="ignore"):  # NaN is what is not known
         return Levels(np.where(bad, np.nan, np.log(level)), np.log1p(spread**2), count, interval)
 

@@ -98,7 +98,7 @@ class UnknownSpreadError(ValueError):
 
 def is_positive(nights: Sequence[Nights]) -> bool:
     """Return whether all figures of *nights* are above 0, so that they may be taken as varying by factors."""
-    return all(bool((each.values[np.isfinite(each.values)] > 0).all()) for each in nights)
+    return all(bool((night.values[np.isfinite(night.values)] > 0).all()) for night in nights)
 
 
 def level_of(nights: Nights, *, positive: bool) -> Level:
@@ -190,10 +190,12 @@ def _trailing(own: NDArray[np.intp], left_out: NDArray[np.intp], figures: Floats
 
 def _earlier(analysis: Analysis, first: int) -> list[NDArray[np.intp]]:
     """Return the nights of each level before column *first* as far back as the spread did not change."""
-    start = max((each.night for each in analysis.changes if each.kind == "spread" and each.night < first), default=0)
-    if any(each.kind == "spread" and each.night == first for each in analysis.changes):
+    start = max(
+        (change.night for change in analysis.changes if change.kind == "spread" and change.night < first), default=0
+    )
+    if any(change.kind == "spread" and change.night == first for change in analysis.changes):
         return []
-    starts = [start, *(each.night for each in analysis.changes if start < each.night < first), first]
+    starts = [start, *(change.night for change in analysis.changes if start < change.night < first), first]
     return [np.arange(one, other) for one, other in pairwise(starts) if one < other]
 
 
@@ -273,11 +275,11 @@ def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE
 
 def _between(levels: Sequence[Level]) -> tuple[float, float, float]:
     """Return mean, variance of a night of any SUT of the kind, and the variance's degrees of freedom."""
-    means = np.array([each.mean for each in levels])
+    means = np.array([level.mean for level in levels])
     between = float(means.var(ddof=1)) * (1 + 1 / len(means))
-    degrees = sum(each.degrees for each in levels)
-    within = sum(each.spread**2 * each.degrees for each in levels) / degrees
-    within *= 1 - float(np.mean([1 / len(each.columns) for each in levels]))
+    degrees = sum(level.degrees for level in levels)
+    within = sum(level.spread**2 * level.degrees for level in levels) / degrees
+    within *= 1 - float(np.mean([1 / len(level.columns) for level in levels]))
     variance = between + within
     if variance == 0:
         return float(means.mean()), 0.0, float(len(means) - 1)

@@ -60,7 +60,7 @@ ANY_OTHER: Final = Tolerance(names=r".*", fraction=0.05, reason="nothing is know
 
 def tolerance_of(metric: str) -> Tolerance:
     """Return the default tolerance of figures named *metric*."""
-    return next((each for each in TOLERANCES if re.fullmatch(each.names, metric)), ANY_OTHER)
+    return next((tolerance for tolerance in TOLERANCES if re.fullmatch(tolerance.names, metric)), ANY_OTHER)
 
 
 class OwnTolerance(Model):

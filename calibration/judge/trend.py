@@ -72,7 +72,7 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
         history.nights, history.values[row].tolist(), history.low[row].tolist(), history.high[row].tolist(), strict=True
     ):
         run = runs.get(night)
-        value, low, high = (each if isfinite(each) else None for each in figures)
+        value, low, high = (figure if isfinite(figure) else None for figure in figures)
         known = run is not None and bool(run.facts)
         nights.append(
             TrendNight(

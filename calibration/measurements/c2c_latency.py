@@ -179,8 +179,8 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
                 "target-half-width": settings.target_half_width,
                 "budget-s": settings.budget_s,
             },
-            cpus=tuple(sorted({cpu for each in transfers for cpu in (each.writer, each.reader)})),
-            nodes=tuple(sorted({each.home for each in transfers})),
+            cpus=tuple(sorted({cpu for transfer in transfers for cpu in (transfer.writer, transfer.reader)})),
+            nodes=tuple(sorted({transfer.home for transfer in transfers})),
             expected_duration_s=START_UP_S + len(transfers) * settings.placements * per_placement_s,
             budget_s=len(transfers)
             * excess_s(settings.placements * per_placement_s, settings.placements, settings.budget_s),

@@ -265,14 +265,14 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         values = measurement.values
         strips = [
             Strip(
-                each.label,
-                each.median_ns,
-                each.minimum_ns or each.median_ns,
-                each.maximum_ns or each.median_ns,
-                f"{each.measured} of {each.pairs}",
+                pair_class.label,
+                pair_class.median_ns,
+                pair_class.minimum_ns or pair_class.median_ns,
+                pair_class.maximum_ns or pair_class.median_ns,
+                f"{pair_class.measured} of {pair_class.pairs}",
             )
-            for each in values.classes
-            if each.median_ns is not None
+            for pair_class in values.classes
+            if pair_class.median_ns is not None
         ]
         domains = () if run.context is None else run.context.topology.last_level_cache_domains
         yield pairs_chart(measurement, values.cpus, values.nodes, values.latency_ns, strips=strips, domains=domains)
@@ -280,22 +280,22 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     def summary(self, measured: Sequence[C2cMatrixValues]) -> Iterator[str]:
         """Yield how long a modified line of another core takes, by class of pairs."""
         for values in measured:
-            known = [each for each in values.classes if each.median_ns is not None]
+            known = [pair_class for pair_class in values.classes if pair_class.median_ns is not None]
             if known and values.method == "transfer":
                 parts = (f"{units.significant(each.median_ns, 3)} ns within {each.label}" for each in known)
                 yield f"A modified line of another core takes {', '.join(parts)}."
 
     def metrics(self, values: C2cMatrixValues) -> Iterator[Metric]:
         """Yield the median of each class that has a value."""
-        for each in values.classes:
-            if each.median_ns is not None:
+        for pair_class in values.classes:
+            if pair_class.median_ns is not None:
                 yield Metric(
-                    name=f"c2c_matrix.{values.method}.{each.name}_ns",
-                    title=f"{self.title}, {values.method}, median of {words(each.name)}",
-                    value=each.median_ns,
+                    name=f"c2c_matrix.{values.method}.{pair_class.name}_ns",
+                    title=f"{self.title}, {values.method}, median of {words(pair_class.name)}",
+                    value=pair_class.median_ns,
                     unit="ns",
-                    interval=each.interval_ns,
-                    coverage=each.coverage,
+                    interval=pair_class.interval_ns,
+                    coverage=pair_class.coverage,
                     estimator="derived",
                     placements=None,
                     better="lower",
@@ -322,7 +322,9 @@ class Neighbourhood:
 
     def __init__(self, context: Context, cpus: Sequence[int]) -> None:
         cores = {cpu: core for core in context.topology.cores for cpu in core.cpus}
-        caches = {cpu: number for number, each in enumerate(context.topology.last_level_cache_domains) for cpu in each}
+        caches = {
+            cpu: number for number, domain in enumerate(context.topology.last_level_cache_domains) for cpu in domain
+        }
         self.nodes = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
         self.keys: dict[int, tuple[Hashable, ...]] = {}
         for cpu in cpus:
@@ -356,7 +358,7 @@ class Neighbourhood:
 
         found: dict[Class, int] = {}
         for place, name in enumerate(CLASSES):
-            nearer = [each for size in range(place + 1) for each in combinations(range(place), size)]
+            nearer = [combination for size in range(place + 1) for combination in combinations(range(place), size)]
             if pairs := sum((-1) ** len(each) * sharing((*each, place)) for each in nearer):
                 found[name] = pairs
         return found

@@ -260,14 +260,14 @@ def companions_of(points: Sequence[LatencyPoint]) -> tuple[Companion, ...]:
     rates: dict[tuple[int, int], list[float]] = {}
     for point in points:
         for placement in point.placements or ():
-            for each in () if placement.awake is None else placement.awake.companions:
-                rates.setdefault((each.cpu, each.node), []).append(each.mb_s)
+            for companion in () if placement.awake is None else placement.awake.companions:
+                rates.setdefault((companion.cpu, companion.node), []).append(companion.mb_s)
     return tuple(Companion(cpu=cpu, node=node, mb_s=median(found)) for (cpu, node), found in rates.items())
 
 
 def companion_flags(companions: Sequence[Companion]) -> Iterator[Flag]:
     """Yield a flag where one of *companions* read so little that it may have kept nothing awake."""
-    slow = min(companions, key=lambda each: each.mb_s, default=None)
+    slow = min(companions, key=lambda companion: companion.mb_s, default=None)
     if slow is not None and slow.mb_s < COMPANION_MB_S_MIN:
         yield flag("COMPANION_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a companion")
 

@@ -311,8 +311,8 @@ def _median(name: str, title: str, row: Row) -> Metric:
     """Return the median clock of the cores of *row*; its interval is made of the medians of both ends of theirs."""
     metric = _derived(name, title, row.median_hz, "Hz", "higher")
     figures = [point.frequency_hz for point in row.points]
-    ends = [each.interval for each in figures if each.interval is not None]
-    covered = [each.coverage for each in figures if each.coverage is not None]
+    ends = [figure.interval for figure in figures if figure.interval is not None]
+    covered = [figure.coverage for figure in figures if figure.coverage is not None]
     if len(ends) < len(figures) or not covered:
         return metric
     low, high = (median(side) for side in zip(*ends, strict=True))
@@ -359,11 +359,11 @@ def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
 
 def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
     """Yield what stands against the proof that each point's chain was executed, on its CPU, and was the clock."""
-    if astray := [each for each in points if not each.cpu_verified]:
+    if astray := [point for point in points if not point.cpu_verified]:
         yield flag("CPU_UNVERIFIED", f"the thread was not on its CPU at the end: {_words(astray[0])}")
-    if wrong := [each for each in points if not each.checked]:
+    if wrong := [point for point in points if not point.checked]:
         yield flag("WORK_UNPROVED", f"the count of executed instructions is not the expected one: {_words(wrong[0])}")
-    off = [each for each in points if each.chain_ratio is not None and abs(each.chain_ratio - 1) > CHAIN_TOLERANCE]
+    off = [point for point in points if point.chain_ratio is not None and abs(point.chain_ratio - 1) > CHAIN_TOLERANCE]
     if off:
         worst = max(off, key=lambda each: abs((each.chain_ratio or 1) - 1))
         yield flag(

@@ -150,9 +150,9 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         nodes = [part.node for part in parts for _ in part.cpus]
         shares = shares_of(nodes, [1.0] * len(nodes))
         readings = [
-            Reading(counters=each.counters, moved=known, per_step=False, shares=shares)
-            for each in result.repeats
-            if each.counters is not None
+            Reading(counters=repeat.counters, moved=known, per_step=False, shares=shares)
+            for repeat in result.repeats
+            if repeat.counters is not None
         ]
         counted = counted_bytes(readings, units(context), served(context))
         yield Parsed(
@@ -164,14 +164,14 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                 passes=result.passes,
                 repeats=len(result.repeats),
                 known=result.known,
-                triad_s=estimate([[each.triad_seconds] for each in result.repeats], "s"),
+                triad_s=estimate([[repeat.triad_seconds] for repeat in result.repeats], "s"),
                 counted=counted,
             ),
             flags=(
                 *document_flags(document),
                 *_proof_flags(result, known),
                 *interference_flags(
-                    [each.interference for each in result.repeats], f"of {len(result.repeats)} repeats"
+                    [repeat.interference for repeat in result.repeats], f"of {len(result.repeats)} repeats"
                 ),
                 *size_flags(Sut(context), ARRAYS * result.array_bytes * Sut(context).fewest_per_llc(result.cpus)),
                 *(() if counted is None else counted_flags([("the triads", counted)])),
@@ -197,11 +197,11 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     def metrics(self, values: CountedVolumeValues) -> Iterator[Metric]:
         """Yield the time of the triads, and how far the bytes counted are from those moved in each direction."""
         yield metric_of(f"{self.kind}.triad_s", "Triads of known volume, time", values.triad_s, "lower")
-        for each in values.counted.directions if values.counted is not None else ():
-            if each.ratio is not None:
-                off = estimate([[abs(ratio - 1) for ratio in sample] for sample in each.ratio.samples], "fraction")
-                title = f"Bytes counted against bytes moved, {each.direction.replace('_', ' ')}, difference"
-                yield metric_of(f"{self.kind}.{each.direction}.difference", title, off, "lower")
+        for direction in values.counted.directions if values.counted is not None else ():
+            if direction.ratio is not None:
+                off = estimate([[abs(ratio - 1) for ratio in sample] for sample in direction.ratio.samples], "fraction")
+                title = f"Bytes counted against bytes moved, {direction.direction.replace('_', ' ')}, difference"
+                yield metric_of(f"{self.kind}.{direction.direction}.difference", title, off, "lower")
 
 
 def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
@@ -213,9 +213,9 @@ def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
             f"expected {worked_out.read_bytes:.0f} bytes read and {worked_out.written_bytes:.0f} written by the rule, "
             f"found that the kernel knows of {known.read_bytes:.0f} and {known.written_bytes:.0f}",
         )
-    if wrong := sum(not each.checked for each in result.repeats):
+    if wrong := sum(not repeat.checked for repeat in result.repeats):
         yield flag("WORK_UNPROVED", f"the arrays did not hold what the triads make in {wrong} repeats")
-    if astray := sum(not each.cpus_verified for each in result.repeats):
+    if astray := sum(not repeat.cpus_verified for repeat in result.repeats):
         yield flag(
             "CPU_UNVERIFIED", f"a thread was not on its CPU at the end in {astray} of {len(result.repeats)} repeats"
         )
@@ -232,12 +232,12 @@ def _bars(values: CountedVolumeValues) -> Iterator[Json]:
     read = sum(phase.program_read_bytes + phase.allocate_read_bytes for phase in phases)
     written = sum(phase.program_written_bytes for phase in phases)
     known: dict[Direction, int] = {"reads": read, "writes": written, "reads_and_writes": read + written}
-    by_cores = [each for each in values.counted.others if each.role == "core.offcore_reads"]
+    by_cores = [other for other in values.counted.others if other.role == "core.offcore_reads"]
     for direction, known_bytes in known.items():
         counter = values.counted.of(direction)
         counted = [] if counter is None else [("counted by the memory controllers", counter.counted_bytes)]
         if direction == "reads":
-            counted += [("read from local memory, by the cores' count", each.counted_bytes) for each in by_cores]
+            counted += [("read from local memory, by the cores' count", core.counted_bytes) for core in by_cores]
         sizes = [(by, size / values.repeats) for by, size in counted]
         if counted:
             sizes.insert(0, (f"known: {values.passes} triads and initialisation", known_bytes))

@@ -48,9 +48,9 @@ def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[
     """
     chosen = choose_events(context, {*roles, *probe_roles}).events
     events = [each for each in chosen if each.name in roles]
-    arguments = [each.argument() for each in events]
+    arguments = [event.argument() for event in events]
     arguments += [f"probe.{each.argument()}" for each in chosen if each.name in probe_roles]
-    background = {"background-s": BACKGROUND_S} if any(each.cpus is not None for each in events) else {}
+    background = {"background-s": BACKGROUND_S} if any(event.cpus is not None for event in events) else {}
     return {**({"event": arguments} if arguments else {}), **background}
 
 
@@ -75,7 +75,7 @@ def served(context: Context) -> Callable[[int], tuple[int, ...]]:
     A package has one such CPU, or one for each of its nodes.
     """
     choice = choose_events(context, BYTE_ROLES)
-    opened = sorted({cpu for each in choice.events if each.cpus is not None for cpu in each.cpus})
+    opened = sorted({cpu for event in choice.events if event.cpus is not None for cpu in event.cpus})
     packages = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
 
     def of(cpu: int) -> tuple[int, ...]:
@@ -119,8 +119,8 @@ def bytes_beside(
 def units(context: Context) -> dict[str, Unit]:
     """Return what a count stands for, by the role that was chosen on this SUT."""
     return {
-        each.name: Unit(each.scale_bytes or LINE_BYTES, each.caution)
-        for each in choose_events(context, BYTE_ROLES).events
+        event.name: Unit(event.scale_bytes or LINE_BYTES, event.caution)
+        for event in choose_events(context, BYTE_ROLES).events
     }
 
 
@@ -130,8 +130,8 @@ def bandwidth_counted(context: Context, point: BandwidthPoint, nodes: Sequence[i
     ``None`` where nothing was counted.
     """
     placements = point.placements or ()
-    shares = [shares_of(nodes, each.per_thread_mb_s) for each in placements]
-    return bytes_beside(context, [each.counters for each in placements], point.accounting, shares)
+    shares = [shares_of(nodes, placement.per_thread_mb_s) for placement in placements]
+    return bytes_beside(context, [placement.counters for placement in placements], point.accounting, shares)
 
 
 def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estimate | None:
@@ -139,7 +139,7 @@ def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estim
 
     Where hardware counts reads and writes as one it is both. ``None`` where nothing of it was counted all along.
     """
-    known = [each for each in counters if each is not None]
+    known = [counter for counter in counters if counter is not None]
     scales = units(context)
     for role in ("dram.reads", "dram.reads_and_writes"):
         if known and role in scales and not any(silent(each, role) for each in known):
@@ -160,13 +160,16 @@ def loaded_counted(
     """
     shares = [
         shares_of(
-            [*nodes, *(probe.node for probe in each.probes)],
-            [*([median(each.windows_mb_s) / len(nodes)] * len(nodes)), *(probe.probe_mb_s for probe in each.probes)],
+            [*nodes, *(probe.node for probe in placement.probes)],
+            [
+                *([median(placement.windows_mb_s) / len(nodes)] * len(nodes)),
+                *(probe.probe_mb_s for probe in placement.probes),
+            ],
         )
-        for each in placements
+        for placement in placements
     ]
-    probes = [sum(probe.probe_mb_s for probe in each.probes) for each in placements]
-    return bytes_beside(context, [each.counters for each in placements], accounting, shares, probes)
+    probes = [sum(probe.probe_mb_s for probe in placement.probes) for placement in placements]
+    return bytes_beside(context, [placement.counters for placement in placements], accounting, shares, probes)
 
 
 def shares_of(nodes: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
@@ -179,4 +182,4 @@ def shares_of(nodes: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
 
 def latency_beside(counters: Sequence[Counters | None], prefix: str = "") -> CounterLatency | None:
     """Return the latency by *counters*, one of each placement; ``None`` where nothing was counted."""
-    return counter_latency([each for each in counters if each is not None], prefix)
+    return counter_latency([counter for counter in counters if counter is not None], prefix)

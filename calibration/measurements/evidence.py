@@ -56,7 +56,7 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
     """Return the same for a whole *document* without a result: also what it warned of before it gave up."""
     if document.error is None:
         return None
-    warned = (flag(each.code, each.message) for each in document.warnings if each.code in WARNED)
+    warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNED)
     return refusal(document.error) or next(warned, None)
 
 
@@ -96,12 +96,12 @@ def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *,
     if not proved:
         yield flag("WORK_UNPROVED", "the check that all the work was done did not pass")
     of_all = f"of {len(placements)} placements"
-    if astray := [each for each in placements if not each.cpus_verified]:
+    if astray := [placement for placement in placements if not placement.cpus_verified]:
         yield flag("CPU_UNVERIFIED", f"a thread was not on its CPU at the end in {len(astray)} {of_all}")
-    topology = next((each.message for each in document.warnings if each.code == "PLACEMENT_BY_TOPOLOGY"), None)
+    topology = next((warning.message for warning in document.warnings if warning.code == "PLACEMENT_BY_TOPOLOGY"), None)
     yield from _page_flags(placements, of_all, topology)
-    yield from interference_flags([each.interference for each in placements], of_all)
-    changed = [change for each in placements if abs(change := _clock_change(each)) > FREQUENCY_CHANGE]
+    yield from interference_flags([placement.interference for placement in placements], of_all)
+    changed = [change for placement in placements if abs(change := _clock_change(placement)) > FREQUENCY_CHANGE]
     if changed:
         worst = max(changed, key=abs)
         yield seen(
@@ -116,30 +116,30 @@ def _clock_change(placement: Placement) -> float:
 def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
     """Return which of *placements* each kind of interference hit: what ``estimate`` weighs a figure against."""
     found = {
-        code: {index for index, each in enumerate(placements) if count(each.interference)}
+        code: {index for index, placement in enumerate(placements) if count(placement.interference)}
         for code, (_, count) in INTERFERENCE.items()
     }
     found["FREQ_CHANGED"] = {
-        index for index, each in enumerate(placements) if abs(_clock_change(each)) > FREQUENCY_CHANGE
+        index for index, placement in enumerate(placements) if abs(_clock_change(placement)) > FREQUENCY_CHANGE
     }
     return {code: hit for code, hit in found.items() if hit}
 
 
 def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
     """Yield the flags for where the pages lie; *topology* says why that needed no reading back, if it did not."""
-    pages = [each.pages for each in placements]
+    pages = [placement.pages for placement in placements]
     if topology is not None:
         yield flag("PLACEMENT_BY_TOPOLOGY", topology)
-    elif unread := [each for each in pages if each.checked == 0]:
+    elif unread := [page for page in pages if page.checked == 0]:
         yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
-    if unchecked := [each for each in pages if each.total is not None and 0 < each.checked < each.total]:
+    if unchecked := [page for page in pages if page.total is not None and 0 < page.checked < page.total]:
         part = f"{sum(each.checked for each in unchecked)} of {sum(each.total or 0 for each in unchecked)}"
         yield flag("PLACEMENT_UNVERIFIED", f"only {part} pages were read back in {len(unchecked)} {of_all}")
-    checked = sum(each.checked for each in pages)
-    on_node = sum(each.on_node for each in pages)
+    checked = sum(page.checked for page in pages)
+    on_node = sum(page.on_node for page in pages)
     if on_node < checked:
         yield flag("PLACEMENT_WRONG", f"{on_node} of {checked} pages checked lie on the wanted node")
-    wanted = [each for each in pages if each.wanted != "base"]
+    wanted = [page for page in pages if page.wanted != "base"]
     none = [each for each in wanted if each.huge_fraction == 0]
     partial = [each for each in wanted if 0 < each.huge_fraction < 1]
     if none:

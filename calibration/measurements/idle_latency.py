@@ -116,7 +116,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         core_hz = core_hz_of([figure]) if figure else None
         if figure is None or core_hz is None:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
-        counted = latency_beside([each.counters for each in figure.placements])
+        counted = latency_beside([placement.counters for placement in figure.placements])
         companions = companions_of(result.points)
         yield Parsed(
             id=step.id,

@@ -216,35 +216,35 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         sut = Sut(context)
         if document.clock is None:
             raise InputError("the answer does not name the clock")
-        for each in read_result(document, JitterResult).cpus:
-            if each.pma is None or each.gaps is None:
+        for cpu in read_result(document, JitterResult).cpus:
+            if cpu.pma is None or cpu.gaps is None:
                 if document.error is not None:
                     continue  # told to end before this CPU had both; the step's own error says so
-                missing = each.pma_missing or each.gaps_missing or "found one or none"
-                raise InputError(f"CPU {each.cpu} lacks a view: {missing}")
-            tick_ns = 1e9 / each.pma.tick_hz
+                missing = cpu.pma_missing or cpu.gaps_missing or "found one or none"
+                raise InputError(f"CPU {cpu.cpu} lacks a view: {missing}")
+            tick_ns = 1e9 / cpu.pma.tick_hz
             yield Parsed(
-                id=f"{step.id}-cpu{each.cpu}",
+                id=f"{step.id}-cpu{cpu.cpu}",
                 values=JitterValues(
-                    cpu=each.cpu,
-                    isolated=each.cpu in sut.isolated,
-                    loops=each.pma.loops,
-                    executions=each.pma.executions,
+                    cpu=cpu.cpu,
+                    isolated=cpu.cpu in sut.isolated,
+                    loops=cpu.pma.loops,
+                    executions=cpu.pma.executions,
                     tick_source=document.clock.source,
-                    tick_hz=each.pma.tick_hz,
-                    blind_fraction=each.pma.blind_fraction,
-                    core_hz=each.gaps.core_hz_after,
+                    tick_hz=cpu.pma.tick_hz,
+                    blind_fraction=cpu.pma.blind_fraction,
+                    core_hz=cpu.gaps.core_hz_after,
                     guest=context.virtualization.guest,
                     intervals=tuple(
                         JitterInterval.model_validate(interval.model_dump(exclude={"interference"}))
-                        for interval in each.pma.intervals
+                        for interval in cpu.pma.intervals
                     ),
                     inst_jitter_ns=estimate(
-                        [[interval.inst_jitter_cycles * tick_ns for interval in each.pma.intervals]], "ns"
+                        [[interval.inst_jitter_cycles * tick_ns for interval in cpu.pma.intervals]], "ns"
                     ),
-                    gaps=_gaps(each.gaps),
+                    gaps=_gaps(cpu.gaps),
                 ),
-                flags=(*document_flags(document), *_flags(each, sut)),
+                flags=(*document_flags(document), *_flags(cpu, sut)),
             )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:

@@ -211,7 +211,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                     kind=self.kind, what="Memory interleaved over nodes", reason="only one node has memory"
                 )
             cores = sut.one_per_core(sut.cpus_of(node))
-            chosen = [cpu, *(each for each in cores if each not in sut.siblings(cpu))]
+            chosen = [cpu, *(core for core in cores if core not in sut.siblings(cpu))]
             for copies in settings.copies:
                 if copies > len(chosen):
                     yield NotPlanned(
@@ -399,7 +399,7 @@ def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:
 
 def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:
     """Return *level* with the core clock of the points whose latency it was made of."""
-    nearest = sorted(points, key=lambda each: abs(each.latency_ns.value - level.latency_ns.value))
+    nearest = sorted(points, key=lambda point: abs(point.latency_ns.value - level.latency_ns.value))
     return level.model_copy(update={"core_hz": nearest[0].core_hz})
 
 

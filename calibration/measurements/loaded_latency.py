@@ -382,10 +382,14 @@ def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint]) -> float | 
 
 def share_flags(points: Sequence[LoadedPointValues]) -> Iterator[Flag]:
     """Yield a flag for each point that is not at the share of the full bandwidth that was asked for."""
-    for each in points:
-        if each.share is None or each.share_reached is None or abs(each.share_reached - each.share) <= SHARE_TOLERANCE:
+    for point in points:
+        if (
+            point.share is None
+            or point.share_reached is None
+            or abs(point.share_reached - point.share) <= SHARE_TOLERANCE
+        ):
             continue
-        reason = f"{each.name}: {each.share_reached * 100:.1f} % at the nearest delay found, {each.inject_delay}"
+        reason = f"{point.name}: {point.share_reached * 100:.1f} % at the nearest delay found, {point.inject_delay}"
         yield flag("SHARE_MISSED", reason)
 
 

@@ -162,8 +162,8 @@ def platform_of(context: Context) -> Platform:
     if context.cpus.allowed is not None:
         usable &= set(context.cpus.allowed)
     names = (
-        " ".join(part for part in (each.vendor, each.name, each.family, each.model, each.stepping) if part)
-        for each in context.processor.models
+        " ".join(part for part in (model.vendor, model.name, model.family, model.model, model.stepping) if part)
+        for model in context.processor.models
     )
     dimms: dict[str, int] = {}
     for dimm in context.firmware.dimms:

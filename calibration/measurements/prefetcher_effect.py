@@ -223,11 +223,11 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
     def metrics(self, values: PrefetcherEffectValues) -> Iterator[Metric]:
         """Yield the latency of each stride in each order."""
         off = values.prefetchers == "off"
-        for each in values.points:
+        for point in values.points:
             yield metric_of(
-                f"prefetcher_effect.{'off.' if off else ''}{each.order}_{each.stride_bytes}.latency_ns",
-                f"Latency, {each.order}, stride of {each.stride_bytes} bytes{', prefetchers off' if off else ''}",
-                each.latency_ns,
+                f"prefetcher_effect.{'off.' if off else ''}{point.order}_{point.stride_bytes}.latency_ns",
+                f"Latency, {point.order}, stride of {point.stride_bytes} bytes{', prefetchers off' if off else ''}",
+                point.latency_ns,
                 "lower",
             )
 

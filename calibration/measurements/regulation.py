@@ -305,8 +305,8 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
                 *placement_flags(document, placements, proved=all(each.checked for each in found if not each.error)),
                 *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
                 *drift_flags(zero_load),
-                *counted_flags([(f"{each.nops} no-ops", each.counted) for each in points if each.counted]),
-                *latency_flags([each.counter_latency for each in points]),
+                *counted_flags([(f"{point.nops} no-ops", point.counted) for point in points if point.counted]),
+                *latency_flags([point.counter_latency for point in points]),
             ),
             missing=missing,
         )
@@ -391,8 +391,10 @@ def _missing(point: BandwidthPoint | LoadedPoint) -> Missing:
 def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, target: float | None) -> RegulationPoint:
     placements = point.placements or ()
     nodes = [part.node] * len(part.cpus)
-    counters = [each.counters for each in placements]
-    samples = [(each.samples, each.core_hz_before) for each in placements if each.samples is not None]
+    counters = [placement.counters for placement in placements]
+    samples = [
+        (placement.samples, placement.core_hz_before) for placement in placements if placement.samples is not None
+    ]
     chase = None
     if isinstance(point, LoadedPoint):
         chase = probe_latencies(point.placements or (), target)[0].latency_ns
@@ -402,7 +404,7 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
     made = RegulationPoint(
         nops=_nops(point),
         bandwidth_mb_s=estimate(
-            [each.windows_mb_s for each in placements],
+            [placement.windows_mb_s for placement in placements],
             "MB/s",
             target_half_width=target,
             disturbed=disturbed(placements),
@@ -423,7 +425,7 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
     found = {
         method: spread
         for method, figure in methods.items()
-        if figure is not None and (spread := variation([median(each) for each in figure.samples])) is not None
+        if figure is not None and (spread := variation([median(sample) for sample in figure.samples])) is not None
     }
     return made.model_copy(update={"variation": found})
 

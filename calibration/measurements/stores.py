@@ -38,8 +38,8 @@ def stores_flags(context: Context, mixes: Collection[str], *, counted: bool) -> 
             "mode skip that read, others do not",
         )
     elif any(
-        each.vendor == "GenuineIntel" and each.family == "6" and each.model in SPEC_I2M
-        for each in context.processor.models
+        model.vendor == "GenuineIntel" and model.family == "6" and model.model in SPEC_I2M
+        for model in context.processor.models
     ):
         yield flag(
             "STORES_ASSUMED",

@@ -101,7 +101,7 @@ class Sut:
         self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
         self._cores = {cpu: core.cpus for core in reversed(context.topology.cores) for cpu in core.cpus}
         self._caches = {
-            cpu: number for number, each in enumerate(context.topology.last_level_cache_domains) for cpu in each
+            cpu: number for number, domain in enumerate(context.topology.last_level_cache_domains) for cpu in domain
         }
         self._lowest = min(self.cpus, default=None)
         self.memory_nodes = sorted(
@@ -184,16 +184,16 @@ class Sut:
         A first-level cache is nobody's last: a machine that lists no other (some guests) does not say.
         """
         sized = [
-            (each.level, each.size_bytes)
-            for each in self.context.caches
-            if each.type != "Instruction" and each.size_bytes is not None and each.level > 1
+            (cache.level, cache.size_bytes)
+            for cache in self.context.caches
+            if cache.type != "Instruction" and cache.size_bytes is not None and cache.level > 1
         ]
         return max(sized)[1] if sized else None
 
     @property
     def l2_bytes(self) -> int:
         """Size of the second-level cache that the kernel reports; ``ASSUMED_L2_BYTES`` if it does not."""
-        sized = [each.size_bytes for each in self.context.caches if each.level == 2 and each.size_bytes]
+        sized = [cache.size_bytes for cache in self.context.caches if cache.level == 2 and cache.size_bytes]
         return max(sized, default=ASSUMED_L2_BYTES)
 
     @property
@@ -273,10 +273,10 @@ def _emulation(context: Context, document: ProbeDocument) -> str | None:
     models = context.processor.models
     if document.host.hypervisor == EMULATED_HYPERVISOR:
         return f"the hypervisor calls itself {EMULATED_HYPERVISOR!r}"
-    for each in models:
-        if each.name and EMULATED_NAME.search(each.name):
-            return f"the processor calls itself {each.name!r}"
-        if each.vendor == EMULATED_IMPLEMENTER:
+    for model in models:
+        if model.name and EMULATED_NAME.search(model.name):
+            return f"the processor calls itself {model.name!r}"
+        if model.vendor == EMULATED_IMPLEMENTER:
             return "the processor's implementer is 0, which is reserved for software"
     clock, guest_of = document.clock, context.virtualization.vendor
     if clock is None or clock.source != "cntvct" or guest_of != "QEMU":

@@ -378,7 +378,7 @@ def tried(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
             mix=point.mix,
             group=point.group,
             setting=setting_of(point),
-            bandwidth_mb_s=estimate([each.windows_mb_s for each in point.placements], "MB/s"),
+            bandwidth_mb_s=estimate([placement.windows_mb_s for placement in point.placements], "MB/s"),
         )
         for point in points
         if point.phase == "scan" and point.placements

@@ -183,9 +183,9 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
                 group=points[0].group,
                 tried=looks,
                 plain={
-                    each.mix: each.bandwidth_mb_s.value
-                    for each in looks
-                    if (each.setting.streams, each.setting.prefetch_bytes) == (PLAIN.streams, PLAIN.prefetch_bytes)
+                    look.mix: look.bandwidth_mb_s.value
+                    for look in looks
+                    if (look.setting.streams, look.setting.prefetch_bytes) == (PLAIN.streams, PLAIN.prefetch_bytes)
                 },
                 best=bandwidths,
                 all_mixes=None,

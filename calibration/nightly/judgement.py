@@ -104,10 +104,10 @@ def failures(
         first.setdefault(testbed, host)
     by_name = {" / ".join(names): host for names, host in hosts.items()}  # as the gates name a SUT
     by_sut: dict[str, list[NightVerdict]] = {}
-    for each in verdicts:
-        own = (each.testbed, each.sut) in hosts
-        if each.outcome == "fail" and (own or each.check != "unreadable"):
-            by_sut.setdefault(f"{each.testbed} / {each.sut}", []).append(each)
+    for verdict in verdicts:
+        own = (verdict.testbed, verdict.sut) in hosts
+        if verdict.outcome == "fail" and (own or verdict.check != "unreadable"):
+            by_sut.setdefault(f"{verdict.testbed} / {verdict.sut}", []).append(verdict)
     failed = [(sut, f"Verdict failed: {describe(group)}") for sut, of in by_sut.items() for group in group_failures(of)]
     failed += [
         (each.sut, f"Gate failed: {each.gate}: {each.message}")

@@ -86,7 +86,9 @@ def _expired(directory: Path, age: int, policy: Policy) -> Literal["raw", "run"]
 
 def _older(sut: Path) -> list[tuple[Path, date]]:
     """Return a SUT's runs with their nights, but for the newest one and the newest that is complete."""
-    runs = [(each, night) for each in _folders(sut) if (night := night_of(each.name)) and (each / RUN).is_file()]
+    runs = [
+        (folder, night) for folder in _folders(sut) if (night := night_of(folder.name)) and (folder / RUN).is_file()
+    ]
     newest: set[Path] = set()
     for directory, _ in reversed(runs):
         status = _status(directory)
@@ -94,7 +96,7 @@ def _older(sut: Path) -> list[tuple[Path, date]]:
             newest.add(directory)
         if status == "complete":
             break
-    return [each for each in runs if each[0] not in newest]
+    return [run for run in runs if run[0] not in newest]
 
 
 def remove(results: Path, each: Expired) -> None:
@@ -122,7 +124,9 @@ def _folders(parent: Path) -> list[Path]:
     """Return the real directories in *parent* whose names the store could have given, sorted."""
     with os.scandir(parent) as entries:
         return sorted(
-            Path(each.path) for each in entries if each.is_dir(follow_symlinks=False) and SAFE_NAME.fullmatch(each.name)
+            Path(entry.path)
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and SAFE_NAME.fullmatch(entry.name)
         )
 
 
@@ -141,7 +145,7 @@ def _status(directory: Path) -> str | None:
 
 def _raw(directory: Path) -> list[Path]:
     with os.scandir(directory) as entries:
-        return sorted(Path(each.path) for each in entries if _RAW.fullmatch(each.name))
+        return sorted(Path(entry.path) for entry in entries if _RAW.fullmatch(entry.name))
 
 
 def _names_in_references(results: Path) -> set[str]:

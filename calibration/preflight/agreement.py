@@ -36,17 +36,21 @@ def check_agreement(known: Known) -> Iterator[Finding]:
         return
 
     def others(check: str) -> dict[str, Identity]:
-        return {name: each for name, each in known.identities.items() if name != known.sut and check not in each.off}
+        return {
+            name: identity
+            for name, identity in known.identities.items()
+            if name != known.sut and check not in identity.off
+        }
 
     if peers := others("cpu_model"):
-        yield _agreement("cpu_model", own.cpu_model, {name: each.cpu_model for name, each in peers.items()})
+        yield _agreement("cpu_model", own.cpu_model, {name: peer.cpu_model for name, peer in peers.items()})
     codes = ", ".join(own.microcode)
-    alike = {name: each for name, each in others("microcode").items() if each.cpu_model == own.cpu_model}
+    alike = {name: other for name, other in others("microcode").items() if other.cpu_model == own.cpu_model}
     if len(own.microcode) > 1:
         yield Finding("microcode", "one microcode on all CPUs", codes, "not_met")
     elif alike and any(each.microcode for each in (own, *alike.values())):
         yield _agreement("microcode", codes, {name: ", ".join(each.microcode) for name, each in alike.items()})
-    kin = {name: each for name, each in others("bios").items() if each.product == own.product}
+    kin = {name: other for name, other in others("bios").items() if other.product == own.product}
     if kin and any(each.bios for each in (own, *kin.values())):
         yield _agreement("bios", own.bios, {name: each.bios for name, each in kin.items()})
 

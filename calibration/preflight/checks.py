@@ -114,18 +114,18 @@ def taken_over_check(given: Mapping[str, Any]) -> Check:
 def refusal(checks: Iterable[Check]) -> str | None:
     """Return why the SUT must not be measured: every blocking check that is not met; None where all are."""
     reasons = [
-        f"{each.title}: expected {each.expected}, found {each.found}.{_advice(each.name)}"
-        for each in checks
-        if each.failed and each.effect == "blocking"
+        f"{check.title}: expected {check.expected}, found {check.found}.{_advice(check.name)}"
+        for check in checks
+        if check.failed and check.effect == "blocking"
     ]
     return " ".join(reasons) or None
 
 
 def flags(checks: Iterable[Check]) -> Iterator[Flag]:
     """Yield a validity flag for each check that is not met and was declared to be one."""
-    for each in checks:
-        if each.failed and each.effect == "flag":
-            yield flag("NOT_AS_EXPECTED", f"{each.title}: expected {each.expected}, found {each.found}")
+    for check in checks:
+        if check.failed and check.effect == "flag":
+            yield flag("NOT_AS_EXPECTED", f"{check.title}: expected {check.expected}, found {check.found}")
 
 
 def _advice(name: str) -> str:

@@ -42,12 +42,12 @@ def arguments_of(parameters: Iterable[Parameter], last: int | None = None) -> li
     """Return *parameters* in their order, comparable: dashes are underscores, lists of CPUs are sets."""
     found = []
     size: Any = None
-    for each in parameters:
-        name = each.name.replace("-", "_")
-        value = _comparable(name, each.value, last)
+    for parameter in parameters:
+        name = parameter.name.replace("-", "_")
+        value = _comparable(name, parameter.value, last)
         if name in SIZES:
             size = value
-        text = each.name if each.value is None else f"{each.name}={each.value}"
+        text = parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
         found.append(Argument(name, value, size if name == "hugepages" else None, text))
     return found
 

@@ -20,10 +20,10 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
 
     def steps(available: Mapping[int, int], chosen: Profile) -> list[tuple[str, tuple[str, ...]]]:
         nodes = tuple(
-            each.model_copy(update={"available_bytes": available.get(each.id, ENOUGH_BYTES)})
-            if each.available_bytes is not None and each.memory_bytes
-            else each
-            for each in context.nodes
+            node.model_copy(update={"available_bytes": available.get(node.id, ENOUGH_BYTES)})
+            if node.available_bytes is not None and node.memory_bytes
+            else node
+            for node in context.nodes
         )
         plan = planned(context.model_copy(update={"nodes": nodes}), chosen)
         return [(step.kind, step.argv) for step in plan.steps]
@@ -33,7 +33,7 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
     if not smaller:
         return {}
     # Each node takes a dozen plans: only of the kinds that are short of memory.
-    measurements = {kind: each for kind, each in profile.measurements.items() if kind in smaller}
+    measurements = {kind: measurement for kind, measurement in profile.measurements.items() if kind in smaller}
     profile = profile.model_copy(update={"measurements": measurements})
     whole = steps({}, profile)
     short = {}
@@ -56,11 +56,11 @@ def _mib(size: int) -> str:
 
 def check_free_memory(context: Context, least: int, short: Mapping[int, int]) -> Iterator[Finding]:
     """Yield whether each node has *least* bytes available, and what it is *short* of for the plan."""
-    nodes = [each for each in context.nodes if each.memory_bytes is None or each.memory_bytes > 0]
-    wanted = {each.id: max(least, short.get(each.id, 0)) for each in nodes}
-    faults = [each for each in nodes if each.available_bytes is not None and each.available_bytes < wanted[each.id]]
-    told = all(each.available_bytes is not None for each in nodes) and bool(nodes)
-    expected = [f"at least {_mib(wanted[each.id])} available on node {each.id}" for each in nodes if wanted[each.id]]
+    nodes = [node for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0]
+    wanted = {node.id: max(least, short.get(node.id, 0)) for node in nodes}
+    faults = [node for node in nodes if node.available_bytes is not None and node.available_bytes < wanted[node.id]]
+    told = all(node.available_bytes is not None for node in nodes) and bool(nodes)
+    expected = [f"at least {_mib(wanted[node.id])} available on node {node.id}" for node in nodes if wanted[node.id]]
     yield Finding(
         "free_memory",
         ", ".join(expected) or "on each node what the plan would use of unlimited memory",

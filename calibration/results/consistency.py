@@ -197,9 +197,9 @@ V = TypeVar("V")
 
 def _of(measurements: Sequence[Measurement], values: type[V]) -> Iterator[tuple[Measurement, V]]:
     """Yield the measurements that have *values*."""
-    for each in measurements:
-        if isinstance(each.values, values):
-            yield each, each.values
+    for measurement in measurements:
+        if isinstance(measurement.values, values):
+            yield measurement, measurement.values
 
 
 def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
@@ -288,10 +288,10 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
                 name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
                 yield Claim("part", _seen(measurement, name, full.bandwidth_mb_s), whole.seen)
     ladders = list(_of(measurements, BandwidthLadderValues))
-    everywhere = {rung.mix: seen for each in ladders if each[1].threads > 1 for rung, seen in _in_memory(*each)}
-    for each in ladders:
-        if each[1].threads == 1:
-            for rung, seen in _in_memory(*each):
+    everywhere = {rung.mix: seen for ladder in ladders if ladder[1].threads > 1 for rung, seen in _in_memory(*ladder)}
+    for ladder in ladders:
+        if ladder[1].threads == 1:
+            for rung, seen in _in_memory(*ladder):
                 if rung.mix in everywhere:
                     yield Claim("part", seen, everywhere[rung.mix])
 

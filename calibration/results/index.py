@@ -200,7 +200,7 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
 
 def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _Scope) -> None:
     """Bring the index up to date with the documents in *scope*, all or nothing."""
-    found = {each.run: each for each in _documents(results, scope)}
+    found = {document.run: document for document in _documents(results, scope)}
     known: dict[_Run, _Stored] = {}
     if db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'runs'").fetchone():
         condition, values = scope.of("testbed", "sut")

@@ -60,8 +60,8 @@ def left(change):
 
 def failed_verdicts(document):
     """Return what of a run document fails: each kind of failure in one line, with its count and the worst."""
-    invalid = [each for each in document.verdicts if each.outcome == "invalid"]
-    limits = sorted((each for each in document.verdicts if each.outcome == "fail"), key=beyond, reverse=True)
+    invalid = [verdict for verdict in document.verdicts if verdict.outcome == "invalid"]
+    limits = sorted((verdict for verdict in document.verdicts if verdict.outcome == "fail"), key=beyond, reverse=True)
     checks = [each for each in document.consistency if each.outcome == "fail"]
     checks.sort(key=lambda each: -abs(each.difference or 0.0))
     return [
@@ -80,7 +80,7 @@ def beyond(verdict):
     if verdict.metric is None:
         return float("inf")
     ends = [each for each in (verdict.lower, verdict.upper) if each]
-    return max((abs(verdict.metric.value - each) / abs(each) for each in ends), default=0.0)
+    return max((abs(verdict.metric.value - end) / abs(end) for end in ends), default=0.0)
 
 
 def summary(directory, document):
@@ -98,9 +98,9 @@ def summary(directory, document):
         "pace": None if within_announcement(document) else pace_text(document),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
         "left_changed": [
-            f"{each.setting} at {each.where}: was {each.before}, {left(each)}"
-            for each in document.attempts[-1].changes
-            if each.restored != each.before
+            f"{change.setting} at {change.where}: was {change.before}, {left(change)}"
+            for change in document.attempts[-1].changes
+            if change.restored != change.before
         ]
         + [
             f"prefetchers at {place.where}: {place.before} before Intel MLC --{command}, then {place.after}"

@@ -40,7 +40,7 @@ class ActionModule(CalibrationAction):
         )
 
         results, output = Path(arguments["results"]), Path(arguments["output"])
-        gates = [Path(each) for each in arguments["gates"]]
+        gates = [Path(gate) for gate in arguments["gates"]]
         judgement, tested, changed = judge(results, arguments["run_id"], output, gates)
         self._display.display(message(screen(tested, judgement, output)))
         hosts = hosts_by_names(self.task_vars, self._loader)

@@ -252,7 +252,7 @@ class ActionModule(SutAction):
         except CalibrationError as error:
             self.say(f"the prefetchers are not back yet: {error}", C.COLOR_ERROR)
             return
-        self.left = tuple(each for each in changes if each.restored != each.before)
+        self.left = tuple(change for change in changes if change.restored != change.before)
         append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
     def tried(self, step, arguments):

@@ -140,4 +140,4 @@ class ActionModule(SutAction):
 
 def dumped(models):
     """Return *models* as Ansible can carry them."""
-    return [each.model_dump(mode="json") for each in models]
+    return [model.model_dump(mode="json") for model in models]

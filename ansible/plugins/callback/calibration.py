@@ -207,7 +207,7 @@ class BesideScreen(HarmlessStream):
 
 def story_of(fields):
     """Return the story of a run that came as a result of a task."""
-    return Story(**{**fields, "tiles": tuple(Tile(**each) for each in fields["tiles"])})
+    return Story(**{**fields, "tiles": tuple(Tile(**tile) for tile in fields["tiles"])})
 
 
 def failure_text(result):

@@ -725,7 +725,7 @@ def ungrouped(where):
     match = re.fullmatch(r"(.*)\{([0-9,-]+)\}(.*)", where)
     if not match:
         return [where]
-    return ["%s%d%s" % (match.group(1), each, match.group(3)) for each in of_ranges(match.group(2))]
+    return ["%s%d%s" % (match.group(1), number, match.group(3)) for number in of_ranges(match.group(2))]
 
 
 def look_after(machine, changes, who):
@@ -1292,7 +1292,7 @@ def note(path, machine, token, entries):
     found = own_reservation(path, machine, token)
     try:
         known = {each.line() for each in found.journal()}
-        found.write_journal([each for each in entries if each.line() not in known])
+        found.write_journal([entry for entry in entries if entry.line() not in known])
     finally:
         found.close()
 
@@ -1302,16 +1302,16 @@ def told(entries):
     return grouped(
         [
             {
-                "setting": each.setting,
-                "where": each.where,
-                "before": each.before,
-                "wanted": each.wanted,
-                "after": each.wanted,
+                "setting": entry.setting,
+                "where": entry.where,
+                "before": entry.before,
+                "wanted": entry.wanted,
+                "after": entry.wanted,
                 "restored": None,
                 "restored_by": None,
             }
-            for each in entries
-            if each.wanted is not None
+            for entry in entries
+            if entry.wanted is not None
         ]
     )
 
@@ -1353,15 +1353,15 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
             answer["released"] = True
         elif changes:
             other = found is not None and not found.take_lock()
-            looked = [dict(each, restored=None, restored_by=None) for each in changes] if other else None
+            looked = [dict(change, restored=None, restored_by=None) for change in changes] if other else None
             answer["changes"] = looked or grouped(look_after(machine, changes, "guardian"))
         if not check_mode:
             remove_abandoned(path, machine)
-        for each in private_directories(base, run_id, sut):
-            if os.lstat(each).st_uid == os.geteuid():
+        for directory in private_directories(base, run_id, sut):
+            if os.lstat(directory).st_uid == os.geteuid():
                 answer["changed"] = True
                 if not check_mode:
-                    answer["ended"] = answer["ended"] + files.remove_private(each, os.geteuid())
+                    answer["ended"] = answer["ended"] + files.remove_private(directory, os.geteuid())
         return answer
     finally:
         if found is not None:

@@ -74,7 +74,9 @@ def settings_of_host(variables, loader):
     """Return the *variables* of a host over the defaults of the shared settings, and what works their values out."""
     options = options_of_roles()["settings"]
     defaults = {name: option["default"] for name, option in options.items() if "default" in option}
-    trusted = {name: trust_as_template(each) if isinstance(each, str) else each for name, each in defaults.items()}
+    trusted = {
+        name: trust_as_template(default) if isinstance(default, str) else default for name, default in defaults.items()
+    }
     known = {**trusted, **variables}
     return known, Templar(loader, known).template
 

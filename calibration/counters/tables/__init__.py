@@ -194,7 +194,7 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _sources_are_listed(self) -> Self:
-        used = {each.source for each in self.core} | {each.source for boxes in self.boxes for each in boxes.events}
+        used = {each.source for each in self.core} | {event.source for boxes in self.boxes for event in boxes.events}
         used |= {self.sampling.source} if self.sampling else set()
         if used != set(self.sources):
             raise ValueError(f"rows name the sources {sorted(used)}, listed are {sorted(self.sources)}")
@@ -202,7 +202,7 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _a_role_is_there_or_absent(self) -> Self:
-        given = {each.role for each in self.core} | {each.role for each in self.boxes}
+        given = {each.role for each in self.core} | {box.role for box in self.boxes}
         if both := given & set(self.absent):
             raise ValueError(f"both an event and a reason for its absence: {', '.join(sorted(both))}")
         return self
@@ -274,4 +274,4 @@ def tables() -> dict[str, Table]:
 def table_of(vendor: str | None, family: str | None, model: str | None, stepping: str | None) -> Table | None:
     """Return the table of a processor as ``/proc/cpuinfo`` describes it; None for one that no table is of."""
     of = (vendor, family, model, stepping)
-    return next((each for each in tables().values() if any(one.has(*of) for one in each.processors)), None)
+    return next((table for table in tables().values() if any(one.has(*of) for one in table.processors)), None)
