@@ -238,6 +238,8 @@ class Prefetchers(Model):
 
 def read_prefetchers(raw: Any) -> Prefetchers:
     """Return the state of prefetchers in a SUT's answer. Raises ``EnvironmentLacksError`` where there is none."""
+    if not isinstance(raw, dict):
+        raise EnvironmentLacksError("the SUT's answer lacks the state of the prefetchers")
     try:
         places = tuple(raw["places"])
         if len(places) > MAX_PLACES:

@@ -153,7 +153,7 @@ ODD: dict[str, tuple[dict[str, Any], str, str | None]] = {
         "timed_out",
         "it was ended: it was not over after 1 s",
     ),
-    "no state": ({"prefetchers": None}, "failed", "expected the state of prefetchers in the SUT's answer"),
+    "no state": ({"prefetchers": None}, "failed", "the SUT's answer lacks the state of the prefetchers"),
 }
 
 

@@ -14,8 +14,9 @@ import pytest
 from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, load_plugin, pack, processes_of, run_of
 
 from calibration.mlc import read_prefetchers
-from calibration.results import store
 from calibration.results.model import MeltdownChecker, Mlc, RunDocument
+from calibration.results.records import records
+from calibration.results.store import read_run
 
 COLLECT = load_plugin("action", "calibration_collect")
 
@@ -54,17 +55,18 @@ SUTS: dict[str, dict[str, Any]] = {
 }
 
 MLC_REASONS = {
-    "absent": "expected Intel MLC at {lab}/absent on the controller: No such file or directory; set mlc_archive to "
-    "where it is, or leave it empty",
+    "absent": "Intel MLC cannot be read at {lab}/absent on the controller: No such file or directory; correct "
+    "mlc_archive or leave it empty",
     "fails": "expected it to end with exit code 0, found 3; its last words: need 1000 huge pages",
-    "garbage": "expected a result in what Intel MLC printed, found none",
+    "garbage": "no result in what Intel MLC printed",
 }
 
 CHECKER_REASONS = {
     "absent": "expected spectre-meltdown-checker at {lab}/absent.sh on the controller: No such file or directory; "
     "set context_meltdown_checker to where it is, or leave it empty",
     "fails": "expected the checker to end with exit code 0, 2 or 3, found 255; it said: no such option",
-    "garbage": "expected a line such as 'CVE-2017-5754: OK (PTI)', found 'modprobe: not found'",
+    "garbage": "not the output of spectre-meltdown-checker: expected a line such as "
+    "'CVE-2017-5754: OK (PTI)', found 'modprobe: not found'",
 }
 
 
@@ -87,7 +89,7 @@ def page_of(lab: Lab, name: str) -> str:
 
 
 def document_of(lab: Lab, name: str) -> RunDocument:
-    return store.read_run(run_of(lab, name))
+    return read_run(run_of(lab, name))
 
 
 def mlc_of(lab: Lab, name: str) -> Mlc:
@@ -113,7 +115,7 @@ def test_whatever_the_programs_do_every_sut_is_measured(calibrated: Ended, modul
 
 def test_the_checker_runs_before_anything_is_measured_and_mlc_after_it(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
-    kinds = [record.record for record in store.records(run_of(module_lab, "private"))]
+    kinds = [record.record for record in records(run_of(module_lab, "private"))]
     assert kinds == ["start", "meltdown_checker", "kernels", "step", "mlc", "mlc_command", "mlc_command", "end"]
 
 
@@ -178,7 +180,7 @@ def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, modul
         assert raw.startswith(b"*** THIS IS A STAND-IN")
         assert each.prefetchers is not None
         assert each.prefetchers.state in {"as_before", "not_verified"}
-    readings = {each.id: each for each in store.read_run(directory).readings}
+    readings = {each.id: each for each in read_run(directory).readings}
     assert set(readings) == {each for run in mlc.commands for each in run.readings}
     idle = readings["mlc.idle_latency.idle_latency"]
     assert (idle.instrument, idle.command) == ("Intel MLC 3.5", "mlc --idle_latency -e -r")
@@ -225,7 +227,7 @@ def test_why_mlc_has_no_figures_is_recorded_and_shown(calibrated: Ended, module_
 
 def test_prefetchers_that_stay_changed_are_a_sut_left_changed(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
-    document = store.read_run(run_of(module_lab, "private"))
+    document = read_run(run_of(module_lab, "private"))
     assert document.mlc is not None
     places = [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0xf", "restored": None}]
     spoilt = document.mlc.commands[0].model_copy(

@@ -86,7 +86,7 @@ def test_an_inventory_without_a_sut_is_an_error_whatever_shows_it(lab: Lab) -> N
 REFUSED = {
     "profile": ({"calibration_profile": "thorough"}, "unknown profile 'thorough', expected quick, nightly, full, "),
     "type": ({"measure_grace_s": "soon"}, "measure: argument 'measure_grace_s' is of type"),
-    "licence": ({"mlc_archive": "/mlc.tgz"}, "expected mlc_license_accepted: true beside mlc_archive"),
+    "licence": ({"mlc_archive": "/mlc.tgz"}, "without mlc_license_accepted: true"),
     "file": ({"calibration_results_dir": "{lab}/file"}, "/file which is no directory"),
     "full": ({"preflight_results_free_bytes": str(1 << 60)}, f"Expected at least {1 << 60} bytes free for the results"),
 }
