@@ -408,7 +408,7 @@ def test_the_theoretical_peak_stands_where_it_is_known(monkeypatch: pytest.Monke
     channels = ChannelPeak(channels=2, populated=2, peak_mb_s=38_400.0, empty_slots=())
     known = Population(machine=channels, packages={}, nodes={})
     monkeypatch.setattr("calibration.measurements.peak_injection_bandwidth.population", lambda _context: known)
-    assert "theoretical peak is 38.4 GB/s" in drawn(SMALL["bandwidth_by_mix"]).alt
+    assert "theoretical peak is 38.4 GB/s" in drawn.__wrapped__(SMALL["bandwidth_by_mix"]).alt
 
 
 def test_a_course_of_many_windows_is_thinned_to_its_means() -> None:

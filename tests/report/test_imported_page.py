@@ -76,6 +76,7 @@ def test_a_page_says_that_it_is_imported_and_what_contradicts_itself(path: Path)
         assert each.code.replace("_", "\\_") in text
 
 
+@pytest.mark.thorough
 def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
     shown = 0
     for raw in corpus():
