@@ -248,7 +248,9 @@ def find_peers(pointed: Mapping[str, str], path: str | None = None) -> tuple[dic
     found: dict[str, str] = {}
     absent: dict[str, str] = {}
     for name, programs in who.PEERS.items():
-        known = pointed.get(name) or next(filter(None, (shutil.which(each, path=path) for each in programs)), None)
+        known = pointed.get(name) or next(
+            filter(None, (shutil.which(program, path=path) for program in programs)), None
+        )
         if known:
             found[name] = str(Path(known).resolve())
         else:

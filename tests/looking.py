@@ -38,7 +38,7 @@ def measured_s(results: Path, table: Path | None) -> dict[str, float]:
             f"expected one run document, found {len(documents)}; the run ended with {ended.returncode}\n{ended.stdout}"
         )
     run = json.loads(documents[0].read_text(encoding="utf-8"))
-    return {each["step"]: each["duration_s"] for each in run["measurements"]}
+    return {measurement["step"]: measurement["duration_s"] for measurement in run["measurements"]}
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def main() -> int:
     if any(steps.keys() != runs[False][0].keys() for kind in runs.values() for steps in kind):
         print("the runs measured different steps")
         return 1
-    plain, long = (sum(min(each[step] for each in runs[kind]) for step in runs[kind][0]) for kind in (False, True))
+    plain, long = (sum(min(run[step] for run in runs[kind]) for step in runs[kind][0]) for kind in (False, True))
     print(
         f"the shorter time of each step: {long:.1f} s with the table, {plain:.1f} s without, {long / plain:.3f} times"
     )

@@ -57,7 +57,7 @@ def _print_metrics(console: Console, figures: Sequence[Comparison], *, everythin
     groups = [
         group
         for (title, _), of in families.items()
-        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(each.title, [each]) for each in of])
+        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(item.title, [item]) for item in of])
     ]
     groups.sort(key=lambda group: figures.index(group[1][0]))
     shown = [_row(title, of) for title, of in (groups if everything else groups[:MOST_METRICS])]
@@ -78,7 +78,7 @@ def _row(title: str, of: Sequence[Comparison]) -> tuple[str, str, str, str]:
     """Return name, ratio, values and verdict of metrics that are told in one line."""
     first = of[0]
     said = f"{first.better} better" if first.better is not None else "" if first.ratio is None else first.reason
-    ratios = sorted(each.ratio for each in of if each.ratio is not None)
+    ratios = sorted(item.ratio for item in of if item.ratio is not None)
     if len(of) > 1:
         return f"{title} ({len(of)})", f"{times(ratios[0])} to {times(ratios[-1])}" if ratios else "", "", said
     sides = (first.first, first.second)

@@ -22,7 +22,7 @@ def numbered(names: Iterable[str]) -> str:
     for stem, group in groupby(dict.fromkeys(names), key=lambda name: re.sub(r"(?<=[_a-z])[0-9]{1,3}$", "", name)):
         rest = [name.removeprefix(stem) for name in group]
         together = all(number.isdigit() and number == str(int(number)) for number in rest)
-        found += [stem + format_cpulist(map(int, rest))] if together else [stem + each for each in rest]
+        found += [stem + format_cpulist(map(int, rest))] if together else [stem + part for part in rest]
     return ", ".join(found)
 
 
@@ -49,10 +49,10 @@ def _event_lines(row: list[ChosenEvent]) -> list[str]:
     first = row[0]
     bytes_each = "" if first.scale_bytes is None else f", {first.scale_bytes:g} bytes a count"
     together = "" if first.group is None else f", group {first.group}"
-    words = ", ".join(dict.fromkeys(words_of(each.words) for each in row))
+    words = ", ".join(dict.fromkeys(words_of(item.words) for item in row))
     lines = [
-        f"{first.name:<21} {numbered(each.event for each in row)}",
-        f"{'':<21} {numbered(each.pmu for each in row)}: {words}",
+        f"{first.name:<21} {numbered(event.event for event in row)}",
+        f"{'':<21} {numbered(event.pmu for event in row)}: {words}",
         f"{'':<21} on {where_of(row)}{together}{bytes_each}; {first.source}",
     ]
     return [*lines, *([f"{'':<21} caution: {first.caution}"] if first.caution else [])]
@@ -71,7 +71,7 @@ def table_text(choice: CounterChoice) -> str:
             f"{'':<21} {sampling.pmu}: {words_of(sampling.words)}{aux}; {sampling.source}",
             *([f"{'':<21} caution: {sampling.caution}"] if sampling.caution else []),
         ]
-    lines += [f"{each.role:<21} missing: {each.reason}" for each in choice.missing]
+    lines += [f"{item.role:<21} missing: {item.reason}" for item in choice.missing]
     return "\n".join(visible(line) for line in lines)
 
 

@@ -78,7 +78,7 @@ def gate_command(
     _check_output(results, output)
     when = None if night is None else night.date()
     found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
-    judged = [each.model_dump(mode="json") for of_sut in found.verdicts.values() for each in of_sut]
+    judged = [model.model_dump(mode="json") for of_sut in found.verdicts.values() for model in of_sut]
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / VERDICTS).write_text(
@@ -90,7 +90,7 @@ def gate_command(
     given = {name: value for name, value in variables.items() if value is not None}
     tested = run_gates(output, given, gates, night=found.night)
     print_summary(tested, found.night, output)
-    sys.exit(VERDICT_FAILED if any(each.status == "FAIL" for each in tested) else GOOD)
+    sys.exit(VERDICT_FAILED if any(test.status == "FAIL" for test in tested) else GOOD)
 
 
 def _check_output(results: Path, output: Path) -> None:

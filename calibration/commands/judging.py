@@ -28,7 +28,7 @@ def compare_command(first: str, second: str, *, results: Path, everything: bool,
     """
     from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - a second that --help need not pay
 
-    compared = compare(*(read_compared(find_run(results, each)) for each in (first, second)))
+    compared = compare(*(read_compared(find_run(results, item)) for item in (first, second)))
     if form == "json":
         click.echo(compared.model_dump_json(indent=1))
     elif form == "rst":

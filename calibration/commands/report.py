@@ -62,9 +62,9 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     unreadable = 0
     if form == "csv":
         click.echo(",".join(Row._fields))
-    for each in runs:
+    for item in runs:
         try:
-            _render(each, form, full=full)
+            _render(item, form, full=full)
         except InputError as error:
             if not whole:
                 raise

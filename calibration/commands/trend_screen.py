@@ -49,11 +49,11 @@ def _found(trend: Trend) -> dict[str, list[str]]:
     """Return what was found of the figures, by the night from which it holds."""
     unit = trend.series.unit
     found: dict[str, list[str]] = {}
-    for each in trend.analysis.changes:
-        of = unit if each.kind == "level" else "fraction"
-        size = f"{change(each.size, each.interval)}: " if isfinite(each.size) else ""
-        text = f"{each.kind} {size}{amount(each.before, of)} -> {amount(each.after, of)}"
-        found.setdefault(trend.nights[each.night].night, []).append(text)
+    for item in trend.analysis.changes:
+        of = unit if item.kind == "level" else "fraction"
+        size = f"{change(item.size, item.interval)}: " if isfinite(item.size) else ""
+        text = f"{item.kind} {size}{amount(item.before, of)} -> {amount(item.after, of)}"
+        found.setdefault(trend.nights[item.night].night, []).append(text)
     if (flips := trend.analysis.flips) is not None:
         text = (
             f"flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} from here on, "
@@ -103,35 +103,35 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
             lines.append(f"and {len(changes) - CHANGES} changes before")
     lines.append("")
     notes = list(_notes(trend)) if everything else [_state(trend, night) for night in trend.nights]
-    for each, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
-        figure = "-" if each.value is None else amount(each.value, series.unit)
-        interval = "" if each.low is None or each.high is None else within(each.low, each.high, series.unit)
-        lines.append(f"{each.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
+    for night, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
+        figure = "-" if night.value is None else amount(night.value, series.unit)
+        interval = "" if night.low is None or night.high is None else within(night.low, night.high, series.unit)
+        lines.append(f"{night.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
     if len(trend.nights) > NIGHTS and not everything:
         lines.append(f"and {len(trend.nights) - NIGHTS} nights before: --all")
     shown = map(visible, lines)
-    return "\n".join(shown if everything else (cut(each, WIDTH) for each in shown)) + "\n"
+    return "\n".join(shown if everything else (cut(item, WIDTH) for item in shown)) + "\n"
 
 
 def sparkline(values: Sequence[float | None]) -> str:
     """Return *values* as a line of blocks with gaps for missing ones; noise of a few per cent stays flat."""
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     if not known:
         return ""
     middle = (min(known) + max(known)) / 2
     half = max(max(known) - middle, LEAST_SPAN / 2 * abs(middle)) or 1.0
     return "".join(
-        " " if each is None else BLOCKS[round((each - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
-        for each in values
+        " " if value is None else BLOCKS[round((value - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
+        for value in values
     )
 
 
 def _change_lines(trend: Trend) -> Iterator[str]:
     """Yield each change with the facts that changed on the nights around it."""
-    places = {each.night: place for place, each in enumerate(trend.nights)}
+    places = {night.night: place for place, night in enumerate(trend.nights)}
     for night, found in sorted(_found(trend).items()):
         around = trend.nights[max(0, places[night] - DATED_WITHIN) : places[night] + DATED_WITHIN + 1]
-        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for each in around for one in each.changes]
+        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for item in around for one in item.changes]
         cause = f"; with it {'; '.join(facts)}" if facts else "; no known fact changed"
         yield f"{night}  {'; '.join(found)}{cause}"
 
@@ -141,10 +141,10 @@ def trend_csv(trend: Trend) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for each, notes in zip(trend.nights, _notes(trend), strict=True):
-        run = each.run
+    for night, notes in zip(trend.nights, _notes(trend), strict=True):
+        run = night.run
         names = (None, None) if run is None else (run.run_id, run.status)
-        writer.writerow((each.night, *names, each.value, each.low, each.high, each.outside, "; ".join(notes)))
+        writer.writerow((night.night, *names, night.value, night.low, night.high, night.outside, "; ".join(notes)))
     return text.getvalue()
 
 
@@ -170,14 +170,14 @@ def trend_json(trend: Trend) -> str:
         "since": trend.nights[analysis.first].night,
         "changes": [
             {
-                **each._asdict(),
-                "night": trend.nights[each.night].night,
-                "before": _finite(each.before),
-                "after": _finite(each.after),
-                "size": _finite(each.size),
-                "interval": list(each.interval) if all(map(isfinite, each.interval)) else None,
+                **item._asdict(),
+                "night": trend.nights[item.night].night,
+                "before": _finite(item.before),
+                "after": _finite(item.after),
+                "size": _finite(item.size),
+                "interval": list(item.interval) if all(map(isfinite, item.interval)) else None,
             }
-            for each in analysis.changes
+            for item in analysis.changes
         ],
         "flips": None if flips is None else {**flips._asdict(), "night": trend.nights[flips.night].night},
         "nights": [

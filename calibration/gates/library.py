@@ -69,12 +69,12 @@ class CalibrationLibrary:
         """Put one test for each SUT of the night in the place of every test that names one."""
         if self._results is None:
             return  # the tests stay as they are written: they are looked at, or say what is missing
-        tests = [each for test in suite.tests for each in self._of_each_sut(test)]
+        tests = [item for test in suite.tests for item in self._of_each_sut(test)]
         suite.tests.clear()
         suite.tests.extend(tests)
 
     def _of_each_sut(self, test: TestCase) -> Sequence[TestCase]:
-        steps = [each for each in test.body if isinstance(each, Keyword)]
+        steps = [item for item in test.body if isinstance(item, Keyword)]
         if not any(SUT_VARIABLE in step.name or TESTBED_VARIABLE in step.name for step in steps):
             return [test]
         return [_about(test, testbed, sut) for testbed, sut in self._night.verdicts]
@@ -124,7 +124,7 @@ class CalibrationLibrary:
             if isinstance(measurement.values, JitterValues) and measurement.values.isolated
         ]
         if not isolated:
-            reasons = [each.reason for each in run.not_measured if each.kind == "jitter"]
+            reasons = [omitted.reason for omitted in run.not_measured if omitted.kind == "jitter"]
             raise SkipExecution(f"no isolated CPU was measured: {'; '.join(reasons) or 'none is isolated'}")
         self._check_limits(isolated)
 
@@ -152,10 +152,12 @@ def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
     if kind not in registry():
         raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
     found = [measurement for measurement in run.measurements if measurement.kind == kind]
-    valid = [each for each in found if each.validity.valid]
+    valid = [measurement for measurement in found if measurement.validity.valid]
     if not valid:
-        reasons = [flag.reason for each in found for flag in each.validity.flags if flag.severity == "invalid"]
-        reasons += [each.reason for each in run.not_measured if each.kind in {kind, "run"}]
+        reasons = [
+            flag.reason for measurement in found for flag in measurement.validity.flags if flag.severity == "invalid"
+        ]
+        reasons += [omitted.reason for omitted in run.not_measured if omitted.kind in {kind, "run"}]
         what = declaration(kind).title
         raise SkipExecution(f"no valid figure of {what}: {'; '.join(reasons) or 'nothing says why'}")
     return valid

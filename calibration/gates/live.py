@@ -219,7 +219,7 @@ def _microcode(cpuinfo: str | None) -> str | None:
 
 def _versions(microcode: Iterable[str | None]) -> str | None:
     """Return all versions in use, as one text; ``None`` where none is known."""
-    return ", ".join(sorted({each for each in microcode if each is not None})) or None
+    return ", ".join(sorted({version for version in microcode if version is not None})) or None
 
 
 def still_as_measured(document: RunDocument, live: Live) -> Iterator[Result]:

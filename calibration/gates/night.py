@@ -51,13 +51,13 @@ def read_night(
     if not found:
         raise InputError(f"no verdicts {'tonight' if night is None else f'on {night}'}")
     if testbed is not None:
-        testbed = pick(testbed, dict.fromkeys(each.testbed for each in found), "testbed")
+        testbed = pick(testbed, dict.fromkeys(run.testbed for run in found), "testbed")
     if sut is not None:
-        sut = pick(sut, dict.fromkeys(each.sut for each in found if testbed in {None, each.testbed}), "SUT")
+        sut = pick(sut, dict.fromkeys(run.sut for run in found if testbed in {None, run.testbed}), "SUT")
     kept: dict[Sut, list[NightVerdict]] = {}
-    for each in found:
-        if testbed in {None, each.testbed} and sut in {None, each.sut}:
-            kept.setdefault((each.testbed, each.sut), []).append(each)
+    for run in found:
+        if testbed in {None, run.testbed} and sut in {None, run.sut}:
+            kept.setdefault((run.testbed, run.sut), []).append(run)
     return Night(results=results, night=found[0].night, verdicts=dict(sorted(kept.items())))
 
 
@@ -72,7 +72,7 @@ def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
         found = _VERDICTS.validate_json(json.dumps(json.loads(path.read_bytes())["verdicts"]))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InputError(f"expected what calibration judge --json printed at {path}: {error}") from error
-    nights = {each.night for each in found} | ({night} if night is not None else set())
+    nights = {run.night for run in found} | ({night} if night is not None else set())
     if len(nights) > 1:
         raise InputError(f"expected the verdicts of one night at {path}, found {', '.join(map(str, sorted(nights)))}")
     return found

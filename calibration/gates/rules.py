@@ -22,7 +22,9 @@ def check_promises(document: RunDocument) -> Iterator[Result]:
 
     What could not be established is not met. A start that was refused measured nothing: it counts where no other did.
     """
-    begun = [each for each in document.attempts if each.capture is not None and refusal(each.checks) is None]
+    begun = [
+        attempt for attempt in document.attempts if attempt.capture is not None and refusal(attempt.checks) is None
+    ]
     for attempt in begun or document.attempts:
         for check in attempt.checks:
             text = f"{check.title}: expected {check.expected}, found {check.found}"
@@ -49,7 +51,7 @@ def check_settings_restored(document: RunDocument) -> Iterator[Result]:
 def check_completeness(document: RunDocument) -> Iterator[Result]:
     """Yield whether everything that was planned has a figure, and a valid one."""
     status = document.run.status
-    lost = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
+    lost = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
     for missing in lost:
         yield Result("failed", f"{missing.what}: not measured: {missing.reason}")
     if status != "complete" and not lost:

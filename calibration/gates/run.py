@@ -76,7 +76,7 @@ def run_gates(
     if faults:
         raise InputError(f"expected gates that Robot Framework can read, it said: {faults[0]}")
     tested = [_tested(test) for test in result.suite.all_tests]
-    if not any(each.status in {"PASS", "FAIL"} for each in tested):
+    if not any(test.status in {"PASS", "FAIL"} for test in tested):
         raise InputError(f"expected gates that pass or fail, found {len(tested)}, all of them skipped: see {output}")
     return tested
 
@@ -95,25 +95,25 @@ def _tested(test: Any) -> GateOutcome:
 
 def print_summary(tested: list[GateOutcome], night: date, output: Path) -> None:
     """Print one screen: each gate with its counts, and each SUT that failed or skipped one with the reason."""
-    suts = {each.sut for each in tested if each.sut}
+    suts = {test.sut for test in tested if test.sut}
     click.echo(f"Night {night}: {len(suts)} SUT{'s' * (len(suts) != 1)}\n")
-    width = max(len(each.gate) for each in tested)
+    width = max(len(test.gate) for test in tested)
     click.echo(f"  {'Gate':{width}}  {'passed':>6}  {'failed':>6}  {'skipped':>7}")
     counts: dict[str, Counter[str]] = {}
-    for each in tested:
-        counts.setdefault(each.gate, Counter())[each.status] += 1
+    for test in tested:
+        counts.setdefault(test.gate, Counter())[test.status] += 1
     for gate, count in counts.items():
         click.echo(f"  {visible(gate):{width}}  {count['PASS']:>6}  {count['FAIL']:>6}  {count['SKIP']:>7}")
-    _print_alike("Failed", [each for each in tested if each.status == "FAIL"])
-    _print_alike("Skipped, which is no pass", [each for each in tested if each.status == "SKIP"])
+    _print_alike("Failed", [test for test in tested if test.status == "FAIL"])
+    _print_alike("Skipped, which is no pass", [test for test in tested if test.status == "SKIP"])
     click.echo(f"\n{output / 'log.html'} has every step, {output / 'xunit.xml'} is for CI.")
 
 
 def _print_alike(title: str, tested: list[GateOutcome]) -> None:
     """Print *tested* by gate and reason, with the SUTs that have it."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for each in tested:
-        alike.setdefault((each.gate, each.message), []).append(each.sut)
+    for test in tested:
+        alike.setdefault((test.gate, test.message), []).append(test.sut)
     if alike:
         click.echo(f"\n{title}")
     columns = shutil.get_terminal_size((110, 24)).columns

@@ -105,7 +105,7 @@ class Acceptance(Model):
     @property
     def night(self) -> date:
         """From this night on it counts."""
-        return max(each.night for each in self.accepted)
+        return max(run.night for run in self.accepted)
 
     @property
     def source(self) -> str:
@@ -230,7 +230,7 @@ class Baselines:
                     continue
                 for metric, bound in acceptance.bounds.items():
                     bounds[metric] = Baseline(bound, acceptance, place.scope)
-                own = [each.night for each in acceptance.accepted if (each.testbed, each.sut) == sut]
+                own = [run.night for run in acceptance.accepted if (run.testbed, run.sut) == sut]
                 for metric in acceptance.bounds if own else ():
                     if metric not in levels or levels[metric].night <= max(own):
                         levels[metric] = AcceptedLevel(max(own), acceptance)
@@ -239,7 +239,7 @@ class Baselines:
     def before(self, place: Place, night: date) -> dict[str, Bounds]:
         """Return the bounds of *place* alone, by metric, as known on *night*."""
         known = (acceptance for acceptance in self._acceptances(place) if acceptance.night <= night)
-        return {metric: bounds for each in known for metric, bounds in each.bounds.items()}
+        return {metric: bounds for item in known for metric, bounds in item.bounds.items()}
 
     def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:
         path = place.path(self.results)
@@ -315,10 +315,10 @@ def _lines(value: Any, depth: int, indent: str = "") -> str:
         return json.dumps(value, ensure_ascii=False)
     inner = indent + " "
     if isinstance(value, dict):
-        parts: Sequence[str] = [f"{json.dumps(name)}: {_lines(each, depth - 1, inner)}" for name, each in value.items()]
+        parts: Sequence[str] = [f"{json.dumps(name)}: {_lines(item, depth - 1, inner)}" for name, item in value.items()]
         opening, closing = "{", "}"
     else:
-        parts = [_lines(each, depth - 1, inner) for each in value]
+        parts = [_lines(item, depth - 1, inner) for item in value]
         opening, closing = "[", "]"
     lines = f",\n{inner}".join(parts)
     return f"{opening}\n{inner}{lines}\n{indent}{closing}"

@@ -98,13 +98,13 @@ def propose(
             raise InputError(f"expected --{name} to be a line of text, found {text!r}")
     results = results_of(runs)
     known = list(_read(results, runs))
-    names = [each.sut for each in known]
-    if twice := sorted({each for each in names if names.count(each) > 1}):
+    names = [run.sut for run in known]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"expected one run of each SUT, found several of {', '.join(twice)}")
     places: dict[Path, tuple[Place, list[_Run]]] = {}
-    for each in known:
-        place = place_of(scope, (each.night.testbed, each.night.sut), each.night.facts)
-        places.setdefault(place.path(results), (place, []))[1].append(each)
+    for run in known:
+        place = place_of(scope, (run.night.testbed, run.night.sut), run.night.facts)
+        places.setdefault(place.path(results), (place, []))[1].append(run)
     proposals = [
         _proposal(results, place, of, by=by.strip(), reason=reason.strip(), metrics=metrics, now=now)
         for place, of in places.values()
@@ -136,7 +136,9 @@ def _read(results: Path, runs: Sequence[Path]) -> Iterator[_Run]:
             document=document,
             night=found,
             history=history,
-            rows=tuple(row for row, each in enumerate(history.series) if (each.testbed, each.sut) == (testbed, sut)),
+            rows=tuple(
+                row for row, series in enumerate(history.series) if (series.testbed, series.sut) == (testbed, sut)
+            ),
             column=history.nights.index(found.night),
         )
 
@@ -163,7 +165,7 @@ def _proposal(
             runs=tuple(sorted(used, key=lambda name: (name.testbed, name.sut, name.id))),
             bounds=bounds,
         )
-    newest = max(each.night.night for each in runs)
+    newest = max(run.night.night for run in runs)
     return Proposal(
         place=place,
         acceptance=acceptance,
@@ -192,8 +194,8 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
     """Yield the figures of *run* that *metrics* ask for, with the nights before; what is invalid is *refused*."""
     history, end = run.history, run.column + 1
     by_name: dict[str, Figured] = {}
-    for each in figured(run.document):
-        by_name.setdefault(each.metric.name, each)
+    for figure in figured(run.document):
+        by_name.setdefault(figure.metric.name, figure)
     analyses = analyse(history.values[list(run.rows), :end])
     for row, analysis in zip(run.rows, analyses, strict=True):
         series = history.series[row]
@@ -240,7 +242,7 @@ def _bounds(
     if not levels:
         return None
     found = predict(levels, positive=positive)
-    two_sided = all(each.two_sided for each in levels)
+    two_sided = all(level.two_sided for level in levels)
     return Bounds(
         value=found.value,
         lower=found.lower if two_sided or series.better == "higher" else None,

@@ -110,7 +110,7 @@ def differences_from(own: NightRun, others: Sequence[NightRun]) -> tuple[Context
 def _differences(own: NightRun, others: Sequence[NightRun]) -> Iterator[ContextChange]:
     for fact in own.facts:
         text = fact_of(own, fact)
-        known = [each for each in (fact_of(other, fact) for other in others) if each is not None]
+        known = [item for item in (fact_of(other, fact) for other in others) if item is not None]
         if text is not None and 2 * known.count(text) < len(known):
             ((usual, _),) = Counter(known).most_common(1)
             yield ContextChange(fact=fact, before=usual, after=text, night=own.night)

@@ -136,10 +136,10 @@ def compare(first: RunDocument, second: RunDocument) -> Compared:
     )
 
 
-def _rank(each: Comparison) -> tuple[int, float]:
+def _rank(comparison: Comparison) -> tuple[int, float]:
     """Return what sorts by outcome, then the largest ratio first, whichever side is larger."""
-    size = abs(log(each.ratio)) if each.ratio is not None and each.ratio > 0 else 0.0
-    return get_args(Outcome).index(each.outcome), -size
+    size = abs(log(comparison.ratio)) if comparison.ratio is not None and comparison.ratio > 0 else 0.0
+    return get_args(Outcome).index(comparison.outcome), -size
 
 
 def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) -> list[Difference]:
@@ -156,7 +156,7 @@ def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) ->
         nearest = min((CAUSES.index(cause) for cause in causes), default=len(CAUSES))
         reason = CAUSES[nearest].reason if causes else None
         found.append((nearest, Difference(fact=fact, first=text, second=other, moves=len(causes), reason=reason)))
-    return [each for _, each in sorted(found, key=lambda ranked: (-ranked[1].moves, ranked[0]))]
+    return [item for _, item in sorted(found, key=lambda ranked: (-ranked[1].moves, ranked[0]))]
 
 
 def name_of(document: RunDocument) -> str:
@@ -191,9 +191,9 @@ def _said(document: RunDocument, what: str) -> str | None:
 
 def compare_figures(first: Sequence[Figured], second: Sequence[Figured]) -> Iterator[Comparison]:
     """Yield every metric that *first* or *second* has, by its name; of several of a name the first counts."""
-    ones = {each.metric.name: each for each in reversed(first)}
-    others = {each.metric.name: each for each in reversed(second)}
-    names = dict.fromkeys([each.metric.name for each in (*first, *second)])
+    ones = {figure.metric.name: figure for figure in reversed(first)}
+    others = {figure.metric.name: figure for figure in reversed(second)}
+    names = dict.fromkeys([figure.metric.name for figure in (*first, *second)])
     for name in names:
         yield _compared(name, ones.get(name), others.get(name))
 
@@ -253,18 +253,18 @@ def _judged(
     one, other = first.metric, second.metric
     if (one.value, one.unit, one.interval) == (other.value, other.unit, other.interval):
         return "identical", "the same digits"
-    for side, each in (("first", first), ("second", second)):
-        if not each.valid:
+    for side, figure in (("first", first), ("second", second)):
+        if not figure.valid:
             return "undecided", f"the {side} is invalid"
     if one.unit != other.unit or one.unit == "ticks":
         return "undecided", "ticks of two clocks" if one.unit == other.unit else "their units differ"
     doubt = None
-    for side, each in (("first", first), ("second", second)):
-        if _interval(each) is None:
+    for side, figure in (("first", first), ("second", second)):
+        if _interval(figure) is None:
             return "undecided", f"the {side} has no stated uncertainty"
-        if each.metric.interval is None:
+        if figure.metric.interval is None:
             doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
-        elif (coverage := each.metric.coverage or 0.0) < MIN_COVERAGE:
+        elif (coverage := figure.metric.coverage or 0.0) < MIN_COVERAGE:
             doubt = f"the interval of the {side} covers its true value only with {coverage * 100:.0f} %"
     if bounds is None:
         return "undecided", "the ratio to 0 does not exist"

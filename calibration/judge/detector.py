@@ -131,7 +131,7 @@ class Walk:
         at, level = state[ENTERED, rows].astype(np.intp), state[LEVEL, rows]
         reach = CLIP * np.sqrt(state[VARIANCE, rows])
         reach[reach <= CLIP * LEAST] = np.inf  # the first figure that is another is the first to tell of noise
-        off, last = (np.clip(self.figures[each, rows] - level, -reach, reach) for each in (at, at - 1))
+        off, last = (np.clip(self.figures[item, rows] - level, -reach, reach) for item in (at, at - 1))
         count = np.minimum(state[COUNT, rows] + 1.0, REFERENCE_NIGHTS)
         degrees = np.minimum(state[DEGREES, rows] + 1.0, REFERENCE_NIGHTS)
         square = off**2 * (count - 1.0) / count

@@ -163,7 +163,7 @@ def _analysis(
         if stay > DRIFT_NIGHTS:  # that long on one level is from before it began to flip
             on_upper = on_upper[stay:]
             last = _stretch(figures, last.begin + stay, last.end, centre)
-        lower, upper = (float((each[0] + centre) * unit) for each in (flips.lower, flips.upper))
+        lower, upper = (float((item[0] + centre) * unit) for item in (flips.lower, flips.upper))
         flipping = Flips(int(columns[last.begin]), lower, upper, float(on_upper.mean()))
     return Analysis(tuple(changes), flipping, last.level * unit, last.spread, int(columns[last.begin]), last.nights)
 
@@ -212,8 +212,8 @@ def _spread_size(old: _Stretch, new: _Stretch) -> tuple[float, tuple[float, floa
     if not (old.spread > 0.0 and isfinite(new.spread)):
         return nan, (nan, nan)
     ratio = new.spread / old.spread
-    degrees = [max(each.nights - 1, 1) for each in (old, new)]
-    variance = sum((each.tails - 1.0) / 4.0 / free for each, free in zip((old, new), degrees, strict=True))
+    degrees = [max(level.nights - 1, 1) for level in (old, new)]
+    variance = sum((level.tails - 1.0) / 4.0 / free for level, free in zip((old, new), degrees, strict=True))
     half = exp(_student(min(degrees)) * sqrt(variance))
     return ratio - 1.0, (ratio / half - 1.0, ratio * half - 1.0)
 

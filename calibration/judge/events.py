@@ -59,7 +59,7 @@ def find_events(verdicts: Iterable[NightVerdict]) -> tuple[Event, ...]:
             for other in near:
                 for sut in suts:
                     by_night[other].pop(sut, None)
-    return tuple(sorted(found, key=lambda each: (not each.failed, -len(each.suts), each.night, each.suts)))
+    return tuple(sorted(found, key=lambda run: (not run.failed, -len(run.suts), run.night, run.suts)))
 
 
 def _traits(verdicts: Iterable[NightVerdict]) -> set[tuple[str, str | None]]:
@@ -86,7 +86,7 @@ def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut
             sut = reached.pop()
             group.add(sut)
             for trait in traits[sut]:
-                new = [each for each in holders.pop(trait, ()) if each in left]
+                new = [item for item in holders.pop(trait, ()) if item in left]
                 left.difference_update(new)
                 reached += new
         if len(group) > 1:
@@ -95,11 +95,11 @@ def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut
 
 
 def _event(night: date, of_sut: Mapping[Sut, Sequence[NightVerdict]]) -> Event:
-    verdicts = [each for those in of_sut.values() for each in those]
+    verdicts = [item for those in of_sut.values() for item in those]
     befores: dict[tuple[str, str | None], dict[Sut, str | None]] = {}
     for sut, those in of_sut.items():
-        for each in those:
-            for change in each.context_changes:
+        for entry in those:
+            for change in entry.context_changes:
                 befores.setdefault((change.fact, change.after), {})[sut] = change.before
     shared = [item for item in befores.items() if len(item[1]) > 1]
     shared.sort(key=lambda item: (-len(item[1]), item[0][0], item[0][1] or ""))

@@ -64,12 +64,12 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances
         told = [night for night, run in runs.items() if run.facts]
         if told:
             newest[sut] = runs[max(told)]
-    for sut in dict.fromkeys((each.testbed, each.sut) for each in history.series):
+    for sut in dict.fromkeys((series.testbed, series.sut) for series in history.series):
         processor = fact_of(newest[sut], "processor") if sut in newest else None
         testbeds.setdefault(sut[0], {}).setdefault(processor, []).append(sut)
     places: dict[Sut, dict[tuple[str, str], int]] = {}
-    for row, each in enumerate(history.series):
-        places.setdefault((each.testbed, each.sut), {})[each.metric, each.unit] = row
+    for row, series in enumerate(history.series):
+        places.setdefault((series.testbed, series.sut), {})[series.metric, series.unit] = row
     levels = _levels(history, analyses)
     for kinds in testbeds.values():
         of_testbed = [_kind(suts, processor, places, levels, tolerances) for processor, suts in kinds.items()]
@@ -99,7 +99,7 @@ def _kind(
 ) -> _Kind:
     """Return *suts*, which have one *processor*, compared; where that is not known they are there with nothing."""
     metrics = tuple(dict.fromkeys(place for sut in suts for place in places[sut]))
-    rows = np.array([[places[sut].get(each, -1) for each in metrics] for sut in suts], dtype=np.intp)
+    rows = np.array([[places[sut].get(metric, -1) for metric in metrics] for sut in suts], dtype=np.intp)
     tolerance = np.array([tolerances.fraction(metric) for metric, _ in metrics])
     nothing = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
     own = Levels(*(np.where(nothing, np.nan, level[rows]) for level in levels))
@@ -110,7 +110,7 @@ def _testbed(
     history: History, analyses: Sequence[Analysis], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
 ) -> Iterator[NightVerdict]:
     """Yield the verdicts of one testbed, whose comparisons are counted together."""
-    p = np.concatenate([each.compared.p.ravel() for each in kinds])
+    p = np.concatenate([kind.compared.p.ravel() for kind in kinds])
     tests = int(np.isfinite(p).sum())
     rejected = holm(p, FAMILY_WISE)
     for kind in kinds:
@@ -133,7 +133,7 @@ def _verdicts(
     differences, halves, rows = compared.difference.tolist(), compared.half.tolist(), kind.rows.tolist()
     shown = ((kind.rows >= 0) & np.isfinite(history.values[kind.rows, -1])).tolist()
     tolerances, untested = kind.tolerance.tolist(), np.isnan(compared.p).tolist()
-    spreads = [_said_of(each) for each in zip(*(part.tolist() for part in compared.spread), strict=True)]
+    spreads = [_said_of(item) for item in zip(*(part.tolist() for part in compared.spread), strict=True)]
     nobody = (odd.sum(axis=0) == compared.spread.suts).tolist()
     since = _Since(history, analyses, kind)
     for i, sut in enumerate(kind.suts):
@@ -230,7 +230,7 @@ def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysi
         return "no_reference", "ticks of two clocks cannot be compared"
     if own.flips is not None:
         return "no_reference", "it flips between two levels, and has no level that could be compared"
-    others = [analyses[row] for each, row in enumerate(kind.rows[:, metric]) if row >= 0 and each != sut]
+    others = [analyses[row] for item, row in enumerate(kind.rows[:, metric]) if row >= 0 and item != sut]
     if not others:
         return "no_reference", f"no other SUT of this testbed is a {kind.processor} with such a figure"
     if own.level == 0:
@@ -254,18 +254,18 @@ class _Suspects:
         if sut not in self._found:
             self._found[sut] = (*self._context(sut), *self._clock(sut))
         found = self._found[sut]
-        return likely([each for each in found if each.fact != CLOCK or "core_frequency" not in metric], metric)
+        return likely([change for change in found if change.fact != CLOCK or "core_frequency" not in metric], metric)
 
     def _context(self, sut: int) -> Iterator[ContextChange]:
         own = self._kind.suts[sut]
-        others = [self._newest[each] for each in self._kind.suts if each != own and each in self._newest]
+        others = [self._newest[item] for item in self._kind.suts if item != own and item in self._newest]
         runs = self._history.runs[own]
         for change in differences_from(self._newest[own], others):
             night = change.night
-            for each in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
-                if each.facts.get(change.fact) != change.after:
+            for item in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
+                if item.facts.get(change.fact) != change.after:
                     break
-                night = each.night
+                night = item.night
             yield change.model_copy(update={"night": night})
 
     def _clock(self, sut: int) -> Iterator[ContextChange]:

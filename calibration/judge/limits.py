@@ -20,7 +20,7 @@ def read_limits(given: Any) -> tuple[Limit, ...]:
     """
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise _bad(f"expected a list of limits, found {given!r}")
-    limits = tuple(_limit(number, each) for number, each in enumerate(given, 1))
+    limits = tuple(_limit(number, item) for number, item in enumerate(given, 1))
     names = [limit.metric for limit in limits]
     for name in names:
         if names.count(name) > 1:

@@ -81,7 +81,7 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
 def check_night(history: History, results: Path, night: date | None) -> None:
     """Raise ``InputError`` unless *history*, read from *results* until *night*, ends with that night."""
     if night is None and not history.nights:
-        unread = "".join(f"; cannot read {each.file}: {each.reason}" for each in history.unreadable[:1])
+        unread = "".join(f"; cannot read {damaged.file}: {damaged.reason}" for damaged in history.unreadable[:1])
         raise InputError(f"expected a run that can be judged below {results}, found none{unread}")
     if night is not None and (not history.nights or history.nights[-1] != night):
         nights = read_history(results).nights
@@ -105,7 +105,7 @@ def judge_history(
     if tolerances.fault is not None:
         suts = {(verdict.testbed, verdict.sut) for verdict in verdicts}
         verdicts += [unreadable(sut, OWN, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts]
-    verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
+    verdicts.sort(key=lambda verdict: (verdict.testbed, verdict.sut))  # stable: what a SUT has by itself stays first
     judged = tuple(waivers.applied(verdicts, night.night, night.run_ids))
     return Judgement.model_construct(night=night.night, verdicts=judged, events=find_events(judged))
 
@@ -141,10 +141,10 @@ class _Night:
 
     def set_aside(self) -> Iterator[NightVerdict]:
         """Yield a failure for each run document that cannot be read, of whatever night it is."""
-        for each in self.history.unreadable:
-            sut = (each.testbed, each.sut)
-            reason = f"{each.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
-            yield unreadable(sut, each.file, reason, self.night, self.run_ids.get(sut))
+        for damaged in self.history.unreadable:
+            sut = (damaged.testbed, damaged.sut)
+            reason = f"{damaged.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
+            yield unreadable(sut, damaged.file, reason, self.night, self.run_ids.get(sut))
 
     def verdicts(self, baselines: Baselines) -> Iterator[NightVerdict]:
         """Yield the verdicts that a SUT has by itself."""
@@ -152,11 +152,11 @@ class _Night:
         known: NDArray[np.bool_] = np.isfinite(history.values)
         counts = known.sum(axis=1).tolist()
         expected = np.any(known[:, -1 - EXPECTED_NIGHTS :], axis=1).tolist()
-        values, lows, highs = (each[:, -1].tolist() for each in (history.values, history.low, history.high))
+        values, lows, highs = (item[:, -1].tolist() for item in (history.values, history.low, history.high))
         by_sut: dict[Sut, list[int]] = {sut: [] for sut in history.runs}
         for index, series in enumerate(history.series):
             by_sut.setdefault((series.testbed, series.sut), []).append(index)
-        column = {each: number for number, each in enumerate(history.nights)}
+        column = {night: number for number, night in enumerate(history.nights)}
         failed: dict[Sut, dict[str, Recorded]] = {}
         for (testbed, name, metric), recorded in history.recorded.items():
             if recorded.outcome == "fail":
@@ -259,8 +259,8 @@ class _Night:
             value=None,
             interval=None,
         )
-        if run is not None and any(each.value is not None for each in rows):
-            if run.status == "complete" or any(each.value is None for each in rows):
+        if run is not None and any(row.value is not None for row in rows):
+            if run.status == "complete" or any(row.value is None for row in rows):
                 yield self._verdict(row, "missing", "pass", f"run {run.run_id} is {run.status}")
             else:
                 reason = f"expected a complete run, found one that is {run.status}: {_reasons(run, '')}"
@@ -270,7 +270,9 @@ class _Night:
         if since is None:  # it never had a figure: as long as its runs have none
             since = min(self.history.runs[sut])
         damaged = [
-            each.file for each in self.history.unreadable if (each.testbed, each.sut, each.night) == (*sut, self.night)
+            damaged.file
+            for damaged in self.history.unreadable
+            if (damaged.testbed, damaged.sut, damaged.night) == (*sut, self.night)
         ]
         if run is None and damaged:
             reason = f"expected a run of this night, cannot read {damaged[0]}"
@@ -370,8 +372,8 @@ class _Night:
         drift = check == "drift"
         unit = row.series.unit if drift else "fraction"
         value = _finite(analysis.level if drift else analysis.spread)
-        changes = [each for each in analysis.changes if each.kind == ("level" if drift else "spread")]
-        standing = [each for each in changes if each.night > accepted]
+        changes = [item for item in analysis.changes if item.kind == ("level" if drift else "spread")]
+        standing = [item for item in changes if item.night > accepted]
         nights = self.history.nights
         what = "level" if drift else "spread of nights"
         if not standing:
@@ -447,7 +449,7 @@ class _Night:
 
 def _column(column: dict[date, int], night: date) -> int:
     """Return the column of *night*; that of the last one before it where it is none of the store's any more."""
-    return column[night] if night in column else max((column[each] for each in column if each < night), default=-1)
+    return column[night] if night in column else max((column[item] for item in column if item < night), default=-1)
 
 
 def _tolerated(fraction: float) -> str:
@@ -460,9 +462,9 @@ def _finite(value: float | None) -> float | None:
 
 def _both(bounds: Bounds | None, recorded: Recorded | None) -> tuple[float | None, float | None]:
     """Return the range that is within both."""
-    both = [each for each in (bounds, recorded) if each is not None]
-    lower = max((each.lower for each in both if each.lower is not None), default=None)
-    upper = min((each.upper for each in both if each.upper is not None), default=None)
+    both = [item for item in (bounds, recorded) if item is not None]
+    lower = max((side.lower for side in both if side.lower is not None), default=None)
+    upper = min((side.upper for side in both if side.upper is not None), default=None)
     return lower, upper
 
 
@@ -471,7 +473,7 @@ def _tolerance(changes: Sequence[Change], spread: float) -> float:
 
     As far as the changes' sizes are uncertain together, and at least as far as one night is from the next.
     """
-    return max(hypot(*((high - low) / 2 for low, high in (each.interval for each in changes))), spread)
+    return max(hypot(*((high - low) / 2 for low, high in (item.interval for item in changes))), spread)
 
 
 def _reasons(run: NightRun, metric: str) -> str:

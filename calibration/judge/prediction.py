@@ -107,7 +107,7 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
     Raises ``UnknownSpreadError`` where there are too few nights, and the figure has no interval of its own.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        figures, low, high = (np.log(each) if positive else each for each in (nights.values, nights.low, nights.high))
+        figures, low, high = (np.log(item) if positive else item for item in (nights.values, nights.low, nights.high))
     first = nights.analysis.first
     (own,) = np.nonzero(np.isfinite(figures[first:]))
     own = _begun(own + first, nights)
@@ -127,7 +127,7 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
         why += f"; {len(left_out)} outlying night{'' if len(left_out) == 1 else 's'} left out"
     return Level(
         mean=mean,
-        columns=tuple(int(each) for each in used),
+        columns=tuple(int(item) for item in used),
         spread=spread,
         degrees=degrees,
         method=method,
@@ -139,7 +139,12 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
 def _begun(own: NDArray[np.intp], nights: Nights) -> NDArray[np.intp]:
     """Return the nights *own* without the first of them that are of the level before: dates can be a night off."""
     change = next(
-        (each for each in nights.analysis.changes if each.kind == "level" and each.night == nights.analysis.first), None
+        (
+            change
+            for change in nights.analysis.changes
+            if change.kind == "level" and change.night == nights.analysis.first
+        ),
+        None,
     )
     if change is None:
         return own
@@ -263,7 +268,7 @@ def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE
         variance, degrees, method, why = level.spread**2 * (1 + 1 / count), level.degrees, level.method, level.why
     else:
         mean, variance, degrees = _between(levels)
-        nights = sum(len(each.columns) for each in levels)
+        nights = sum(len(level.columns) for level in levels)
         method = "SUTs"
         why = f"spread of {nights} nights, and of the levels of {len(levels)} SUTs"
     half = float(stdtrit(degrees, 1 - outside)) * sqrt(variance)

@@ -83,11 +83,11 @@ class Tolerances:
 
     def __init__(self, own: Iterable[OwnTolerance] = (), fault: str | None = None) -> None:
         self.fault = fault
-        compiled = tuple((re.compile(fnmatch.translate(each.metrics)), each) for each in own)
+        compiled = tuple((re.compile(fnmatch.translate(item.metrics)), item) for item in own)
 
         @cache
         def find(metric: str) -> OwnTolerance | None:
-            return next((each for pattern, each in compiled if pattern.match(metric)), None)
+            return next((item for pattern, item in compiled if pattern.match(metric)), None)
 
         self._own = find
         self.fraction = cache(self._fraction)

@@ -53,17 +53,19 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
     """
     testbed, _, name = pick_sut(sut, suts_of(results)).partition("/")
     history = read_history(results, testbed=testbed, metric=metric)
-    if all(each.sut != name for each in history.series):
+    if all(series.sut != name for series in history.series):
         of_sut = read_history(results, testbed=testbed, sut=name)
-        metric = pick(metric, [each.metric for each in of_sut.series], f"metric of {testbed}/{name}")
+        metric = pick(metric, [series.metric for series in of_sut.series], f"metric of {testbed}/{name}")
         history = read_history(results, testbed=testbed, metric=metric)
-    row = next(row for row, each in enumerate(history.series) if each.sut == name)
+    row = next(row for row, series in enumerate(history.series) if series.sut == name)
     runs = history.runs[testbed, name]
     accepted = Baselines(results).of((testbed, name), facts_of(runs), history.nights[-1])
     for file, reason in accepted.faults:
         raise InputError(f"{results / file}: {reason}")
     unreadable = {
-        each.night: f"cannot read {each.file}: {each.reason}" for each in history.unreadable if each.sut == name
+        damaged.night: f"cannot read {damaged.file}: {damaged.reason}"
+        for damaged in history.unreadable
+        if damaged.sut == name
     }
     reference = accepted.bounds.get(metric)
     nights: list[TrendNight] = []

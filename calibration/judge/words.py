@@ -58,11 +58,11 @@ LONG: Final = 40
 
 def changed_fact(before: str | None, after: str | None) -> str:
     """Return what a fact was and is; of long ones only the words that are not on both sides."""
-    old, new = (("unknown" if each is None else each) for each in (before, after))
+    old, new = (("unknown" if item is None else item) for item in (before, after))
     if max(len(old), len(new)) > LONG:
         one, other = old.split(), new.split()
-        old = " ".join(each for each in one if each not in other) or "nothing"
-        new = " ".join(each for each in other if each not in one) or "nothing"
+        old = " ".join(item for item in one if item not in other) or "nothing"
+        new = " ".join(item for item in other if item not in one) or "nothing"
     return f"{_cut(old)} -> {_cut(new)}"
 
 

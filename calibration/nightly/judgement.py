@@ -50,11 +50,11 @@ def judge(
             new = Path(scratch)
             _write(new / JUDGEMENT, judgement.model_dump_json())
             tested = _tested(new, results, judgement, gates)
-            _write(new / GATES, json.dumps([each._asdict() for each in tested], indent=1))
+            _write(new / GATES, json.dumps([test._asdict() for test in tested], indent=1))
             _write(new / SCREEN, screen(tested, judgement, output))
             changed = any(not _same(new / name, output / name) for name in (JUDGEMENT, GATES))
             if changed:
-                for path in sorted(new.iterdir(), key=lambda each: each.name == JUDGEMENT):
+                for path in sorted(new.iterdir(), key=lambda path: path.name == JUDGEMENT):
                     path.replace(output / path.name)  # the judgement last: what is cut off here is done again
     except OSError as error:
         raise EnvironmentLacksError(
@@ -110,9 +110,9 @@ def failures(
             by_sut.setdefault(f"{verdict.testbed} / {verdict.sut}", []).append(verdict)
     failed = [(sut, f"Verdict failed: {describe(group)}") for sut, of in by_sut.items() for group in group_failures(of)]
     failed += [
-        (each.sut, f"Gate failed: {each.gate}: {each.message}")
-        for each in tested
-        if each.status == "FAIL" and not each.verdicts
+        (test.sut, f"Gate failed: {test.gate}: {test.message}")
+        for test in tested
+        if test.status == "FAIL" and not test.verdicts
     ]
     found: dict[str, list[str]] = {}
     for sut, said in failed:

@@ -145,10 +145,10 @@ def _switch(destination: Path, version: str) -> bool:
 
 def _prune(versions: Path, version: str, keep: int) -> None:
     """Remove all but the newest versions, and what a publication that was cut off left."""
-    folders = [each.with_name(each.name.removesuffix(_LIST)) for each in versions.glob(f"*{_LIST}")]
-    whole = [each for each in folders if each.is_dir() and each.name != version]
-    newest = sorted(whole, key=lambda each: (_list_of(each).stat().st_mtime_ns, each.name), reverse=True)
-    kept = {version, *(each.name for each in newest[: keep - 1])}
+    folders = [path.with_name(path.name.removesuffix(_LIST)) for path in versions.glob(f"*{_LIST}")]
+    whole = [folder for folder in folders if folder.is_dir() and folder.name != version]
+    newest = sorted(whole, key=lambda item: (_list_of(item).stat().st_mtime_ns, item.name), reverse=True)
+    kept = {version, *(item.name for item in newest[: keep - 1])}
     for folder in folders:
         if folder.name not in kept:
             _remove(folder)
@@ -165,7 +165,7 @@ def _remove(folder: Path) -> None:
             if (place / name).parent.resolve().is_relative_to(root):
                 (place / name).unlink(missing_ok=True)
         parents = {parent for name in names for parent in Path(name).parents}
-        for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
+        for parent in sorted(parents, key=lambda parent: len(parent.parts), reverse=True):
             with suppress(OSError):  # it holds what others put there, or is not there
                 (place / parent).rmdir()
     _list_of(folder).unlink()

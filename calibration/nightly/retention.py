@@ -99,16 +99,16 @@ def _older(sut: Path) -> list[tuple[Path, date]]:
     return [run for run in runs if run[0] not in newest]
 
 
-def remove(results: Path, each: Expired) -> None:
+def remove(results: Path, expired: Expired) -> None:
     """Remove what is *expired*. Raises ``EnvironmentLacksError`` where that cannot be done."""
-    directory = results / each.directory
+    directory = results / expired.directory
     try:
         for path in _raw(directory):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        if each.what == "run":
+        if expired.what == "run":
             (directory / RUN).unlink()  # last: what an interruption leaves is a run still, and goes the next time
             for place in (directory, directory.parent, directory.parent.parent):
                 if any(place.iterdir()):
@@ -165,5 +165,5 @@ def _texts(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, dict | list):
-        for each in content.values() if isinstance(content, dict) else content:
-            yield from _texts(each)
+        for item in content.values() if isinstance(content, dict) else content:
+            yield from _texts(item)

@@ -46,76 +46,78 @@ def _option(*names: str) -> Callable[[Context, int], bool]:
 
 RULES: Final = (
     Rule(
-        lambda each: each.function in TICKS,
+        lambda cause: cause.function in TICKS,
         "The scheduler's tick interrupts CPU {cpu}: boot with nohz_full={cpu}",
         lambda context, cpu: cpu in context.isolation.nohz_full,
     ),
     Rule(
-        lambda each: (each.kind, each.name) == ("softirq", "RCU") or each.name.startswith("rcuc/"),
+        lambda cause: (cause.kind, cause.name) == ("softirq", "RCU") or cause.name.startswith("rcuc/"),
         "CPU {cpu} runs RCU callbacks: boot with rcu_nocbs={cpu}",
         lambda context, cpu: cpu in context.isolation.rcu_nocbs,
     ),
     Rule(
-        lambda each: (each.function or "").startswith("rcu_exp_"),
+        lambda cause: (cause.function or "").startswith("rcu_exp_"),
         "Other CPUs hurry RCU by interrupts ({functions}): boot with rcupdate.rcu_normal_after_boot=1",
         _option("rcupdate.rcu_normal", "rcupdate.rcu_normal_after_boot"),
     ),
     Rule(
-        lambda each: each.kind == "nmi" or each.function == "watchdog_timer_fn" or each.name.startswith("watchdog/"),
+        lambda cause: (
+            cause.kind == "nmi" or cause.function == "watchdog_timer_fn" or cause.name.startswith("watchdog/")
+        ),
         "The watchdog or a profiler interrupts CPU {cpu} ({functions}): boot with nowatchdog, and profile nothing "
         "meanwhile",
         _option("nowatchdog"),
     ),
     Rule(
-        lambda each: each.function in {"vmstat_update", "vmstat_shepherd"},
+        lambda cause: cause.function in {"vmstat_update", "vmstat_shepherd"},
         "The kernel gathers statistics of memory on CPU {cpu}: raise vm.stat_interval by sysctl",
     ),
     Rule(
-        lambda each: each.name.startswith("kworker/u"),
+        lambda cause: cause.name.startswith("kworker/u"),
         "Workers that belong to no CPU run on CPU {cpu} ({functions}): take it out of "
         "/sys/devices/virtual/workqueue/cpumask",
     ),
     Rule(
-        lambda each: each.name.startswith("kworker/"),
+        lambda cause: cause.name.startswith("kworker/"),
         "Work is queued for CPU {cpu} itself ({functions}), and no mask moves it: keep the programs and devices that "
         "queue it off this CPU",
     ),
     Rule(
-        lambda each: each.function in WAITS,
+        lambda cause: cause.function in WAITS,
         "Timers of programs expire on CPU {cpu} ({functions}): bind the programs that set them elsewhere",
     ),
     Rule(
-        lambda each: each.name in {"NET_RX", "NET_TX"},
+        lambda cause: cause.name in {"NET_RX", "NET_TX"},
         "CPU {cpu} handles network packets ({functions}): move the interrupts of the network devices, and take it out "
         "of rps_cpus and xps_cpus of their queues",
     ),
     Rule(
-        lambda each: (each.kind, each.name) == ("softirq", "SCHED") or each.name.startswith("migration/"),
+        lambda cause: (cause.kind, cause.name) == ("softirq", "SCHED") or cause.name.startswith("migration/"),
         "The scheduler balances load on CPU {cpu}: boot with isolcpus=domain,{cpu}, or make it an isolated cpuset "
         "partition",
         lambda context, cpu: cpu in context.isolated_cpus,
     ),
     Rule(
-        lambda each: (each.function or "").startswith("flush_tlb"),
+        lambda cause: (cause.function or "").startswith("flush_tlb"),
         "Other CPUs change memory mappings that CPU {cpu} uses ({functions}): let no thread that shares memory with "
         "what runs there map and unmap it",
     ),
     Rule(
-        lambda each: each.function in BARRIERS,
+        lambda cause: cause.function in BARRIERS,
         "A program asks for barriers on all CPUs that run its threads (membarrier, {functions}): keep its threads off "
         "CPU {cpu}",
     ),
     Rule(
-        lambda each: each.function in PERF,
+        lambda cause: cause.function in PERF,
         "A program reads performance counters of CPU {cpu} from another ({functions}): leave this CPU out of it",
     ),
     Rule(
-        lambda each: each.function in REGISTERS,
+        lambda cause: cause.function in REGISTERS,
         "A program reads model-specific registers of CPU {cpu} from another ({functions}): stop it; monitors of power "
         "and temperature do that",
     ),
     Rule(
-        lambda each: each.function == "do_sync_core",
+        lambda cause: cause.function == "do_sync_core",
         "The kernel changes its own code while CPU {cpu} runs ({functions}): load no modules, and start no tracing or "
         "packet filters, meanwhile",
     ),
@@ -128,22 +130,22 @@ def advice(cpu: int, view: TracedView, context: Context | None) -> tuple[str, ..
 
     *context* is what is known of the machine; where it is not known nothing is taken for done already.
     """
-    found = sorted(_found(cpu, view, context), key=lambda each: -each[0])
+    found = sorted(_found(cpu, view, context), key=lambda cause: -cause[0])
     return tuple(f"{sentence} ({share * 100:.0f} % of the lost time)." for share, sentence in found)
 
 
 def _found(cpu: int, view: TracedView, context: Context | None) -> Iterator[tuple[float, str]]:
     left = list(view.causes)
     for rule in RULES:
-        mine = [each for each in left if rule.about(each)]
-        left = [each for each in left if each not in mine]
+        mine = [cause for cause in left if rule.about(cause)]
+        left = [cause for cause in left if cause not in mine]
         done = context is not None and rule.done is not None and rule.done(context, cpu)
         if not done and _worth_it(mine):
-            functions = ", ".join(dict.fromkeys(each.function or each.name for each in mine))
+            functions = ", ".join(dict.fromkeys(cause.function or cause.name for cause in mine))
             yield _share(mine), rule.sentence.format(cpu=cpu, functions=functions)
-    for each in left:
-        if _worth_it([each]) and (sentence := _elsewhere(cpu, each)) is not None:
-            yield _share([each]), sentence
+    for cause in left:
+        if _worth_it([cause]) and (sentence := _elsewhere(cpu, cause)) is not None:
+            yield _share([cause]), sentence
     share = view.unexplained.share or 0.0
     if share >= UNEXPLAINED_SHARE:
         yield share, _unexplained(view, context)
@@ -157,17 +159,17 @@ def _worth_it(causes: Sequence[TracedCause]) -> bool:
     return _share(causes) >= LEAST_SHARE and sum(cause.events for cause in causes) >= LEAST_EVENTS
 
 
-def _elsewhere(cpu: int, each: TracedCause) -> str | None:
+def _elsewhere(cpu: int, cause: TracedCause) -> str | None:
     """Return how an interrupt or a thread is moved away from *cpu*; ``None`` where it cannot be."""
-    if each.kind == "interrupt":
+    if cause.kind == "interrupt":
         return (
-            f"Move IRQ {each.irq} ({each.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{each.irq}/"
+            f"Move IRQ {cause.irq} ({cause.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{cause.irq}/"
             "smp_affinity_list, and keep irqbalance from moving it back; where the kernel refuses because it manages "
             "it, boot with isolcpus=managed_irq,domain"
         )
-    if each.kind != "task" or each.name.startswith(PER_CPU_THREADS):
+    if cause.kind != "task" or cause.name.startswith(PER_CPU_THREADS):
         return None
-    which = each.name if each.pid is None else f"{each.name} ({each.pid})"
+    which = cause.name if cause.pid is None else f"{cause.name} ({cause.pid})"
     return f"Bind thread {which} elsewhere than to CPU {cpu}: taskset, a cpuset, or CPUAffinity= of its unit"
 
 

@@ -37,9 +37,9 @@ def _told(figures: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
     for figure in figures:
         groups.setdefault((_numberless(figure.name), str(figure.better), _numberless(figure.reason)), []).append(figure)
     for group in groups.values():
-        for those in [group] if len(group) > TOGETHER else [[each] for each in group]:
+        for those in [group] if len(group) > TOGETHER else [[item] for item in group]:
             first, one = those[0], len(those) == 1
-            ratios = sorted(each.ratio for each in those if each.ratio is not None)
+            ratios = sorted(item.ratio for item in those if item.ratio is not None)
             yield {
                 "title": first.title if one else f"{_numberless(first.title)} ({len(those)} figures)",
                 "ratio": " to ".join(dict.fromkeys(times(ratio) for ratio in (*ratios[:1], *ratios[-1:]))),
@@ -56,4 +56,4 @@ def _numberless(text: str) -> str:
 def _kinds(figures: Sequence[Comparison]) -> Counter[str]:
     """Return how many of *figures* there are of each kind."""
     some = [figure.first or figure.second for figure in figures]
-    return Counter(registry()[each.kind].title if each and each.kind in registry() else "other" for each in some)
+    return Counter(registry()[item.kind].title if item and item.kind in registry() else "other" for item in some)

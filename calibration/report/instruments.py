@@ -69,7 +69,7 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     warnings = list(dict.fromkeys(note for reading in readings for note in reading.notes if WARNING.search(note)))
     if len(warnings) > MOST_LINES:
         warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
-    missing = [f"{each.what}: {each.reason}" for each in document.not_measured if each.kind == GUEST]
+    missing = [f"{omitted.what}: {omitted.reason}" for omitted in document.not_measured if omitted.kind == GUEST]
     missing += [f"{reading.id}: {gone}" for reading in readings for gone in reading.missing]
     return SideBySide(
         mlc,

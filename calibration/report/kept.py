@@ -102,7 +102,7 @@ def _data(document: RunDocument) -> Data:
         measured_on=None if document.imported is None else document.imported.measured_on,
         csv=stream.getvalue(),
         public=len(document.readings) == len(document.public_readings),
-        titles={each.metric.name: each.metric.title for each in figured(document, public=True)},
+        titles={figure.metric.name: figure.metric.title for figure in figured(document, public=True)},
     )
 
 

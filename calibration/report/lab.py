@@ -183,12 +183,12 @@ class Lab:
     @property
     def failing(self) -> bool:
         """Whether a SUT fails or was not measured."""
-        return any(each.state in {"fails", "unmeasured"} for each in self.found)
+        return any(item.state in {"fails", "unmeasured"} for item in self.found)
 
     @property
     def gone(self) -> list[Sut]:
         """The SUTs that nobody expects any more."""
-        return [(each.testbed, each.sut) for each in self.found if each.state == "gone"]
+        return [(run.testbed, run.sut) for run in self.found if run.state == "gone"]
 
     @cached_property
     def platforms(self) -> list[Platform]:
@@ -198,18 +198,18 @@ class Lab:
             if standing.state != "gone":
                 rows.setdefault(self._platform(standing), []).append(Row(standing, tuple(self._cells(standing))))
         found = [Platform(title, tuple(sorted(those, key=_badness))) for title, those in rows.items()]
-        return sorted(found, key=lambda each: (-each.failing, -len(each.rows), each.title))
+        return sorted(found, key=lambda item: (-item.failing, -len(item.rows), item.title))
 
     @property
     def sentence(self) -> str:
         """How many SUTs fail, and what is wrong."""
-        counts = Counter(each.state for each in self.found)
+        counts = Counter(item.state for item in self.found)
         every = len(self.found) - counts["gone"]
         wrong = counts["fails"]
         text = f"{wrong} of {every} SUT{'' if every == 1 else 's'} fail{'s' if wrong == 1 else ''} tonight"
         others = [f"{counts[state]} {words}" for state, words in OTHERS if counts[state]]
         text += f" ({', '.join(others)})" if others else ""
-        told = [each for each in self.wrong if each.what]
+        told = [omitted for omitted in self.wrong if omitted.what]
         if wrong and told:
             text += f": {_told(told[0])}"
             more = len(told) - 1
@@ -222,7 +222,7 @@ class Lab:
 
         What concerns most SUTs comes first.
         """
-        own = {(each.testbed, each.sut) for each in self.found}
+        own = {(run.testbed, run.sut) for run in self.found}
         alike: dict[tuple[date | None, str], list[Finding]] = {}
         for finding in findings(self.nights):
             if (finding.testbed, finding.sut) in own:
@@ -230,11 +230,11 @@ class Lab:
                 counts = Counter(code for code in codes if code != COLUMNS[-1].code) or Counter(codes)
                 alike.setdefault((finding.since, counts.most_common(1)[0][0]), []).append(finding)
         found = []
-        for (since, _), those in sorted(alike.items(), key=lambda each: (-len(each[1]), each[0][1] == RUN)):
-            suts = tuple((each.testbed, each.sut) for each in those)
-            worst = max(those, key=lambda each: max(map(self._size, each.verdicts)))
+        for (since, _), those in sorted(alike.items(), key=lambda item: (-len(item[1]), item[0][1] == RUN)):
+            suts = tuple((run.testbed, run.sut) for run in those)
+            worst = max(those, key=lambda item: max(map(self._size, item.verdicts)))
             what = summary(self.nights, worst)
-            shared = set.intersection(*({change.fact for change in each.context_changes} for each in those))
+            shared = set.intersection(*({change.fact for change in item.context_changes} for item in those))
             if len(those) > 1:
                 what = f"{describe(self.nights, worst.verdicts[0])}, at the worst ({worst.sut})"
                 what += f"; with another {listed(sorted(shared)[:NAMED])}" if shared else ""
@@ -247,21 +247,21 @@ class Lab:
         nights = self.nights
         groups: dict[tuple[str, str | None, str | None], list[Sut]] = {}
         for standing in self.found:
-            for each in nights.changed_tonight((standing.testbed, standing.sut)):
-                key = (each.fact, each.before, each.after)
+            for change in nights.changed_tonight((standing.testbed, standing.sut)):
+                key = (change.fact, change.before, change.after)
                 groups.setdefault(key, []).append((standing.testbed, standing.sut))
         found = []
         for (fact, before, after), suts in groups.items():
             moved = [self._moved(sut) for sut in suts]
             found.append(Fact(fact, before, after, tuple(suts), moved.count("worse"), moved.count("better")))
-        return sorted(found, key=lambda each: (-each.worse, -len(each.suts), each.fact))
+        return sorted(found, key=lambda change: (-change.worse, -len(change.suts), change.fact))
 
     def _moved(self, sut: Sut) -> str:
         """Return whether figures of *sut* are worse or better since tonight."""
-        tonight = [each for each in self.nights.of_sut.get(sut, ()) if each.since == self.nights.night]
-        if any(each.outcome == "fail" for each in tonight):
+        tonight = [verdict for verdict in self.nights.of_sut.get(sut, ()) if verdict.since == self.nights.night]
+        if any(verdict.outcome == "fail" for verdict in tonight):
             return "worse"
-        return "better" if any("better" in each.reason for each in tonight if each.outcome == "noted") else ""
+        return "better" if any("better" in verdict.reason for verdict in tonight if verdict.outcome == "noted") else ""
 
     def deviation(self, verdict: NightVerdict) -> float | None:
         """Return how many tolerances a figure is from its accepted level, positive for the worse."""
@@ -285,16 +285,16 @@ class Lab:
     def _had(self) -> Mapping[Sut, set[Column]]:
         """The families of which a SUT ever had a figure."""
         found: dict[Sut, set[Column]] = {}
-        for each in self.nights.history.series:
-            found.setdefault((each.testbed, each.sut), set()).add(column_of(each.metric))
+        for series in self.nights.history.series:
+            found.setdefault((series.testbed, series.sut), set()).add(column_of(series.metric))
         return found
 
     def _cells(self, standing: Standing) -> Iterator[Cell]:
-        of: dict[Column, list[NightVerdict]] = {each: [] for each in COLUMNS}
-        for each in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
-            if each.metric != RUN and each.check != "unreadable":
-                of[column_of(each.metric)].append(each)
-        if any(each.check == "limits" and each.value is not None for those in of.values() for each in those):
+        of: dict[Column, list[NightVerdict]] = {column: [] for column in COLUMNS}
+        for verdict in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
+            if verdict.metric != RUN and verdict.check != "unreadable":
+                of[column_of(verdict.metric)].append(verdict)
+        if any(verdict.check == "limits" and verdict.value is not None for those in of.values() for verdict in those):
             yield from itertools.starmap(self._cell, of.items())
             return
         had = self._had.get((standing.testbed, standing.sut), set())
@@ -308,9 +308,9 @@ class Lab:
         known.sort(key=lambda pair: pair[0])
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
-            first = min(failing, key=lambda each: (CHECKS.index(each.check), -abs(self._size(each))))
+            first = min(failing, key=lambda verdict: (CHECKS.index(verdict.check), -abs(self._size(verdict))))
             size = max(map(self._size, failing))
-            missing = all(each.check == "missing" for each in failing)
+            missing = all(verdict.check == "missing" for verdict in failing)
             step: Step = "missing" if missing else "worse2" if size > FAR else "worse"
             deviation = None if missing or not known else known[-1][0]
             return Cell(column, step, describe(self.nights, first), deviation)

@@ -45,7 +45,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("NUMA balancing", _switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
         Fact("NMI watchdog", _switch(context.kernel.nmi_watchdog)),
-        Fact("Load average", None if load is None else ", ".join(f"{each:.2f}" for each in load)),
+        Fact("Load average", None if load is None else ", ".join(f"{item:.2f}" for item in load)),
         Fact("Vulnerabilities", counts(context)),
     ]
 
@@ -123,8 +123,8 @@ def _dimms(context: Context) -> str | None:
         return None
     speeds = ((dimm, dimm.configured_mt_s or dimm.speed_mt_s) for dimm in dimms if dimm.size_bytes)
     kinds = Counter(
-        " ".join(filter(None, (units.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None)))
-        for each, speed in speeds
+        " ".join(filter(None, (units.size(item.size_bytes), item.type, f"{speed} MT/s" if speed else None)))
+        for item, speed in speeds
     )
     filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
     return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"

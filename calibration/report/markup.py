@@ -91,10 +91,10 @@ def to_html(text: str, files: Mapping[str, str]) -> Html:
 
 def _contents(section: nodes.section) -> str:
     """Return the nested list of links to the sections in *section*."""
-    inner = [each for each in section.children if isinstance(each, nodes.section)]
+    inner = [child for child in section.children if isinstance(child, nodes.section)]
     links = (
-        f'<a class="reference internal" href="#{each["ids"][0]}">{escape(each[0].astext())}</a>{_contents(each)}'
-        for each in inner
+        f'<a class="reference internal" href="#{item["ids"][0]}">{escape(item[0].astext())}</a>{_contents(item)}'
+        for item in inner
     )
     return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
 

@@ -65,7 +65,7 @@ def render(raw: bytes) -> Page:
         checks=cross_checks(document),
         rules=RULES,
         notes=notes(document),
-        skipped=[each for each in of_the_run(document.not_measured) if each.kind not in {COUNTERS, "context"}],
+        skipped=[item for item in of_the_run(document.not_measured) if item.kind not in {COUNTERS, "context"}],
         uncounted=uncounted(document),
         provenance=provenance(document),
         second=side_by_side(document, None if context is None else hugepages(context)),
@@ -110,14 +110,14 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
 def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) -> dict[str, Any]:
     """Return what is said in full about *kind*, which was measured; *more* rows are not in its section's table."""
     measured = [measurement for measurement in document.measurements if measurement.kind == kind]
-    texts = [module.one(each, each.values) for each in measured] if hasattr(module, "one") else []
+    texts = [module.one(measurement, measurement.values) for measurement in measured] if hasattr(module, "one") else []
     texts += [module.all(measured)] if hasattr(module, "all") else []
     return {
         "kind": kind,
         "title": registry()[kind].title,
         "rows": more,
         "text": "\n".join(texts),
-        "not_measured": alike([each for each in document.not_measured if each.kind == kind]),
+        "not_measured": alike([omitted for omitted in document.not_measured if omitted.kind == kind]),
     }
 
 
@@ -165,7 +165,7 @@ def notes(document: RunDocument) -> list[dict[str, Any]]:
 
 def uncounted(document: RunDocument) -> list[NotMeasured]:
     """Return the hardware counters that no measurement of the run was given, each with the reason."""
-    return [each for each in document.not_measured if each.kind == COUNTERS]
+    return [omitted for omitted in document.not_measured if omitted.kind == COUNTERS]
 
 
 def provenance(document: RunDocument) -> list[Fact]:

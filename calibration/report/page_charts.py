@@ -32,7 +32,7 @@ class Charts:
 
     def first_screen(self) -> list[Chart]:
         """Return the charts of the first screen: those of the highest ranks that have something to show."""
-        ranked = [each for each in registry().values() if each.main_chart_rank is not None and self._run.of(each.kind)]
+        ranked = [item for item in registry().values() if item.main_chart_rank is not None and self._run.of(item.kind)]
         ranked.sort(key=attrgetter("main_chart_rank"))
         drawn = (declaration.main_chart(self._run, HALF) for declaration in ranked)
         first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MOST)]

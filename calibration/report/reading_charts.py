@@ -26,7 +26,7 @@ def reading_chart(reading: Reading) -> Chart | None:
 
 
 def _load(name: str, instrument: str, values: ReadLoadedLatency) -> Chart | None:
-    if not any(each.latency_ns for each in values.points) or not any(each.bandwidth_mb_s for each in values.points):
+    if not any(point.latency_ns for point in values.points) or not any(point.bandwidth_mb_s for point in values.points):
         return None
     found = curves_of(
         (instrument, (estimate([[point.bandwidth_mb_s]], "MB/s"), point.latency_ns)) for point in values.points

@@ -104,13 +104,13 @@ def _told(metric: Metric) -> str:
 def latency(facts: Facts) -> Iterator[str]:
     """Yield how far memory is, idle and under load."""
     idle = facts.record("idle_latency")
-    local = [each for each in idle if is_local(each)]
+    local = [item for item in idle if is_local(item)]
     if local:
-        remote = [each.metric for each in idle if each not in local]
+        remote = [figure.metric for figure in idle if figure not in local]
         beyond = f", remote memory in {_range(remote)}" if remote else ""
-        yield f"Local memory answers in {_range([each.metric for each in local])}{beyond}."
+        yield f"Local memory answers in {_range([figure.metric for figure in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
-        slowest = max(loaded, key=lambda each: each.metric.value)
+        slowest = max(loaded, key=lambda figure: figure.metric.value)
         where = "At 90 % of the peak bandwidth" if "90" in slowest.title else "Under full load"
         times = ""
         if local:
@@ -128,11 +128,11 @@ def _range(metrics: Sequence[Metric]) -> str:
 
 def bandwidth(facts: Facts) -> Iterator[str]:
     """Yield what memory delivers."""
-    record = {each.quantity: each for each in facts.record("read_bandwidth")}
+    record = {item.quantity: item for item in facts.record("read_bandwidth")}
     if whole := record.pop("read_bandwidth.machine", None):
         yield f"All CPUs together read {_told(whole.metric)}, {_peak(facts, whole.metric)}."
     if record:
-        yield f"The nodes read {_range([each.metric for each in record.values()])} each from their own memory."
+        yield f"The nodes read {_range([figure.metric for figure in record.values()])} each from their own memory."
 
 
 def _peak(facts: Facts, metric: Metric) -> str:

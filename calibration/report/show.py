@@ -99,8 +99,8 @@ def _print_imported(document: RunDocument, imported: Imported, out: Console) -> 
     tools = ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or "no tool"
     out.print(Text(visible(f"{len(metrics)} metrics by {tools}, without stated uncertainty.")))
     first = {reading.values.kind: next(iter(reading.values.metrics()), None) for reading in reversed(readings)}
-    shown = [each for each in reversed(first.values()) if each is not None][:MOST_READ]
-    _print_columns(out, [(cut(visible(each.title), 50), Text(amount(each.value, each.unit))) for each in shown])
+    shown = [item for item in reversed(first.values()) if item is not None][:MOST_READ]
+    _print_columns(out, [(cut(visible(metric.title), 50), Text(amount(metric.value, metric.unit))) for metric in shown])
     faults = [f"{len(imported.inconsistencies)} contradictions"] if imported.inconsistencies else []
     faults += [f"{len(document.not_measured)} without a value"] if document.not_measured else []
     if faults:

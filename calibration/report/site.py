@@ -99,10 +99,10 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
             runs, unreadable = _read(results, directories, checked)
             if one and unreadable:
                 raise unreadable[0]
-            unread = [str(each).removeprefix(f"{results}/") for each in unreadable]
+            unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
             suts = _by_sut(runs)
             taken: set[str] = {"index", EXAMPLE.name}
-            names = {testbed for testbed, _ in suts} | {each.testbed for each in found if each.newest}
+            names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.newest}
             testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
             html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
             site = _Site(results, html, suts, nights, found, testbeds)
@@ -149,17 +149,17 @@ def _with_documents(
     These are each SUT's newest, those from which what is worst tonight dates, and all that have no time in their names.
     """
     unreadable = () if nights is None else nights.history.unreadable
-    damaged = {(results / each.file).parent for each in unreadable}
+    damaged = {(results / damaged.file).parent for damaged in unreadable}
     runs = [run for run in runs if run not in damaged]
     by_sut: dict[Path, list[Path]] = {}
     for directory in runs:
         by_sut.setdefault(directory.parent, []).append(directory)
     left_out = set()
     for those in by_sut.values():
-        left_out |= {*sorted(each for each in those if TIMED.match(each.name))[:-HISTORY]}
-    for each in found:
-        if each.state == "fails" and each.began is not None:
-            left_out.discard(results / each.began.directory)
+        left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-HISTORY]}
+    for item in found:
+        if item.state == "fails" and item.began is not None:
+            left_out.discard(results / item.began.directory)
     return [run for run in runs if run not in left_out]
 
 
@@ -171,8 +171,8 @@ def _by_sut(runs: Iterable[Kept]) -> dict[Sut, list[Kept]]:
     return dict(sorted(found.items()))
 
 
-def _age(each: Kept) -> tuple[bool, date, datetime, str]:
-    data = each.data
+def _age(kept: Kept) -> tuple[bool, date, datetime, str]:
+    data = kept.data
     return not data.imported, data.measured_on or date.min, data.run.started_at, data.run.id
 
 
@@ -230,9 +230,9 @@ class _Site:
         nights = None if self.nights is None else replace(self.nights, titles=titles)
         for testbed, folder in self.testbeds.items():
             around = shell(self.html, folder).around
-            those = [each for each in self.found if each.testbed == testbed]
+            those = [run for run in self.found if run.testbed == testbed]
             here = {sut: f"{name}/index.html" for (of, sut), name in folders.items() if of == testbed}
-            if nights is None or not any(each.newest for each in those):
+            if nights is None or not any(item.newest for item in those):
                 rows = [(testbed, sut, self.suts[testbed, sut][0].data.run) for sut in here]
                 body = self._lab(None, rows, _within(here), ())
                 yield f"{PAGES}/{folder}/index.html", around(testbed, body)
@@ -249,7 +249,7 @@ class _Site:
                 "events": [event.model_dump(mode="json") for event in nights.events],
             }
             yield f"{PAGES}/tonight.json", json.dumps(said).encode()
-        timed = {(each.testbed, each.sut) for each in self.found}
+        timed = {(run.testbed, run.sut) for run in self.found}
         others = [(*sut, runs[0].data.run) for sut, runs in self.suts.items() if sut not in timed]
 
         def link(testbed: str, sut: str) -> str | None:
@@ -279,10 +279,10 @@ class _Site:
         newest = runs[0]
         taken = {"index", "figures"}
         names = [_unique(units.slug(run.data.run.id), taken) for run in runs]
-        for name, each in zip(names, runs, strict=True):
-            if each.data.public:
-                yield f"{name}.json", each.raw
-                yield f"{name}.csv", each.data.csv.encode()
+        for name, item in zip(names, runs, strict=True):
+            if item.data.public:
+                yield f"{name}.json", item.raw
+                yield f"{name}.csv", item.data.csv.encode()
         places = {"run.json": f"{names[0]}.json", "CSV": f"{names[0]}.csv"} if newest.data.public else {}
         places["trends"] = "../index.html"
         tail = html_page(

@@ -41,7 +41,7 @@ def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: i
 
     step = (width - 4) / (len(values) - 1)
     points = [f"{2 + place * step:.0f},{up(value)}" if isfinite(value) else "" for place, value in enumerate(values)]
-    runs = tuple(each.strip() for each in re.split("  +", " ".join(points)) if each.strip())
+    runs = tuple(part.strip() for part in re.split("  +", " ".join(points)) if part.strip())
     band = None
     if bounds != (None, None):
         bottom, top = (up(edge if end is None else end) for end, edge in zip(bounds, (low, high), strict=True))

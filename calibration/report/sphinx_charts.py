@@ -39,9 +39,9 @@ class Charts(SphinxTransform):
             self.env.note_dependency(spec)
             dark = image.deepcopy()
             dark["uri"] = f"{stem}-dark.svg"
-            for each, theme in ((image, "only-light"), (dark, "only-dark")):
-                each["classes"] = [*each["classes"], theme]
-                each["loading"] = "lazy"
+            for item, theme in ((image, "only-light"), (dark, "only-dark")):
+                item["classes"] = [*item["classes"], theme]
+                item["loading"] = "lazy"
             script = interactive(Path(spec).read_text(encoding="utf-8"))
             image.parent.insert(image.parent.index(image) + 1, [dark, nodes.raw("", script, format="html")])
 

@@ -120,7 +120,7 @@ def trust_in(measurement: Measurement) -> Trust:
 
 def cross_checks(document: RunDocument) -> Counter[str]:
     """Return how many checks of figures against each other passed, failed and were skipped."""
-    return Counter(each.outcome for each in document.consistency)
+    return Counter(verdict.outcome for verdict in document.consistency)
 
 
 def trust_word(trust: Trust, reason: Flag | None) -> str:
@@ -175,13 +175,13 @@ def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
-    yield from (f"{each.reason}." for each in document.flags if each.code == "NOT_AS_EXPECTED")
+    yield from (f"{flag.reason}." for flag in document.flags if flag.code == "NOT_AS_EXPECTED")
     yield from _nodes_behind(document.record, peaks_of(context))
     yield from _disturbed_cpus(document.measurements, context)
     yield from _wide(document.record)
     yield from (
-        f"{each.title}: {flag.reason}."
-        for each, flag in _flags(document.measurements, "warn")
+        f"{item.title}: {flag.reason}."
+        for item, flag in _flags(document.measurements, "warn")
         if flag.code != "PARTIAL"
     )
 
@@ -196,11 +196,11 @@ def _failed_limits(document: RunDocument) -> Iterator[str]:
 
 
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
-    failed = [each for each in checks if each.outcome == "fail"]
-    for each in sorted(failed, key=lambda check: -abs(check.difference or 0)):
-        sides = ", ".join(f"{side.name} {units.headline(side)}" for side in (each.figure, each.other))
-        apart = "" if each.difference is None else f" ({each.difference * 100:+.0f} %)"
-        yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {sides}{apart}."
+    failed = [check for check in checks if check.outcome == "fail"]
+    for item in sorted(failed, key=lambda check: -abs(check.difference or 0)):
+        sides = ", ".join(f"{side.name} {units.headline(side)}" for side in (item.figure, item.other))
+        apart = "" if item.difference is None else f" ({item.difference * 100:+.0f} %)"
+        yield f"Cross-check failed, {RULES[item.rule].title.lower()}: {sides}{apart}."
 
 
 def _flags(measurements: Sequence[Measurement], severity: Severity) -> Iterator[tuple[Measurement, Flag]]:
@@ -215,9 +215,9 @@ def _flags(measurements: Sequence[Measurement], severity: Severity) -> Iterator[
 def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
     """Yield why measurements are invalid, each reason once."""
     titles: dict[str, list[str]] = {}
-    for each, flag in _flags(measurements, "invalid"):
+    for item, flag in _flags(measurements, "invalid"):
         reason = flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}"
-        titles.setdefault(reason, []).append(each.title)
+        titles.setdefault(reason, []).append(item.title)
     for reason, found in titles.items():
         more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
         which = "All figures are" if len(found) == len(measurements) else f"{found[0]}{more}"
@@ -225,7 +225,7 @@ def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _not_measured(document: RunDocument) -> Iterator[str]:
-    gone = [each for each in of_the_run(document.not_measured) if each.cause == "failed"]
+    gone = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause == "failed"]
     if gone and document.run.status != "not_begun":  # the verdict says why nothing was measured
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         yield f"Not measured: {gone[0].what}{more}: {gone[0].reason.removesuffix('.')}."
@@ -234,12 +234,12 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
     """Yield the nodes that read less than the others, with the empty slots that explain it where they are known."""
     nodes = {
-        each.quantity.rpartition(".")[2]: each.metric
-        for each in record
-        if each.family == "read_bandwidth" and each.quantity != "read_bandwidth.machine"
+        figure.quantity.rpartition(".")[2]: figure.metric
+        for figure in record
+        if figure.family == "read_bandwidth" and figure.quantity != "read_bandwidth.machine"
     }
     known = {str(node): peak for node, peak in peaks.nodes.items()} if isinstance(peaks, Population) else {}
-    middle = median([each.value for each in nodes.values()] or [0.0])
+    middle = median([node.value for node in nodes.values()] or [0.0])
     for node, metric in sorted(nodes.items(), key=lambda item: item[1].value):
         if metric.value < middle * (1 - NODE_BEHIND):
             peak = known.get(node)
@@ -266,9 +266,9 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
     """Yield the figure of record whose trust is lowest, where it is poor."""
-    poor = [each for each in record if each.trust == "poor"]
+    poor = [item for item in record if item.trust == "poor"]
     if poor:
-        worst = max(poor, key=lambda each: _width(each.metric))
+        worst = max(poor, key=lambda figure: _width(figure.metric))
         more = f"; {len(poor) - 1} more {'are' if len(poor) > 2 else 'is'} poor" if len(poor) > 1 else ""
         reason = worst.reason.reason if worst.reason else "poor"
         yield f"{worst.title}: {reason}{more}."
@@ -279,21 +279,21 @@ def _width(metric: Metric) -> float:
 
 
 def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
-    found = {family: [each for each in document.record if each.family == family] for family in FAMILIES}
-    idle = sorted(found["idle_latency"], key=lambda each: each.metric.value)
-    near = [each for each in idle if is_local(each)] or idle
+    found = {family: [item for item in document.record if item.family == family] for family in FAMILIES}
+    idle = sorted(found["idle_latency"], key=lambda figure: figure.metric.value)
+    near = [item for item in idle if is_local(item)] or idle
     if near:
-        middle, far = near[(len(near) - 1) // 2], [each for each in idle if each not in near][-1:]
+        middle, far = near[(len(near) - 1) // 2], [item for item in idle if item not in near][-1:]
         extra = "local / farthest node" if far else None
         yield _tile(document, "Idle latency", [middle, *far], found["idle_latency"], extra)
     bandwidth = found["read_bandwidth"]
-    if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
+    if whole := [item for item in bandwidth if item.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
         peaks, share = peaks_of(context), "theoretical peak unknown"
         if isinstance(peaks, Population):
             share = f"{units.percent(whole[0].metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
         yield _tile(document, "Read bandwidth", whole, whole, share)
     if loaded := found["loaded_latency"]:
-        worst = max(loaded, key=lambda each: each.metric.value)
+        worst = max(loaded, key=lambda figure: figure.metric.value)
         yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
     if caches := found["cache_latency"]:
         levels = "/".join(cache.quantity.rpartition(".")[2] for cache in caches)
@@ -310,16 +310,16 @@ def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
     """Return the tile with the figures *shown*; its uncertainty and trust are the worst of those *behind* it."""
-    trust = lowest(each.trust for each in behind) or "observed"
-    reason = next((each.reason for each in behind if each.trust == trust and each.reason is not None), None)
-    verdict = next((each for each in document.verdicts if each.name == shown[0].metric.name), None)
+    trust = lowest(item.trust for item in behind) or "observed"
+    reason = next((item.reason for item in behind if item.trust == trust and item.reason is not None), None)
+    verdict = next((verdict for verdict in document.verdicts if verdict.name == shown[0].metric.name), None)
     band = None
     if verdict is not None and (verdict.lower, verdict.upper) != (None, None):
         band = f"accepted: {within(verdict.lower, verdict.upper, shown[0].metric.unit)}"
     return Tile(
         title=title,
-        value=units.headlines([each.metric for each in shown]),
-        plus_minus=units.plus_minus(max((each.metric for each in behind), key=_width)),
+        value=units.headlines([figure.metric for figure in shown]),
+        plus_minus=units.plus_minus(max((figure.metric for figure in behind), key=_width)),
         trust=trust,
         word=trust_word(trust, reason),
         band=band,

@@ -40,7 +40,7 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
     Raises ``InputError`` where the page cannot be parsed.
     """
     tree = parsed(page.text)
-    folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
+    folds = [element for element in tree.findall(nodes.admonition) if "fold" in element["classes"]]
     if not full:
         for fold in folds:
             section = fold.parent

@@ -60,7 +60,7 @@ class Nights:
     @cached_property
     def rows(self) -> Mapping[tuple[str, str, str], int]:
         """The row of each series by testbed, SUT and metric."""
-        return {(each.testbed, each.sut, each.metric): row for row, each in enumerate(self.history.series)}
+        return {(series.testbed, series.sut, series.metric): row for row, series in enumerate(self.history.series)}
 
     @cached_property
     def of_sut(self) -> Mapping[Sut, Sequence[NightVerdict]]:
@@ -106,9 +106,9 @@ class Nights:
         nights = self.history.nights
         return next(
             (
-                each
-                for each in reversed(self.analyses[row].changes)
-                if each.kind == kind and nights[each.night] == verdict.since
+                change
+                for change in reversed(self.analyses[row].changes)
+                if change.kind == kind and nights[change.night] == verdict.since
             ),
             None,
         )
@@ -170,10 +170,10 @@ def findings(nights: Nights) -> list[Finding]:
             if verdict.outcome == "fail":
                 by_night.setdefault(verdict.since, []).append(verdict)
         found += [
-            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: gravity(nights, each))))
+            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda item: gravity(nights, item))))
             for since, failing in by_night.items()
         ]
-    return sorted(found, key=lambda each: (each.metrics[0] != RUN, -len(each.metrics), each.testbed, each.sut))
+    return sorted(found, key=lambda run: (run.metrics[0] != RUN, -len(run.metrics), run.testbed, run.sut))
 
 
 def gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
@@ -252,7 +252,7 @@ def standings(nights: Nights) -> list[Standing]:
     for finding in findings(nights):
         wrong.setdefault((finding.testbed, finding.sut), []).append(finding)
     found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
-    return sorted(found, key=lambda each: (get_args(State).index(each.state), each.testbed, each.sut))
+    return sorted(found, key=lambda run: (get_args(State).index(run.state), run.testbed, run.sut))
 
 
 def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:

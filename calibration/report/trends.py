@@ -153,11 +153,13 @@ class _Testbed:
     def groups(self) -> list[Group]:
         """All figures in the order of the page of a run, families of many as one."""
         metrics = dict.fromkeys(
-            each.metric for each in self.nights.history.series if each.testbed == self.testbed and each.sut in self.suts
+            series.metric
+            for series in self.nights.history.series
+            if series.testbed == self.testbed and series.sut in self.suts
         )
         known = {name: place for place, name in enumerate(self.nights.titles)}
         families: dict[str, list[str]] = {}
-        for metric in sorted(metrics, key=lambda each: (known.get(each, len(known)), each)):
+        for metric in sorted(metrics, key=lambda metric: (known.get(metric, len(known)), metric)):
             families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
         grouped: list[Group] = []
         for members in families.values():
@@ -166,7 +168,9 @@ class _Testbed:
                 title = f"{_family_title(titles)} ({len(members)} figures)"
                 grouped.append(Group(column_of(members[0]), title, tuple(members)))
             else:
-                grouped += [Group(column_of(each), title, (each,)) for each, title in zip(members, titles, strict=True)]
+                grouped += [
+                    Group(column_of(member), title, (member,)) for member, title in zip(members, titles, strict=True)
+                ]
         return grouped
 
     @cached_property
@@ -178,7 +182,7 @@ class _Testbed:
             for changes in _changes_of(self.nights.history.runs[self.testbed, sut].values()):
                 if changes[0].night >= first:
                     alike.setdefault(changes, []).append(sut)
-        ordered = sorted(alike.items(), key=lambda each: (each[0][0].night, each[1]))
+        ordered = sorted(alike.items(), key=lambda item: (item[0][0].night, item[1]))
         return [
             Changed(n, changes[0].night, tuple(suts), changes) for n, (changes, suts) in enumerate(ordered, start=1)
         ]
@@ -188,8 +192,7 @@ class _Testbed:
         """The marks of what changed in the context by SUT: column that is drawn, and number."""
         columns = {night: column for column, night in enumerate(self.nights.history.nights[self.start :])}
         return {
-            sut: tuple((columns[each.night], each.number) for each in self.changed if sut in each.suts)
-            for sut in self.suts
+            sut: tuple((columns[run.night], run.number) for run in self.changed if sut in run.suts) for sut in self.suts
         }
 
     # Pages
@@ -242,15 +245,15 @@ class _Testbed:
                 if group.column == column and (members := self.members(sut, group.metrics))
             ]
             if rows:
-                rows.sort(key=lambda each: not each.fails)
+                rows.sort(key=lambda row: not row.fails)
                 found.append(Section(sut, f"sut-{units.slug(sut)}", rows[0].fails, tuple(rows)))
-        yield from sorted(found, key=lambda each: not each.fails)
+        yield from sorted(found, key=lambda item: not item.fails)
 
     def worst(self) -> list[str]:
         """Return the metrics whose charts show what is wrong tonight, one of each finding."""
         drawable = (
-            next((metric for metric in each.metrics if (self.testbed, each.sut, metric) in self.nights.rows), None)
-            for each in self.wrong
+            next((metric for metric in run.metrics if (self.testbed, run.sut, metric) in self.nights.rows), None)
+            for run in self.wrong
         )
         return [metric for metric in dict.fromkeys(drawable) if metric is not None][:CHARTS]
 
@@ -261,7 +264,7 @@ class _Testbed:
         history, title = self.nights.history, self.nights.title(metric)
         rows = {sut: row for sut in self.suts for row in self.members(sut, [metric])}
         values = np.abs(history.values[list(rows.values()), self.start :])
-        sizes = [np.median(each[np.isfinite(each)]) for each in values if np.isfinite(each).any()]
+        sizes = [np.median(value[np.isfinite(value)]) for value in values if np.isfinite(value).any()]
         scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
         panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
         panels = sorted(panels, key=lambda panel: not panel.failing)[:PANELS]
@@ -284,7 +287,7 @@ class _Testbed:
         fails, said = self.verdict(sut, verdicts)
         value, flips = float(history.values[row, -1]), analysis.flips
         tonight = units.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
-        values, lows, highs = (each[row, self.start :] * scale for each in (history.values, history.low, history.high))
+        values, lows, highs = (item[row, self.start :] * scale for item in (history.values, history.low, history.high))
         return Panel(
             label=sut,
             state=f"{tonight}, {said}",
@@ -307,7 +310,7 @@ class _Testbed:
         """Return what is said of a figure of a SUT, or of a family: from its best to its worst, the worst as a line."""
         history = self.nights.history
         first, values = history.series[rows[0]], history.values[rows, self.start :]
-        verdicts = [each for row in rows for each in self.nights.verdicts_of(row)]
+        verdicts = [item for row in rows for item in self.nights.verdicts_of(row)]
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         fails, said = self.verdict(sut, verdicts)
         bound = _bound(verdicts) if len(rows) == 1 else None
@@ -321,7 +324,7 @@ class _Testbed:
                 ends = float(np.nanmin(values[:, -1])), float(np.nanmax(values[:, -1]))
                 tonight = f"{units.measured_interval(ends, first.unit)}; the worst: {name}"
         if failing and len(rows) > 1:
-            said = f"{len({each.metric for each in failing})} of {len(rows)} fail"
+            said = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
             change = describe(self.nights, min(failing, key=partial(gravity, self.nights)))
         accepted = "" if bound is None else _accepted(*bound, first.unit)
         return Row(title, tonight, accepted, change, fails, said, spark(worst, bound or (None, None), LINE))
@@ -329,15 +332,15 @@ class _Testbed:
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
         """Return whether a figure of *sut* fails tonight, and what is said of it."""
         verdicts = list(verdicts)
-        failing = [each for each in verdicts if each.outcome == "fail"]
+        failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
-            since = min((each.since for each in failing if each.since is not None), default=None)
+            since = min((verdict.since for verdict in failing if verdict.since is not None), default=None)
             return True, "fails" + (f" since {since}" if since is not None else "")
-        if any(each.waiver is not None for each in verdicts):
+        if any(verdict.waiver is not None for verdict in verdicts):
             return False, "waived"
         if self.nights.night not in self.nights.history.runs[self.testbed, sut]:
             return False, "not measured"
-        limits = [each.outcome for each in verdicts if each.check == "limits"]
+        limits = [verdict.outcome for verdict in verdicts if verdict.check == "limits"]
         return False, "as accepted" if limits and set(limits) <= {"pass", "noted"} else "no reference"
 
     def levels(self, analysis: Analysis, values: NDArray[np.float64], scale: float) -> Iterator[tuple[int, int, float]]:
@@ -365,7 +368,7 @@ class _Testbed:
                 if reason is not None:
                     without = list(those)
                     found.append(Gap(sut, without[0], without[-1], len(without), reason))
-        return sorted(found, key=lambda each: (-each.last.toordinal(), each.sut))
+        return sorted(found, key=lambda run: (-run.last.toordinal(), run.sut))
 
     def why(self, sut: str, night: date) -> str | None:
         """Return why *sut* has no complete run of *night*; ``None`` where it has."""
@@ -381,7 +384,7 @@ class _Testbed:
     def unreadable(self) -> Mapping[tuple[str, date | None], str]:
         """The files that cannot be read, by SUT and night."""
         damaged = self.nights.history.unreadable
-        return {(each.sut, each.night): each.file for each in damaged if each.testbed == self.testbed}
+        return {(run.sut, run.night): run.file for run in damaged if run.testbed == self.testbed}
 
     # Data
 
@@ -396,8 +399,8 @@ class _Testbed:
             name = io.StringIO()
             csv.writer(name, lineterminator="").writerow(series[:4])
             line = name.getvalue().replace("%", "%%") + ",%s,%.5g,%.5g,%.5g\n"
-            figures = (each[row, self.start :] for each in (history.values, history.low, history.high))
-            lines += [line % each for each in zip(nights, *figures, strict=True) if each[1] == each[1]]
+            figures = (item[row, self.start :] for item in (history.values, history.low, history.high))
+            lines += [line % item for item in zip(nights, *figures, strict=True) if item[1] == item[1]]
         return gzip.compress("".join(lines).replace(",nan", ",").encode(), compresslevel=4, mtime=0)
 
 
@@ -412,13 +415,13 @@ def _family_title(titles: Sequence[str]) -> str:
     parts = [re.split(r"(\d+)", title) for title in titles]
     if len({len(part) for part in parts}) > 1:
         return titles[0]
-    return "".join(each[0] if len(set(each)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for each in zip(*parts, strict=True))
+    return "".join(item[0] if len(set(item)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for item in zip(*parts, strict=True))
 
 
 def _changes_of(runs: Iterable[NightRun]) -> Iterator[tuple[ContextChange, ...]]:
     """Yield what each of a SUT's *runs* has otherwise than the one before; those that know no facts are passed over."""
     before = None
-    for run in sorted(runs, key=lambda each: each.night):
+    for run in sorted(runs, key=lambda run: run.night):
         if not run.facts:
             continue
         changes = () if before is None else context_changes(before, run)

@@ -42,9 +42,9 @@ def entries(context: Context, checker: MeltdownChecker | None) -> list[Entry]:
     more = [
         Vulnerability(file=None, cve=cve, name=findings[cve].name or cve, state=None, text=None, reason=NO_FILE)
         for cve in findings
-        if cve not in {each.cve for each in known}
+        if cve not in {item.cve for item in known}
     ]
-    return [_entry(each, findings.get(each.cve or "")) for each in (*known, *more)]
+    return [_entry(item, findings.get(item.cve or "")) for item in (*known, *more)]
 
 
 def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
@@ -57,7 +57,7 @@ def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
         f"* Kernel's file: {f'{DIRECTORY}/{known.file}' if known.file else 'none'}",
     ]
     if known.text is not None and known.state == "mitigated":
-        lines += [f"* Left open by the mitigation: {each}" for each in left_open(known.text)]
+        lines += [f"* Left open by the mitigation: {item}" for item in left_open(known.text)]
     lines.append(f"> STATUS: {verdict} ({known.reason if known.text is None else known.text})")
     if finding is not None:
         lines.append(f"> CHECKER: {checked} ({finding.info})")
@@ -75,7 +75,7 @@ def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
 def counts(context: Context) -> str:
     """Return how many vulnerabilities there are of each state, with the names of those that are open."""
     known = vulnerabilities(context)
-    named = {state: [each.cve or each.name for each in known if each.state == state] for state in _COUNTED}
+    named = {state: [item.cve or item.name for item in known if item.state == state] for state in _COUNTED}
     return ", ".join(
         f"{len(names)} {_COUNTED[state]}" + (f" ({', '.join(names)})" if state == "vulnerable" else "")
         for state, names in named.items()
@@ -86,4 +86,4 @@ def counts(context: Context) -> str:
 def open_count(context: Context) -> tuple[int, int]:
     """Return how many vulnerabilities are open, of how many that are known."""
     known = vulnerabilities(context)
-    return sum(_OPEN.get(each.state) is True for each in known), len(known)
+    return sum(_OPEN.get(item.state) is True for item in known), len(known)

@@ -197,7 +197,7 @@ def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
             finally:
                 (lab.directory / "waiting-log.let-go").touch()
             ended = Ended(process.wait(PATIENCE_S), log.read_text(encoding="utf-8"))
-        left = {path.name: [str(each) for each in path.iterdir()] for path in lab.remote.iterdir() if path.is_dir()}
+        left = {path.name: [str(item) for item in path.iterdir()] for path in lab.remote.iterdir() if path.is_dir()}
         yield Day(lab, ended, inventory, left, others_first, no_disks)
 
 

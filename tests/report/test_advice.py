@@ -53,7 +53,7 @@ SILENT = {
 
 def test_every_rule_has_a_case() -> None:
     for number, rule in enumerate(RULES):
-        assert any(rule.about(each) for each in CASES.values()), number
+        assert any(rule.about(case) for case in CASES.values()), number
 
 
 @pytest.mark.parametrize("words", CASES)

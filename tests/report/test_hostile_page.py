@@ -52,9 +52,9 @@ def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, 
     if path in kept or (path and path[-1] in OURS):
         return value
     if isinstance(value, dict):
-        return {key: replace(each, text, kept, (*path, key)) for key, each in value.items()}
+        return {key: replace(item, text, kept, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [replace(each, text, kept, (*path, number)) for number, each in enumerate(value)]
+        return [replace(item, text, kept, (*path, number)) for number, item in enumerate(value)]
     return text if isinstance(value, str) else value
 
 

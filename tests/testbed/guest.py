@@ -198,7 +198,7 @@ class Sut:
     def kernel_arguments(self, shape: Shape) -> list[str]:
         """Return the kernel's command line."""
         console = {"console=ttyS0": f"console={ARCHITECTURES[shape.architecture].console}"}
-        return [*(console.get(each, each) for each in KERNEL), f"systemd.hostname={self.name}", *shape.kernel]
+        return [*(console.get(item, item) for item in KERNEL), f"systemd.hostname={self.name}", *shape.kernel]
 
     def identity(self) -> None:
         """Make the archive of what only this guest has: its host key, who may log in, and the passwords."""

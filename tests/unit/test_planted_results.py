@@ -152,9 +152,9 @@ def test_a_directory_that_is_a_link_is_set_aside(
     shutil.copytree(lab, results)
     shutil.move(results / linked, tmp_path / "elsewhere")
     (results / linked).symlink_to(tmp_path / "elsewhere")
-    failed = [each for each in judge_night(results).verdicts if each.check == "unreadable"]
-    assert {each.sut for each in failed} == {"t1"}
-    assert all(f"{Path(linked).name} is a symbolic link or not a directory" in each.reason for each in failed)
+    failed = [verdict for verdict in judge_night(results).verdicts if verdict.check == "unreadable"]
+    assert {run.sut for run in failed} == {"t1"}
+    assert all(f"{Path(linked).name} is a symbolic link or not a directory" in item.reason for item in failed)
     with pytest.raises(InputError, match="a symbolic link; remove it"):
         run_directory(results, "lab", "t1", run_id(2))
 

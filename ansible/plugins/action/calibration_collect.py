@@ -62,8 +62,8 @@ def failed_verdicts(document):
     """Return what of a run document fails: each kind of failure in one line, with its count and the worst."""
     invalid = [verdict for verdict in document.verdicts if verdict.outcome == "invalid"]
     limits = sorted((verdict for verdict in document.verdicts if verdict.outcome == "fail"), key=beyond, reverse=True)
-    checks = [each for each in document.consistency if each.outcome == "fail"]
-    checks.sort(key=lambda each: -abs(each.difference or 0.0))
+    checks = [verdict for verdict in document.consistency if verdict.outcome == "fail"]
+    checks.sort(key=lambda check: -abs(check.difference or 0.0))
     return [
         f"{worst}{f' (and {len(found) - 1} more {what})' if len(found) > 1 else ''}"
         for what, found, worst in (
@@ -79,16 +79,16 @@ def beyond(verdict):
     """Return how far a figure is beyond its limits, relative to them; what was not measured is farthest."""
     if verdict.metric is None:
         return float("inf")
-    ends = [each for each in (verdict.lower, verdict.upper) if each]
+    ends = [item for item in (verdict.lower, verdict.upper) if item]
     return max((abs(verdict.metric.value - end) / abs(end) for end in ends), default=0.0)
 
 
 def summary(directory, document):
     """Return what the verdict and the progress display need of a run document."""
-    failed = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
+    failed = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
     reasons = {}
-    for each in failed:
-        reasons.setdefault(each.reason, []).append(each.what)
+    for omitted in failed:
+        reasons.setdefault(omitted.reason, []).append(omitted.what)
     return {
         "directory": str(directory),
         "document": str(directory / RUN),

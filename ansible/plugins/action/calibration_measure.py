@@ -75,10 +75,10 @@ def nested(value, levels):
     inside = [[value]]
     for _ in range(levels + 1):
         inside = [
-            each
+            item
             for part in inside
-            for each in (part.values() if type(part) is dict else part)
-            if type(each) in (dict, list)  # what json makes of a document has no other containers
+            for item in (part.values() if type(part) is dict else part)
+            if type(item) in (dict, list)  # what json makes of a document has no other containers
         ]
         if not inside:
             return False
@@ -190,7 +190,7 @@ class ActionModule(SutAction):
         end_with_controller()
         ended = self.measured(arguments)
         self.switch_back(arguments)
-        return {"changed": True, "steps": ended, "left": [each.model_dump(mode="json") for each in self.left]}
+        return {"changed": True, "steps": ended, "left": [step.model_dump(mode="json") for step in self.left]}
 
     def measured(self, arguments):
         """Run all steps that have no result; return how each ended."""
@@ -203,7 +203,7 @@ class ActionModule(SutAction):
             if self.lost == LOST_ONCE and self.reconnected(arguments):
                 outcome, reason, duration_s = self.tried(step, arguments)
             ended.append({"step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s})
-            left_s = sum(each.expected_duration_s for each in steps[number:])
+            left_s = sum(step.expected_duration_s for step in steps[number:])
             how = f"{duration(duration_s)}, about {duration(left_s)} left"
             self.say(
                 f"step {number} of {len(steps)}: {step.title}: "

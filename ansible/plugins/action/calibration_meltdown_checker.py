@@ -90,7 +90,7 @@ class ActionModule(ProgramAction):
         if found != wanted:
             raise EnvironmentLacksError(f"expected the script with sha256 {wanted} on the SUT, found {found or 'none'}")
         self.known |= {
-            "argv": tuple(str(each) for each in answer.get("argv") or ()),
+            "argv": tuple(str(item) for item in answer.get("argv") or ()),
             "user_id": answer.get("user_id"),
             "rc": answer.get("rc"),
             "stderr": str(answer.get("stderr") or "")[-SAID_CHARACTERS:],

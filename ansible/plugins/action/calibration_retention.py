@@ -49,10 +49,10 @@ class ActionModule(CalibrationAction):
         except UnreadableReferenceError as error:
             self._display.warning(message(str(error)))
             return {"removed": []}
-        for each in found:
+        for omitted in found:
             self._display.display(
-                f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[each.what]}{each.directory}"
+                f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[omitted.what]}{omitted.directory}"
             )
             if not self._task.check_mode:
-                remove(results, each)
-        return {"changed": bool(found), "removed": [f"{WHAT[each.what]}{each.directory}" for each in found]}
+                remove(results, omitted)
+        return {"changed": bool(found), "removed": [f"{WHAT[omitted.what]}{omitted.directory}" for omitted in found]}

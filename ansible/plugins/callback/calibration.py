@@ -327,8 +327,8 @@ class CallbackModule(CallbackBase):
         if directory is None:
             for number, step in enumerate(steps, 1):
                 self.screen.message(f"  {number}. {step['title']}: {' '.join(step['argv'])}")
-            for each in plan["not_planned"]:
-                self.screen.message(f"  Skipped: {each['what']}: {each['reason']}")
+            for omitted in plan["not_planned"]:
+                self.screen.message(f"  Skipped: {omitted['what']}: {omitted['reason']}")
         else:
             self.progress[name] = Progress(name, steps, os.path.join(directory, RECORDS))
 

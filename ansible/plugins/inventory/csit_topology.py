@@ -112,8 +112,8 @@ class InventoryModule(BaseInventoryPlugin):
                     f"expected one machine of the name {name}, found {known.vars['ansible_host']} and {node.host}; "
                     "testbeds are told apart by the names of their files"
                 )
-            for each in (group, self.inventory.add_group(GROUPS[node.type])):
-                self.inventory.add_host(name, group=each)
+            for item in (group, self.inventory.add_group(GROUPS[node.type])):
+                self.inventory.add_host(name, group=item)
             for variable, value in variables.items():
                 self.inventory.set_variable(name, variable, value)
         for host, names in topology.shared.items():

@@ -447,7 +447,7 @@ def used_ticks(content):
     """CPU time in ticks that /proc/PID/stat says a process has used; 0 where it does not."""
     fields = content.rpartition(b")")[2].split()
     used = fields[11:13]
-    return sum(int(each) for each in used) if len(used) == 2 and all(each.isdigit() for each in used) else 0
+    return sum(int(item) for item in used) if len(used) == 2 and all(text.isdigit() for text in used) else 0
 
 
 def cpulist(numbers):

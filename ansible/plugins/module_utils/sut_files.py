@@ -38,7 +38,7 @@ class Refused(Exception):
 
 def printable(text, limit=TEXT_CHARACTERS):
     """Return *text* fit for a message: on one line, at most *limit* characters, nothing that a terminal acts on."""
-    plain = "".join(each if " " <= each <= "~" else "?" for each in str(text)[: limit + 1])
+    plain = "".join(item if " " <= item <= "~" else "?" for item in str(text)[: limit + 1])
     return plain if len(plain) <= limit else plain[: limit - 3] + "..."
 
 
@@ -112,7 +112,7 @@ def unsafe_places(path, uid, lstat=os.lstat, readlink=os.readlink):
             if reason:
                 found.append({"path": way, "reason": reason})
             way = os.path.dirname(way)
-    return sorted(found, key=lambda each: each["path"])
+    return sorted(found, key=lambda file: file["path"])
 
 
 class PrivateDirectory:

@@ -124,8 +124,8 @@ class Machine:
 
     def glob(self, pattern):
         """Return the machine's paths that match *pattern*, ordered by the numbers in them."""
-        found = [each[len(self.root) :] for each in glob.glob(self.root + pattern)]
-        return sorted(found, key=lambda each: [int(number) for number in re.findall("[0-9]+", each)])
+        found = [path[len(self.root) :] for path in glob.glob(self.root + pattern)]
+        return sorted(found, key=lambda item: [int(number) for number in re.findall("[0-9]+", item)])
 
     def exists(self, where):
         """Return whether the machine has *where*."""
@@ -590,8 +590,8 @@ def plan_changes(machine, settings):
     for setting in ORDER:
         if settings.get(setting):
             found = WANTED[setting](machine, settings[setting])
-            if any(each.wanted is not None and each.wanted != each.before for each in found):
-                entries += [each for each in found if each.wanted != each.before]
+            if any(change.wanted is not None and change.wanted != change.before for change in found):
+                entries += [change for change in found if change.wanted != change.before]
     return entries
 
 
@@ -715,7 +715,7 @@ def grouped(changes):
         if len(members) == 1 or number is None:
             found.append(change)
         else:
-            where = "%s{%s}%s" % (key[1], ranges(each for _, each in members), key[2])
+            where = "%s{%s}%s" % (key[1], ranges(member for _, member in members), key[2])
             found.append(dict(change, where=where))
     return found
 
@@ -1008,9 +1008,9 @@ ABANDONED = r"(\.([0-9a-f-]{36})\.[a-z0-9_]{8})+"
 def remove_abandoned(path, machine):
     """Remove what this user was making, or removing, beside *path* when the SUT was restarted."""
     parent, name = os.path.split(path)
-    for each in os.listdir(parent):
-        match = re.fullmatch(re.escape(name) + ABANDONED, each)
-        place = os.path.join(parent, each)
+    for item in os.listdir(parent):
+        match = re.fullmatch(re.escape(name) + ABANDONED, item)
+        place = os.path.join(parent, item)
         if not match or match.group(2) == machine.boot_id():
             continue
         state = os.lstat(place)
@@ -1172,8 +1172,8 @@ def prepare(path, machine, base, wanted, *, lease_s, sources):
     except (Refused, OSError):
         if lock is not None:
             os.close(lock)
-        for each in made:
-            shutil.rmtree(each, ignore_errors=True)
+        for item in made:
+            shutil.rmtree(item, ignore_errors=True)
         raise
     return place, lock, holder
 
@@ -1291,7 +1291,7 @@ def note(path, machine, token, entries):
     """
     found = own_reservation(path, machine, token)
     try:
-        known = {each.line() for each in found.journal()}
+        known = {item.line() for item in found.journal()}
         found.write_journal([entry for entry in entries if entry.line() not in known])
     finally:
         found.close()
@@ -1320,7 +1320,7 @@ def private_directories(base, run_id, sut):
     """Return the directories that runs with this identifier made for this SUT in *base*; never another SUT's."""
     name = re.compile(re.escape("%s%s-%s-" % (files.PREFIX, run_id, sut)) + "[a-z0-9_]{8}")
     try:
-        return [os.path.join(base, each) for each in sorted(os.listdir(base)) if name.fullmatch(each)]
+        return [os.path.join(base, item) for item in sorted(os.listdir(base)) if name.fullmatch(item)]
     except FileNotFoundError:
         return []
 
@@ -1540,10 +1540,10 @@ def await_end(machine, fifo, until):
             if left <= 0:
                 return False
             poller = select.poll()
-            for each in (fifo, step):
-                if each is not None:
-                    poller.register(each, select.POLLIN)
-            ready = [each for each, _ in poller.poll(int(min(left, SLEEP_S) * 1000) + 1)]
+            for item in (fifo, step):
+                if item is not None:
+                    poller.register(item, select.POLLIN)
+            ready = [item for item, _ in poller.poll(int(min(left, SLEEP_S) * 1000) + 1)]
             said = messages(os.read(fifo, 4096)) if fifo in ready else None
             if said == "release":
                 return True

@@ -49,7 +49,7 @@ def restrict(library, parent, kept):
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; of the lower 32 capabilities, then the upper
     checked(library.capget(header, sets), "capget")
-    mask = sum(1 << each for each in kept)
+    mask = sum(1 << item for item in kept)
     for word in (0, 1):
         permitted = sets[3 * word + 1] & (mask >> 32 * word) & 0xFFFFFFFF
         sets[3 * word], sets[3 * word + 1], sets[3 * word + 2] = permitted, permitted, 0

@@ -180,11 +180,11 @@ def identity(root=""):
         parts = [first_value(text, row) for row in ARM_IDENTITY]
         processor = "/".join(parts) if any(parts) else ""
     dmi = {
-        each: first_text("%s%s/%s" % (root, DMI, each)).strip()
-        for each in ("sys_vendor", "product_name", "bios_vendor", "bios_version", "bios_date")
+        name: first_text("%s%s/%s" % (root, DMI, name)).strip()
+        for name in ("sys_vendor", "product_name", "bios_vendor", "bios_version", "bios_date")
     }
-    product = " ".join(each for each in (dmi["sys_vendor"], dmi["product_name"]) if each)
-    bios = " ".join(each for each in (dmi["bios_vendor"], dmi["bios_version"], dmi["bios_date"]) if each)
+    product = " ".join(item for item in (dmi["sys_vendor"], dmi["product_name"]) if item)
+    bios = " ".join(item for item in (dmi["bios_vendor"], dmi["bios_version"], dmi["bios_date"]) if item)
     return {
         "cpu_model": processor.strip() or None,
         "microcode": sorted(set(re.findall(r"(?m)^microcode\s*:\s*(\S+)", text))),
@@ -249,7 +249,7 @@ def running_kernels(base, reserved=None, proc="/proc"):
             continue  # another user's process, a kernel thread, or one that has ended
         if path.startswith(runs) and os.path.dirname(path) != reserved:
             found.append({"pid": int(name), "path": path})
-    return sorted(found, key=lambda each: each["pid"])
+    return sorted(found, key=lambda process: process["pid"])
 
 
 def main():

@@ -46,8 +46,8 @@ def orderly_end():
     received = []
 
     def interrupt(number, _frame):
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
+        for item in numbers:
+            signal.signal(item, signal.SIG_IGN)
         received.append(number)
         raise KeyboardInterrupt
 
@@ -109,7 +109,7 @@ class CalibrationAction(ActionBase):
 
 def models_of(model, given):
     """Return *given*, dictionaries as Ansible carries them, as instances of *model*."""
-    return tuple(model.model_validate_json(json.dumps(each)) for each in given)
+    return tuple(model.model_validate_json(json.dumps(item)) for item in given)
 
 
 def checks_of(given):
@@ -195,7 +195,7 @@ def bounded_memory(wanted_bytes):
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = taken + wanted_bytes + MEMORY_SPARE_BYTES
-    known = [each for each in (soft, hard, wanted) if each != resource.RLIM_INFINITY]
+    known = [item for item in (soft, hard, wanted) if item != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
     try:
         yield
@@ -287,9 +287,9 @@ def encodable(value):
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, dict):
-        return {encodable(key): encodable(each) for key, each in value.items()}
+        return {encodable(key): encodable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [encodable(each) for each in value]
+        return [encodable(item) for item in value]
     return value
 
 
