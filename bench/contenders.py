@@ -2,7 +2,7 @@
 """Who runs against whom: the machine, each contender's command line and what its output is read as.
 
 Every contender of a section works on the same bytes, on the same CPUs, with the best settings it offers: pinned
-threads, huge pages where it can ask for them, its best kernels. Nothing here changes a setting of the machine:
+threads, huge pages if it can ask for them, its best kernels. Nothing here changes a setting of the machine:
 multichase and multiload, which would, are asked for huge pages only where they find the setting as they want it.
 """
 
@@ -159,7 +159,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     """Return this machine, as captured from *root*, restricted to the *allowed* CPUs.
 
     The working set of a bandwidth comparison is 768 MiB or eight times the last-level caches in use, whichever is more.
-    Raises ``EnvironmentLacksError`` where memory cannot hold twice that.
+    Raises ``EnvironmentLacksError`` if memory cannot hold twice that.
     """
     context = load(root)
     cpus = tuple(cpu for cpu in context.online_cpus if cpu in allowed)
@@ -198,7 +198,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
 
 
 def document_of(output: Output) -> ProbeDocument:
-    """Return the document of a start of ``sutprobe``. Raises ``NotComparedError`` where it failed or is unreadable."""
+    """Return the document of a start of ``sutprobe``. Raises ``NotComparedError`` if it failed or is unreadable."""
     try:
         document = read_document(json.loads(output.stdout))
     except (ValueError, CalibrationError) as error:

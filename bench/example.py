@@ -4,7 +4,7 @@
     python bench/example.py RUN results/example
 
 Figures, processor and settings stay; host name, command line, kernel build, firmware, processes and identifiers do not.
-The raw capture and the records, which have all of that, are left out. It fails where anything of it is left.
+The raw capture and the records, which have all of that, are left out. It fails if anything of it is left.
 """
 
 import json
@@ -91,7 +91,7 @@ def pattern(names: dict[str, str]) -> re.Pattern[str]:
 
 
 def anonymous(document: RunDocument) -> RunDocument:
-    """Return *document* without what names its machine. Raises ``InputError`` where it has no context."""
+    """Return *document* without what names its machine. Raises ``InputError`` if it has no context."""
     names = made(document)
     raw = _strings(json.loads(document.model_dump_json()), pattern(names), names)
     raw["run"] |= {"testbed": "example", "sut": "server"}

@@ -120,7 +120,7 @@ def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
 def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
     """Run the playbook over the SUTs of *servers*, and return what it cost.
 
-    Raises ``EnvironmentLacksError`` where a SUT did not come to a complete document of the program's bytes.
+    Raises ``EnvironmentLacksError`` if a SUT did not come to a complete document of the program's bytes.
     """
     inventory = folder / "inventory.yml"
     variables = {
@@ -142,7 +142,7 @@ def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
 
 
 def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]:
-    """Return what is wrong with the documents in *results*, one line per SUT; nothing where all is as it must be."""
+    """Return what is wrong with the documents in *results*, one line per SUT; nothing if all is as it must be."""
     expected = json.loads((setting.kernels / setting.target / "build.json").read_bytes())["sha256"]
     runs = {run.parent.name: run for run in find_runs(results)} if results.is_dir() else {}
     faults = []

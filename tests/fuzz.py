@@ -65,7 +65,7 @@ def target(arguments: list[str]) -> None:
             del sys.modules[name]
         from tests.readings import hold as checked
 
-    # libFuzzer starts itself anew to merge a corpus, through a shell and by this name
+    # libFuzzer starts itself again to merge a corpus, through a shell and by this name
     atheris.Setup([f"{sys.executable} -m tests.fuzz --target", *arguments], checked)
     atheris.Fuzz()
 
@@ -76,7 +76,7 @@ def seeds() -> list[bytes]:
 
 
 def fuzz(folder: Path, words: Path, arguments: list[str]) -> None:
-    """Run the fuzzed program once on *folder*. Raises ``CalledProcessError`` where it found something."""
+    """Run the fuzzed program once on *folder*. Raises ``CalledProcessError`` if it found something."""
     common = [f"-max_len={LARGEST_BYTES}", f"-timeout={SLOWEST_S}", f"-dict={words}", "-print_final_stats=1"]
     prefix = f"-artifact_prefix={folder.parent}/"
     subprocess.run([sys.executable, "-m", "tests.fuzz", "--target", *common, prefix, *arguments], check=True)

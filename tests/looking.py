@@ -3,7 +3,7 @@
 
 The table of 256 CPUs and 1000 lines is laid over ``/proc/interrupts`` in a mount namespace of the run's own. Both kinds
 of run must measure the same steps, and the one with the table take at most 1.1 times as long: of each kind and step the
-shorter time counts, because what else happens on the machine only adds to it. Ends with 1 where they do not.
+shorter time counts, because what else happens on the machine only adds to it. Ends with 1 if they do not.
 """
 # ruff: noqa: T201 - this is a command
 

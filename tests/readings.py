@@ -56,7 +56,7 @@ def invented(read: Read, text: str) -> dict[str, float]:
 
 def hold(raw: bytes) -> Read | None:
     """Check what must be so of any text: it is read or refused by name, every figure stands in it, nothing contradicts
-    the model. Return what was read, ``None`` where it was refused.
+    the model. Return what was read, ``None`` if it was refused.
     """
     text = raw.decode("utf-8", errors="replace")
     try:

@@ -94,6 +94,6 @@ def gate_command(
 
 
 def _check_output(results: Path, output: Path) -> None:
-    """Raise ``InputError`` where *output* is below *results*: what is there are runs, and they are never added to."""
+    """Raise ``InputError`` if *output* is below *results*: what is there are runs, and they are never added to."""
     if output.resolve().is_relative_to(results.resolve()):
         raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")

@@ -34,7 +34,7 @@ DATED_WITHIN: Final = 2
 
 
 def _missing(trend: Trend, night: TrendNight) -> str | None:
-    """Return why *night* has no figure; ``None`` where it has one."""
+    """Return why *night* has no figure; ``None`` if it has one."""
     if night.value is not None:
         return None
     if night.run is None:

@@ -81,7 +81,7 @@ class CalibrationLibrary:
 
     @keyword("the run of SUT ${sut} in testbed ${testbed}")
     def read_run_of(self, sut: str, testbed: str) -> None:
-        """Set ${RUN} to the run document that stands for the SUT tonight; skip the gate where there is none."""
+        """Set ${RUN} to the run document that stands for the SUT tonight; skip the gate if there is none."""
         directory = self._night.run_of((testbed, sut))
         if directory is None:
             raise SkipExecution(f"{sut} of {testbed} has no run on {self._night.night}")
@@ -104,18 +104,18 @@ class CalibrationLibrary:
 
     @keyword("the checks ${checks} pass on SUT ${sut} in testbed ${testbed}")
     def check_verdicts(self, checks: str, sut: str, testbed: str) -> None:
-        """Fail where a verdict of the named checks of `calibration judge` on the SUT does."""
+        """Fail if a verdict of the named checks of `calibration judge` on the SUT does."""
         names = checks.split(", ")
         require(rules.check_verdicts(self._verdicts((testbed, sut), names)), f"no verdict of {' or '.join(names)}")
 
     @keyword("every figure of ${kind} is within its limits")
     def check_limits(self, kind: str) -> None:
-        """Fail where a valid figure of a kind of measurement is outside its limits."""
+        """Fail if a valid figure of a kind of measurement is outside its limits."""
         self._check_limits(_valid_measurements(_run(), kind))
 
     @keyword("jitter of isolated CPUs is within its limits")
     def check_jitter(self) -> None:
-        """Fail where a jitter figure of an isolated CPU is outside its limits; others are there to compare with."""
+        """Fail if a jitter figure of an isolated CPU is outside its limits; others are there to compare with."""
         run = _run()
         measurements = _valid_measurements(run, "jitter")
         isolated = [
@@ -148,7 +148,7 @@ def _run() -> RunDocument:
 
 
 def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
-    """Return the run's valid measurements of a kind; skip the gate where there is none, with the reasons."""
+    """Return the run's valid measurements of a kind; skip the gate if there is none, with the reasons."""
     if kind not in registry():
         raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
     found = [measurement for measurement in run.measurements if measurement.kind == kind]

@@ -62,7 +62,7 @@ class Login(NamedTuple):
 
 
 class Live(NamedTuple):
-    """What a SUT says of itself now; ``None`` where it does not."""
+    """What a SUT says of itself now; ``None`` if it does not."""
 
     release: str | None
     version: str | None
@@ -74,7 +74,7 @@ class Live(NamedTuple):
 def read_inventory(inventory: Path) -> Mapping[str, Any]:
     """Return the variables of each host, as ``ansible-inventory --list`` merges them.
 
-    Raises ``InputError`` where Ansible cannot read *inventory*, ``EnvironmentLacksError`` where it does not end.
+    Raises ``InputError`` if Ansible cannot read *inventory*, ``EnvironmentLacksError`` if it does not end.
     """
     if not inventory.exists():
         raise InputError(f"no inventory at {inventory}")
@@ -103,7 +103,7 @@ def read_inventory(inventory: Path) -> Mapping[str, Any]:
 def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
     """Return how to log in to *sut* of *testbed*, by the variables of its host in *hosts*.
 
-    Raises ``InputError`` where it is not one host, or is reached in a way that this connection does not support.
+    Raises ``InputError`` if it is not one host, or is reached in a way that this connection does not support.
     """
     found = [
         (name, variables)
@@ -139,8 +139,8 @@ def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
 def connected(login: Login, known_hosts: Path, timeout_s: float) -> Iterator[paramiko.SSHClient]:
     """Log in to a SUT for as long as the context lasts; each wait (connect, banner, login, answer) has *timeout_s*.
 
-    Raises ``EnvironmentLacksError`` where the SUT does not answer, its host key is not that in *known_hosts*, or it
-    refuses the login; ``InputError`` where a file cannot be used.
+    Raises ``EnvironmentLacksError`` if the SUT does not answer, its host key is not that in *known_hosts*, or it
+    refuses the login; ``InputError`` if a file cannot be used.
     """
     if login.key_file is not None and not login.key_file.is_file():
         raise InputError(f"no private key at {login.key_file}")
@@ -182,9 +182,9 @@ def _load_known_hosts(client: paramiko.SSHClient, known_hosts: Path) -> None:
 
 
 def read_file(client: paramiko.SSHClient, path: str, timeout_s: float) -> str | None:
-    """Return the text of a file of the SUT; ``None`` where it cannot be read.
+    """Return the text of a file of the SUT; ``None`` if it cannot be read.
 
-    Raises ``EnvironmentLacksError`` where the SUT is silent for *timeout_s*, or answers without end.
+    Raises ``EnvironmentLacksError`` if the SUT is silent for *timeout_s*, or answers without end.
     """
     try:
         _, stdout, _ = client.exec_command(f"cat {path}", timeout=timeout_s)
@@ -218,7 +218,7 @@ def _microcode(cpuinfo: str | None) -> str | None:
 
 
 def _versions(microcode: Iterable[str | None]) -> str | None:
-    """Return all versions in use, as one text; ``None`` where none is known."""
+    """Return all versions in use, as one text; ``None`` if none is known."""
     return ", ".join(sorted({version for version in microcode if version is not None})) or None
 
 

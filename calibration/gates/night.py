@@ -27,7 +27,7 @@ class Night:
     verdicts: Mapping[Sut, Sequence[NightVerdict]]
 
     def run_of(self, sut: Sut) -> Path | None:
-        """Return the directory of the run that stands for *sut* tonight; ``None`` where there is none."""
+        """Return the directory of the run that stands for *sut* tonight; ``None`` if there is none."""
         run_id = next((verdict.run_id for verdict in self.verdicts[sut] if verdict.run_id is not None), None)
         return None if run_id is None else run_directory(self.results, *sut, run_id)
 
@@ -45,7 +45,7 @@ def read_night(
     *testbed* and *sut* may be unique prefixes.
 
     The verdicts are those in the file *verdicts*, what ``calibration judge --json`` printed, or are made here. Raises
-    ``InputError`` where there are none, or the file is another night's or none of verdicts.
+    ``InputError`` if there are none, or the file is another night's or none of verdicts.
     """
     found = _judged(results, night) if verdicts is None else _read(verdicts, night)
     if not found:

@@ -11,7 +11,7 @@ from calibration.results.model import Measurement, RunDocument, of_the_run
 
 
 class Result(NamedTuple):
-    """One thing that a gate checked, and the sentence that tells it; ``undecided`` where nobody can tell."""
+    """One thing that a gate checked, and the sentence that tells it; ``undecided`` if nobody can tell."""
 
     outcome: Literal["passed", "failed", "undecided"]
     text: str

@@ -29,7 +29,7 @@ MOST_FAILED: Final = 250
 class GateOutcome(NamedTuple):
     """How one gate ended for one SUT; ``sut`` is empty for a gate that is about none.
 
-    ``verdicts``: it holds the judge's verdicts against nothing else, so that it fails where one of them does.
+    ``verdicts``: it holds the judge's verdicts against nothing else, so that it fails if one of them does.
     """
 
     gate: str
@@ -46,8 +46,8 @@ def run_gates(
 
     Their files go to *output*, where *night* is told.
 
-    Raises ``InputError`` where a suite cannot be used or nothing was tested, ``EnvironmentLacksError`` where Robot
-    Framework failed, ``KeyboardInterrupt`` where it was interrupted.
+    Raises ``InputError`` if a suite cannot be used or nothing was tested, ``EnvironmentLacksError`` if Robot
+    Framework failed, ``KeyboardInterrupt`` if it was interrupted.
     """
     from robot.api import ExecutionResult  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here

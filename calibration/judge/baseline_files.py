@@ -32,7 +32,7 @@ Scope = Literal["sut", "testbed", "platform"]
 
 PLATFORM_FACTS: Final = ("processor", "cores", "nodes", "distances between nodes")
 """The facts that make a platform: what a machine is, not how it is set up or how much memory it has. A SUT that lost a
-DIMM or came back from a repair with another BIOS is held against what it was bought as."""
+DIMM or came back from a repair with another BIOS is compared with what it was bought as."""
 
 Method = Literal["nights", "other nights", "run", "constant", "SUTs"]
 """What the spread was measured on: the nights of the level itself; those of the levels before it as well; the
@@ -150,7 +150,7 @@ class Place(NamedTuple):
 
 
 def platform_of(facts: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the platform of a machine with *facts*; ``None`` where they do not say it."""
+    """Return the platform of a machine with *facts*; ``None`` if they do not say it."""
     return {name: facts[name] for name in PLATFORM_FACTS} if all(name in facts for name in PLATFORM_FACTS) else None
 
 
@@ -162,7 +162,7 @@ def platform_key(platform: Mapping[str, str]) -> str:
 def place_of(scope: Scope, sut: Sut, facts: Mapping[str, str]) -> Place:
     """Return what bounds of *scope* made from runs of *sut* hold for.
 
-    Raises ``InputError`` where it is the platform, and the facts of the run do not say it.
+    Raises ``InputError`` if it is the platform, and the facts of the run do not say it.
     """
     testbed, name = sut
     if scope == "sut":
@@ -263,7 +263,7 @@ def facts_of(runs: Mapping[date, NightRun]) -> Mapping[str, str]:
 
 
 def read_baseline_file(results: Path, path: Path, place: Place) -> tuple[Acceptance, ...]:
-    """Return the acceptances in the file at *path* in *results*, for *place*; none where there is no such file.
+    """Return the acceptances in the file at *path* in *results*, for *place*; none if there is no such file.
 
     Raises ``InputError`` for a file that is there and has another form, or is for something else.
     """
@@ -288,7 +288,7 @@ def read_baseline_file(results: Path, path: Path, place: Place) -> tuple[Accepta
 def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
     """Add *acceptance* to those for *place*, and return the file: it appears whole, or stays as it was.
 
-    Raises ``InputError`` where the file that is there is damaged, ``EnvironmentLacksError`` where it cannot be written.
+    Raises ``InputError`` if the file that is there is damaged, ``EnvironmentLacksError`` if it cannot be written.
     """
     path = place.path(results)
     file = BaselineFile(

@@ -42,7 +42,7 @@ class NotAccepted(NamedTuple):
 class Proposal:
     """What would be accepted for one place: ``before`` are the bounds that count until then; ``notes`` are for people.
 
-    ``acceptance`` is ``None`` where no figure can be accepted.
+    ``acceptance`` is ``None`` if no figure can be accepted.
     """
 
     place: Place
@@ -70,7 +70,7 @@ class _Run:
 def results_of(runs: Sequence[Path]) -> Path:
     """Return the directory of results that all *runs* are in.
 
-    Raises ``InputError`` where they are in several.
+    Raises ``InputError`` if they are in several.
     """
     found = {_directory(run).parents[2] for run in runs}
     if len(found) != 1:
@@ -90,7 +90,7 @@ def propose(
 ) -> list[Proposal]:
     """Return what *by* would accept for *reason* with *runs*: nothing is written.
 
-    *metrics* are patterns of the names to accept, all where there is none. Raises ``InputError`` for a run that does
+    *metrics* are patterns of the names to accept, all if there is none. Raises ``InputError`` for a run that does
     not stand for its night, two runs of one SUT, a text that is none, and where nothing matches.
     """
     for name, text in (("by", by), ("reason", reason)):
@@ -224,7 +224,7 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
 def _bounds(
     figures: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
 ) -> Bounds | None:
-    """Return the bounds of one metric, ``None`` where there can be none; runs they come from are added to *used*."""
+    """Return the bounds of one metric, ``None`` if there can be none; runs they come from are added to *used*."""
     series = figures[0][1]
     positive = is_positive([nights for _, _, nights in figures])
     levels: list[Level] = []

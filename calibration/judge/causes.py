@@ -117,7 +117,7 @@ def _differences(own: NightRun, others: Sequence[NightRun]) -> Iterator[ContextC
 
 
 def fact_of(run: NightRun, fact: str) -> str | None:
-    """Return what *run* says of *fact*; ``None`` where it is not known."""
+    """Return what *run* says of *fact*; ``None`` if it is not known."""
     text = run.facts.get(fact)
     return None if text == NOT_KNOWN else text
 

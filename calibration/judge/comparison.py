@@ -91,7 +91,7 @@ class Difference(Model):
 class Compared(Model):
     """Two documents beside each other: what differs in their contexts, and every metric that either has.
 
-    ``facts`` are those of ``context`` one by one, those that explain most of what differs first; empty where a document
+    ``facts`` are those of ``context`` one by one, those that explain most of what differs first; empty if a document
     has no facts because it was imported. ``figures`` are sorted by outcome, then by ratio, the largest first.
     """
 
@@ -160,7 +160,7 @@ def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) ->
 
 
 def name_of(document: RunDocument) -> str:
-    """Return how a document is called where it is compared."""
+    """Return the name of a document in a comparison."""
     run = document.run
     return f"{run.testbed} / {run.sut}, {'imported' if document.imported is not None else run.id}"
 
@@ -296,7 +296,7 @@ def _better(ratio: float, better: Better) -> Literal["first", "second"]:
 def read_compared(path: Path) -> RunDocument:
     """Return the document that *path* stands for: a run, or a text to import.
 
-    Raises ``InputError`` where it is neither.
+    Raises ``InputError`` if it is neither.
     """
     if path.is_dir() or path.name == RUN:
         return read_run(path)

@@ -40,7 +40,7 @@ alarms. More: slow drifts are missed."""
 
 CORRELATION = 0.25
 """Autocorrelation that is assumed before there are nights, and weighs as much as half of the reference. Less: false
-alarms where nights are correlated. More: slow drifts are missed where they are not."""
+alarms where nights are correlated. More: slow drifts are missed if they are not."""
 
 FIRST_REFERENCE = MIN_FIGURES - JUMP_NIGHTS
 """Figures that a reference begins with."""
@@ -57,7 +57,7 @@ Flags = NDArray[np.bool_]
 Kind = Literal["level", "spread"]
 
 START, ENTERED, LEVEL, COUNT, VARIANCE, LAGGED, FOURTH, DEGREES = range(8)
-"""Rows of a walk's state: first figure of the stretch, first that is not in the reference (``START`` where there is no
+"""Rows of a walk's state: first figure of the stretch, first that is not in the reference (``START`` if there is no
 reference yet), mean of the reference and how many figures it stands for; and of the noise around it the variance, the
 covariance of neighbours, the fourth moment and how many figures these stand for."""
 
@@ -178,7 +178,7 @@ class Walk:
         """Return whether the *newest* figures have another standard deviation than the reference.
 
         Nights that differ more look like jumps first: where a change of the level is on trial, the nights since then
-        are held against the reference before it. They must differ from night to night, as those of a drift do not.
+        are compared with the reference before it. They must differ from night to night, as those of a drift do not.
         """
         reference = np.where(self.trial, self.before, self.state)
         since = np.clip(night + 1 - self.state[START], 2, DRIFT_NIGHTS).astype(np.intp)

@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
     ``night`` is the column of the first night of the new state. ``before`` and ``after`` are the level, or for
     ``spread`` the standard deviation relative to the level. ``size`` is after / before - 1 and ``interval`` bounds it
-    with 95 %; they are NaN where before is 0.
+    with 95 %; they are NaN if before is 0.
     """
 
     kind: Kind
@@ -98,7 +98,7 @@ class _Stretch(NamedTuple):
 def analyse(values: Floats) -> list[Analysis]:
     """Return what is known of each series on its last night.
 
-    *values* has the shape (series, nights), in any unit, of either sign, NaN where there is no figure. One analysis
+    *values* has the shape (series, nights), in any unit, of either sign, NaN if there is no figure. One analysis
     per row. Fewer than ``MIN_FIGURES`` figures are too few for a change.
     """
     finite = np.isfinite(values)

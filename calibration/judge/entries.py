@@ -31,7 +31,7 @@ Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), Af
 def read_entries(results: Path, file: str, form: type[M], name: str) -> list[tuple[int, M]]:
     """Return the entries of *file* in *results*, each with the line that it begins at; *name* is what one is called.
 
-    Raises ``FileNotFoundError`` where there is no such file, ``InputError`` with the line of the first fault.
+    Raises ``FileNotFoundError`` if there is no such file, ``InputError`` with the line of the first fault.
     """
     content = read_regular(results / file, MAX_BYTES, below=results)
     try:

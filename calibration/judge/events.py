@@ -21,7 +21,7 @@ class Event(Model):
     """What began on ``night`` at ``suts`` (testbed/SUT): ``metrics`` that fail or are noted, and whether any fails.
 
     ``context_changes`` are the facts that changed alike on at least two of the SUTs, most SUTs first; ``before`` is
-    ``None`` where it differs among them.
+    ``None`` if it differs among them.
     """
 
     night: date

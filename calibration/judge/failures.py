@@ -65,7 +65,7 @@ def _rank(group: FailureGroup) -> tuple[bool, bool, int, int, float]:
 
 
 def severity(verdict: NightVerdict) -> float:
-    """Return how far a figure is from where it should be, relatively: 0 where it has no bound."""
+    """Return how far a figure is from where it should be, relatively: 0 if it has no bound."""
     value, bound = verdict.value, verdict.bound
     if verdict.check in {"drift", "spread"} and verdict.interval is not None:
         return abs(sum(verdict.interval) / 2)

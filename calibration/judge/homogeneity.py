@@ -34,7 +34,7 @@ from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
 RECENT: Final = timedelta(days=7)
-"""A SUT whose newest figure is older is not held against others: what it would measure today nobody knows."""
+"""A SUT whose newest figure is older is not compared with others: what it would measure today it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances
 
 
 def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
-    """Return the levels of all series, as arrays of one dimension; NaN where there is none that can be compared."""
+    """Return the levels of all series, as arrays of one dimension; NaN if there is none that can be compared."""
     since = history.nights[-1] - RECENT
     recent = next(column for column, night in enumerate(history.nights) if night >= since)
     finite = np.isfinite(history.values[:, recent:])
@@ -210,7 +210,7 @@ def _said_of(spread: tuple[int, float, float, float]) -> str:
 def _undecided(difference: float, half: float, tolerance: float, tests: int | None) -> str:
     """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided.
 
-    *tests* are those of the testbed, ``None`` where it was not tested because of too few nights.
+    *tests* are those of the testbed, ``None`` if it was not tested because of too few nights.
     """
     if abs(difference) - half > math.log1p(tolerance):
         few = f"but {LEAST_NIGHTS} nights are needed to be sure, of it and of most others"

@@ -37,7 +37,7 @@ EXPECTED_NIGHTS: Final = 30
 taken out of the lab is reported for a month and no longer."""
 
 RUN: Final = "run"
-"""Stands for the metric where it is the whole run that is missing."""
+"""Stands for the metric if it is the whole run that is missing."""
 
 MOST_REASONS: Final = 3
 """So many of the reasons of a run are told with what it lacks; the run's page has all of them."""
@@ -59,7 +59,7 @@ class Judgement(Model):
 def judge_night(results: Path, night: date | None = None) -> Judgement:
     """Return what is to be said of *night*, by default the newest that *results* have.
 
-    Files that cannot be read have verdicts of their own. Raises ``InputError`` where there is no run of that night.
+    Files that cannot be read have verdicts of their own. Raises ``InputError`` if there is no run of that night.
     """
     history = read_history(results, until=night)
     check_night(history, results, night)
@@ -70,7 +70,7 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
     """Return what is said of *sut* alone, by its name or a unique prefix (``calibration.results.find.pick_sut``).
 
-    Raises ``InputError`` where nothing is.
+    Raises ``InputError`` if nothing is.
     """
     sut = pick_sut(sut, sorted({f"{verdict.testbed}/{verdict.sut}" for verdict in judgement.verdicts}))
     verdicts = tuple(verdict for verdict in judgement.verdicts if f"{verdict.testbed}/{verdict.sut}" == sut)
@@ -112,7 +112,7 @@ def judge_history(
 
 @dataclass(frozen=True)
 class _Row:
-    """What is known of one series tonight: figures are ``None`` where there is none."""
+    """What is known of one series tonight: figures are ``None`` if there is none."""
 
     index: int
     series: Series
@@ -248,7 +248,7 @@ class _Night:
     ) -> Iterator[NightVerdict]:
         """Yield whether *sut* was measured: a run that is there, has figures, and lacks nothing that nothing else says.
 
-        Nothing where nobody expects the SUT tonight. *indices* are those of all series that it ever had.
+        Nothing if nobody expects the SUT tonight. *indices* are those of all series that it ever had.
         """
         if run is None and not rows:
             return
@@ -291,7 +291,7 @@ class _Night:
         return self._verdict(row, "missing", "fail", reason, unit=row.series.unit, since=since)
 
     def _first_missing(self, rows: Sequence[int]) -> date | None:
-        """Return the first night since which none of *rows* has a figure; ``None`` where none ever had one."""
+        """Return the first night since which none of *rows* has a figure; ``None`` if none ever had one."""
         (known,) = np.nonzero(np.isfinite(self.history.values[rows]).any(axis=0))
         if not len(known):
             return None
@@ -448,7 +448,7 @@ class _Night:
 
 
 def _column(column: dict[date, int], night: date) -> int:
-    """Return the column of *night*; that of the last one before it where it is none of the store's any more."""
+    """Return the column of *night*; that of the last one before it if it is none of the store's any more."""
     return column[night] if night in column else max((column[item] for item in column if item < night), default=-1)
 
 

@@ -2,7 +2,7 @@
 """Statistics of several SUTs: which of them differs from the median of the others by more than a tolerance.
 
 SUTs are compared metric by metric, as logarithms: a difference is a ratio. Each SUT's level is that of its current
-stretch of nights; how sure it is follows from how much its nights differ. It is held against the median of the other
+stretch of nights; how sure it is follows from how much its nights differ. It is compared with the median of the other
 SUTs, of two middle ones the nearer, so that one odd SUT makes no other look odd. The hypothesis of a difference within
 the tolerance is tested with Student's t, and all tests of a testbed together are wrong at most in one night of a
 hundred (Holm's step-down).
@@ -49,7 +49,7 @@ LEAST_SPREAD: Final = 1e-6
 
 
 class Levels(NamedTuple):
-    """Levels of SUTs (rows) in metrics (columns): logarithm, variance of one night, how many nights; NaN where unknown.
+    """Levels of SUTs (rows) in metrics (columns): logarithm, variance of one night, how many nights; NaN if unknown.
 
     ``interval`` is the variance of one night as far as the figure's own interval tells, for where nights are too few.
     """
@@ -70,7 +70,7 @@ class Spread(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Each SUT (row) beside the median of the others, in each metric (column), as logarithms; NaN where there is none.
+    """Each SUT (row) beside the median of the others, in each metric (column), as logarithms; NaN if there is none.
 
     ``level`` is its own, ``night`` the variance of one night, ``half`` half the interval of ``difference``, and ``p``
     the probability of a difference as large where the true one is within the tolerance.
@@ -85,7 +85,7 @@ class Compared(NamedTuple):
 
 
 def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
-    """Return the levels that *analyses* know, as arrays of one dimension: none where figures flip, or are not above 0.
+    """Return the levels that *analyses* know, as arrays of one dimension: none if figures flip, or are not above 0.
 
     *interval* is that of ``Levels``.
     """

@@ -2,7 +2,7 @@
 """Bounds for the nights to come, from the nights that were: prediction intervals, as wide as figures were seen to vary.
 
 Nights are taken as independent and, on a logarithmic scale, as normal around one level. The next night then lies within
-``mean ± t * s * sqrt(1 + 1/n)`` but for a share of the nights that is chosen, with the quantile *t* of Student's
+``mean ± t * s * sqrt(1 + 1/n)`` except a share of the nights that is chosen, with the quantile *t* of Student's
 distribution for as many degrees of freedom as the standard deviation *s* has (Hahn and Meeker, *Statistical Intervals*,
 section 4.7). Where there are several SUTs, how they differ is part of it: a one-way layout with random effects, its
 degrees of freedom by Satterthwaite (*Biometrics Bulletin* 2, 1946).
@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 
 
 class Nights(NamedTuple):
-    """A figure of one SUT, night after night until the accepted run, in ascending order; NaN where there is none.
+    """A figure of one SUT, night after night until the accepted run, in ascending order; NaN if there is none.
 
     ``low`` and ``high`` are the ends of each night's own interval; ``coverage`` and ``placements`` say what that of the
     accepted run is worth. ``analysis`` is that of ``values``.
@@ -104,7 +104,7 @@ def is_positive(nights: Sequence[Nights]) -> bool:
 def level_of(nights: Nights, *, positive: bool) -> Level:
     """Return the level that the last of *nights* belongs to.
 
-    Raises ``UnknownSpreadError`` where there are too few nights, and the figure has no interval of its own.
+    Raises ``UnknownSpreadError`` if there are too few nights, and the figure has no interval of its own.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         figures, low, high = (np.log(item) if positive else item for item in (nights.values, nights.low, nights.high))

@@ -104,7 +104,7 @@ class Tolerances:
 
 
 def read_tolerances(results: Path) -> Tolerances:
-    """Return what matters to the lab of *results*; the defaults where there is no file.
+    """Return what matters to the lab of *results*; the defaults if there is no file.
 
     A file with anything in it that is no tolerance has no tolerances but a fault, with the line.
     """

@@ -20,9 +20,9 @@ from calibration.results.index import read_history
 
 
 class TrendNight(NamedTuple):
-    """A night of the store: ``value`` with its interval is ``None`` where there is no valid figure.
+    """A night of the store: ``value`` with its interval is ``None`` if there is no valid figure.
 
-    ``run`` is ``None`` where the SUT has no run, ``fault`` why there is one that cannot be read. ``changes`` are the
+    ``run`` is ``None`` if the SUT has no run, ``fault`` why there is one that cannot be read. ``changes`` are the
     facts that are others than in the run before, ``outside`` whether the figure is beyond the accepted bounds.
     """
 
@@ -49,7 +49,7 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
     """Return the nights of *metric* of *sut*, by their names or unique prefixes.
 
     A night of which the document cannot be read says so. Nights on which only other SUTs of the testbed were measured
-    are among them. Raises ``InputError`` where there is no such SUT or figure, naming what is most like it.
+    are among them. Raises ``InputError`` if there is no such SUT or figure, naming what is most like it.
     """
     testbed, _, name = pick_sut(sut, suts_of(results)).partition("/")
     history = read_history(results, testbed=testbed, metric=metric)

@@ -22,7 +22,7 @@ class ContextChange(Model):
     """One fact of the machine that is another than it was: ``night`` is the first with the new one.
 
     Beside a verdict on homogeneity ``before`` is what the testbed's other SUTs have and ``after`` what this one has.
-    ``None`` where it was not known.
+    ``None`` if it was not known.
     """
 
     fact: str
@@ -43,10 +43,10 @@ class NightVerdict(Model):
     """What *check* says of *metric* on *night*.
 
     ``value`` is tonight's figure in ``unit``, for the checks ``drift`` and ``homogeneity`` the level now and for
-    ``spread`` the relative standard deviation now; ``None`` where there is none. ``bound`` is the range it should be
-    within, an end ``None`` where it is open. ``interval`` is that of the value or, where a change was found, of its
+    ``spread`` the relative standard deviation now; ``None`` if there is none. ``bound`` is the range it should be
+    within, an end ``None`` if it is open. ``interval`` is that of the value or, where a change was found, of its
     size relative to what was before (0.1 is 10 % more). ``since`` is the first night of what is wrong. ``run_id`` is
-    ``None`` where the SUT has no run tonight; of the check ``missing``, ``metric`` is ``run`` where it is about the
+    ``None`` if the SUT has no run tonight; of the check ``missing``, ``metric`` is ``run`` if it is about the
     whole run: there is none, it has no figure, or it lacks what was never measured before. Of the check ``unreadable``
     it is the file, relative to the results. A failure that is waived has the outcome ``pass`` and says so in ``waiver``
     and ``reason``.

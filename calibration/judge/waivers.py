@@ -95,7 +95,7 @@ def _waived(verdict: NightVerdict, line: int, waiver: Waiver) -> NightVerdict:
 
 
 def read_waivers(results: Path) -> Waivers:
-    """Return the waivers of *results*; none where there is no such file.
+    """Return the waivers of *results*; none if there is no such file.
 
     A file with anything in it that is no waiver has no waivers but a fault, with the line: an unknown or a missing key,
     a check or a date that is none, an empty reason, two waivers for the same.

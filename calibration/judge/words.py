@@ -45,7 +45,7 @@ def share(value: float) -> str:
 
 
 def change(size: float, interval: tuple[float, float] | None) -> str:
-    """Return a relative change as per cent with its interval, where it has one that is finite."""
+    """Return a relative change as per cent with its interval, if it has one that is finite."""
     text = f"{100 * size:+.3g} %"
     if interval is None or not all(map(isfinite, interval)):
         return text

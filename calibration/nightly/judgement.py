@@ -35,9 +35,9 @@ Hosts = Mapping[tuple[str, str], str]
 def judge(
     results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()
 ) -> tuple[Judgement, list[GateOutcome], bool]:
-    """Judge the night of *run_id* and hold it against the gates, with those in *gates*; keep all of it in *output*.
+    """Judge the night of *run_id* and compare it with the gates, with those in *gates*; keep all of it in *output*.
 
-    Return the verdicts, how the gates ended, and whether either is another than what was kept before: where they are
+    Return the verdicts, how the gates ended, and whether either is another than what was kept before: if they are
     the same the files stay as they are. Raises what judging and the gates raise, and ``EnvironmentLacksError`` where
     *output* cannot be written; what was kept before stays then.
     """

@@ -40,7 +40,7 @@ def hold(results: Path, now: datetime) -> BinaryIO:
     """Lock *results* for this process until the file that is returned is closed, or the process ends.
 
     The process must not open the lock's file a second time: closing that would end the lock. Raises
-    ``EnvironmentLacksError`` where another process holds it, or the results cannot be written.
+    ``EnvironmentLacksError`` if another process holds it, or the results cannot be written.
     """
     path = results / LOCK
     try:

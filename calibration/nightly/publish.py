@@ -76,7 +76,7 @@ def _check_apart(site: Path, night: Path, destination: Path) -> None:
 
 
 def _files(folder: Path, prefix: str) -> dict[str, Path]:
-    """Return the files below *folder*, with *prefix* before their names there; none where there is no folder."""
+    """Return the files below *folder*, with *prefix* before their names there; none if there is no folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -93,7 +93,7 @@ def _version(sources: dict[str, Path]) -> str:
 
 
 def _check_ours(destination: Path, version: str) -> None:
-    """Raise ``EnvironmentLacksError`` where something of others is in the way."""
+    """Raise ``EnvironmentLacksError`` if something of others is in the way."""
     current, folder = destination / CURRENT, destination / VERSIONS / version
     if os.path.lexists(current) and not (current.is_symlink() and current.readlink().parts[:-1] == (VERSIONS,)):
         raise EnvironmentLacksError(

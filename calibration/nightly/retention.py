@@ -36,7 +36,7 @@ _RAW: Final = re.compile(
 
 
 class UnreadableReferenceError(InputError):
-    """A file below ``references/`` cannot be read: nobody knows which runs it relies on, and none may be removed."""
+    """A file below ``references/`` cannot be read: it is unknown which runs it relies on, and none may be removed."""
 
 
 class Policy(NamedTuple):
@@ -56,8 +56,8 @@ class Expired(NamedTuple):
 def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
     """Return the runs of which something may go by *policy*.
 
-    Kept N nights is a run whose night is at most N days before *tonight*. Raises ``InputError`` where a number is
-    negative or *results* is no directory, ``UnreadableReferenceError`` where a file in its references cannot be read.
+    Kept N nights is a run whose night is at most N days before *tonight*. Raises ``InputError`` if a number is
+    negative or *results* is no directory, ``UnreadableReferenceError`` if a file in its references cannot be read.
     """
     for name, value in zip(("retention_nights", "retention_raw_nights"), policy, strict=True):
         if value < 0:
@@ -85,7 +85,7 @@ def _expired(directory: Path, age: int, policy: Policy) -> Literal["raw", "run"]
 
 
 def _older(sut: Path) -> list[tuple[Path, date]]:
-    """Return a SUT's runs with their nights, but for the newest one and the newest that is complete."""
+    """Return a SUT's runs with their nights, except the newest one and the newest that is complete."""
     runs = [
         (folder, night) for folder in _folders(sut) if (night := night_of(folder.name)) and (folder / RUN).is_file()
     ]
@@ -100,7 +100,7 @@ def _older(sut: Path) -> list[tuple[Path, date]]:
 
 
 def remove(results: Path, expired: Expired) -> None:
-    """Remove what is *expired*. Raises ``EnvironmentLacksError`` where that cannot be done."""
+    """Remove what is *expired*. Raises ``EnvironmentLacksError`` if that cannot be done."""
     directory = results / expired.directory
     try:
         for path in _raw(directory):
@@ -135,7 +135,7 @@ def _suts(results: Path) -> list[Path]:
 
 
 def _status(directory: Path) -> str | None:
-    """Return the status that the document in *directory* has; ``None`` where it is not that of the run there."""
+    """Return the status that the document in *directory* has; ``None`` if it is not that of the run there."""
     try:
         run = read_run(directory / RUN).run
     except InputError:

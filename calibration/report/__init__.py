@@ -32,11 +32,11 @@ def prepare() -> None:
 
 
 def render_run(run_dir: Path, *, checked: bool = False) -> Path:
-    """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return where it is.
+    """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return its path.
 
     *checked* says that the run document was just found valid, and need not be looked at for that once more.
-    The folder appears whole or not at all; an older one is replaced at once. Raises ``InputError`` where there is no
-    valid run document, ``EnvironmentLacksError`` where the page cannot be written.
+    The folder appears whole or not at all; an older one is replaced at once. Raises ``InputError`` if there is no
+    valid run document, ``EnvironmentLacksError`` if the page cannot be written.
     """
     document, target = run_dir / RUN, run_dir / REPORT
     if not checked:

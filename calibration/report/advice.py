@@ -128,7 +128,7 @@ RULES: Final = (
 def advice(cpu: int, view: TracedView, context: Context | None) -> tuple[str, ...]:
     """Return what to change for *cpu*, the greatest share of its lost time first; each cause is spoken of once.
 
-    *context* is what is known of the machine; where it is not known nothing is taken for done already.
+    *context* is what is known of the machine; if it is not known nothing is taken for done already.
     """
     found = sorted(_found(cpu, view, context), key=lambda cause: -cause[0])
     return tuple(f"{sentence} ({share * 100:.0f} % of the lost time)." for share, sentence in found)
@@ -160,7 +160,7 @@ def _worth_it(causes: Sequence[TracedCause]) -> bool:
 
 
 def _elsewhere(cpu: int, cause: TracedCause) -> str | None:
-    """Return how an interrupt or a thread is moved away from *cpu*; ``None`` where it cannot be."""
+    """Return how an interrupt or a thread is moved away from *cpu*; ``None`` if it cannot be."""
     if cause.kind == "interrupt":
         return (
             f"Move IRQ {cause.irq} ({cause.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{cause.irq}/"

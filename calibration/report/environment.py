@@ -41,7 +41,7 @@ SHARED = ("common", "blocks", "counted", "mixes", "readings", "flags")
 
 
 COMPILED: Final = CACHE / "templates" / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-"""Compiled templates; other options of the environment, which stand in this file, compile them anew."""
+"""Compiled templates; other options of the environment, which stand in this file, compile them again."""
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
@@ -104,7 +104,7 @@ def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
 def cells(text: str) -> list[list[str]]:
     """Return the rows of a table, its titles first, from lines of ``title | cell``; a blank line ends a row.
 
-    Raises ``ValueError`` where two rows have other titles.
+    Raises ``ValueError`` if two rows have other titles.
     """
     rows = [[line.partition(" |") for line in row.strip().split("\n")] for row in text.split("\n\n") if row.strip()]
     titles = [[title for title, _, _ in row] for row in rows]

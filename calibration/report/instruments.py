@@ -55,7 +55,7 @@ class SideBySide:
 
 
 def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | None:
-    """Return what the page of *document* says of Intel MLC, ``None`` where the operator has none.
+    """Return what the page of *document* says of Intel MLC, ``None`` if the operator has none.
 
     *huge_pages* are those that the SUT had reserved, in words.
     """

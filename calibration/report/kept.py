@@ -55,7 +55,7 @@ class Data(Model):
     """What the site says of a run without its page.
 
     ``csv`` has a line for each headline figure, ``titles`` the name of each for people. ``public``: the document has no
-    output of other programs that may not be published. ``measured_on`` is the day of an import, ``None`` where it was
+    output of other programs that may not be published. ``measured_on`` is the day of an import, ``None`` if it was
     measured here or nobody says.
     """
 
@@ -86,7 +86,7 @@ def _made(raw: bytes) -> Made:
 def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
     """Return what the site says of the document *raw* at *path*; *checked*: it was found valid already.
 
-    Raises ``InputError`` where it is not valid.
+    Raises ``InputError`` if it is not valid.
     """
     return _kept(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
 

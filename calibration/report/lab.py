@@ -98,7 +98,7 @@ def column_of(metric: str) -> Column:
 class Cell(NamedTuple):
     """One SUT's figures of one family: the step of the worst, what is said of it, and where the trends are.
 
-    ``deviation`` is in tolerances, positive for the worse; ``None`` where there is nothing to deviate from.
+    ``deviation`` is in tolerances, positive for the worse; ``None`` if there is nothing to deviate from.
     """
 
     column: Column

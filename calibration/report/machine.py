@@ -131,7 +131,7 @@ def _dimms(context: Context) -> str | None:
 
 
 def hugepages(context: Context) -> str | None:
-    """Return the huge pages that are reserved; ``None`` where the SUT does not say."""
+    """Return the huge pages that are reserved; ``None`` if the SUT does not say."""
     pools = [
         f"{hugepage.total} of {units.size(hugepage.size_bytes)}"
         for hugepage in context.memory.hugepages

@@ -62,7 +62,7 @@ class Html(NamedTuple):
 
 
 def parsed(text: str) -> nodes.document:
-    """Return the tree of a page's *text*. Raises ``InputError`` where it is no valid reStructuredText."""
+    """Return the tree of a page's *text*. Raises ``InputError`` if it is no valid reStructuredText."""
     settings = get_default_settings(Parser, Writer)
     vars(settings).update(SETTINGS)
     try:
@@ -74,7 +74,7 @@ def parsed(text: str) -> nodes.document:
 def to_html(text: str, files: Mapping[str, str]) -> Html:
     """Return the page *text*, valid reStructuredText of plain docutils, with its *files* by path.
 
-    Raises ``InputError`` where it is not valid.
+    Raises ``InputError`` if it is not valid.
     """
     directives.register_directive("list-table", _Table)
     try:

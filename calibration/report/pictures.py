@@ -50,7 +50,7 @@ def interactive(spec: str) -> str:
 def keep(files: dict[str, str], chart: Chart) -> Chart:
     """Draw *chart* into *files*, by path: its light and dark SVG, and its specification for the interactive one.
 
-    A chart that is there already is not drawn again. Raises ``ValueError`` where another of that name is.
+    A chart that is there already is not drawn again. Raises ``ValueError`` if another of that name is.
     """
     stem = chart.path.removesuffix(".svg")
     spec = json.dumps(chart.spec, separators=(",", ":"), ensure_ascii=False) + "\n"

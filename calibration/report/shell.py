@@ -48,7 +48,7 @@ class Shell:
     html: str
 
     def around(self, title: str, body: str, *, contents: str = "", deeper: int = 0) -> bytes:
-        """Return the page *title* with *body*, HTML both but for the title, so many folders *deeper* than the shell."""
+        """Return the page *title* with *body*, HTML both except the title, so many folders *deeper* than the shell."""
         html = TITLE.sub(lambda _: f"<title>{escape(visible(title))} - Calibration harness</title>", self.html, 1)
         if contents:
             tree = f'<ul><li><a class="reference internal" href="#">{escape(visible(title))}</a>{contents}</li></ul>'
@@ -65,8 +65,8 @@ class Shell:
 def build_guide(docs: Path, output: Path, testbeds: Mapping[str, str], work: Path) -> Path:
     """Build the guide in *docs* with the empty pages of *testbeds*, titles by folder, and return where its HTML is.
 
-    *work* is the cache; *output*, where the site will be, is no part of the guide. Raises ``InputError`` where Sphinx
-    warns, ``EnvironmentLacksError`` where it does not end.
+    *work* is the cache; *output*, where the site will be, is no part of the guide. Raises ``InputError`` if Sphinx
+    warns, ``EnvironmentLacksError`` if it does not end.
     """
     listed = "".join(f"   {folder}/index\n" for folder in testbeds)
     toctree = f"\n.. toctree::\n   :hidden:\n\n{listed}" if testbeds else ""

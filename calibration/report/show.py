@@ -42,7 +42,7 @@ def print_run(document: RunDocument, stream: IO[str]) -> None:
 
 
 def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> None:
-    """Print the first screen of a run on *stream*; *colour* where it cannot tell itself."""
+    """Print the first screen of a run on *stream*; *colour* if it cannot tell itself."""
     out = console(stream, colour=colour)
     mark, style = LEVELS[told.level]
     head = Text.assemble((f"{mark} ", style), (visible(told.name), "bold"))

@@ -2,7 +2,7 @@
 """The site: the user guide and the pages of all runs, as HTML that asks nothing of any other server.
 
 Sphinx builds the guide; the pages of runs, of testbeds and of the lab are written here into its theme's shell. What was
-made once of a run document is kept, so that a new night costs its new runs. The finished HTML is copied to where it was
+made once of a run document is kept, so that a new night costs its new runs. The finished HTML is copied to if it was
 asked for after the whole build went well.
 """
 
@@ -295,7 +295,7 @@ class _Site:
         yield from self._page(newest.raw, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
 
     def _example(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the files of the example's page; nothing where there is no example."""
+        """Yield the files of the example's page; nothing if there is no example."""
         try:
             raw = read_regular(EXAMPLE / RUN, MAX_DOCUMENT_BYTES)
         except FileNotFoundError:

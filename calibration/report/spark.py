@@ -24,7 +24,7 @@ class Spark(NamedTuple):
 
 
 def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
-    """Return the line of the last *nights* of *figures*; ``None`` where fewer than ``NIGHTS`` have one."""
+    """Return the line of the last *nights* of *figures*; ``None`` if fewer than ``NIGHTS`` have one."""
     values = figures[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
     if len(known) < NIGHTS:

@@ -232,7 +232,7 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
 
 
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
-    """Yield the nodes that read less than the others, with the empty slots that explain it where they are known."""
+    """Yield the nodes that read less than the others, with the empty slots that explain it if they are known."""
     nodes = {
         figure.quantity.rpartition(".")[2]: figure.metric
         for figure in record
@@ -265,7 +265,7 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
-    """Yield the figure of record whose trust is lowest, where it is poor."""
+    """Yield the figure of record whose trust is lowest, if it is poor."""
     poor = [item for item in record if item.trust == "poor"]
     if poor:
         worst = max(poor, key=lambda figure: _width(figure.metric))

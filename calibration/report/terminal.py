@@ -35,9 +35,9 @@ STYLES: Final = {
 
 
 def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
-    """Print *page* on *stream*, its folded parts only where it is to be *full*.
+    """Print *page* on *stream*, its folded parts only if it is to be *full*.
 
-    Raises ``InputError`` where the page cannot be parsed.
+    Raises ``InputError`` if the page cannot be parsed.
     """
     tree = parsed(page.text)
     folds = [element for element in tree.findall(nodes.admonition) if "fold" in element["classes"]]
@@ -106,7 +106,7 @@ def _inline(node: nodes.Node) -> Text:
 
 
 def _table(node: nodes.table, console: Console) -> None:
-    """Print a table as wide as the terminal, cells wrapped between words; where it is too narrow, row after row."""
+    """Print a table as wide as the terminal, cells wrapped between words; if it is too narrow, row after row."""
     rows = [[Text().join(map(_inline, cell.children)) for cell in row.children] for row in node.findall(nodes.row)]
     headed = any(node.findall(nodes.thead))
     widths = _widths(list(zip(*rows, strict=True)), console.width)
@@ -126,7 +126,7 @@ def _table(node: nodes.table, console: Console) -> None:
 
 
 def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
-    """Return how wide each column may be so that no word is broken; ``None`` where there is no room for that."""
+    """Return how wide each column may be so that no word is broken; ``None`` if there is no room for that."""
     found = [max(len(word) for cell in column for word in cell.plain.split() or [""]) for column in columns]
     whole = [max(cell.cell_len for cell in column) for column in columns]
     left = width - sum(found) - GAP * len(columns)

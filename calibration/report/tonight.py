@@ -228,7 +228,7 @@ def describe(nights: Nights, verdict: NightVerdict) -> str:
 
 
 def sized(change: Change) -> str:
-    """Return the size of a change with its interval, where it has one."""
+    """Return the size of a change with its interval, if it has one."""
     low, high = change.interval
     return signed(change.size) + (f" ({signed(low)} to {signed(high)})" if isfinite(low) and isfinite(high) else "")
 

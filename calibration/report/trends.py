@@ -107,7 +107,7 @@ class Gap(NamedTuple):
 
 
 Links = Callable[[str, str], str | None]
-"""Returns the folder of a SUT's page, by testbed and name; ``None`` where it has none."""
+"""Returns the folder of a SUT's page, by testbed and name; ``None`` if it has none."""
 
 
 def render_testbed(
@@ -371,7 +371,7 @@ class _Testbed:
         return sorted(found, key=lambda run: (-run.last.toordinal(), run.sut))
 
     def why(self, sut: str, night: date) -> str | None:
-        """Return why *sut* has no complete run of *night*; ``None`` where it has."""
+        """Return why *sut* has no complete run of *night*; ``None`` if it has."""
         run = self.nights.history.runs[self.testbed, sut].get(night)
         if run is None:
             file = self.unreadable.get((sut, night))

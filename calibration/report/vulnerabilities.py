@@ -26,7 +26,7 @@ _COUNTED: dict[State | None, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One vulnerability: its name, lines about it, and marks; ``checker_mark`` is None where there is no finding."""
+    """One vulnerability: its name, lines about it, and marks; ``checker_mark`` is None if there is no finding."""
 
     label: str
     lines: tuple[str, ...]

@@ -214,7 +214,7 @@ class CallbackModule(CallbackBase):
         if os.getpid() != self.process or self.reached_stats:
             return
         if self.run_id is None or not self.open:
-            self.await_workers()  # of which none may outlive Ansible's own directory, or it makes that anew
+            self.await_workers()  # of which none may outlive Ansible's own directory, or it makes that again
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible took it away; a second Ctrl-C gives up
         suts = sorted(self.open)

@@ -37,7 +37,7 @@ from calibration.run import note_failure
 
 
 def results_of(play):
-    """Return the directories of results of a play's SUTs; none where the play is no nightly calibration's."""
+    """Return the directories of results of a play's SUTs; none if the play is no nightly calibration's."""
     manager = play.get_variable_manager()
     of_play = manager.get_vars(play=play)
     if not boolean(of_play.get("calibration_nightly", False)):

@@ -44,7 +44,7 @@ def hostile(limit=None):
 
 
 def spoil(value, kept=()):
-    """Return *value* with hostile text after every text in it, but for the fields *kept*."""
+    """Return *value* with hostile text after every text in it, except the fields *kept*."""
     if isinstance(value, str):
         return value + hostile()
     if isinstance(value, list):

@@ -204,7 +204,7 @@ def run_mlc(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A machine of two CPUs with registers of files, in place of the one that the module is on."""
+    """A machine of two CPUs with registers of files, instead of the one that the module is on."""
     root = tmp_path / "root"
     for cpu in (0, 1):
         (root / f"dev/cpu/{cpu}").mkdir(parents=True)

@@ -66,7 +66,7 @@ def assert_refused(done: Finished, *named: str) -> None:
 
 @pytest.fixture
 def confined(native: Path) -> Probe:
-    """The program where it cannot have a buffer: what it refuses there it refused without one."""
+    """The program if it cannot have a buffer: what it refuses there it refused without one."""
     return Probe(require("util-linux", "prlimit"), LITTLE_MEMORY, str(native))
 
 

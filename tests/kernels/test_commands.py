@@ -219,7 +219,7 @@ def test_a_random_order_is_proved_to_have_nothing_to_follow(probe: Probe, cpus: 
     assert random["jumps"] == 2 * MIB // 64 - 1
     for name, limit in random["limits"].items():
         assert 0 <= random[name] <= limit < (100 if name == "chi_square" else 0.5)
-    # the same measures find what they are for, where nothing was promised
+    # the same measures find what they are for, if nothing was promised
     forward, window = checks["forward", 2 * MIB], checks["window", 2 * MIB]
     assert forward["passed"] is window["passed"] is forward["limits"] is None
     for name, limit in random["limits"].items():

@@ -60,7 +60,7 @@ def only(counters: Counters, name: str) -> Counted:
 
 @pytest.fixture(scope="session")
 def of_cpus(probe: Probe, cpus: list[int]) -> None:
-    """Skip where this login may not count what runs on a CPU."""
+    """Skip if this login may not count what runs on a CPU."""
     done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={CPU_CLOCK}/@{cpus[0]}")
     if done.code != 0:
         pytest.skip(f"this machine refuses events of a CPU: {done.stderr}")
@@ -68,7 +68,7 @@ def of_cpus(probe: Probe, cpus: list[int]) -> None:
 
 @pytest.fixture(scope="session")
 def of_threads(probe: Probe) -> None:
-    """Skip where this login may not even count its own work."""
+    """Skip if this login may not even count its own work."""
     done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={TASK_CLOCK},user/")
     if done.code != 0:
         pytest.skip(f"this machine refuses events of threads: {done.stderr}")

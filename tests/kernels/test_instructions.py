@@ -32,7 +32,7 @@ NON_TEMPORAL = {"STREAM_TRIAD", "WRITE_NT", "COPY_NT"}
 UPDATES = {"3_1", "2_1", "1_1"}
 """Mixes whose written line is one of those read."""
 PREFETCHED_UNREAD: dict[Target, set[str]] = {"x86_64": {"WRITE", "COPY", "TRIAD"}, "aarch64": set()}
-"""Mixes whose written line is prefetched although it is not read: a store reads it anyway, where it does."""
+"""Mixes whose written line is prefetched although it is not read: a store reads it anyway, if it does."""
 WIDTHS: dict[Target, dict[str, tuple[int, ...]]] = {
     "x86_64": {"sse2": (16,), "avx2": (32,), "avx512": (64,)},
     # Two registers make one NEON vector, moved one by one or as a pair.

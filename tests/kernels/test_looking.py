@@ -20,7 +20,7 @@ SHARE = 0.03
 ROUNDS = 3
 """Of each timing the least of so many counts; CPU time varies by a tenth on a busy machine."""
 LINEAR = 8
-"""Four times the work takes four times as long where it is linear, and sixteen times where it is quadratic."""
+"""Four times the work takes four times as long if it is linear, and sixteen times if it is quadratic."""
 
 ALONE = (
     "affinity", "allocate", "cgroup", "demand", "error", "files", "hugetlb", "interference", "json", "looking",

@@ -57,7 +57,7 @@ def abandoned(tracefs: Path) -> set[str]:
 
 
 def mounts() -> set[str]:
-    """Return what is mounted, but for what tests that run meanwhile mount in directories of theirs."""
+    """Return what is mounted, except what tests that run meanwhile mount in directories of theirs."""
     lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     return {line for line in lines if "/test_" not in line}
 

@@ -284,7 +284,7 @@ class VirtualRun:
         return self._code[at]
 
     def _hide_vdso(self) -> None:
-        """Have clock_gettime enter the kernel, where it can be answered."""
+        """Have clock_gettime enter the kernel, if it can be answered."""
         regs = self._regs
         ptrace(GETREGS, self._main, 0, ctypes.addressof(regs))
         at = regs[RSP] + 8

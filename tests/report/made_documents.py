@@ -48,7 +48,7 @@ FIRST_NIGHT: Final = date(2026, 1, 1)
 START: Final = "T010000Z-"
 
 PER_TESTBED: Final = 10
-"""SUTs of a testbed: they are of one kind, and held against each other."""
+"""SUTs of a testbed: they are of one kind, and compared with each other."""
 
 Floats = NDArray[np.float64]
 

@@ -856,7 +856,7 @@ def _histogram(lengths: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def _quantile(descending: Sequence[float], rest_ns: float) -> float:
-    """Return the length of gap that all but *rest_ns* of the time is spent below; the threshold where it is in none."""
+    """Return the length of gap that all but *rest_ns* of the time is spent below; the threshold if it is in none."""
     beyond = 0.0
     for length in descending:
         beyond += length

@@ -136,7 +136,7 @@ def test_every_kind_has_a_method_page_and_no_page_lacks_a_kind() -> None:
 
 
 def test_the_readme_has_the_question_of_each_measurement() -> None:
-    """CALIBRATION_BLESS=1 writes the table anew."""
+    """CALIBRATION_BLESS=1 writes the table again."""
     kinds = [registry()[kind] for kind in page_order()]
     width = max(len(kind.title) for kind in kinds)
     rule = f"{'=' * width}  {'=' * max(len(kind.question) for kind in kinds)}"

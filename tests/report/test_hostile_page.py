@@ -48,7 +48,7 @@ def document() -> RunDocument:
 
 
 def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
-    """Return *value* with *text* for every text in it, but for those at the places *kept*."""
+    """Return *value* with *text* for every text in it, except those at the places *kept*."""
     if path in kept or (path and path[-1] in OURS):
         return value
     if isinstance(value, dict):

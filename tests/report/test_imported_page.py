@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of imported documents: all figures of the text, marked as imported.
 
-``CALIBRATION_BLESS=1`` writes the blessed pages anew, to be reviewed before they are committed.
+``CALIBRATION_BLESS=1`` writes the blessed pages again, to be reviewed before they are committed.
 """
 
 import os

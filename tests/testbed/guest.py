@@ -83,7 +83,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return when process *pid* was started, in the kernel's ticks; None where there is no such process."""
+    """Return when process *pid* was started, in the kernel's ticks; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
@@ -275,7 +275,7 @@ class Sut:
         """End QEMU: the guest loses its power."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()  # also where it has ended by itself: nobody else does
+            self.process.wait()  # also if it has ended by itself: nobody else does
         pid = self.pid
         if pid is None:
             return

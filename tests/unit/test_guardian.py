@@ -137,7 +137,7 @@ class Sut:
 
 
 def peek(path: Path, register: int) -> str:
-    """Return what the register file *path* has at *register*, nothing where it ends before."""
+    """Return what the register file *path* has at *register*, nothing if it ends before."""
     with path.open("rb") as stream:
         return os.pread(stream.fileno(), 8, register)[::-1].hex().lstrip("0")
 

@@ -43,7 +43,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="results")
 def _results(tmp_path: Path) -> Path:
-    """A directory whose name means something to DuckDB, where it could."""
+    """A directory whose name means something to DuckDB, if it could."""
     path = tmp_path / "it's [1] *" / "a=b"
     path.mkdir(parents=True)
     return path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks before a run: each is shown met, not met, and unknown where it can be, with its words."""
+"""The checks before a run: each is shown met, not met, and unknown if it can be, with its words."""
 
 from typing import Any
 

@@ -491,7 +491,7 @@ def deeper(call: Callable[[Any], object], frames: int, given: Any) -> object:
 
 
 def hold(call: Callable[[Any], object], make: Make, size: int) -> bool:
-    """Fail where *call* takes too long for a text of *size*, or grows too fast from a part of it.
+    """Fail if *call* takes too long for a text of *size*, or grows too fast from a part of it.
 
     Returns whether the text was refused for its size.
     """

@@ -135,7 +135,7 @@ class ActionModule(CalibrationAction):
     def act(self, arguments):
         """Return ``run``: the paths of the run document and its page, its status, and what failed in it.
 
-        It is null where there is no such run. A page that cannot be written fails the task, and keeps the document.
+        It is null if there is no such run. A page that cannot be written fails the task, and keeps the document.
         """
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         results = Path(arguments["results"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the night of a run by the figures of all nights, holds it against the gates, and writes down what they say.
+"""Judges the night of a run by the figures of all nights, compare it with the gates, and writes down what they say.
 
 Arguments: ``results``, ``run_id`` (of the night), ``output`` (a directory) and ``gates`` (suites of the lab's own).
 """

@@ -86,7 +86,7 @@ def nested(value, levels):
 
 
 def read_answer(stdout):
-    """Return the one JSON document in *stdout*. Raises ValueError where there is anything else."""
+    """Return the one JSON document in *stdout*. Raises ValueError if there is anything else."""
     try:
         with bounded_memory(UNDERSTANDING * ANSWER_BYTES):
             document = json.loads(stdout, parse_constant=refuse_constant)
@@ -107,7 +107,7 @@ def read_answer(stdout):
 
 
 def part(document, name):
-    """Return the object *name* of *document*, or an empty one where there is none."""
+    """Return the object *name* of *document*, or an empty one if there is none."""
     found = document.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -174,7 +174,7 @@ class ActionModule(SutAction):
     """Why nothing more is measured on the SUT: every step that is left has this reason."""
 
     switched = None
-    """By which mark the prefetchers that were switched off are put back; None where they were not, or have been."""
+    """By which mark the prefetchers that were switched off are put back; None if they were not, or have been."""
 
     refused = None
     """Why the prefetchers could not be switched off: every step that wants them off has this reason."""
@@ -222,7 +222,7 @@ class ActionModule(SutAction):
         return answer
 
     def switch_off(self, arguments):
-        """Have the SUT's prefetchers off from here on, where they are not yet; where it refuses, keep its reason."""
+        """Have the SUT's prefetchers off from here on, if they are not yet; where it refuses, keep its reason."""
         if self.switched is not None or self.refused or self.gone or self.lost >= LOST_TWICE:
             return
         try:
@@ -240,7 +240,7 @@ class ActionModule(SutAction):
             append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
     def switch_back(self, arguments):
-        """Put the prefetchers back, where they were switched off; what cannot be is left to the end of the run."""
+        """Put the prefetchers back, if they were switched off; what cannot be is left to the end of the run."""
         if self.switched is None:
             return
         mark, self.switched = self.switched, None

@@ -75,7 +75,7 @@ class ActionModule(ProgramAction):
         return {"changed": True}
 
     def printed(self, arguments):
-        """Return what the checker printed on the SUT. Raises CalibrationError where it did not run, or not as given."""
+        """Return what the checker printed on the SUT. Raises CalibrationError if it did not run, or not as given."""
         content = read_script(arguments["script"])
         self.known["script_sha256"] = hashlib.sha256(content).hexdigest()
         answer = self.run_program(
@@ -99,7 +99,7 @@ class ActionModule(ProgramAction):
         return decode_base64(str(answer.get("output")))
 
     def check_end(self):
-        """Raise EnvironmentLacksError where the checker did not end as it does when it has an answer."""
+        """Raise EnvironmentLacksError if the checker did not end as it does when it has an answer."""
         code, stderr = self.known["rc"], self.known["stderr"].strip()
         said = f"; it said: {stderr}" if stderr else ""
         if self.fault is not None:
@@ -109,7 +109,7 @@ class ActionModule(ProgramAction):
 
 
 def read_script(path):
-    """Return the bytes of the script. Raises InputError where there is none."""
+    """Return the bytes of the script. Raises InputError if there is none."""
     try:
         with open(path, "rb") as stream:
             content = stream.read(MAX_SCRIPT_BYTES + 1)

@@ -133,7 +133,7 @@ class ActionModule(ProgramAction):
         return program
 
     def put(self, arguments, program):
-        """Put *program* into the run's directory on the SUT. Raises EnvironmentLacksError where it cannot be proved."""
+        """Put *program* into the run's directory on the SUT. Raises EnvironmentLacksError if it cannot be proved."""
         with self.question(f"the copy of {NAME}", PUT_S):
             self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
             found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]

@@ -5,7 +5,7 @@ The capture goes from the SUT into the run's directory without being a result of
 controller's main process and back. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
 ``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``testbeds``
 (the name of the variable with what ``calibration_testbeds`` returned: it grows with the lab, and as an argument each
-SUT's templates would work it out anew); ``resume`` (whether a run of that identifier goes on where it has begun);
+SUT's templates would work it out again); ``resume`` (whether a run of that identifier goes on if it has begun);
 ``boot_id`` and ``changes`` (of the SUT, as recorded with the start); ``prefetchers_ok`` (the consent to steps for which
 the prefetchers are switched off); ``taken_over`` (what ``sut_reservation`` told of a
 stale reservation). In check mode the plan is made and nothing is stored.

@@ -13,7 +13,7 @@ from calibration_variables import check_variables
 
 
 class ActionModule(CalibrationAction):
-    """Fail where a variable is not of its type, or none of its choices."""
+    """Fail if a variable is not of its type, or none of its choices."""
 
     def act(self, arguments):
         """Return nothing but that all is well. Raises InputError with all faults, by role."""

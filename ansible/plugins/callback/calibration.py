@@ -45,7 +45,7 @@ from calibration.results.layout import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
 REFRESH_S = 1.0
-"""The live block is drawn anew this often. It is drawn by the controller; the SUTs notice nothing."""
+"""The live block is drawn again this often. It is drawn by the controller; the SUTs notice nothing."""
 
 MAX_LINE_BYTES = 64 << 20
 """Longest record that is read; what a step prints is kept up to 16 MiB."""
@@ -283,7 +283,7 @@ class CallbackModule(CallbackBase):
             self.screen.message(f"  HTML: {self.site}")
 
     def page_in_site(self, document):
-        """Return the SUT's own page in the site, or the site's first page where it has another name there."""
+        """Return the SUT's own page in the site, or the site's first page if it has another name there."""
         if not self.site or not document:
             return self.site
         testbed, sut = document.split(os.sep)[-4:-2]

@@ -47,7 +47,7 @@ def group_name(testbed):
 
 
 def variables_of(topology, node):
-    """Return the variables of *node*. Raises InputError where its key could not be used."""
+    """Return the variables of *node*. Raises InputError if its key could not be used."""
     given = {
         "ansible_host": node.host,
         "ansible_port": node.port,
@@ -100,7 +100,7 @@ class InventoryModule(BaseInventoryPlugin):
             return stream.read()
 
     def add(self, topology):
-        """Add *topology*. Raises InputError where a name is fit for no directory, or is another machine's already."""
+        """Add *topology*. Raises InputError if a name is fit for no directory, or is another machine's already."""
         check_names(testbed=topology.testbed, sut=topology.testbed)
         group = self.inventory.add_group(group_name(topology.testbed))
         for node in topology.nodes:

@@ -232,7 +232,7 @@ class Collector:
         self._listed = {}
 
     def names(self, directory):
-        """The sorted entries of a directory; empty where absent, or unreadable (which is noted)."""
+        """The sorted entries of a directory; empty if absent, or unreadable (which is noted)."""
         if directory not in self._listed:
             try:
                 self._listed[directory] = sorted(os.listdir(self.root + directory))
@@ -335,7 +335,7 @@ class Collector:
         return content
 
     def text(self, path):
-        """A copied file as stripped text; empty where it was not copied."""
+        """A copied file as stripped text; empty if it was not copied."""
         return self.files.get(path, b"").decode("utf-8", "replace").strip("\0 \n")
 
 
@@ -424,7 +424,7 @@ class LoadWatch:
         return found
 
     def _read(self, path):
-        """The bytes of a file of the kernel's; empty where there is none, or none any more."""
+        """The bytes of a file of the kernel's; empty if there is none, or none any more."""
         try:
             descriptor = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
@@ -444,7 +444,7 @@ class LoadWatch:
 
 
 def used_ticks(content):
-    """CPU time in ticks that /proc/PID/stat says a process has used; 0 where it does not."""
+    """CPU time in ticks that /proc/PID/stat says a process has used; 0 if it does not."""
     fields = content.rpartition(b")")[2].split()
     used = fields[11:13]
     return sum(int(item) for item in used) if len(used) == 2 and all(text.isdigit() for text in used) else 0

@@ -46,7 +46,7 @@ except ImportError:  # started as a program
 Refused, printable = files.Refused, files.printable
 
 GUARDIAN = "guardian.py"
-"""The name of this file where it is a program."""
+"""The name of this file if it is a program."""
 
 HOLDER, RUN, LEASE, ALIVE, JOURNAL = "holder.json", "run", "lease", "alive", "journal"
 
@@ -141,7 +141,7 @@ class Machine:
             return float(stream.read().split()[0])
 
     def systemctl(self, *arguments):
-        """Run systemctl and return (exit code, what it said), or None where there is none."""
+        """Run systemctl and return (exit code, what it said), or None if there is none."""
         for place in ("/usr/bin/systemctl", "/bin/systemctl"):
             if self.exists(place):
                 done = subprocess.run(
@@ -164,7 +164,7 @@ PrefetchTable = collections.namedtuple("PrefetchTable", "cores vendor family mod
 """Processors whose prefetchers are documented to be switched in the same way.
 
 ``models`` is a set of their numbers, None: all of the family. ``registers`` maps each model-specific register to those
-of its bits that switch one prefetcher each, off where they are set; no other bit of it is ever changed.
+of its bits that switch one prefetcher each, off if they are set; no other bit of it is ever changed.
 """
 
 SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 4"
@@ -303,7 +303,7 @@ class Entry:
 
     @staticmethod
     def of_line(line):
-        """Return the entry of a line in a journal. Raises Refused where it is none of ours."""
+        """Return the entry of a line in a journal. Raises Refused if it is none of ours."""
         try:
             setting, where, before, wanted = json.loads(line)
         except ValueError as error:
@@ -320,13 +320,13 @@ class Entry:
 
 
 def register_of(where):
-    """Return (path, number) of the model-specific register *where*, None where it is another place."""
+    """Return (path, number) of the model-specific register *where*, None if it is another place."""
     path, _, number = where.partition(":")
     return (path, int(number, 16)) if number else None
 
 
 def read_device(machine, path, offset, count):
-    """Return *count* bytes at *offset* of a device of a CPU's. Raises OSError where it has not so many there."""
+    """Return *count* bytes at *offset* of a device of a CPU's. Raises OSError if it has not so many there."""
     descriptor = os.open(machine.path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         raw = os.pread(descriptor, count, offset)
@@ -349,7 +349,7 @@ def read_value(machine, entry):
 
 
 def write_value(machine, entry, value):
-    """Write *value* to *entry*'s place. Raises OSError where the machine does not take it."""
+    """Write *value* to *entry*'s place. Raises OSError if the machine does not take it."""
     register = register_of(entry.where)
     if register:
         descriptor = os.open(machine.path(register[0]), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -455,7 +455,7 @@ def prefetch_table(rows):
 
 
 def has_prefetch_register(machine, number):
-    """Return whether a processor of AMD's says that it has the register. Raises OSError where it cannot be asked."""
+    """Return whether a processor of AMD's says that it has the register. Raises OSError if it cannot be asked."""
     device = "/dev/cpu/%d/cpuid" % number
     # Beyond the last leaf that there is, an emulator answers with another leaf.
     last, asked = (
@@ -465,7 +465,7 @@ def has_prefetch_register(machine, number):
 
 
 def prefetch_registers(machine, number, rows):
-    """Return what the table says of the CPU *number*: bits by register. Raises Refused where nothing is documented."""
+    """Return what the table says of the CPU *number*: bits by register. Raises Refused if nothing is documented."""
     table = prefetch_table(rows)
     if table is None and "CPU implementer" in rows:
         raise Refused(
@@ -557,7 +557,7 @@ def prefetchers(machine):
 
 
 def wanted_irqbalance(machine):
-    """Return the entry that stops irqbalance, or none where it does not run."""
+    """Return the entry that stops irqbalance, or none if it does not run."""
     entry = Entry("irqbalance", IRQBALANCE, "", "inactive")
     entry.before = read_value(machine, entry)
     if entry.before == "active":
@@ -918,7 +918,7 @@ class Reservation:
         return self.tell(b"%012d\n" % int(self.machine.uptime_s() + lease_s + 1))
 
     def dismiss_guardian(self):
-        """End the guardian, which has nothing left to do, and hold its lock. Raises Refused where it does not end."""
+        """End the guardian, which has nothing left to do, and hold its lock. Raises Refused if it does not end."""
         for act in (lambda: self.tell(RELEASE_WORD), self.kill_guardian):
             act()
             until = time.monotonic() + RELEASE_S
@@ -1238,7 +1238,7 @@ def own_reservation(path, machine, token):
 def tune(path, machine, token, settings, *, lease_s, check_mode=False):
     """Change *settings*; return (the changes, the mark by which they can be put back before the end of the run).
 
-    Raises Refused, with everything that it had changed put back, where one does not take.
+    Raises Refused, with everything that it had changed put back, if one does not take.
     """
     if check_mode:
         return told(plan_changes(machine, settings)), 0
@@ -1326,7 +1326,7 @@ def private_directories(base, run_id, sut):
 
 
 def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mode=False):
-    """Put everything back and give the SUT free, where it is reserved for this run; return what the module answers.
+    """Put everything back and give the SUT free, if it is reserved for this run; return what the module answers.
 
     Where it is not any more, its guardian has done that: then *changes*, which the run had made, are looked at.
     """
@@ -1369,7 +1369,7 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
 
 
 def look(path, machine):
-    """Return who holds the SUT, and whether a guardian lives; None and False where nobody does."""
+    """Return who holds the SUT, and whether a guardian lives; None and False if nobody does."""
     found = Reservation.find(path, machine)
     if found is None:
         return None, False
@@ -1515,7 +1515,7 @@ def messages(text):
 def open_process(process):
     """Return a descriptor that becomes readable when *process* ends, None where this SUT has none to give.
 
-    Raises ProcessLookupError where it has ended already.
+    Raises ProcessLookupError if it has ended already.
     """
     try:
         return os.pidfd_open(process)

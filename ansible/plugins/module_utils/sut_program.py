@@ -33,7 +33,7 @@ Loading modules takes CAP_SYS_MODULE, mounting CAP_SYS_ADMIN, and the processor'
 
 
 def checked(result, what):
-    """Raise OSError where a call of the C library returned an error."""
+    """Raise OSError if a call of the C library returned an error."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, "%s: %s" % (what, os.strerror(number)))
@@ -109,8 +109,8 @@ def read_more(stream, taken):
 def run(argv, directory, timeout_s, *, program=None, kept, most_bytes, stderr=subprocess.PIPE):
     """Run *argv* in *directory*; return the fields of a module's result: rc, output, stderr and fault.
 
-    *program* is the file that is started where it is another than the first of *argv*; *kept* are the capabilities that
-    it keeps. Raises OSError or SubprocessError where it cannot be started.
+    *program* is the file that is started if it is another than the first of *argv*; *kept* are the capabilities that
+    it keeps. Raises OSError or SubprocessError if it cannot be started.
     """
     library = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()

@@ -97,12 +97,12 @@ PRIVATE = 0o700
 
 
 def private(directory):
-    """Return *directory* as this user's private one. Raises Refused where it is not."""
+    """Return *directory* as this user's private one. Raises Refused if it is not."""
     return files.PrivateDirectory(directory, os.geteuid())
 
 
 def sha256_of(name, directory):
-    """Return the SHA-256 of the file *name* in *directory* in hexadecimal, or None where there is none."""
+    """Return the SHA-256 of the file *name* in *directory* in hexadecimal, or None if there is none."""
     if not directory.exists:
         return None
     try:

@@ -156,7 +156,7 @@ def synchronisation(adjtimex=None):
 
 
 def first_text(path):
-    """Return the beginning of a file as text; empty where it cannot be read."""
+    """Return the beginning of a file as text; empty if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read(FIRST_BYTES).decode("utf-8", "replace")
@@ -165,7 +165,7 @@ def first_text(path):
 
 
 def first_value(text, name):
-    """Return the first value of a row ``name : value``; empty where there is none."""
+    """Return the first value of a row ``name : value``; empty if there is none."""
     match = re.search(r"(?m)^%s\s*:[ \t]*(.*)$" % re.escape(name), text)
     return match.group(1).strip() if match else ""
 
@@ -219,7 +219,7 @@ def directory_state(path):
 
 
 def reserved_directory(place):
-    """Return the name of the directory of the run that has reserved the SUT at *place*, or None where it is unknown."""
+    """Return the name of the directory of the run that has reserved the SUT at *place*, or None if it is unknown."""
     try:
         here = files.open_directory(place)
         try:

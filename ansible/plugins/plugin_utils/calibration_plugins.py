@@ -88,7 +88,7 @@ class CalibrationAction(ActionBase):
     """Arguments of ``validate_argument_spec``."""
 
     def arguments(self):
-        """Return the task's arguments. Raises what Ansible raises where they are not as ``SPEC`` says."""
+        """Return the task's arguments. Raises what Ansible raises if they are not as ``SPEC`` says."""
         return self.validate_argument_spec(**self.SPEC)[1]
 
     def act(self, arguments):
@@ -171,7 +171,7 @@ class ShellError(SutError):
 
 
 def taken_bytes():
-    """Return the bytes of memory that count against this process's limit on data, or None where nobody can tell."""
+    """Return the bytes of memory that count against this process's limit on data, or None if nobody can tell."""
     try:
         with open("/proc/self/status") as stream:
             rows = dict(line.split(":", 1) for line in stream)
@@ -335,7 +335,7 @@ class SutAction(CalibrationAction):
     def question(self, what, limit_s=None):
         """Ask the SUT *what* in the block. After *limit_s* seconds in all (``ANSWER_S``) the connection is ended.
 
-        Raises NoAnswerError then, ConnectionLostError where the connection fails, SutError where Ansible does. All that
+        Raises NoAnswerError then, ConnectionLostError if the connection fails, SutError if Ansible does. All that
         use the connection ask here: ``_low_level_execute_command``, ``_transfer_file`` and ``reconnect``.
         """
         if self.asking:
@@ -368,7 +368,7 @@ class SutAction(CalibrationAction):
         )
 
     def hang_up(self, others):
-        """End the connection with its client: all children but *others*. The next question connects anew."""
+        """End the connection with its client: all children but *others*. The next question connects again."""
         for child in children() - others:
             with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
                 os.kill(child, signal.SIGTERM)
@@ -377,7 +377,7 @@ class SutAction(CalibrationAction):
 
     @contextlib.contextmanager
     def bounded(self, factor):
-        """Raise AnswerTooLongError where the block, which asks the SUT, would fill the controller's memory."""
+        """Raise AnswerTooLongError if the block, which asks the SUT, would fill the controller's memory."""
         # A limit on a client that is itself the parent of the measuring process would limit what is measured.
         networked = self._connection.transport.rsplit(".", 1)[-1] in NETWORKED
         try:
@@ -399,7 +399,7 @@ class SutAction(CalibrationAction):
     def _low_level_execute_command(self, cmd, sudoable=True, in_data=None, **named):
         """Run *cmd* by ``/bin/sh`` on the SUT, whichever shell the login has and whatever that prints.
 
-        Raises AnswerTooLongError where it prints more than ``ANSWER_BYTES``, and ShellError where it was not run.
+        Raises AnswerTooLongError if it prints more than ``ANSWER_BYTES``, and ShellError if it was not run.
         """
         if not in_data and self._connection.has_pipelining:
             in_data = NO_TERMINAL
@@ -425,7 +425,7 @@ class SutAction(CalibrationAction):
             return super()._transfer_file(local_path, remote_path)
 
     def reconnect(self):
-        """Connect to the SUT anew."""
+        """Connect to the SUT again."""
         with self.question("the connection"):
             self._connection.reset()
 

@@ -53,7 +53,7 @@ def hash_in(text, name):
 
 
 def check_directory(directory, said):
-    """Raise EnvironmentLacksError where the directory that was looked at is no private one of the user that asked."""
+    """Raise EnvironmentLacksError if the directory that was looked at is no private one of the user that asked."""
     found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})$", said, re.MULTILINE)
     user = re.search(r"^user ([0-9]{1,10})$", said, re.MULTILINE)
     if not found or not user:
@@ -80,7 +80,7 @@ class ProgramAction(SutAction):
         *content* returns the bytes. The SUT is asked for the hash of what is there, and only where that is another than
         *sha256* the bytes follow, on the standard input of one command, which reads the file back from the disk and
         prints its hash. Nothing of this starts a Python on the SUT. Where a connection cannot carry standard input, the
-        module ``sut_kernel`` does it. Raises EnvironmentLacksError where it cannot be done.
+        module ``sut_kernel`` does it. Raises EnvironmentLacksError if it cannot be done.
         """
         if not self._is_pipelining_enabled("new"):
             return self._install_by_module(directory, name, content())
@@ -109,7 +109,7 @@ class ProgramAction(SutAction):
         return result["changed"], result.get("sha256")
 
     def hold(self, reservation, lease_s):
-        """Have the SUT stay reserved for *lease_s*. Raises EnvironmentLacksError where it is not any more."""
+        """Have the SUT stay reserved for *lease_s*. Raises EnvironmentLacksError if it is not any more."""
         answer = self.command(
             "the reservation", guarded(["true"], Reservation.model_validate(reservation), lease_s=lease_s)
         )
@@ -119,7 +119,7 @@ class ProgramAction(SutAction):
     def run_program(self, module, arguments, *, what, timeout_s, reservation, lease_s):
         """Return what *module* answers, which runs *what*, an operator's program, for *timeout_s* at most.
 
-        The SUT stays reserved meanwhile, and *lease_s* longer. Raises EnvironmentLacksError where it is not any more,
+        The SUT stays reserved meanwhile, and *lease_s* longer. Raises EnvironmentLacksError if it is not any more,
         or there is no answer.
         """
         limit_s = timeout_s + GRACE_S

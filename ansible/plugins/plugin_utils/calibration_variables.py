@@ -87,7 +87,7 @@ def names_of_host(variables, loader):
 
 
 def hosts_by_names(task_vars, loader):
-    """Return the play's hosts by the names of testbed and SUT. Raises InputError where two have the same."""
+    """Return the play's hosts by the names of testbed and SUT. Raises InputError if two have the same."""
     found = {}
     everyone = task_vars["hostvars"]
     of_all = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}

@@ -2,7 +2,7 @@
 """Every captured machine is read consistently with its files: adding a capture adds a test.
 
 One machine of each architecture has its whole document beside it, a line for each subject; ``CALIBRATION_BLESS=1``
-writes these anew, to be reviewed before they are committed.
+writes these again, to be reviewed before they are committed.
 """
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of events: whole, of one processor each, and refused where they are not."""
+"""The tables of events: whole, of one processor each, and refused if they are not."""
 
 import pytest
 

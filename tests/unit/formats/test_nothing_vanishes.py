@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No figure of a text vanishes: each is in a measurement, or the block it stands in is listed.
 
-Headings that nobody knows are put into raw outputs and pages, in place of known ones, before them, or known ones are
+Headings that it is unknown are put into raw outputs and pages, instead of known ones, before them, or known ones are
 taken away.
 """
 

@@ -54,7 +54,7 @@ FAULTS = {
 """How many inconsistencies of each code each page was composed with."""
 
 PUBLISHED = Path(os.environ.get("CALIBRATION_PUBLISHED_PAGES", ROOT.parent / "shared" / "reference" / "csit-pages"))
-"""Pages that FD.io CSIT published, where somebody has them; they are not in this repository."""
+"""Pages that FD.io CSIT published, if somebody has them; they are not in this repository."""
 
 PUBLISHED_FAULTS = {
     "env_icx__95d52a55b8": FAULTS["jitter_only"],

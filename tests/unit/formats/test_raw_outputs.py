@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Raw outputs of Intel MLC and PMA jitter: every known layout, cut off anywhere, damaged, and nothing at all.
 
-``CALIBRATION_BLESS=1`` writes the expected documents anew, to be reviewed before they are committed.
+``CALIBRATION_BLESS=1`` writes the expected documents again, to be reviewed before they are committed.
 """
 
 import json
