@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines made from runs: bounds of each figure of a run, from all nights of the level that it belongs to."""
+"""Create baselines: bounds for each figure of a run, from all nights at its current level."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from calibration.results.store import read_run
 
 
 class NotAccepted(NamedTuple):
-    """A figure that no bounds were made of, and why."""
+    """A figure without bounds, and the reason."""
 
     sut: str
     metric: str
@@ -40,7 +40,7 @@ class NotAccepted(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What would be accepted for one place: ``before`` are the bounds that count until then; ``notes`` are for people.
+    """A proposed acceptance for one place: ``before`` has the bounds in force until then, ``notes`` are for people.
 
     ``acceptance`` is ``None`` if no figure can be accepted.
     """
@@ -54,7 +54,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run to accept, with the history of its SUT up to it."""
+    """A run to accept, and the history of its SUT up to that night."""
 
     document: RunDocument
     night: NightRun
@@ -68,7 +68,7 @@ class _Run:
 
 
 def results_of(runs: Sequence[Path]) -> Path:
-    """Return the directory of results that all *runs* are in.
+    """Return the results directory that contains all *runs*.
 
     Raises ``InputError`` if they are in several.
     """
@@ -88,10 +88,10 @@ def _directory(run: Path) -> Path:
 def propose(
     runs: Sequence[Path], *, scope: Scope, by: str, reason: str, metrics: Sequence[str], now: datetime
 ) -> list[Proposal]:
-    """Return what *by* would accept for *reason* with *runs*: nothing is written.
+    """Return what *by* would accept for *reason* with *runs*, without writing anything.
 
-    *metrics* are patterns of the names to accept, all if there is none. Raises ``InputError`` for a run that does
-    not stand for its night, two runs of one SUT, a text that is none, and where nothing matches.
+    *metrics* are name patterns, empty for all. Raises ``InputError`` if a run does not represent its night, two runs
+    are of the same SUT, a text is empty, or nothing matches.
     """
     for name, text in (("by", by), ("reason", reason)):
         if not text.strip() or not text.isprintable():
@@ -191,7 +191,7 @@ def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
 
 
 def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
-    """Yield the figures of *run* that *metrics* ask for, with the nights before; what is invalid is *refused*."""
+    """Yield the figures of *run* that match *metrics*, with the nights before; add invalid ones to *refused*."""
     history, end = run.history, run.column + 1
     by_name: dict[str, Figured] = {}
     for figure in figured(run.document):
@@ -224,7 +224,7 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
 def _bounds(
     figures: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
 ) -> Bounds | None:
-    """Return the bounds of one metric, ``None`` if there can be none; runs they come from are added to *used*."""
+    """Return the bounds of one metric, or ``None``; add the runs they come from to *used*."""
     series = figures[0][1]
     positive = is_positive([nights for _, _, nights in figures])
     levels: list[Level] = []
