@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration counters DIR [--json]``: which events would be opened on a machine, and why not others."""
+"""``calibration counters DIR [--json]``: print which events would be opened on a machine, and why others are not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calibration.text import visible
 
 
 def numbered(names: Iterable[str]) -> str:
-    """Return names with those that only differ in the number at their end together: ``uncore_imc_0-7``."""
+    """Return names with those that differ only in a trailing number combined: ``uncore_imc_0-7``."""
     found = []
     for stem, group in groupby(dict.fromkeys(names), key=lambda name: re.sub(r"(?<=[_a-z])[0-9]{1,3}$", "", name)):
         rest = [name.removeprefix(stem) for name in group]
@@ -27,12 +27,12 @@ def numbered(names: Iterable[str]) -> str:
 
 
 def words_of(words: dict[str, int]) -> str:
-    """Return the words of an event as they stand in an argument."""
+    """Return the words of an event as in an argument."""
     return " ".join(f"{word}={value:#x}" for word, value in sorted(words.items()))
 
 
 def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
-    """Return the events, those together that count alike on several boxes or channels, in the order of their first."""
+    """Group events that count the same on several boxes or channels, in order of first appearance."""
     rows: dict[tuple[object, ...], list[ChosenEvent]] = {}
     for event in events:
         kind = re.sub(r"[0-9]+$", "", event.event)
@@ -41,7 +41,7 @@ def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
 
 
 def where_of(row: list[ChosenEvent]) -> str:
-    """Return whom the events of a row count, and on which CPUs the machine is counted."""
+    """Return which threads or CPUs the events of a row are counted on."""
     return "each measuring thread" if row[0].cpus is None else f"CPUs {format_cpulist(row[0].cpus)}"
 
 
@@ -59,7 +59,7 @@ def _event_lines(row: list[ChosenEvent]) -> list[str]:
 
 
 def table_text(choice: CounterChoice) -> str:
-    """Return a choice for a terminal: what would be opened, then what is missing and why."""
+    """Return a choice as text: events to open, then missing ones and why."""
     lines = [f"{'microarchitecture':<21} {choice.microarchitecture or 'no table of this processor'}"]
     for row in rows_of(choice.events):
         lines += _event_lines(row)

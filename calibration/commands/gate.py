@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration gate``: the gates of a night, with Robot Framework's log, JUnit XML and one screen of summary."""
+"""``calibration gate``: run the gates of a night; write Robot Framework's log and JUnit XML, print a summary."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from calibration.gates.run import print_summary, run_gates
 from calibration.options import results_argument
 
 VERDICTS: Final = "verdicts.json"
-"""The file beside Robot Framework's with the verdicts that the gates went by."""
+"""The file, beside Robot Framework's, with the verdicts used by the gates."""
 
 
 @click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
@@ -68,7 +68,7 @@ def gate_command(
     The exit code is 1 where a gate failed; a gate that was skipped, because there is no baseline yet, is shown and
     fails nothing.
     """
-    from calibration.gates.night import read_night  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.gates.night import read_night  # noqa: PLC0415 - slow, and not needed for --help
 
     for gate in gates:
         if not gate.exists():
@@ -94,6 +94,6 @@ def gate_command(
 
 
 def _check_output(results: Path, output: Path) -> None:
-    """Raise ``InputError`` if *output* is below *results*: what is there are runs, and they are never added to."""
+    """Raise ``InputError`` if *output* is below *results*: runs are never added to."""
     if output.resolve().is_relative_to(results.resolve()):
         raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")

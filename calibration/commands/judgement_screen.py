@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judgement on a terminal: worst first, on one screen whatever the size of the lab."""
+"""Terminal output of a judgement: worst first, on one screen whatever the size of the lab."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,21 +21,21 @@ from calibration.results.history import Sut
 from calibration.text import visible
 
 LINES: Final = 28
-"""Lines for SUTs that fail: a screen of 40 holds them with what else is said."""
+"""Lines for failing SUTs: with the rest they fit a screen of 40 lines."""
 
 MOST_GROUPS: Final = 4
-"""Lines for one SUT, however few others fail."""
+"""Lines for one SUT, even if few others fail."""
 
 MOST_NAMES: Final = 3
-"""Waivers, kinds of figures and facts that are named before the rest is counted."""
+"""Waivers, kinds of figures and facts named before the rest is counted."""
 
 MOST_EVENTS: Final = 6
-"""Events that several SUTs share are named first, so many of them."""
+"""Events shared by several SUTs that are listed first."""
 
 INDENT: Final = "    "
 
 CUT: Final = "..."
-"""Shows that a line has no room for all of it."""
+"""Marks a truncated line."""
 
 
 def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
@@ -84,7 +84,7 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
 
 
 def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
-    """Return an event as one line: its SUTs, the worst of its *verdicts*, since when, and what changed."""
+    """Return an event as one line: its SUTs, the worst of its *verdicts*, its first night, and what changed."""
     of = {verdict.metric: verdict for verdict in sorted(filter(event.has, verdicts), key=severity)}
     worst = max(of.values(), key=lambda verdict: (verdict.outcome == "fail", severity(verdict)))
     worst = worst.model_copy(update={"context_changes": event.context_changes})
@@ -94,7 +94,7 @@ def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
 
 
 def _print_rows(console: Console, text: Text, rows: int) -> None:
-    """Print *text* in at most so many *rows*; what is left of it is cut off, and that shows."""
+    """Print *text* in at most *rows* rows, visibly truncated."""
     width = console.width - len(INDENT)
     first, *others = text.wrap(console, console.width)
     rest = Text(" ").join(others).wrap(console, width) if others and rows > 1 else others
@@ -107,7 +107,7 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
 
 
 def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Text]:
-    """Yield a text of so many *rows* for each group that there is room for; the last says how many more there are."""
+    """Yield a text of *rows* rows per group while there is room; the last one counts the rest."""
     for number, group in enumerate(groups[:room], 1):
         line = Text(visible(describe(group, MOST_NAMES if rows > 1 else 1)))
         more = len(groups) - number
@@ -117,7 +117,7 @@ def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Tex
 
 
 def describe(group: FailureGroup, most: int = MOST_NAMES) -> str:
-    """Return failures as one line: which figures (*most* kinds), how far off, since when, and what changed."""
+    """Return failures as one line: figures (*most* kinds), size, first night, and what changed."""
     worst, verdicts = group
     if worst.check == "unreadable":
         return worst.reason + (f"; and {_count(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
@@ -175,7 +175,7 @@ def _whole(verdict: NightVerdict) -> Text:
 
 
 def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
-    """Yield the rest: waivers, changes that fail nobody, what cannot be judged, and how to see more."""
+    """Yield the rest: waivers, changes that fail nothing, what cannot be judged, and how to see more."""
     waived = [verdict for verdict in judgement.verdicts if verdict.waiver is not None]
     for item in islice(waived, None if everything else MOST_NAMES):
         if item.waiver is not None:

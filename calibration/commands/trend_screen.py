@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nights of one metric: on one screen, as CSV and as JSON."""
+"""Output of a trend: on one screen, as CSV and as JSON."""
 
 import csv
 import json
@@ -13,13 +13,13 @@ from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.text import WIDTH, cut, visible
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
-"""The columns of a line for other programs."""
+"""Columns of the CSV output."""
 
 NIGHTS: Final = 10
-"""Nights on the one screen."""
+"""Nights on the screen."""
 
 CHANGES: Final = 5
-"""Changes on the one screen, the last."""
+"""Changes on the screen, newest last."""
 
 SPARKS: Final = 60
 """Nights in the sparkline."""
@@ -27,10 +27,10 @@ SPARKS: Final = 60
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 LEAST_SPAN: Final = 0.05
-"""The least that a sparkline is high, relative to what it shows."""
+"""Minimum height of a sparkline, relative to its values."""
 
 DATED_WITHIN: Final = 2
-"""A change is dated to within so many nights: what else changed then is named as its possible cause."""
+"""Uncertainty of a change's date in nights: other changes within it are possible causes."""
 
 
 def _missing(trend: Trend, night: TrendNight) -> str | None:
@@ -46,7 +46,7 @@ def _missing(trend: Trend, night: TrendNight) -> str | None:
 
 
 def _found(trend: Trend) -> dict[str, list[str]]:
-    """Return what was found of the figures, by the night from which it holds."""
+    """Return the detected changes as text, by first night."""
     unit = trend.series.unit
     found: dict[str, list[str]] = {}
     for item in trend.analysis.changes:
@@ -64,13 +64,13 @@ def _found(trend: Trend) -> dict[str, list[str]]:
 
 
 def _state(trend: Trend, night: TrendNight) -> list[str]:
-    """Return whether the figure of *night* is missing, and why, or outside of the baseline."""
+    """Return whether the figure of *night* is missing, and why, or out of the baseline."""
     missing = _missing(trend, night)
     return [*([] if missing is None else [missing]), *(["outside"] if night.outside else [])]
 
 
 def _notes(trend: Trend) -> Iterator[list[str]]:
-    """Yield for each night what is to be said of it."""
+    """Yield the notes of each night."""
     found = _found(trend)
     for night in trend.nights:
         yield [
@@ -81,7 +81,7 @@ def _notes(trend: Trend) -> Iterator[list[str]]:
 
 
 def trend_text(trend: Trend, *, everything: bool = False) -> str:
-    """Return *trend* on one screen: level, baseline, changes, last nights; with *everything* a line for each night."""
+    """Return *trend* on one screen: level, baseline, changes, newest nights; with *everything* a line per night."""
     series, analysis, reference = trend.series, trend.analysis, trend.reference
     lines = [f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better"]
     measured = [night.value for night in trend.nights if night.value is not None]
@@ -114,7 +114,7 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Return *values* as a line of blocks with gaps for missing ones; noise of a few per cent stays flat."""
+    """Return *values* as a line of block characters, with gaps for missing ones; noise of a few per cent stays flat."""
     known = [value for value in values if value is not None]
     if not known:
         return ""
@@ -127,7 +127,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def _change_lines(trend: Trend) -> Iterator[str]:
-    """Yield each change with the facts that changed on the nights around it."""
+    """Yield each change with the facts that changed on nearby nights."""
     places = {night.night: place for place, night in enumerate(trend.nights)}
     for night, found in sorted(_found(trend).items()):
         around = trend.nights[max(0, places[night] - DATED_WITHIN) : places[night] + DATED_WITHIN + 1]
@@ -137,7 +137,7 @@ def _change_lines(trend: Trend) -> Iterator[str]:
 
 
 def trend_csv(trend: Trend) -> str:
-    """Return *trend* as a line for each night, below the names of the columns."""
+    """Return *trend* as CSV, a line per night, with a header."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -149,7 +149,7 @@ def trend_csv(trend: Trend) -> str:
 
 
 def trend_json(trend: Trend) -> str:
-    """Return *trend* as JSON; what is not finite is null."""
+    """Return *trend* as JSON; non-finite numbers are null."""
     series, analysis, reference = trend.series, trend.analysis, trend.reference
     flips = analysis.flips
     made: dict[str, Any] = {
