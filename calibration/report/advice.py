@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to change on a machine so that less interrupts a CPU: sentences that the traced causes support, and no others.
+"""Tuning advice: how to reduce interruptions of a CPU, as far as the traced causes support it.
 
 Sources: Linux, *The kernel's command-line parameters*, *Reducing OS jitter due to per-cpu kthreads*, *NO_HZ*, *SMP IRQ
 affinity* and *Workqueue* in the kernel's documentation.
@@ -12,13 +12,13 @@ from calibration.context.model import Context
 from calibration.sutprobe.tracing import TracedCause, TracedView
 
 LEAST_SHARE: Final = 0.01
-"""Causes that together took less of the lost time are not worth a change."""
+"""Causes with a smaller share of the lost time are not worth a change."""
 
 LEAST_EVENTS: Final = 2
-"""What came once may have come by chance."""
+"""A single event may be coincidence."""
 
 UNEXPLAINED_SHARE: Final = 0.1
-"""From this share of the lost time on, what no event explains is spoken of."""
+"""Share of the lost time without a traced cause from which it is reported."""
 
 TICKS: Final = {"tick_nohz_handler", "tick_sched_timer", "tick_nohz_highres_handler", "tick_nohz_lowres_handler"}
 WAITS: Final = {"hrtimer_wakeup", "posix_timer_fn", "it_real_fn", "timerfd_tmrproc", "alarmtimer_fired"}
@@ -26,13 +26,13 @@ PERF: Final = {"remote_function", "__perf_event_read", "__perf_event_stop", "__p
 REGISTERS: Final = {"__rdmsr_on_cpu", "__rdmsr_safe_on_cpu", "__wrmsr_on_cpu", "__wrmsr_safe_on_cpu"}
 BARRIERS: Final = {"ipi_mb", "ipi_sync_core", "ipi_rseq", "ipi_sync_rq_state"}
 PER_CPU_THREADS: Final = ("ksoftirqd/", "cpuhp/", "idle_inject/", "irq_work/", "backlog_napi/", "ktimers/")
-"""Threads of the kernel that cannot be bound elsewhere; what they work off is told by its own events."""
+"""Kernel threads bound to their CPU; their work is reported by its own events."""
 
 
 class Rule(NamedTuple):
-    """Which causes it is about, what to do, and whether the machine is set up that way already.
+    """The causes it matches, the advice, and whether the machine is already set up that way.
 
-    The sentence may name ``{cpu}`` and the ``{functions}`` (or names) of the causes.
+    The sentence may use ``{cpu}`` and the ``{functions}`` (or names) of the causes.
     """
 
     about: Callable[[TracedCause], bool]
@@ -122,13 +122,13 @@ RULES: Final = (
         "packet filters, meanwhile",
     ),
 )
-"""In the order in which they claim causes: the special before the general."""
+"""In the order in which they claim causes: specific rules before general ones."""
 
 
 def advice(cpu: int, view: TracedView, context: Context | None) -> tuple[str, ...]:
-    """Return what to change for *cpu*, the greatest share of its lost time first; each cause is spoken of once.
+    """Return the advice for *cpu*, the greatest share of its lost time first; each cause is used once.
 
-    *context* is what is known of the machine; if it is not known nothing is taken for done already.
+    *context* describes the machine; without it, nothing is assumed to be set up already.
     """
     found = sorted(_found(cpu, view, context), key=lambda cause: -cause[0])
     return tuple(f"{sentence} ({share * 100:.0f} % of the lost time)." for share, sentence in found)
@@ -160,7 +160,7 @@ def _worth_it(causes: Sequence[TracedCause]) -> bool:
 
 
 def _elsewhere(cpu: int, cause: TracedCause) -> str | None:
-    """Return how an interrupt or a thread is moved away from *cpu*; ``None`` if it cannot be."""
+    """Return how to move an interrupt or a thread away from *cpu*; ``None`` if it cannot be moved."""
     if cause.kind == "interrupt":
         return (
             f"Move IRQ {cause.irq} ({cause.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{cause.irq}/"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts about a SUT that move its figures, as a page lists them."""
+"""Facts about a SUT that affect its figures, for the page."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from calibration.report.vulnerabilities import counts
 
 
 def machine(context: Context, plan: Plan | None) -> list[Fact]:
-    """Return the facts about the SUT that move its figures, with what *plan* relied on."""
+    """Return the facts about the SUT that affect its figures, including what *plan* relied on."""
     cache = None if plan is None else plan.last_level_cache
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
     thp, load = memory.transparent_hugepages, context.kernel.load_average
@@ -51,12 +51,12 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
 
 
 def _join(*words: str | None) -> str | None:
-    """Return the words there are, each once; ``None`` without any."""
+    """Return the distinct words that are not None; ``None`` if there are none."""
     return ", ".join(dict.fromkeys(word.strip() for word in words if word and word.strip())) or None
 
 
 def counted(number: int, noun: str) -> str:
-    """Return *number* of what *noun* names."""
+    """Return *number* with the right form of *noun*."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
@@ -131,7 +131,7 @@ def _dimms(context: Context) -> str | None:
 
 
 def hugepages(context: Context) -> str | None:
-    """Return the huge pages that are reserved; ``None`` if the SUT does not say."""
+    """Return the reserved huge pages; ``None`` if unknown."""
     pools = [
         f"{hugepage.total} of {units.size(hugepage.size_bytes)}"
         for hugepage in context.memory.hugepages

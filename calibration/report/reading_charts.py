@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of results that were read from the text of another program."""
+"""Charts of results imported from another program's text."""
 
 from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
@@ -10,7 +10,7 @@ from calibration.statistics import estimate
 
 
 def reading_chart(reading: Reading) -> Chart | None:
-    """Return the chart of *reading*; ``None`` for a kind that has none, a single cell, or figures that are all zero."""
+    """Return the chart of *reading*; ``None`` if the kind has none, for a single cell, or if all figures are zero."""
     values, name = reading.values, f"read-{reading.id}"
     match values:
         case ReadLatencyMatrix():

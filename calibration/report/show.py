@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on one screen of a terminal: the story that its page begins with, or what was imported."""
+"""Terminal summary of a run: the story of its page's first screen, or the imported figures."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -17,24 +17,24 @@ from calibration.text import cut, visible
 from calibration.trust import Trust
 
 LEVELS: Final = {"good": ("✓", "bold green"), "caution": ("!", "bold yellow"), "bad": ("✗", "bold red")}
-"""How a verdict is marked and coloured."""
+"""Mark and colour of a verdict."""
 
 LOOKS: Final[dict[Trust, tuple[str, str]]] = {
     "on_target": ("", "green"),
     "poor": (" !", "yellow"),
     "invalid": (" ✗", "bold red"),
 }
-"""How a figure is marked, for terminals without colours, and coloured; any other has neither."""
+"""Mark (for terminals without colour) and colour of a figure by trust; others have neither."""
 
 MOST_READ: Final = 8
-"""Metrics of an import on one screen, one of each kind."""
+"""Metrics of an import on the screen, one per kind."""
 
 GAP: Final = 3
 """Columns between the two columns of tiles."""
 
 
 def print_run(document: RunDocument, stream: IO[str]) -> None:
-    """Print *document* on *stream*, a dozen lines."""
+    """Print *document* on *stream*, in about a dozen lines."""
     if document.imported is not None:
         _print_imported(document, document.imported, console(stream))
     else:
@@ -42,7 +42,7 @@ def print_run(document: RunDocument, stream: IO[str]) -> None:
 
 
 def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> None:
-    """Print the first screen of a run on *stream*; *colour* if it cannot tell itself."""
+    """Print the first screen of a run on *stream*; *colour* overrides the detection."""
     out = console(stream, colour=colour)
     mark, style = LEVELS[told.level]
     head = Text.assemble((f"{mark} ", style), (visible(told.name), "bold"))
@@ -71,7 +71,7 @@ def _tile(tile: Tile) -> tuple[str, Text]:
 
 
 def _print_columns(out: Console, rows: Sequence[tuple[str, Text]]) -> None:
-    """Print names with their values in two columns where they fit, filled downwards, else in one."""
+    """Print names and values in two columns, filled downwards, or in one if they do not fit."""
     half = (len(rows) + 1) // 2
     left, right = _column(rows[:half]), _column(rows[half:])
     start, end = (max((line.cell_len for line in column), default=0) for column in (left, right))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small lines beside figures: their course over the last nights, and what is accepted."""
+"""Sparklines: a figure over the last nights, with the accepted range."""
 
 import re
 from math import isfinite
@@ -9,14 +9,14 @@ from calibration.charts.base import spanned
 from calibration.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
 
 SPARK_PX: Final = (140, 18)
-"""Width and height of a line."""
+"""Width and height."""
 
 RARE: Final = 50
-"""Of so many figures the farthest on either side does not decide what a line shows, and may end at its edge."""
+"""One outlier per so many figures, on either side, is clipped instead of scaling the line."""
 
 
 class Spark(NamedTuple):
-    """A small line: its runs of points, the accepted band (top, height) and the last figure, in px of ``SPARK_PX``."""
+    """A sparkline: runs of points, accepted band (top, height) and the last figure, in px of ``SPARK_PX``."""
 
     runs: tuple[str, ...]
     band: tuple[float, float] | None
@@ -24,7 +24,7 @@ class Spark(NamedTuple):
 
 
 def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
-    """Return the line of the last *nights* of *figures*; ``None`` if fewer than ``NIGHTS`` have one."""
+    """Return the sparkline of the last *nights* of *figures*; ``None`` with fewer than ``NIGHTS`` figures."""
     values = figures[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
     if len(known) < NIGHTS:

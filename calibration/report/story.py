@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first screen says of a run: which machine, whether to trust it, what stands out, and its figures of record.
+"""Summary of a run: the machine, whether to trust it, findings, and headline figures.
 
-The page's first screen and ``calibration show`` word the same story.
+The page's first screen and ``calibration show`` use the same text.
 """
 
 import re
@@ -43,13 +43,13 @@ REASONS: Final[Mapping[str, str]] = {
     "SMI": "firmware",
     "MOVED": "pages moved",
 }
-"""The worst reason against a figure in a word or two; that it is wide its ± says already."""
+"""Short form of the worst reason against a figure; a wide interval is already visible in its ±."""
 
 NODE_BEHIND: Final = 0.1
-"""A node that reads so much less than the median of the nodes is a finding."""
+"""A node this much below the median read bandwidth of the nodes is a finding."""
 
 LOST: Final = 0.001
-"""An isolated CPU that loses so much of its time is a finding."""
+"""An isolated CPU that loses more than this share of its time is a finding."""
 
 Level = Literal["good", "caution", "bad"]
 
@@ -58,8 +58,8 @@ Level = Literal["good", "caution", "bad"]
 class Tile:
     """One quantity at a glance.
 
-    ``plus_minus`` is the half-width in per cent, of the widest where ``value`` has several figures. ``band`` is the
-    accepted range, ``outside`` whether the value is outside it; ``extra`` is what belongs to the value.
+    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several figures. ``band`` is the accepted
+    range, ``outside`` whether the value is outside it; ``extra`` is shown after the value.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Tile:
 class Story:
     """The first screen.
 
-    ``level`` is how the verdict looks: bad unless the run is complete, nothing of it is invalid, and no check failed.
+    ``level`` is the look of the verdict: bad unless the run is complete, all of it valid and no check failed.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Story:
 
 
 def story(document: RunDocument) -> Story:
-    """Return the first screen of *document*, a run that was measured here."""
+    """Return the first screen of *document*, a run measured here."""
     run = document.run
     context = None if document.context is None else document.context.parsed
     trusts = Counter(map(trust_in, document.measurements))
@@ -112,26 +112,26 @@ def story(document: RunDocument) -> Story:
 
 
 def trust_in(measurement: Measurement) -> Trust:
-    """Return the lowest trust in a headline figure of *measurement*."""
+    """Return the lowest trust of the headline figures of *measurement*."""
     if not measurement.validity.valid:
         return "invalid"
     return lowest(metric.trust for metric in measurement.metrics()) or "observed"
 
 
 def cross_checks(document: RunDocument) -> Counter[str]:
-    """Return how many checks of figures against each other passed, failed and were skipped."""
+    """Return the number of consistency checks by outcome: passed, failed and skipped."""
     return Counter(verdict.outcome for verdict in document.consistency)
 
 
 def trust_word(trust: Trust, reason: Flag | None) -> str:
-    """Return what *trust* is called, with the *reason* in short."""
+    """Return the word for *trust*, with the *reason* in short."""
     word = "near target" if trust == "near" else trust.replace("_", " ")
     short = None if reason is None else REASONS.get(reason.code)
     return word if short is None else f"{word}: {short}"
 
 
 def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]:
-    """Return how the verdict looks, and the verdict: the word that counts, then the counts behind it."""
+    """Return the level of the verdict and its text: the word, then the counts."""
     status, count = document.run.status, len(document.measurements)
     if status == "not_begun":
         return "bad", f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
@@ -170,7 +170,7 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
 
 
 def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
-    """Yield what stands out, the worst first."""
+    """Yield the findings, worst first."""
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
@@ -226,13 +226,13 @@ def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
 
 def _not_measured(document: RunDocument) -> Iterator[str]:
     gone = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause == "failed"]
-    if gone and document.run.status != "not_begun":  # the verdict says why nothing was measured
+    if gone and document.run.status != "not_begun":  # else the verdict says why
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         yield f"Not measured: {gone[0].what}{more}: {gone[0].reason.removesuffix('.')}."
 
 
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
-    """Yield the nodes that read less than the others, with the empty slots that explain it if they are known."""
+    """Yield the nodes with low read bandwidth, and empty slots that explain it."""
     nodes = {
         figure.quantity.rpartition(".")[2]: figure.metric
         for figure in record
@@ -265,7 +265,7 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
-    """Yield the figure of record whose trust is lowest, if it is poor."""
+    """Yield the headline figure with the lowest trust, if it is poor."""
     poor = [item for item in record if item.trust == "poor"]
     if poor:
         worst = max(poor, key=lambda figure: _width(figure.metric))
@@ -309,7 +309,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
 def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
-    """Return the tile with the figures *shown*; its uncertainty and trust are the worst of those *behind* it."""
+    """Return the tile of the figures *shown*; uncertainty and trust are the worst of those *behind* it."""
     trust = lowest(item.trust for item in behind) or "observed"
     reason = next((item.reason for item in behind if item.trust == trust and item.reason is not None), None)
     verdict = next((verdict for verdict in document.verdicts if verdict.name == shown[0].metric.name), None)
@@ -329,12 +329,12 @@ def _tile(
 
 
 def is_local(figure: RecordFigure) -> bool:
-    """Tell whether *figure* is of a node and its own memory, or of no two nodes at all."""
+    """Return whether *figure* is of a node and its own memory, or not about a pair of nodes."""
     return len(set(figure.quantity.split(".")[1:])) < 2
 
 
 def _load(document: RunDocument, figure: RecordFigure) -> str | None:
-    """Return the load that the probe of *figure* ran beside."""
+    """Return the load during the measurement of *figure*."""
     share = "at 90 % of peak" if "90" in figure.title else "at full load"
     for measurement in document.measurements:
         if measurement.id == figure.measurement and isinstance(measurement.values, LoadedLatencyValues):
@@ -345,7 +345,7 @@ def _load(document: RunDocument, figure: RecordFigure) -> str | None:
 
 
 def peaks_of(context: Context | None) -> Population | UnknownPopulation:
-    """Return what the populated channels of *context* can move, or why this is unknown."""
+    """Return the theoretical peak of the populated channels of *context*, or why it is unknown."""
     return UnknownPopulation(reason="the SUT was not captured") if context is None else population(context)
 
 
@@ -372,7 +372,7 @@ def _machine(context: Context) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    """Return a processor's name without marks, core counts and clocks."""
+    """Return a processor's name without trademarks, core counts and clocks."""
     name = re.sub(r"\((R|TM|r|tm)\)|®|™", "", name)
     name = re.sub(r"\s+(CPU|Processor|\d+-Core)\b|@.*", "", name)
     return " ".join(name.split())
