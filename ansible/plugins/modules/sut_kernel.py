@@ -91,8 +91,8 @@ import os
 from ansible.module_utils import sut_files as files
 from ansible.module_utils.basic import AnsibleModule
 
-KERNEL = "sutprobe"
-PROGRAMS = [KERNEL, "mlc"]
+PROBE = "sutprobe"
+PROGRAMS = [PROBE, "mlc"]
 PRIVATE = 0o700
 
 
@@ -112,7 +112,7 @@ def sha256_of(name, directory):
         return None
 
 
-def install(path, content, check_mode, name=KERNEL):
+def install(path, content, check_mode, name=PROBE):
     """Write *content* as the program *name* into the directory *path*; return (whether anything changed, its hash)."""
     with private(path) as directory:
         found = sha256_of(name, directory)
@@ -154,7 +154,7 @@ def main():
         argument_spec={
             "path": {"type": "path", "required": True},
             "content": {"type": "str", "no_log": True},
-            "name": {"type": "str", "choices": PROGRAMS, "default": KERNEL},
+            "name": {"type": "str", "choices": PROGRAMS, "default": PROBE},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
         required_if=[("state", "present", ["content"])],
