@@ -2,7 +2,7 @@
 """Who runs against whom: the machine, each contender's command line and what its output is read as.
 
 Every contender of a section works on the same bytes, on the same CPUs, with the best settings it offers: pinned
-threads, huge pages where it can ask for them, its best kernels. Nothing here changes a setting of the machine:
+threads, huge pages if it can ask for them, its best kernels. Nothing here changes a setting of the machine:
 multichase and multiload, which would, are asked for huge pages only where they find the setting as they want it.
 """
 
@@ -159,7 +159,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     """Return this machine, as captured from *root*, restricted to the *allowed* CPUs.
 
     The working set of a bandwidth comparison is 768 MiB or eight times the last-level caches in use, whichever is more.
-    Raises ``EnvironmentLacksError`` where memory cannot hold twice that.
+    Raises ``EnvironmentLacksError`` if memory cannot hold twice that.
     """
     context = load(root)
     cpus = tuple(cpu for cpu in context.online_cpus if cpu in allowed)
@@ -198,7 +198,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
 
 
 def document_of(output: Output) -> ProbeDocument:
-    """Return the document of a start of ``sutprobe``. Raises ``NotComparedError`` where it failed or is unreadable."""
+    """Return the document of a start of ``sutprobe``. Raises ``NotComparedError`` if it failed or is unreadable."""
     try:
         document = read_document(json.loads(output.stdout))
     except (ValueError, CalibrationError) as error:
@@ -213,7 +213,9 @@ def our_bandwidth(output: Output, *, program: bool) -> float:
     point = read_result(document_of(output), BandwidthResult).points[-1]
     if not point.placements:
         raise NotComparedError(f"sutprobe: {point.error.message if point.error else 'no placement'}")
-    return median(median(each.program_windows_mb_s if program else each.windows_mb_s) for each in point.placements)
+    return median(
+        median(placement.program_windows_mb_s if program else placement.windows_mb_s) for placement in point.placements
+    )
 
 
 def our_latency(output: Output) -> float:
@@ -229,7 +231,10 @@ def our_cycles(output: Output) -> float:
     placements = read_result(document_of(output), LatencyResult).points[0].placements or ()
     if not placements:
         raise NotComparedError("sutprobe: no placement")
-    return median(median(each.windows_ns) * (each.core_hz_before + each.core_hz_after) / 2e9 for each in placements)
+    return median(
+        median(placement.windows_ns) * (placement.core_hz_before + placement.core_hz_after) / 2e9
+        for placement in placements
+    )
 
 
 def _gaps(output: Output) -> GapView:
@@ -257,7 +262,7 @@ def our_transfer(output: Output) -> float:
     pair = read_result(document_of(output), C2cResult).pairs[0]
     if not pair.placements:
         raise NotComparedError(f"sutprobe: {pair.error.message if pair.error else 'no placement'}")
-    return median(median(each.windows_ns) for each in pair.placements)
+    return median(median(placement.windows_ns) for placement in pair.placements)
 
 
 # --- bandwidth --------------------------------------------------------------------------------------------------------
@@ -298,8 +303,10 @@ def our_best_setting(machine: Machine, quantity: str, program: str, searched: Ou
     for point in read_result(document_of(searched), BandwidthResult).points:
         if point.phase != "full" or not point.placements:
             continue
-        windows = [each.program_windows_mb_s if by_program else each.windows_mb_s for each in point.placements]
-        rate = median(median(each) for each in windows)
+        windows = [
+            placement.program_windows_mb_s if by_program else placement.windows_mb_s for placement in point.placements
+        ]
+        rate = median(median(window) for window in windows)
         if best is None or rate > best[0]:
             best = (rate, point.mix, point.streams, point.prefetch_bytes, point.width)
     if best is None:

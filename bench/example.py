@@ -4,7 +4,7 @@
     python bench/example.py RUN results/example
 
 Figures, processor and settings stay; host name, command line, kernel build, firmware, processes and identifiers do not.
-The raw capture and the records, which have all of that, are left out. It fails where anything of it is left.
+The raw capture and the records, which have all of that, are left out. It fails if anything of it is left.
 """
 
 import json
@@ -53,10 +53,12 @@ def made(document: RunDocument) -> dict[str, str]:
     """Return what of *document* names the machine, each with what stands in its place; the longest first."""
     if document.context is None:
         raise InputError("expected a run of a captured SUT, found none")
-    context, boots = document.context.parsed, [each.boot_id for each in document.attempts if each.boot_id]
+    context, boots = document.context.parsed, [attempt.boot_id for attempt in document.attempts if attempt.boot_id]
     capture, text = context.capture, context.cmdline.text if context.cmdline else ""
     release = capture.kernel_release or ""
-    kept = [f"{each.name}={each.value}" for each in parse_cmdline(text).parameters if each.name in KEPT]
+    kept = [
+        f"{parameter.name}={parameter.value}" for parameter in parse_cmdline(text).parameters if parameter.name in KEPT
+    ]
     found: dict[str | None, str] = {
         text: " ".join(["BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 ro quiet", *kept]),
         capture.kernel_version: "#1 SMP PREEMPT_DYNAMIC",
@@ -67,7 +69,7 @@ def made(document: RunDocument) -> dict[str, str]:
         **{text: f"made {name}" for name, text in _firmware(context) if name in {"product_name", "board_name"}},
     }
     found |= {name: "made" for name in (document.run.testbed, document.run.sut) if name != "localhost"}
-    return {old: new for old, new in sorted(found.items(), key=lambda each: -len(each[0] or "")) if old}
+    return {old: new for old, new in sorted(found.items(), key=lambda item: -len(item[0] or "")) if old}
 
 
 def _firmware(context: Context) -> list[tuple[str, str]]:
@@ -79,8 +81,8 @@ def _strings(value: Any, names: re.Pattern[str], new: dict[str, str]) -> Any:
     if isinstance(value, str):
         return NAMING.sub("/srv/made", names.sub(lambda match: new[match[0]], value))
     if isinstance(value, dict):
-        return {key: _strings(each, names, new) for key, each in value.items()}
-    return [_strings(each, names, new) for each in value] if isinstance(value, list) else value
+        return {key: _strings(item, names, new) for key, item in value.items()}
+    return [_strings(item, names, new) for item in value] if isinstance(value, list) else value
 
 
 def pattern(names: dict[str, str]) -> re.Pattern[str]:
@@ -89,7 +91,7 @@ def pattern(names: dict[str, str]) -> re.Pattern[str]:
 
 
 def anonymous(document: RunDocument) -> RunDocument:
-    """Return *document* without what names its machine. Raises ``InputError`` where it has no context."""
+    """Return *document* without what names its machine. Raises ``InputError`` if it has no context."""
     names = made(document)
     raw = _strings(json.loads(document.model_dump_json()), pattern(names), names)
     raw["run"] |= {"testbed": "example", "sut": "server"}
@@ -103,7 +105,7 @@ def anonymous(document: RunDocument) -> RunDocument:
     if context["load"]:
         context["load"]["processes"] = []
     if context["isolation"]["threads"]:
-        context["isolation"]["threads"] = [each for each in context["isolation"]["threads"] if each["kernel"]]
+        context["isolation"]["threads"] = [thread for thread in context["isolation"]["threads"] if thread["kernel"]]
     changed = RunDocument.model_validate_json(json.dumps(raw))
     if changed.context is None:
         raise TypeError("a document keeps its context")
@@ -113,9 +115,9 @@ def anonymous(document: RunDocument) -> RunDocument:
 def leaks(document: RunDocument, folder: Path) -> Iterator[str]:
     """Yield what in *folder* still names the machine of *document*."""
     names = {old: new for old, new in made(document).items() if old not in new}
-    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         text = path.read_text(encoding="utf-8", errors="replace")
-        yield from (f"{path}: {match[0]}" for each in (pattern(names), NAMING) for match in each.finditer(text))
+        yield from (f"{path}: {match[0]}" for item in (pattern(names), NAMING) for match in item.finditer(text))
 
 
 def main(run: Path, folder: Path) -> None:

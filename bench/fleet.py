@@ -107,7 +107,7 @@ def tail(log: Path, lines: int = 15) -> str:
 def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
     """Make the plan of this machine, as every simulated SUT will have it, and the stand-in that answers it."""
     machine = platform.machine()
-    target = next((each for each in TARGETS if each == machine), None)
+    target = next((target for target in TARGETS if target == machine), None)
     if target is None:
         raise EnvironmentLacksError(f"expected one of {', '.join(TARGETS)}, found {machine}")
     steps = make_plan(load(Path("/")), load_profile(profile)).steps
@@ -120,7 +120,7 @@ def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
 def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
     """Run the playbook over the SUTs of *servers*, and return what it cost.
 
-    Raises ``EnvironmentLacksError`` where a SUT did not come to a complete document of the program's bytes.
+    Raises ``EnvironmentLacksError`` if a SUT did not come to a complete document of the program's bytes.
     """
     inventory = folder / "inventory.yml"
     variables = {
@@ -142,7 +142,7 @@ def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
 
 
 def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]:
-    """Return what is wrong with the documents in *results*, one line per SUT; nothing where all is as it must be."""
+    """Return what is wrong with the documents in *results*, one line per SUT; nothing if all is as it must be."""
     expected = json.loads((setting.kernels / setting.target / "build.json").read_bytes())["sha256"]
     runs = {run.parent.name: run for run in find_runs(results)} if results.is_dir() else {}
     faults = []
@@ -152,7 +152,7 @@ def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]
             continue
         document = read_run(runs[sut.name])
         kernel = document.run.kernels.sha256 if document.run.kernels else None
-        missing = [each for each in document.not_measured if each.cause != "not_planned"]
+        missing = [omitted for omitted in document.not_measured if omitted.cause != "not_planned"]
         if document.run.status != "complete":
             first = f"; first {missing[0].what}: {missing[0].reason}" if missing else ""
             faults.append(f"{sut.name}: the run is {document.run.status}{first}")

@@ -194,7 +194,7 @@ def found(figures: Floats, after: int, within: int) -> NDArray[np.bool_]:
     for night in range(after + 1, after + within + 1):
         left = np.flatnonzero(~hit)
         hit[left] = [
-            any(each.kind == "level" and each.night >= after - CLOSE for each in analysis.changes)
+            any(change.kind == "level" and change.night >= after - CLOSE for change in analysis.changes)
             for analysis in analyse(figures[left, :night])
         ]
     return hit
@@ -209,14 +209,16 @@ def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
         figures = made(name, 0, 5 * series, LENGTH)
         alarms, nights = false_alarms(figures, flips=noise.flips), int(np.isfinite(figures).sum())
         low = gammaincinv(alarms, 0.025) if alarms else 0.0
-        rates = [1000.0 * float(each) / nights for each in (alarms, low, gammaincinv(alarms + 1, 0.975))]
+        rates = [1000.0 * float(item) / nights for item in (alarms, low, gammaincinv(alarms + 1, 0.975))]
         quiet = made(name, AFTER, series, AFTER + RISE_WITHIN)
         shifts = found(shifted(quiet, AFTER, SHIFT * noise.deviation), AFTER, WITHIN)
         drifts = found(drifting(quiet, AFTER, RISE * noise.deviation), AFTER, RISE_WITHIN)
         wide = made(name, 9, series, 120)
         wide[:, 90:] = LEVEL + 3.0 * (wide[:, 90:] - LEVEL)
-        spreads = [any(each.kind == "spread" and each.night > 80 for each in one.changes) for one in analyse(wide)]
-        shares = (f"{100.0 * float(np.mean(each)):.0f}" for each in (shifts, drifts, spreads))
+        spreads = [
+            any(change.kind == "spread" and change.night > 80 for change in one.changes) for one in analyse(wide)
+        ]
+        shares = (f"{100.0 * float(np.mean(item)):.0f}" for item in (shifts, drifts, spreads))
         yield name, "{:.2f} [{:.2f}, {:.2f}]".format(*rates), *shares
 
 
@@ -266,7 +268,7 @@ def trials(
             equal[:odd, 0] = False
             within = np.abs(compared.difference) + compared.half <= np.log1p(tolerance)
             shares[trial, at] = named[equal].any(), named[:odd, 0].all(), within[equal].mean()
-    return [Found(*each) for each in shares.mean(axis=0).tolist()]
+    return [Found(*item) for item in shares.mean(axis=0).tolist()]
 
 
 def _levels(chance: np.random.Generator, deviation: Floats, nights: int, noise: Tails) -> Levels:
@@ -275,7 +277,7 @@ def _levels(chance: np.random.Generator, deviation: Floats, nights: int, noise: 
     drawn = chance.standard_normal(size) if noise == "normal" else chance.standard_t(3, size) / np.sqrt(3)
     figures = np.exp(deviation * drawn).reshape(nights, -1).T
     levels = levels_of(analyse(figures), (deviation / 2).ravel() ** 2)
-    return Levels(*(each.reshape(deviation.shape) for each in levels))
+    return Levels(*(level.reshape(deviation.shape) for level in levels))
 
 
 def homogeneity_rows(trials_of_each: int) -> Iterator[tuple[str, ...]]:
@@ -301,7 +303,7 @@ def homogeneity_rows(trials_of_each: int) -> Iterator[tuple[str, ...]]:
                 )[0].found
                 for off in (0.05, 0.1)
             ]
-            cells.append(" / ".join(f"{100 * each:.0f} %" for each in shares))
+            cells.append(" / ".join(f"{100 * share:.0f} %" for share in shares))
         (equal,) = trials(
             chance, trials_of_each, suts=4, nights=nights, spread=(0.003, 0.03), noise="t3", tolerances=(0.0,)
         )
@@ -406,10 +408,10 @@ def alarms_of(history: History) -> Alarms:
     """Return all alarms, each night judged as it was known then. One that stands is not told again."""
     alarms: Alarms = {}
     for night in range(len(history.nights)):
-        for each in judged(known_on(history, night)):
-            if each.outcome in {"fail", "noted"} and each.metric != "run":
-                since = night if each.since is None else (each.since - FIRST_NIGHT).days
-                known = alarms.setdefault((each.testbed, each.sut, each.metric, each.check), [])
+        for verdict in judged(known_on(history, night)):
+            if verdict.outcome in {"fail", "noted"} and verdict.metric != "run":
+                since = night if verdict.since is None else (verdict.since - FIRST_NIGHT).days
+                known = alarms.setdefault((verdict.testbed, verdict.sut, verdict.metric, verdict.check), [])
                 if all(abs(alarm.since - since) > AT_MOST for alarm in known):
                     known.append(Alarm(night, since))
     return alarms
@@ -418,12 +420,14 @@ def alarms_of(history: History) -> Alarms:
 def lab_rows(alarms: Alarms, events: Sequence[Event]) -> Iterator[tuple[str, ...]]:
     """Yield by kind of event: how many were planted and found, and the median of the nights that it took."""
     for kind, check in KINDS.items():
-        planted = [each for each in events if each.kind == kind]
+        planted = [event for event in events if event.kind == kind]
         nights = []
         for event in planted:
             found_in = alarms.get((*event.series[:3], check), [])
-            near = [each for each in found_in if kind.startswith("odd") or abs(each.since - event.night) <= AT_MOST]
-            nights += [min(each.told for each in near) - event.night] if near else []
+            near = [
+                verdict for verdict in found_in if kind.startswith("odd") or abs(verdict.since - event.night) <= AT_MOST
+            ]
+            nights += [min(item.told for item in near) - event.night] if near else []
         yield kind, str(len(planted)), str(len(nights)), f"{median(nights):g}" if nights else "—"
 
 
@@ -433,7 +437,7 @@ def false_alarms_of_lab(alarms: Alarms, events: Iterable[Event]) -> dict[Check, 
     found: dict[Check, int] = dict.fromkeys(KINDS.values(), 0)
     for (testbed, sut, metric, check), of_series in alarms.items():
         night = first.get((testbed, sut, metric), math.inf)
-        found[check] = found.get(check, 0) + sum(each.told < night for each in of_series)
+        found[check] = found.get(check, 0) + sum(series.told < night for series in of_series)
     return found
 
 

@@ -46,13 +46,13 @@ class Usage:
 def parents(proc: Path = Path("/proc")) -> dict[int, int]:
     """Return the parent of each process."""
     found = {}
-    for each in proc.iterdir():
-        if each.name.isdigit():
+    for path in proc.iterdir():
+        if path.name.isdigit():
             try:
-                text = (each / "stat").read_text(errors="replace")
+                text = (path / "stat").read_text(errors="replace")
             except OSError:
                 continue  # it has ended
-            found[int(each.name)] = int(text.rpartition(")")[2].split()[1])
+            found[int(path.name)] = int(text.rpartition(")")[2].split()[1])
     return found
 
 

@@ -24,7 +24,7 @@ class NotComparedError(Exception):
 
 
 def positive(text: str, what: str) -> float:
-    """Return *text* as a figure. Raises ``NotComparedError`` where it is not a finite number above zero."""
+    """Return *text* as a figure. Raises ``NotComparedError`` if it is not a finite number above zero."""
     try:
         value = float(text)
     except ValueError:
@@ -40,7 +40,7 @@ def shown(output: str) -> str:
 
 
 def _found(pattern: str, output: str, what: str) -> re.Match[str]:
-    """Return the last match of *pattern*. Raises ``NotComparedError`` where there is none."""
+    """Return the last match of *pattern*. Raises ``NotComparedError`` if there is none."""
     matches = list(re.finditer(pattern, output, re.MULTILINE))
     if not matches:
         raise NotComparedError(f"expected {what} in its output, found {shown(output)!r}")

@@ -95,7 +95,7 @@ def _started(start: Start, environment: Mapping[str, str]) -> subprocess.Popen[s
 def run_starts(starts: Sequence[Start], environment: Mapping[str, str], timeout_s: float) -> list[Output]:
     """Run processes at the same time and return what each printed.
 
-    Raises ``NotComparedError`` where one does not start, does not end in *timeout_s*, or fails. None outlives the call.
+    Raises ``NotComparedError`` if one does not start, does not end in *timeout_s*, or fails. None outlives the call.
     """
     processes: list[subprocess.Popen[str]] = []
     began = time.monotonic()
@@ -120,7 +120,7 @@ def run_starts(starts: Sequence[Start], environment: Mapping[str, str], timeout_
 
 
 def figures_of(contender: Contender) -> dict[str, float]:
-    """Run a contender once and return its figures. Raises ``NotComparedError`` where it has none."""
+    """Run a contender once and return its figures. Raises ``NotComparedError`` if it has none."""
     done = run_starts(contender.starts, contender.environment, contender.timeout_s)
     try:
         return {name: sum(figure(output) for output in done) for name, figure in contender.figures.items()}
@@ -159,7 +159,7 @@ Samples = dict[str, dict[str, list[float]]]
 def alternate(session: Session, contenders: Sequence[Contender], samples: Samples) -> None:
     """Start every contender once per alternation, and add its figures to *samples*. A peer that fails is dropped.
 
-    Raises ``NotComparedError`` where ``sutprobe`` itself fails.
+    Raises ``NotComparedError`` if ``sutprobe`` itself fails.
     """
     remaining = list(contenders)
     for number in range(session.alternations):
@@ -183,7 +183,7 @@ def alternate(session: Session, contenders: Sequence[Contender], samples: Sample
 
 
 def contenders_of(session: Session, section: str) -> list[Contender]:
-    """Return who takes part in *section*, ours first. Raises ``NotComparedError`` where ours has no setting."""
+    """Return who takes part in *section*, ours first. Raises ``NotComparedError`` if ours has no setting."""
     machine, program, found = session.machine, session.program, session.found
     if section in BANDWIDTHS:
         searched = run_starts([who.our_bandwidth_search(machine, section, program)], {}, 120.0)[0]
@@ -200,7 +200,7 @@ def contenders_of(session: Session, section: str) -> list[Contender]:
 
 
 def measure(session: Session, section: str) -> None:
-    """Measure one section; what it has is kept also where it is interrupted."""
+    """Measure one section; what it has is kept also if it is interrupted."""
     session.say(f"{section}:")
     samples: Samples = {}
     ours = ""
@@ -248,7 +248,9 @@ def find_peers(pointed: Mapping[str, str], path: str | None = None) -> tuple[dic
     found: dict[str, str] = {}
     absent: dict[str, str] = {}
     for name, programs in who.PEERS.items():
-        known = pointed.get(name) or next(filter(None, (shutil.which(each, path=path) for each in programs)), None)
+        known = pointed.get(name) or next(
+            filter(None, (shutil.which(program, path=path) for program in programs)), None
+        )
         if known:
             found[name] = str(Path(known).resolve())
         else:

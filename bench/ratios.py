@@ -18,7 +18,7 @@ class Spread(NamedTuple):
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """Return median and interval of *samples*. Raises ``ValueError`` where there are none or one is not finite."""
+    """Return median and interval of *samples*. Raises ``ValueError`` if there are none or one is not finite."""
     if not samples or not all(math.isfinite(sample) for sample in samples):
         raise ValueError(f"not finite samples: {list(samples)}")
     low, high, _coverage = median_ranks(len(samples))
@@ -27,7 +27,7 @@ def spread(samples: Sequence[float]) -> Spread:
 
 
 class Comparison(NamedTuple):
-    """Ours against the peer with the best median figure; ``None`` where there is no peer."""
+    """Ours against the peer with the best median figure; ``None`` if there is no peer."""
 
     ours: Spread
     peer: str | None

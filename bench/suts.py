@@ -65,7 +65,7 @@ def fleet(count: int, delay_s: float) -> tuple[Sut, ...]:
 
 
 def sshd_program() -> str:
-    """Return the path of sshd. Raises ``EnvironmentLacksError`` where there is none."""
+    """Return the path of sshd. Raises ``EnvironmentLacksError`` if there is none."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *SSHD_PLACES))
     for name in ("sshd", "ssh", "ssh-keygen"):
         if shutil.which(name, path=path) is None:
@@ -76,7 +76,7 @@ def sshd_program() -> str:
 def answer_for(step: Step, recorded: Mapping[str, Sequence[str]]) -> str:
     """Return the name of the recorded document of the step's kind that was made by the most similar command.
 
-    *recorded* has the arguments of each. Raises ``EnvironmentLacksError`` where the kind has no recorded document.
+    *recorded* has the arguments of each. Raises ``EnvironmentLacksError`` if the kind has no recorded document.
     """
     wanted = set(step.argv)
     alike = {name: len(wanted & set(argv)) for name, argv in recorded.items() if name.partition("-")[0] == step.kind}

@@ -32,7 +32,7 @@ def names_of(pattern: str) -> list[str]:
     if match is None:
         return [pattern]
     before, first, last, listed, after = match.groups()
-    middles = listed.split(",") if listed is not None else [str(each) for each in range(int(first), int(last) + 1)]
+    middles = listed.split(",") if listed is not None else [str(number) for number in range(int(first), int(last) + 1)]
     return [before + middle + rest for middle in middles for rest in names_of(after)]
 
 
@@ -44,7 +44,7 @@ def _sources(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, st
             yield f"{DEVICES}/{name}/type", f"{source.get('type', 20 + kinds)}\n"
             for key, value in source.items():
                 if isinstance(value, Mapping):
-                    yield from ((f"{DEVICES}/{name}/{key}/{each}", f"{text}\n") for each, text in value.items())
+                    yield from ((f"{DEVICES}/{name}/{key}/{item}", f"{text}\n") for item, text in value.items())
                 elif key != "type":
                     yield f"{DEVICES}/{name}/{key}", f"{value}\n"
 

@@ -61,11 +61,11 @@ def target(arguments: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["calibration.formats"]):
-        for name in [each for each in sys.modules if each.startswith(("calibration.formats", "tests.readings"))]:
+        for name in [module for module in sys.modules if module.startswith(("calibration.formats", "tests.readings"))]:
             del sys.modules[name]
         from tests.readings import hold as checked
 
-    # libFuzzer starts itself anew to merge a corpus, through a shell and by this name
+    # libFuzzer starts itself again to merge a corpus, through a shell and by this name
     atheris.Setup([f"{sys.executable} -m tests.fuzz --target", *arguments], checked)
     atheris.Fuzz()
 
@@ -76,7 +76,7 @@ def seeds() -> list[bytes]:
 
 
 def fuzz(folder: Path, words: Path, arguments: list[str]) -> None:
-    """Run the fuzzed program once on *folder*. Raises ``CalledProcessError`` where it found something."""
+    """Run the fuzzed program once on *folder*. Raises ``CalledProcessError`` if it found something."""
     common = [f"-max_len={LARGEST_BYTES}", f"-timeout={SLOWEST_S}", f"-dict={words}", "-print_final_stats=1"]
     prefix = f"-artifact_prefix={folder.parent}/"
     subprocess.run([sys.executable, "-m", "tests.fuzz", "--target", *common, prefix, *arguments], check=True)
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
         grown, kept, words = place / "grown", place / "kept", place / "words"
         grown.mkdir()
         kept.mkdir()
-        words.write_text("".join(f'"{each}"\n' for each in WORDS), encoding="utf-8")
+        words.write_text("".join(f'"{word}"\n' for word in WORDS), encoding="utf-8")
         for folder, texts in ((grown, corpus()), (grown, seeds()), (kept, seeds())):
             for text in texts:
                 (folder / hashlib.sha256(text).hexdigest()).write_bytes(text)
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> int:
                 fuzz(grown, words, [f"-max_total_time={min(ROUND_S, int(options.cpu_s - used) + 1)}", str(grown)])
             fuzz(grown, words, ["-merge=1", str(kept), str(grown)])
         except subprocess.CalledProcessError as error:
-            for found in (each for each in place.iterdir() if each.is_file() and each != words):
+            for found in (path for path in place.iterdir() if path.is_file() and path != words):
                 print(f"{found.name}: {found.read_bytes()!r}")
             print(f"a text broke a rule: the program ended with {error.returncode}")
             return 1

@@ -107,7 +107,7 @@ def commands(directory: Path, *, deep: bool = False) -> list[list[str]]:
 
 
 def findings(command: Sequence[str], directory: Path) -> str:
-    """Run one check in ``directory`` and give what it printed, empty where it found nothing."""
+    """Run one check in ``directory`` and give what it printed, empty if it found nothing."""
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return ""
@@ -125,7 +125,7 @@ def key_of(command: Sequence[str], directory: Path) -> str:
 
 
 def main(directory: Path = SOURCES_DIRECTORY, *, deep: bool = False, passed: Path | None = None) -> int:
-    """Run all checks and print what they found, but for those that ``passed`` lists as passed before.
+    """Run all checks and print what they found, except those that ``passed`` lists as passed before.
 
     Returns:
         0, 1 where something was found, 3 where a tool is missing.

@@ -60,7 +60,7 @@ def main() -> int:
     if not files:
         print("expected files to check, found none", file=sys.stderr)  # noqa: T201 - this is a command
         return 3
-    found = [each for path in files if path.is_file() for each in findings(path)]
+    found = [finding for path in files if path.is_file() for finding in findings(path)]
     print("\n".join(found) or f"{len(files)} files: licence lines and texts are as they should be")  # noqa: T201 - the same
     return 1 if found else 0
 

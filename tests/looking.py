@@ -3,7 +3,7 @@
 
 The table of 256 CPUs and 1000 lines is laid over ``/proc/interrupts`` in a mount namespace of the run's own. Both kinds
 of run must measure the same steps, and the one with the table take at most 1.1 times as long: of each kind and step the
-shorter time counts, because what else happens on the machine only adds to it. Ends with 1 where they do not.
+shorter time counts, because what else happens on the machine only adds to it. Ends with 1 if they do not.
 """
 # ruff: noqa: T201 - this is a command
 
@@ -38,7 +38,7 @@ def measured_s(results: Path, table: Path | None) -> dict[str, float]:
             f"expected one run document, found {len(documents)}; the run ended with {ended.returncode}\n{ended.stdout}"
         )
     run = json.loads(documents[0].read_text(encoding="utf-8"))
-    return {each["step"]: each["duration_s"] for each in run["measurements"]}
+    return {measurement["step"]: measurement["duration_s"] for measurement in run["measurements"]}
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def main() -> int:
     if any(steps.keys() != runs[False][0].keys() for kind in runs.values() for steps in kind):
         print("the runs measured different steps")
         return 1
-    plain, long = (sum(min(each[step] for each in runs[kind]) for step in runs[kind][0]) for kind in (False, True))
+    plain, long = (sum(min(run[step] for run in runs[kind]) for step in runs[kind][0]) for kind in (False, True))
     print(
         f"the shorter time of each step: {long:.1f} s with the table, {plain:.1f} s without, {long / plain:.3f} times"
     )

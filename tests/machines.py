@@ -297,7 +297,8 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
         parts = read_group(group)
         cpus = [cpu for part in parts for cpu in part.cpus]
         placements = [
-            {**each, "per_thread_mb_s": each["per_thread_mb_s"][:1] * len(cpus)} for each in point["placements"]
+            {**placement, "per_thread_mb_s": placement["per_thread_mb_s"][:1] * len(cpus)}
+            for placement in point["placements"]
         ]
         nodes = [part.node for part in parts]
         shape = {"group": group, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
@@ -307,7 +308,7 @@ def _traffic(document: dict[str, Any], step: Step) -> None:
 
 def _loaded(document: dict[str, Any], step: Step) -> None:
     document["parameters"].update(load=options(step, "load")[0], probe=options(step, "probe"))
-    places = [dict(zip(("cpu", "node"), map(int, each.split("@")), strict=True)) for each in options(step, "probe")]
+    places = [dict(zip(("cpu", "node"), map(int, option.split("@")), strict=True)) for option in options(step, "probe")]
     for point in document["result"]["points"]:
         for placement in point["placements"]:
             placement["probes"] = [{**placement["probes"][0], **place} for place in places]

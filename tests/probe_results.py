@@ -19,7 +19,7 @@ class EventSourceType(Model):
 class CountersResult(Model):
     """Result of ``sutprobe counters``: what may be counted on this machine, and what was.
 
-    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` where it has none; ``counters`` is where no event was
+    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` if it has none; ``counters`` is where no event was
     asked for.
     """
 
@@ -31,7 +31,7 @@ class CountersResult(Model):
 
 
 class HugetlbNode(Model):
-    """Reserved huge pages of one size on one node; ``None`` where the kernel does not say."""
+    """Reserved huge pages of one size on one node; ``None`` if the kernel does not say."""
 
     node: int
     nr: int | None
@@ -94,7 +94,7 @@ class InjectedTrain(Model):
     """Interruptions made on purpose, every ``period_ns`` for ``busy_ns``, and what the gap loop made of them.
 
     ``in_gaps`` lie inside a recorded gap, ``alone`` without another; the cost of an empty one is subtracted from
-    ``found_median_ns``. 0 where nothing was found; ``reason`` says why a train was not found or not judged.
+    ``found_median_ns``. 0 if nothing was found; ``reason`` says why a train was not found or not judged.
     """
 
     mechanism: str

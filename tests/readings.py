@@ -25,20 +25,20 @@ SCALES = (1.0, 1e3, 1e6, 1e-3, 1.048576, 1073.741824, 1024e-6)
 def figures(read: Read) -> dict[str, float]:
     """Return every figure of *read* by a name that a shorter text of the same output gives it too."""
     found: dict[str, float] = {}
-    for each in read.readings:
-        values = each.values
+    for reading in read.readings:
+        values = reading.values
         if isinstance(values, ReadJitter):
             for place, interval in enumerate(values.intervals):
                 for name, ticks in interval.model_dump().items():
-                    found[f"{each.id}.{place}.{name}"] = ticks
+                    found[f"{reading.id}.{place}.{name}"] = ticks
         elif isinstance(values, ReadLoadedLatency):
             for point in values.points:
-                found[f"{each.id}.{point.inject_delay}.latency_ns"] = point.latency_ns
-                found[f"{each.id}.{point.inject_delay}.bandwidth_mb_s"] = point.bandwidth_mb_s
+                found[f"{reading.id}.{point.inject_delay}.latency_ns"] = point.latency_ns
+                found[f"{reading.id}.{point.inject_delay}.bandwidth_mb_s"] = point.bandwidth_mb_s
         else:
-            found |= {f"{each.id}.{metric.name}": metric.value for metric in values.metrics()}
+            found |= {f"{reading.id}.{metric.name}": metric.value for metric in values.metrics()}
         if isinstance(values, ReadIdleLatency) and values.clocks is not None:
-            found[f"{each.id}.clocks"] = values.clocks
+            found[f"{reading.id}.clocks"] = values.clocks
     return found
 
 
@@ -46,8 +46,8 @@ def invented(read: Read, text: str) -> dict[str, float]:
     """Return the figures of *read* that are no number of *text* in any unit."""
     shown = plain(text)
     tokens = re.findall(r"\d+(?:\.\d+)?", shown, re.ASCII)
-    numbers = {float(each) if "." in each else int(each) for each in tokens if len(each) < 30}
-    numbers |= {value for each in re.findall(r"[\d.,]+", shown, re.ASCII) if (value := number(each)) is not None}
+    numbers = {float(token) if "." in token else int(token) for token in tokens if len(token) < 30}
+    numbers |= {value for item in re.findall(r"[\d.,]+", shown, re.ASCII) if (value := number(item)) is not None}
     possible = {number if scale == 1 else number * scale for number in numbers for scale in SCALES}
     sizes = [int(size.replace(",", "")) for size in re.findall(r"= ([\d,]+) Bytes", text) if size.strip(",")]
     possible |= {number * (size / 1e6) for size in sizes for number in numbers}
@@ -56,7 +56,7 @@ def invented(read: Read, text: str) -> dict[str, float]:
 
 def hold(raw: bytes) -> Read | None:
     """Check what must be so of any text: it is read or refused by name, every figure stands in it, nothing contradicts
-    the model. Return what was read, ``None`` where it was refused.
+    the model. Return what was read, ``None`` if it was refused.
     """
     text = raw.decode("utf-8", errors="replace")
     try:
@@ -68,9 +68,9 @@ def hold(raw: bytes) -> Read | None:
         raise AssertionError(f"expected figures of the text, found {made_up}")
     if Published.model_validate_json(published.model_dump_json()) != published:
         raise AssertionError("expected the same after a way through JSON")
-    for each in published.read.readings:
-        if each.complete and each.missing:
-            raise AssertionError(f"expected nothing missing of the complete {each.id}, found {each.missing}")
+    for reading in published.read.readings:
+        if reading.complete and reading.missing:
+            raise AssertionError(f"expected nothing missing of the complete {reading.id}, found {reading.missing}")
     return published.read
 
 

@@ -16,8 +16,8 @@ def estimates(value: object) -> Iterator[Estimate]:
         for name in type(value).model_fields:
             yield from estimates(getattr(value, name))
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from estimates(each)
+        for item in value.values():
+            yield from estimates(item)
     elif isinstance(value, tuple):
-        for each in value:
-            yield from estimates(each)
+        for item in value:
+            yield from estimates(item)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subcommands of ``calibration`` that judge, and what they print on a terminal."""
+"""Subcommands of ``calibration`` that judge and report, and their terminal output."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proposed baseline on a terminal: its bounds, and what is not accepted."""
+"""Terminal output of a proposed baseline: its bounds, and what is not accepted."""
 
 from typing import IO, Final
 
@@ -13,7 +13,7 @@ from calibration.judge.words import amount, share
 from calibration.text import visible
 
 MOST_NAMES: Final = 3
-"""Figures that are named for a reason before the rest is counted."""
+"""Figures named per reason before the rest is counted."""
 
 
 def print_proposal(proposal: Proposal, stream: IO[str]) -> None:

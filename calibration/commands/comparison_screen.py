@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison on a terminal: the largest ratios first, on one screen."""
+"""Terminal output of a comparison: largest ratios first, on one screen."""
 
 import re
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from calibration.judge.words import amount, changed_fact
 from calibration.text import visible
 
 MOST_METRICS: Final = 12
-"""Lines for metrics that differ, and as many for those that do indicatively."""
+"""Lines for metrics that differ, and the same number for those that do indicatively."""
 
 MOST_FACTS: Final = 6
-"""Lines for facts in which two machines differ."""
+"""Lines for facts that differ between two machines."""
 
 MIN_TITLE: Final = 20
-"""Columns that the name of a metric has at least, however narrow the terminal is."""
+"""Minimum width of a metric's name, even on a narrow terminal."""
 
 TOGETHER: Final = 3
-"""More metrics than these that differ in a number only are one line."""
+"""More metrics than this that differ only in a number share one line."""
 
 
 def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = False) -> None:
-    """Print *compared* on *stream*: the largest ratios first, on one screen, or with *everything* every metric."""
+    """Print *compared* on *stream*: the largest ratios on one screen, or with *everything* every metric."""
     console = console_on(stream)
     console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
     console.print(Text(visible(compared.summary), style="bold"))
@@ -57,7 +57,7 @@ def _print_metrics(console: Console, figures: Sequence[Comparison], *, everythin
     groups = [
         group
         for (title, _), of in families.items()
-        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(each.title, [each]) for each in of])
+        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(item.title, [item]) for item in of])
     ]
     groups.sort(key=lambda group: figures.index(group[1][0]))
     shown = [_row(title, of) for title, of in (groups if everything else groups[:MOST_METRICS])]
@@ -75,10 +75,10 @@ def _print_metrics(console: Console, figures: Sequence[Comparison], *, everythin
 
 
 def _row(title: str, of: Sequence[Comparison]) -> tuple[str, str, str, str]:
-    """Return name, ratio, values and verdict of metrics that are told in one line."""
+    """Return name, ratio, values and verdict of metrics that share one line."""
     first = of[0]
     said = f"{first.better} better" if first.better is not None else "" if first.ratio is None else first.reason
-    ratios = sorted(each.ratio for each in of if each.ratio is not None)
+    ratios = sorted(item.ratio for item in of if item.ratio is not None)
     if len(of) > 1:
         return f"{title} ({len(of)})", f"{times(ratios[0])} to {times(ratios[-1])}" if ratios else "", "", said
     sides = (first.first, first.second)

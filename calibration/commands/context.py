@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration context DIR [--json]``: what is known about a machine."""
+"""``calibration context DIR [--json]``: print what is known about a machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from calibration.cpulists import format_cpulist
 
 _UNKNOWN = "unknown"
 _SHOWN_UNREADABLE = 5
-"""Files listed on the one screen; the JSON document has them all."""
+"""Files listed on the screen; the JSON document has them all."""
 
 
 def _size(size_bytes: int | None) -> str:
-    """Bytes in the largest binary unit that leaves at most one decimal; ``unknown`` for None."""
+    """Bytes in the largest binary unit that needs at most one decimal; ``unknown`` for None."""
     if size_bytes is None:
         return _UNKNOWN
     value = float(size_bytes)
@@ -104,7 +104,7 @@ def _power_rows(context: Context) -> list[tuple[str, str]]:
 
 
 def summary(context: Context) -> str:
-    """Describe the machine on one screen, one fact a line; what the capture does not say is ``unknown``."""
+    """Describe the machine on one screen, one fact per line; missing facts are ``unknown``."""
     firmware = context.firmware
     rows = [
         ("system", _joined([firmware.system_vendor, firmware.product_name])),

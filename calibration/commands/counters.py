@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration counters DIR [--json]``: which events would be opened on a machine, and why not others."""
+"""``calibration counters DIR [--json]``: print which events would be opened on a machine, and why others are not."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from calibration.text import visible
 
 
 def numbered(names: Iterable[str]) -> str:
-    """Return names with those that only differ in the number at their end together: ``uncore_imc_0-7``."""
+    """Return names with those that differ only in a trailing number combined: ``uncore_imc_0-7``."""
     found = []
     for stem, group in groupby(dict.fromkeys(names), key=lambda name: re.sub(r"(?<=[_a-z])[0-9]{1,3}$", "", name)):
         rest = [name.removeprefix(stem) for name in group]
         together = all(number.isdigit() and number == str(int(number)) for number in rest)
-        found += [stem + format_cpulist(map(int, rest))] if together else [stem + each for each in rest]
+        found += [stem + format_cpulist(map(int, rest))] if together else [stem + part for part in rest]
     return ", ".join(found)
 
 
 def words_of(words: dict[str, int]) -> str:
-    """Return the words of an event as they stand in an argument."""
+    """Return the words of an event as in an argument."""
     return " ".join(f"{word}={value:#x}" for word, value in sorted(words.items()))
 
 
 def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
-    """Return the events, those together that count alike on several boxes or channels, in the order of their first."""
+    """Group events that count the same on several boxes or channels, in order of first appearance."""
     rows: dict[tuple[object, ...], list[ChosenEvent]] = {}
     for event in events:
         kind = re.sub(r"[0-9]+$", "", event.event)
@@ -41,7 +41,7 @@ def rows_of(events: Iterable[ChosenEvent]) -> list[list[ChosenEvent]]:
 
 
 def where_of(row: list[ChosenEvent]) -> str:
-    """Return whom the events of a row count, and on which CPUs the machine is counted."""
+    """Return which threads or CPUs the events of a row are counted on."""
     return "each measuring thread" if row[0].cpus is None else f"CPUs {format_cpulist(row[0].cpus)}"
 
 
@@ -49,17 +49,17 @@ def _event_lines(row: list[ChosenEvent]) -> list[str]:
     first = row[0]
     bytes_each = "" if first.scale_bytes is None else f", {first.scale_bytes:g} bytes a count"
     together = "" if first.group is None else f", group {first.group}"
-    words = ", ".join(dict.fromkeys(words_of(each.words) for each in row))
+    words = ", ".join(dict.fromkeys(words_of(item.words) for item in row))
     lines = [
-        f"{first.name:<21} {numbered(each.event for each in row)}",
-        f"{'':<21} {numbered(each.pmu for each in row)}: {words}",
+        f"{first.name:<21} {numbered(event.event for event in row)}",
+        f"{'':<21} {numbered(event.pmu for event in row)}: {words}",
         f"{'':<21} on {where_of(row)}{together}{bytes_each}; {first.source}",
     ]
     return [*lines, *([f"{'':<21} caution: {first.caution}"] if first.caution else [])]
 
 
 def table_text(choice: CounterChoice) -> str:
-    """Return a choice for a terminal: what would be opened, then what is missing and why."""
+    """Return a choice as text: events to open, then missing ones and why."""
     lines = [f"{'microarchitecture':<21} {choice.microarchitecture or 'no table of this processor'}"]
     for row in rows_of(choice.events):
         lines += _event_lines(row)
@@ -71,7 +71,7 @@ def table_text(choice: CounterChoice) -> str:
             f"{'':<21} {sampling.pmu}: {words_of(sampling.words)}{aux}; {sampling.source}",
             *([f"{'':<21} caution: {sampling.caution}"] if sampling.caution else []),
         ]
-    lines += [f"{each.role:<21} missing: {each.reason}" for each in choice.missing]
+    lines += [f"{item.role:<21} missing: {item.reason}" for item in choice.missing]
     return "\n".join(visible(line) for line in lines)
 
 

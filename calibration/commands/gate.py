@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration gate``: the gates of a night, with Robot Framework's log, JUnit XML and one screen of summary."""
+"""``calibration gate``: run the gates of a night; write Robot Framework's log and JUnit XML, print a summary."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from calibration.gates.run import print_summary, run_gates
 from calibration.options import results_argument
 
 VERDICTS: Final = "verdicts.json"
-"""The file beside Robot Framework's with the verdicts that the gates went by."""
+"""The file, beside Robot Framework's, with the verdicts used by the gates."""
 
 
 @click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
@@ -68,7 +68,7 @@ def gate_command(
     The exit code is 1 where a gate failed; a gate that was skipped, because there is no baseline yet, is shown and
     fails nothing.
     """
-    from calibration.gates.night import read_night  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.gates.night import read_night  # noqa: PLC0415 - slow, and not needed for --help
 
     for gate in gates:
         if not gate.exists():
@@ -78,7 +78,7 @@ def gate_command(
     _check_output(results, output)
     when = None if night is None else night.date()
     found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
-    judged = [each.model_dump(mode="json") for of_sut in found.verdicts.values() for each in of_sut]
+    judged = [model.model_dump(mode="json") for of_sut in found.verdicts.values() for model in of_sut]
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / VERDICTS).write_text(
@@ -90,10 +90,10 @@ def gate_command(
     given = {name: value for name, value in variables.items() if value is not None}
     tested = run_gates(output, given, gates, night=found.night)
     print_summary(tested, found.night, output)
-    sys.exit(VERDICT_FAILED if any(each.status == "FAIL" for each in tested) else GOOD)
+    sys.exit(VERDICT_FAILED if any(test.status == "FAIL" for test in tested) else GOOD)
 
 
 def _check_output(results: Path, output: Path) -> None:
-    """Raise ``InputError`` where *output* is below *results*: what is there are runs, and they are never added to."""
+    """Raise ``InputError`` if *output* is below *results*: runs are never added to."""
     if output.resolve().is_relative_to(results.resolve()):
         raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")

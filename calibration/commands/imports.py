@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration import``: published pages, and raw output of Intel MLC and PMA jitter, into run documents."""
+"""``calibration import``: convert published pages and raw output of Intel MLC and PMA jitter to run documents."""
 
 import json
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ def import_command(
     FILES are recognised by content. Contradictions in a text are listed; nothing is corrected. Several pages are also
     compared with each other.
     """
-    from calibration.results import imports  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.results import imports  # noqa: PLC0415 - slow, and not needed for --help
 
     read = [imports.read_file(path) for path in files]
     shared = imports.shared_figures([(path.name, page) for path, (_, page) in zip(files, read, strict=True)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judgement on a terminal: worst first, on one screen whatever the size of the lab."""
+"""Terminal output of a judgement: worst first, on one screen whatever the size of the lab."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,21 +21,21 @@ from calibration.results.history import Sut
 from calibration.text import visible
 
 LINES: Final = 28
-"""Lines for SUTs that fail: a screen of 40 holds them with what else is said."""
+"""Lines for failing SUTs: with the rest they fit a screen of 40 lines."""
 
 MOST_GROUPS: Final = 4
-"""Lines for one SUT, however few others fail."""
+"""Lines for one SUT, even if few others fail."""
 
 MOST_NAMES: Final = 3
-"""Waivers, kinds of figures and facts that are named before the rest is counted."""
+"""Waivers, kinds of figures and facts named before the rest is counted."""
 
 MOST_EVENTS: Final = 6
-"""Events that several SUTs share are named first, so many of them."""
+"""Events shared by several SUTs that are listed first."""
 
 INDENT: Final = "    "
 
 CUT: Final = "..."
-"""Shows that a line has no room for all of it."""
+"""Marks a truncated line."""
 
 
 def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool = False) -> None:
@@ -45,7 +45,7 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
     for verdict in judgement.verdicts:
         by_sut.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
     failing = {sut: failed for sut, of in by_sut.items() if (failed := [one for one in of if one.outcome == "fail"])}
-    events = [each for each in judgement.events if each.failed]
+    events = [event for event in judgement.events if event.failed]
     console.print(
         Text(
             f"{len(failing)} of {len(by_sut)} SUT{'' if len(by_sut) == 1 else 's'} "
@@ -58,12 +58,12 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
         _print_rows(console, Text(visible(describe_event(event, judgement.verdicts))), 3)
     if events:
         console.print()
-    damaged = {sut for sut, of in failing.items() if any(each.check == "unreadable" for each in of)}
+    damaged = {sut for sut, of in failing.items() if any(verdict.check == "unreadable" for verdict in of)}
     ordered = sorted(failing, key=lambda sut: (sut not in damaged, -len(failing[sut]), sut))
     if everything:
         for sut in ordered or by_sut:
             console.print(Text(visible("/".join(sut)), style="bold"))
-            for group in group_failures([each for each in by_sut[sut] if each.outcome in {"fail", "noted"}]):
+            for group in group_failures([verdict for verdict in by_sut[sut] if verdict.outcome in {"fail", "noted"}]):
                 for verdict in group.verdicts:
                     console.print(Padding(_whole(verdict), (0, 0, 0, 2)))
         ordered = []
@@ -84,9 +84,9 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
 
 
 def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
-    """Return an event as one line: its SUTs, the worst of its *verdicts*, since when, and what changed."""
+    """Return an event as one line: its SUTs, the worst of its *verdicts*, its first night, and what changed."""
     of = {verdict.metric: verdict for verdict in sorted(filter(event.has, verdicts), key=severity)}
-    worst = max(of.values(), key=lambda each: (each.outcome == "fail", severity(each)))
+    worst = max(of.values(), key=lambda verdict: (verdict.outcome == "fail", severity(verdict)))
     worst = worst.model_copy(update={"context_changes": event.context_changes})
     more = f" and {len(event.suts) - MOST_NAMES} more" if len(event.suts) > MOST_NAMES else ""
     names = ", ".join(event.suts[:MOST_NAMES]) + more
@@ -94,20 +94,20 @@ def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
 
 
 def _print_rows(console: Console, text: Text, rows: int) -> None:
-    """Print *text* in at most so many *rows*; what is left of it is cut off, and that shows."""
+    """Print *text* in at most *rows* rows, visibly truncated."""
     width = console.width - len(INDENT)
     first, *others = text.wrap(console, console.width)
     rest = Text(" ").join(others).wrap(console, width) if others and rows > 1 else others
-    shown = [first, *(Text(INDENT).append_text(each) for each in rest)]
+    shown = [first, *(Text(INDENT).append_text(part) for part in rest)]
     if len(shown) > rows:
         shown[rows - 1].truncate(console.width - len(CUT))
         shown[rows - 1].append(CUT)
-    for each in shown[:rows]:
-        console.print(each, no_wrap=True, overflow="ellipsis")
+    for item in shown[:rows]:
+        console.print(item, no_wrap=True, overflow="ellipsis")
 
 
 def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Text]:
-    """Yield a text of so many *rows* for each group that there is room for; the last says how many more there are."""
+    """Yield a text of *rows* rows per group while there is room; the last one counts the rest."""
     for number, group in enumerate(groups[:room], 1):
         line = Text(visible(describe(group, MOST_NAMES if rows > 1 else 1)))
         more = len(groups) - number
@@ -117,7 +117,7 @@ def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Tex
 
 
 def describe(group: FailureGroup, most: int = MOST_NAMES) -> str:
-    """Return failures as one line: which figures (*most* kinds), how far off, since when, and what changed."""
+    """Return failures as one line: figures (*most* kinds), size, first night, and what changed."""
     worst, verdicts = group
     if worst.check == "unreadable":
         return worst.reason + (f"; and {_count(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
@@ -154,11 +154,11 @@ def _names(metrics: Sequence[str], most: int) -> str:
         return metrics[0]
     kinds = [kind for kind, _ in Counter(metric.partition(".")[0] for metric in metrics).most_common()]
     more = f" and {len(kinds) - most} more" if len(kinds) > most else ""
-    return ", ".join(f"{each}.*" for each in kinds[:most]) + more
+    return ", ".join(f"{kind}.*" for kind in kinds[:most]) + more
 
 
 def _changes(changes: Sequence[ContextChange]) -> str:
-    told = "; ".join(f"{each.fact}: {changed_fact(each.before, each.after)}" for each in changes[:MOST_NAMES])
+    told = "; ".join(f"{item.fact}: {changed_fact(item.before, item.after)}" for item in changes[:MOST_NAMES])
     more = len(changes) - MOST_NAMES
     return f"{told}; {more} more facts changed" if more > 0 else told
 
@@ -169,27 +169,29 @@ def _whole(verdict: NightVerdict) -> Text:
     )
     if verdict.since is not None and str(verdict.since) not in verdict.reason:
         text.append(f"; since {verdict.since}", style="default")
-    for each in verdict.context_changes:
-        text.append("\n  " + visible(f"{each.fact}: {changed_fact(each.before, each.after)}"), style="default")
+    for item in verdict.context_changes:
+        text.append("\n  " + visible(f"{item.fact}: {changed_fact(item.before, item.after)}"), style="default")
     return text
 
 
 def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
-    """Yield the rest: waivers, changes that fail nobody, what cannot be judged, and how to see more."""
+    """Yield the rest: waivers, changes that fail nothing, what cannot be judged, and how to see more."""
     waived = [verdict for verdict in judgement.verdicts if verdict.waiver is not None]
-    for each in islice(waived, None if everything else MOST_NAMES):
-        if each.waiver is not None:
+    for item in islice(waived, None if everything else MOST_NAMES):
+        if item.waiver is not None:
             yield visible(
-                f"waived: {each.testbed}/{each.sut} {each.check} {each.metric} until {each.waiver.until}, "
-                f"by {each.waiver.by}: {each.waiver.reason}"
+                f"waived: {item.testbed}/{item.sut} {item.check} {item.metric} until {item.waiver.until}, "
+                f"by {item.waiver.by}: {item.waiver.reason}"
             )
     if len(waived) > MOST_NAMES and not everything:
         yield f"waived: {len(waived) - MOST_NAMES} more"
     noted = [verdict for verdict in judgement.verdicts if verdict.outcome == "noted"]
     if noted:
-        suts = len({(each.testbed, each.sut) for each in noted})
+        suts = len({(verdict.testbed, verdict.sut) for verdict in noted})
         yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or within tolerance"
-    small = sorted((each for each in judgement.events if not each.failed), key=lambda each: each.night, reverse=True)
+    small = sorted(
+        (event for event in judgement.events if not event.failed), key=lambda event: event.night, reverse=True
+    )
     for event in small[:MOST_NAMES]:
         yield visible(f"noted: {describe_event(event, judgement.verdicts)}")
     unknown = [verdict for verdict in judgement.verdicts if verdict.outcome == "no_reference"]
@@ -198,9 +200,9 @@ def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator
         ("drift", "too few nights to detect a change"),
         ("homogeneity", "no comparable SUT"),
     ):
-        of = [each for each in unknown if each.check == check]
+        of = [verdict for verdict in unknown if verdict.check == check]
         if of:
-            suts = len({(each.testbed, each.sut) for each in of})
+            suts = len({(verdict.testbed, verdict.sut) for verdict in of})
             yield f"not judged: {_count(len(of), 'metric')} of {_count(suts, 'SUT')}: {words}"
     if failing and not everything:
         yield "details: --sut SUT, --all or --json"

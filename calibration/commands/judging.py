@@ -26,9 +26,9 @@ def compare_command(first: str, second: str, *, results: Path, everything: bool,
     FIRST and SECOND are each a run, as for calibration report, or the file of a published page. The metrics that differ
     most come first; a metric differs where its intervals exclude that both are the same within the tolerance.
     """
-    from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - slow, and not needed for --help
 
-    compared = compare(*(read_compared(find_run(results, each)) for each in (first, second)))
+    compared = compare(*(read_compared(find_run(results, item)) for item in (first, second)))
     if form == "json":
         click.echo(compared.model_dump_json(indent=1))
     elif form == "rst":
@@ -62,7 +62,7 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
 
     Prints one screen: failures first, a change that several SUTs share once.
     """
-    from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - slow, and not needed for --help
 
     judgement = judge_night(results, night)
     if sut is not None:
@@ -114,7 +114,7 @@ def accept_command(
     """
     from calibration.commands.baseline_screen import print_proposal  # noqa: PLC0415 - as above
     from calibration.judge.baseline_files import add_acceptance  # noqa: PLC0415 - as above
-    from calibration.judge.baselines import propose, results_of  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.judge.baselines import propose, results_of  # noqa: PLC0415 - slow, and not needed for --help
 
     paths = [find_run(results, run) for run in runs]
     proposals = propose(paths, scope=scope, by=by, reason=reason, metrics=metrics, now=datetime.now(UTC))

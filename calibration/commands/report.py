@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration show`` and ``calibration report``: stored run documents as a screen, as pages and as the site."""
+"""``calibration show`` and ``calibration report``: run documents on the screen, as pages and as the site."""
 
 import csv
 import gc
@@ -26,7 +26,7 @@ def show_command(run: str | None, results: Path) -> None:
 
     RUN is as for calibration report; by default it is the newest run.
     """
-    from calibration.report.show import print_run  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.report.show import print_run  # noqa: PLC0415 - slow, and not needed for --help
 
     print_run(read_run(find_run(results, run)), sys.stdout)
 
@@ -52,7 +52,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
     written. Documents that cannot be read are named and left out; the exit code is 1 then.
     """
-    from calibration.report import DOCS, build_site  # noqa: PLC0415 - a second that --help need not pay
+    from calibration.report import DOCS, build_site  # noqa: PLC0415 - slow, and not needed for --help
     from calibration.results.plain import Row  # noqa: PLC0415 - as above
 
     if form is not None and html is not None:
@@ -62,23 +62,23 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
     unreadable = 0
     if form == "csv":
         click.echo(",".join(Row._fields))
-    for each in runs:
+    for item in runs:
         try:
-            _render(each, form, full=full)
+            _render(item, form, full=full)
         except InputError as error:
             if not whole:
                 raise
             click.echo(f"calibration: {error}", err=True)
             unreadable += 1
     if html is not None:
-        gc.disable()  # collections, which look at the whole history again and again, would take half of the time
+        gc.disable()  # garbage collection, over the whole history each time, would take half of the time
         click.echo(build_site(Path(run) if whole and run else runs[0], DOCS, html))
     if unreadable:
         sys.exit(VERDICT_FAILED)
 
 
 def _render(run: Path, form: str | None, *, full: bool) -> None:
-    """Render the page of *run*, or print what it says in one of the forms."""
+    """Render the page of *run*, or print it in one of the other forms."""
     from calibration.report import render_run  # noqa: PLC0415 - as above
     from calibration.report.page import render  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_page  # noqa: PLC0415 - as above

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nights of one metric: on one screen, as CSV and as JSON."""
+"""Output of a trend: on one screen, as CSV and as JSON."""
 
 import csv
 import json
@@ -13,13 +13,13 @@ from calibration.judge.words import amount, change, changed_fact, share, within
 from calibration.text import WIDTH, cut, visible
 
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
-"""The columns of a line for other programs."""
+"""Columns of the CSV output."""
 
 NIGHTS: Final = 10
-"""Nights on the one screen."""
+"""Nights on the screen."""
 
 CHANGES: Final = 5
-"""Changes on the one screen, the last."""
+"""Changes on the screen, newest last."""
 
 SPARKS: Final = 60
 """Nights in the sparkline."""
@@ -27,14 +27,14 @@ SPARKS: Final = 60
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 LEAST_SPAN: Final = 0.05
-"""The least that a sparkline is high, relative to what it shows."""
+"""Minimum height of a sparkline, relative to its values."""
 
 DATED_WITHIN: Final = 2
-"""A change is dated to within so many nights: what else changed then is named as its possible cause."""
+"""Uncertainty of a change's date in nights: other changes within it are possible causes."""
 
 
 def _missing(trend: Trend, night: TrendNight) -> str | None:
-    """Return why *night* has no figure; ``None`` where it has one."""
+    """Return why *night* has no figure; ``None`` if it has one."""
     if night.value is not None:
         return None
     if night.run is None:
@@ -46,14 +46,14 @@ def _missing(trend: Trend, night: TrendNight) -> str | None:
 
 
 def _found(trend: Trend) -> dict[str, list[str]]:
-    """Return what was found of the figures, by the night from which it holds."""
+    """Return the detected changes as text, by first night."""
     unit = trend.series.unit
     found: dict[str, list[str]] = {}
-    for each in trend.analysis.changes:
-        of = unit if each.kind == "level" else "fraction"
-        size = f"{change(each.size, each.interval)}: " if isfinite(each.size) else ""
-        text = f"{each.kind} {size}{amount(each.before, of)} -> {amount(each.after, of)}"
-        found.setdefault(trend.nights[each.night].night, []).append(text)
+    for item in trend.analysis.changes:
+        of = unit if item.kind == "level" else "fraction"
+        size = f"{change(item.size, item.interval)}: " if isfinite(item.size) else ""
+        text = f"{item.kind} {size}{amount(item.before, of)} -> {amount(item.after, of)}"
+        found.setdefault(trend.nights[item.night].night, []).append(text)
     if (flips := trend.analysis.flips) is not None:
         text = (
             f"flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} from here on, "
@@ -64,13 +64,13 @@ def _found(trend: Trend) -> dict[str, list[str]]:
 
 
 def _state(trend: Trend, night: TrendNight) -> list[str]:
-    """Return whether the figure of *night* is missing, and why, or outside of the baseline."""
+    """Return whether the figure of *night* is missing, and why, or out of the baseline."""
     missing = _missing(trend, night)
     return [*([] if missing is None else [missing]), *(["outside"] if night.outside else [])]
 
 
 def _notes(trend: Trend) -> Iterator[list[str]]:
-    """Yield for each night what is to be said of it."""
+    """Yield the notes of each night."""
     found = _found(trend)
     for night in trend.nights:
         yield [
@@ -81,7 +81,7 @@ def _notes(trend: Trend) -> Iterator[list[str]]:
 
 
 def trend_text(trend: Trend, *, everything: bool = False) -> str:
-    """Return *trend* on one screen: level, baseline, changes, last nights; with *everything* a line for each night."""
+    """Return *trend* on one screen: level, baseline, changes, newest nights; with *everything* a line per night."""
     series, analysis, reference = trend.series, trend.analysis, trend.reference
     lines = [f"{series.metric} of {series.testbed}/{series.sut}, {series.better} is better"]
     measured = [night.value for night in trend.nights if night.value is not None]
@@ -103,53 +103,53 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
             lines.append(f"and {len(changes) - CHANGES} changes before")
     lines.append("")
     notes = list(_notes(trend)) if everything else [_state(trend, night) for night in trend.nights]
-    for each, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
-        figure = "-" if each.value is None else amount(each.value, series.unit)
-        interval = "" if each.low is None or each.high is None else within(each.low, each.high, series.unit)
-        lines.append(f"{each.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
+    for night, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
+        figure = "-" if night.value is None else amount(night.value, series.unit)
+        interval = "" if night.low is None or night.high is None else within(night.low, night.high, series.unit)
+        lines.append(f"{night.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
     if len(trend.nights) > NIGHTS and not everything:
         lines.append(f"and {len(trend.nights) - NIGHTS} nights before: --all")
     shown = map(visible, lines)
-    return "\n".join(shown if everything else (cut(each, WIDTH) for each in shown)) + "\n"
+    return "\n".join(shown if everything else (cut(item, WIDTH) for item in shown)) + "\n"
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Return *values* as a line of blocks with gaps for missing ones; noise of a few per cent stays flat."""
-    known = [each for each in values if each is not None]
+    """Return *values* as a line of block characters, with gaps for missing ones; noise of a few per cent stays flat."""
+    known = [value for value in values if value is not None]
     if not known:
         return ""
     middle = (min(known) + max(known)) / 2
     half = max(max(known) - middle, LEAST_SPAN / 2 * abs(middle)) or 1.0
     return "".join(
-        " " if each is None else BLOCKS[round((each - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
-        for each in values
+        " " if value is None else BLOCKS[round((value - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
+        for value in values
     )
 
 
 def _change_lines(trend: Trend) -> Iterator[str]:
-    """Yield each change with the facts that changed on the nights around it."""
-    places = {each.night: place for place, each in enumerate(trend.nights)}
+    """Yield each change with the facts that changed on nearby nights."""
+    places = {night.night: place for place, night in enumerate(trend.nights)}
     for night, found in sorted(_found(trend).items()):
         around = trend.nights[max(0, places[night] - DATED_WITHIN) : places[night] + DATED_WITHIN + 1]
-        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for each in around for one in each.changes]
+        facts = [f"{one.fact}: {changed_fact(one.before, one.after)}" for item in around for one in item.changes]
         cause = f"; with it {'; '.join(facts)}" if facts else "; no known fact changed"
         yield f"{night}  {'; '.join(found)}{cause}"
 
 
 def trend_csv(trend: Trend) -> str:
-    """Return *trend* as a line for each night, below the names of the columns."""
+    """Return *trend* as CSV, a line per night, with a header."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for each, notes in zip(trend.nights, _notes(trend), strict=True):
-        run = each.run
+    for night, notes in zip(trend.nights, _notes(trend), strict=True):
+        run = night.run
         names = (None, None) if run is None else (run.run_id, run.status)
-        writer.writerow((each.night, *names, each.value, each.low, each.high, each.outside, "; ".join(notes)))
+        writer.writerow((night.night, *names, night.value, night.low, night.high, night.outside, "; ".join(notes)))
     return text.getvalue()
 
 
 def trend_json(trend: Trend) -> str:
-    """Return *trend* as JSON; what is not finite is null."""
+    """Return *trend* as JSON; non-finite numbers are null."""
     series, analysis, reference = trend.series, trend.analysis, trend.reference
     flips = analysis.flips
     made: dict[str, Any] = {
@@ -170,14 +170,14 @@ def trend_json(trend: Trend) -> str:
         "since": trend.nights[analysis.first].night,
         "changes": [
             {
-                **each._asdict(),
-                "night": trend.nights[each.night].night,
-                "before": _finite(each.before),
-                "after": _finite(each.after),
-                "size": _finite(each.size),
-                "interval": list(each.interval) if all(map(isfinite, each.interval)) else None,
+                **item._asdict(),
+                "night": trend.nights[item.night].night,
+                "before": _finite(item.before),
+                "after": _finite(item.after),
+                "size": _finite(item.size),
+                "interval": list(item.interval) if all(map(isfinite, item.interval)) else None,
             }
-            for each in analysis.changes
+            for item in analysis.changes
         ],
         "flips": None if flips is None else {**flips._asdict(), "night": trend.nights[flips.night].night},
         "nights": [

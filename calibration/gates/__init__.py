@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates of a night: Robot Framework suites that read as a specification, and the keywords that they are made of."""
+"""Gates of a night: Robot Framework suites that read as a specification, and their keywords."""

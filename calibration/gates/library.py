@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keywords that the gates of a night are made of, and what makes one test of each gate and SUT."""
+"""Robot Framework keywords of the gates; expands each gate to one test per SUT."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -25,19 +25,19 @@ from calibration.results.store import read_run
 from calibration.text import message
 
 RUNS_KEPT: Final = 16
-"""So many run documents are kept in memory: a testbed's, which all gates ask for one after another."""
+"""Run documents cached in memory: one testbed's, which all gates read in turn."""
 
 TESTBED_VARIABLE: Final = "${TESTBED}"
 SUT_VARIABLE: Final = "${SUT}"
-"""What stands for a testbed and a SUT in the text of a gate."""
+"""Placeholders for testbed and SUT in a gate."""
 
 
 @library(scope="GLOBAL", version="1", doc_format="TEXT")
 class CalibrationLibrary:
     """Keywords of a night's gates.
 
-    Each gate that names ${TESTBED} or ${SUT} is run once for every SUT of the night. A keyword that has nothing to
-    judge, or cannot decide, skips the gate with the reason.
+    A gate that names ${TESTBED} or ${SUT} is run once per SUT of the night. A keyword that has nothing to judge, or
+    cannot decide, skips the gate with the reason.
     """
 
     ROBOT_LISTENER_API_VERSION = 3
@@ -50,9 +50,9 @@ class CalibrationLibrary:
         testbed: str | None = None,
         sut: str | None = None,
     ) -> None:
-        """Judge *night* (default: the newest) of the store *results*, or take what judged it from the file *verdicts*.
+        """Judge *night* (default: the newest) of the store *results*, or read the verdicts from the file *verdicts*.
 
-        *testbed* and *sut* leave out all others.
+        *testbed* and *sut* restrict the gates to these.
         """
         self.ROBOT_LIBRARY_LISTENER = self
         self._asked: dict[str, Any] = {"night": night, "verdicts": verdicts, "testbed": testbed, "sut": sut}
@@ -66,22 +66,22 @@ class CalibrationLibrary:
         return read_night(self._results, **self._asked)
 
     def start_suite(self, suite: TestSuite, _result: object) -> None:
-        """Put one test for each SUT of the night in the place of every test that names one."""
+        """Replace every test that names a SUT by one test per SUT of the night."""
         if self._results is None:
-            return  # the tests stay as they are written: they are looked at, or say what is missing
-        tests = [each for test in suite.tests for each in self._of_each_sut(test)]
+            return  # dry run: keep the tests as written
+        tests = [item for test in suite.tests for item in self._of_each_sut(test)]
         suite.tests.clear()
         suite.tests.extend(tests)
 
     def _of_each_sut(self, test: TestCase) -> Sequence[TestCase]:
-        steps = [each for each in test.body if isinstance(each, Keyword)]
+        steps = [item for item in test.body if isinstance(item, Keyword)]
         if not any(SUT_VARIABLE in step.name or TESTBED_VARIABLE in step.name for step in steps):
             return [test]
         return [_about(test, testbed, sut) for testbed, sut in self._night.verdicts]
 
     @keyword("the run of SUT ${sut} in testbed ${testbed}")
     def read_run_of(self, sut: str, testbed: str) -> None:
-        """Set ${RUN} to the run document that stands for the SUT tonight; skip the gate where there is none."""
+        """Set ${RUN} to tonight's run document of the SUT; skip the gate if there is none."""
         directory = self._night.run_of((testbed, sut))
         if directory is None:
             raise SkipExecution(f"{sut} of {testbed} has no run on {self._night.night}")
@@ -94,28 +94,28 @@ class CalibrationLibrary:
 
     @keyword("all settings were restored")
     def check_settings_restored(self) -> None:
-        """Fail unless all settings that the run changed are again what they were before it."""
+        """Fail unless all settings changed by the run were restored."""
         require(rules.check_settings_restored(_run()))
 
     @keyword("everything planned was measured and is valid")
     def check_completeness(self) -> None:
-        """Fail unless everything that was planned was measured, and is valid."""
+        """Fail unless everything planned was measured and is valid."""
         require(rules.check_completeness(_run()))
 
     @keyword("the checks ${checks} pass on SUT ${sut} in testbed ${testbed}")
     def check_verdicts(self, checks: str, sut: str, testbed: str) -> None:
-        """Fail where a verdict of the named checks of `calibration judge` on the SUT does."""
+        """Fail if a verdict of the named checks of `calibration judge` on the SUT fails."""
         names = checks.split(", ")
         require(rules.check_verdicts(self._verdicts((testbed, sut), names)), f"no verdict of {' or '.join(names)}")
 
     @keyword("every figure of ${kind} is within its limits")
     def check_limits(self, kind: str) -> None:
-        """Fail where a valid figure of a kind of measurement is outside its limits."""
+        """Fail if a valid figure of a measurement kind is out of its limits."""
         self._check_limits(_valid_measurements(_run(), kind))
 
     @keyword("jitter of isolated CPUs is within its limits")
     def check_jitter(self) -> None:
-        """Fail where a jitter figure of an isolated CPU is outside its limits; others are there to compare with."""
+        """Fail if a jitter figure of an isolated CPU is out of its limits; other CPUs are for comparison only."""
         run = _run()
         measurements = _valid_measurements(run, "jitter")
         isolated = [
@@ -124,7 +124,7 @@ class CalibrationLibrary:
             if isinstance(measurement.values, JitterValues) and measurement.values.isolated
         ]
         if not isolated:
-            reasons = [each.reason for each in run.not_measured if each.kind == "jitter"]
+            reasons = [omitted.reason for omitted in run.not_measured if omitted.kind == "jitter"]
             raise SkipExecution(f"no isolated CPU was measured: {'; '.join(reasons) or 'none is isolated'}")
         self._check_limits(isolated)
 
@@ -140,7 +140,7 @@ class CalibrationLibrary:
 
 
 def _run() -> RunDocument:
-    """Return the run that the gate is about."""
+    """Return the run document that the gate checks."""
     run = BuiltIn().get_variable_value("${RUN}")
     if not isinstance(run, RunDocument):
         raise InputError("no run: begin the gate with 'Given the run of SUT ${SUT} in testbed ${TESTBED}'")
@@ -148,21 +148,23 @@ def _run() -> RunDocument:
 
 
 def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
-    """Return the run's valid measurements of a kind; skip the gate where there is none, with the reasons."""
+    """Return the run's valid measurements of a kind; skip the gate with the reasons if there is none."""
     if kind not in registry():
         raise InputError(f"unknown kind {kind}, expected one of {', '.join(registry())}")
     found = [measurement for measurement in run.measurements if measurement.kind == kind]
-    valid = [each for each in found if each.validity.valid]
+    valid = [measurement for measurement in found if measurement.validity.valid]
     if not valid:
-        reasons = [flag.reason for each in found for flag in each.validity.flags if flag.severity == "invalid"]
-        reasons += [each.reason for each in run.not_measured if each.kind in {kind, "run"}]
+        reasons = [
+            flag.reason for measurement in found for flag in measurement.validity.flags if flag.severity == "invalid"
+        ]
+        reasons += [omitted.reason for omitted in run.not_measured if omitted.kind in {kind, "run"}]
         what = declaration(kind).title
         raise SkipExecution(f"no valid figure of {what}: {'; '.join(reasons) or 'nothing says why'}")
     return valid
 
 
 def require(results: Iterable[Result], empty: str = "there is nothing to go by") -> None:
-    """Fail with all failed *results*; without any, skip with the undecided ones, or with *empty* for none at all."""
+    """Fail with all failed *results*, else skip with the undecided ones; with no results, skip with *empty*."""
     texts: dict[str, list[str]] = {"passed": [], "failed": [], "undecided": []}
     for result in results:
         texts[result.outcome].append(message(result.text))
@@ -175,14 +177,14 @@ def require(results: Iterable[Result], empty: str = "there is nothing to go by")
 
 
 def _about(test: TestCase, testbed: str, sut: str) -> TestCase:
-    """Return *test* about one SUT, which its name, its steps, its tags and its metadata tell."""
+    """Return a copy of *test* for one SUT, with its name, steps, tags and metadata filled in."""
     steps = [
         step.copy(name=step.name.replace(TESTBED_VARIABLE, testbed).replace(SUT_VARIABLE, sut))
         if isinstance(step, Keyword)
         else step
         for step in test.body
     ]
-    return test.copy(  # a deep copy would take the whole suite along
+    return test.copy(  # a deep copy would include the whole suite
         name=f"{testbed} / {sut}: {test.name}",
         tags=[*test.tags, f"testbed: {testbed}", f"sut: {sut}"],
         metadata={**test.metadata, "Testbed": testbed, "SUT": sut, "Gate": test.name},

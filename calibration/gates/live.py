@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs in to a SUT, and checks that it is still what its run document says.
+"""Log in to a SUT and check that it still matches its run document.
 
-The connection is paramiko's: the host key must be known already, and every wait has an end. It runs nothing but ``cat``
-of files in ``/proc`` and ``/sys``.
+Uses paramiko: the host key must be known, and every wait has a timeout. The only command is ``cat`` of files in
+``/proc`` and ``/sys``.
 """
 
 import getpass
@@ -30,13 +30,13 @@ from calibration.results.model import RunDocument
 from calibration.text import message, visible
 
 INVENTORY_TIMEOUT_S: Final = 60.0
-"""For ansible-inventory, which may ask a lab's own sources of inventories."""
+"""For ansible-inventory, which may query a lab's own inventory sources."""
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
-"""/proc/cpuinfo of 8192 CPUs has half of this."""
+"""Twice the size of /proc/cpuinfo for 8192 CPUs."""
 
 SSH_OPTIONS: Final = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
-"""Variables with options of the program ssh, which this connection is not."""
+"""Variables with options of the ssh program, which paramiko does not support."""
 
 FILES: Final = {
     "release": "/proc/sys/kernel/osrelease",
@@ -46,11 +46,11 @@ FILES: Final = {
     "microcode": "/sys/devices/system/cpu/cpu0/microcode/version",
     "boot_id": "/proc/sys/kernel/random/boot_id",
 }
-"""What is read of a SUT. The microcode's own file is asked where the kernel does not tell it in cpuinfo."""
+"""Files read from a SUT. The microcode file is read if the kernel does not report it in cpuinfo."""
 
 
 class Login(NamedTuple):
-    """How to log in to a SUT: by ``key_file`` where there is one, and by the keys of the agent."""
+    """How to log in to a SUT: with ``key_file`` if there is one, and the keys of the agent."""
 
     host: str
     port: int
@@ -62,7 +62,7 @@ class Login(NamedTuple):
 
 
 class Live(NamedTuple):
-    """What a SUT says of itself now; ``None`` where it does not."""
+    """The current state of a SUT; ``None`` if unknown."""
 
     release: str | None
     version: str | None
@@ -72,9 +72,9 @@ class Live(NamedTuple):
 
 
 def read_inventory(inventory: Path) -> Mapping[str, Any]:
-    """Return the variables of each host, as ``ansible-inventory --list`` merges them.
+    """Return the variables of each host, as merged by ``ansible-inventory --list``.
 
-    Raises ``InputError`` where Ansible cannot read *inventory*, ``EnvironmentLacksError`` where it does not end.
+    Raises ``InputError`` if Ansible cannot read *inventory*, ``EnvironmentLacksError`` if it times out.
     """
     if not inventory.exists():
         raise InputError(f"no inventory at {inventory}")
@@ -101,9 +101,9 @@ def read_inventory(inventory: Path) -> Mapping[str, Any]:
 
 
 def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
-    """Return how to log in to *sut* of *testbed*, by the variables of its host in *hosts*.
+    """Return the login for *sut* of *testbed*, from the variables of its host in *hosts*.
 
-    Raises ``InputError`` where it is not one host, or is reached in a way that this connection does not support.
+    Raises ``InputError`` unless exactly one host matches and paramiko can reach it that way.
     """
     found = [
         (name, variables)
@@ -137,10 +137,10 @@ def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
 
 @contextmanager
 def connected(login: Login, known_hosts: Path, timeout_s: float) -> Iterator[paramiko.SSHClient]:
-    """Log in to a SUT for as long as the context lasts; each wait (connect, banner, login, answer) has *timeout_s*.
+    """Log in to a SUT while the context is open; each wait (connect, banner, login, answer) lasts at most *timeout_s*.
 
-    Raises ``EnvironmentLacksError`` where the SUT does not answer, its host key is not that in *known_hosts*, or it
-    refuses the login; ``InputError`` where a file cannot be used.
+    Raises ``EnvironmentLacksError`` if the SUT does not answer, its host key differs from *known_hosts*, or it refuses
+    the login; ``InputError`` if a file cannot be used.
     """
     if login.key_file is not None and not login.key_file.is_file():
         raise InputError(f"no private key at {login.key_file}")
@@ -182,9 +182,9 @@ def _load_known_hosts(client: paramiko.SSHClient, known_hosts: Path) -> None:
 
 
 def read_file(client: paramiko.SSHClient, path: str, timeout_s: float) -> str | None:
-    """Return the text of a file of the SUT; ``None`` where it cannot be read.
+    """Return the text of a file on the SUT; ``None`` if it cannot be read.
 
-    Raises ``EnvironmentLacksError`` where the SUT is silent for *timeout_s*, or answers without end.
+    Raises ``EnvironmentLacksError`` if the SUT is silent for *timeout_s*, or sends without end.
     """
     try:
         _, stdout, _ = client.exec_command(f"cat {path}", timeout=timeout_s)
@@ -201,7 +201,7 @@ def read_file(client: paramiko.SSHClient, path: str, timeout_s: float) -> str | 
 
 
 def look(login: Login, known_hosts: Path, timeout_s: float) -> Live:
-    """Return what a SUT says of itself now. Raises like ``connected`` and ``read_file``."""
+    """Return the current state of a SUT. Raises like ``connected`` and ``read_file``."""
     with connected(login, known_hosts, timeout_s) as client:
         texts = {name: read_file(client, path, timeout_s) for name, path in FILES.items()}
     words = {name: None if text is None else visible(text.strip()) for name, text in texts.items()}
@@ -218,12 +218,12 @@ def _microcode(cpuinfo: str | None) -> str | None:
 
 
 def _versions(microcode: Iterable[str | None]) -> str | None:
-    """Return all versions in use, as one text; ``None`` where none is known."""
-    return ", ".join(sorted({each for each in microcode if each is not None})) or None
+    """Return all versions in use as one text; ``None`` if none is known."""
+    return ", ".join(sorted({version for version in microcode if version is not None})) or None
 
 
 def still_as_measured(document: RunDocument, live: Live) -> Iterator[Result]:
-    """Yield whether the SUT still has the kernel, the command line and the microcode of *document*."""
+    """Yield whether kernel, command line and microcode of the SUT still match *document*."""
     if document.context is None:
         yield Result("undecided", "the run never captured the SUT")
         return
@@ -241,16 +241,16 @@ def still_as_measured(document: RunDocument, live: Live) -> Iterator[Result]:
 
 @library(scope="GLOBAL", version="1", doc_format="TEXT")
 class LiveLibrary:
-    """Keywords that log in to a SUT as the inventory says, with strict host keys, and read what it is now.
+    """Keywords that log in to a SUT with strict host keys and read its current state.
 
-    Of the inventory ansible_host, ansible_port, ansible_user and ansible_ssh_private_key_file count, and nothing else
-    of the login: no configuration of ssh, no password, no options of the program ssh. Keys of the agent are tried too.
+    From the inventory, only ansible_host, ansible_port, ansible_user and ansible_ssh_private_key_file are used: no ssh
+    configuration, password or ssh options. Keys of the agent are tried too.
     """
 
     def __init__(self, inventory: Path | None = None, known_hosts: Path | None = None, timeout_s: float = 15.0) -> None:
-        """Log in by *inventory*, with the host keys of *known_hosts*, by default ~/.ssh/known_hosts.
+        """Log in by *inventory*, with the host keys of *known_hosts* (default: ~/.ssh/known_hosts).
 
-        Each wait ends after *timeout_s* seconds.
+        Each wait lasts at most *timeout_s* seconds.
         """
         self._inventory = inventory
         self._known_hosts = known_hosts or Path("~/.ssh/known_hosts").expanduser()
@@ -264,7 +264,7 @@ class LiveLibrary:
 
     @keyword("SUT ${sut} of testbed ${testbed} is still what was measured")
     def check_still_as_measured(self, sut: str, testbed: str) -> None:
-        """Log in to the SUT, and fail unless it has the kernel, the command line and the microcode of ${RUN}."""
+        """Log in to the SUT; fail unless its kernel, command line and microcode match ${RUN}."""
         try:
             live = look(login_of(self._hosts, testbed, sut), self._known_hosts, self._timeout_s)
         except CalibrationError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a night's gates are about: the SUTs, the run that stands for each, and the verdicts."""
+"""Input of a night's gates: the SUTs, tonight's run of each, and the verdicts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Night:
     verdicts: Mapping[Sut, Sequence[NightVerdict]]
 
     def run_of(self, sut: Sut) -> Path | None:
-        """Return the directory of the run that stands for *sut* tonight; ``None`` where there is none."""
+        """Return the directory of tonight's run of *sut*; ``None`` if there is none."""
         run_id = next((verdict.run_id for verdict in self.verdicts[sut] if verdict.run_id is not None), None)
         return None if run_id is None else run_directory(self.results, *sut, run_id)
 
@@ -40,29 +40,29 @@ def read_night(
     testbed: str | None = None,
     sut: str | None = None,
 ) -> Night:
-    """Return what is known of *night* (default: the newest) below *results*, of all SUTs or of those asked for.
+    """Return *night* (default: the newest) below *results*, for all SUTs or those asked for.
 
     *testbed* and *sut* may be unique prefixes.
 
-    The verdicts are those in the file *verdicts*, what ``calibration judge --json`` printed, or are made here. Raises
-    ``InputError`` where there are none, or the file is another night's or none of verdicts.
+    The verdicts come from the file *verdicts*, the output of ``calibration judge --json``, or are computed here. Raises
+    ``InputError`` if there are none, or the file is invalid or of another night.
     """
     found = _judged(results, night) if verdicts is None else _read(verdicts, night)
     if not found:
         raise InputError(f"no verdicts {'tonight' if night is None else f'on {night}'}")
     if testbed is not None:
-        testbed = pick(testbed, dict.fromkeys(each.testbed for each in found), "testbed")
+        testbed = pick(testbed, dict.fromkeys(run.testbed for run in found), "testbed")
     if sut is not None:
-        sut = pick(sut, dict.fromkeys(each.sut for each in found if testbed in {None, each.testbed}), "SUT")
+        sut = pick(sut, dict.fromkeys(run.sut for run in found if testbed in {None, run.testbed}), "SUT")
     kept: dict[Sut, list[NightVerdict]] = {}
-    for each in found:
-        if testbed in {None, each.testbed} and sut in {None, each.sut}:
-            kept.setdefault((each.testbed, each.sut), []).append(each)
+    for run in found:
+        if testbed in {None, run.testbed} and sut in {None, run.sut}:
+            kept.setdefault((run.testbed, run.sut), []).append(run)
     return Night(results=results, night=found[0].night, verdicts=dict(sorted(kept.items())))
 
 
 def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
-    from calibration.judge.night import judge_night  # noqa: PLC0415 - a second that a given file need not pay
+    from calibration.judge.night import judge_night  # noqa: PLC0415 - slow, and not needed for a given file
 
     return judge_night(results, night).verdicts
 
@@ -72,7 +72,7 @@ def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
         found = _VERDICTS.validate_json(json.dumps(json.loads(path.read_bytes())["verdicts"]))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InputError(f"expected what calibration judge --json printed at {path}: {error}") from error
-    nights = {each.night for each in found} | ({night} if night is not None else set())
+    nights = {run.night for run in found} | ({night} if night is not None else set())
     if len(nights) > 1:
         raise InputError(f"expected the verdicts of one night at {path}, found {', '.join(map(str, sorted(nights)))}")
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gates check in a run document and in the verdicts of a night, without Robot Framework."""
+"""Rules of the gates for run documents and verdicts, independent of Robot Framework."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
@@ -11,7 +11,7 @@ from calibration.results.model import Measurement, RunDocument, of_the_run
 
 
 class Result(NamedTuple):
-    """One thing that a gate checked, and the sentence that tells it; ``undecided`` where nobody can tell."""
+    """One checked item and its message; ``undecided`` if there is not enough data."""
 
     outcome: Literal["passed", "failed", "undecided"]
     text: str
@@ -20,9 +20,12 @@ class Result(NamedTuple):
 def check_promises(document: RunDocument) -> Iterator[Result]:
     """Yield which expectations of the inventory were met before each start of the run.
 
-    What could not be established is not met. A start that was refused measured nothing: it counts where no other did.
+    An expectation that could not be checked is not met. A refused start measured nothing: it counts only if no other
+    start did.
     """
-    begun = [each for each in document.attempts if each.capture is not None and refusal(each.checks) is None]
+    begun = [
+        attempt for attempt in document.attempts if attempt.capture is not None and refusal(attempt.checks) is None
+    ]
     for attempt in begun or document.attempts:
         for check in attempt.checks:
             text = f"{check.title}: expected {check.expected}, found {check.found}"
@@ -30,7 +33,7 @@ def check_promises(document: RunDocument) -> Iterator[Result]:
 
 
 def check_settings_restored(document: RunDocument) -> Iterator[Result]:
-    """Yield which settings of the SUT are after the run what they were before it."""
+    """Yield which settings of the SUT are the same after the run as before."""
     if not any(attempt.changes for attempt in document.attempts):
         yield Result("passed", "the run changed no setting of the SUT")
     for attempt in document.attempts:
@@ -47,9 +50,9 @@ def check_settings_restored(document: RunDocument) -> Iterator[Result]:
 
 
 def check_completeness(document: RunDocument) -> Iterator[Result]:
-    """Yield whether everything that was planned has a figure, and a valid one."""
+    """Yield whether everything planned has a valid figure."""
     status = document.run.status
-    lost = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
+    lost = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
     for missing in lost:
         yield Result("failed", f"{missing.what}: not measured: {missing.reason}")
     if status != "complete" and not lost:
@@ -68,7 +71,7 @@ OUTCOMES: Final[dict[str, Literal["passed", "failed", "undecided"]]] = {
     "fail": "failed",
     "no_reference": "undecided",
 }
-"""What a verdict of the night is to a gate."""
+"""The gate's result for each outcome of a verdict."""
 
 
 def check_verdicts(verdicts: Iterable[NightVerdict]) -> Iterator[Result]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the gates of a night by Robot Framework, and prints how they ended on one screen."""
+"""Run the gates of a night with Robot Framework, and print a summary of one screen."""
 
 import io
 import shutil
@@ -17,19 +17,19 @@ from calibration.text import visible
 SUITES: Final = Path(__file__).parent
 
 SHOWN: Final = 10
-"""So many failures, and so many reasons for a skip, are on the one screen; the log has all."""
+"""Failures, and reasons for skipping, on the screen; the log has all."""
 
 STOPPED: Final = 253
-"""Robot Framework's return code for a run that was interrupted."""
+"""Robot Framework's return code for an interrupted run."""
 
 MOST_FAILED: Final = 250
-"""Up to here Robot Framework's return code is the number of tests that failed."""
+"""Up to this value, Robot Framework's return code is the number of failed tests."""
 
 
 class GateOutcome(NamedTuple):
-    """How one gate ended for one SUT; ``sut`` is empty for a gate that is about none.
+    """Result of one gate for one SUT; ``sut`` is empty for a gate that is not about a SUT.
 
-    ``verdicts``: it holds the judge's verdicts against nothing else, so that it fails where one of them does.
+    ``verdicts``: the gate only checks the judge's verdicts, so it fails exactly if one of them does.
     """
 
     gate: str
@@ -42,12 +42,12 @@ class GateOutcome(NamedTuple):
 def run_gates(
     output: Path, variables: dict[str, Path], gates: Iterable[Path] = (), *, night: date | None = None
 ) -> list[GateOutcome]:
-    """Run the suites, and those in *gates*, with *variables*; return how each gate ended for each SUT.
+    """Run the suites, and those in *gates*, with *variables*; return the result of each gate for each SUT.
 
-    Their files go to *output*, where *night* is told.
+    Robot Framework's files go to *output*, named with *night*.
 
-    Raises ``InputError`` where a suite cannot be used or nothing was tested, ``EnvironmentLacksError`` where Robot
-    Framework failed, ``KeyboardInterrupt`` where it was interrupted.
+    Raises ``InputError`` if a suite cannot be used or nothing was tested, ``EnvironmentLacksError`` if Robot Framework
+    failed, ``KeyboardInterrupt`` if it was interrupted.
     """
     from robot.api import ExecutionResult  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here
@@ -76,7 +76,7 @@ def run_gates(
     if faults:
         raise InputError(f"expected gates that Robot Framework can read, it said: {faults[0]}")
     tested = [_tested(test) for test in result.suite.all_tests]
-    if not any(each.status in {"PASS", "FAIL"} for each in tested):
+    if not any(test.status in {"PASS", "FAIL"} for test in tested):
         raise InputError(f"expected gates that pass or fail, found {len(tested)}, all of them skipped: see {output}")
     return tested
 
@@ -94,26 +94,26 @@ def _tested(test: Any) -> GateOutcome:
 
 
 def print_summary(tested: list[GateOutcome], night: date, output: Path) -> None:
-    """Print one screen: each gate with its counts, and each SUT that failed or skipped one with the reason."""
-    suts = {each.sut for each in tested if each.sut}
+    """Print one screen: each gate with its counts, and each failed or skipped SUT with the reason."""
+    suts = {test.sut for test in tested if test.sut}
     click.echo(f"Night {night}: {len(suts)} SUT{'s' * (len(suts) != 1)}\n")
-    width = max(len(each.gate) for each in tested)
+    width = max(len(test.gate) for test in tested)
     click.echo(f"  {'Gate':{width}}  {'passed':>6}  {'failed':>6}  {'skipped':>7}")
     counts: dict[str, Counter[str]] = {}
-    for each in tested:
-        counts.setdefault(each.gate, Counter())[each.status] += 1
+    for test in tested:
+        counts.setdefault(test.gate, Counter())[test.status] += 1
     for gate, count in counts.items():
         click.echo(f"  {visible(gate):{width}}  {count['PASS']:>6}  {count['FAIL']:>6}  {count['SKIP']:>7}")
-    _print_alike("Failed", [each for each in tested if each.status == "FAIL"])
-    _print_alike("Skipped, which is no pass", [each for each in tested if each.status == "SKIP"])
+    _print_alike("Failed", [test for test in tested if test.status == "FAIL"])
+    _print_alike("Skipped, which is no pass", [test for test in tested if test.status == "SKIP"])
     click.echo(f"\n{output / 'log.html'} has every step, {output / 'xunit.xml'} is for CI.")
 
 
 def _print_alike(title: str, tested: list[GateOutcome]) -> None:
-    """Print *tested* by gate and reason, with the SUTs that have it."""
+    """Print *tested* by gate and reason, with the SUTs affected."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for each in tested:
-        alike.setdefault((each.gate, each.message), []).append(each.sut)
+    for test in tested:
+        alike.setdefault((test.gate, test.message), []).append(test.sut)
     if alike:
         click.echo(f"\n{title}")
     columns = shutil.get_terminal_size((110, 24)).columns

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines, the bounds that somebody accepted, as files: ``<results>/references/baselines/``.
+"""Baseline files: accepted bounds, stored below ``<results>/references/baselines/``.
 
-``sut/<testbed>/<sut>.json``, ``testbed/<testbed>.json`` and ``platform/<key>.json`` each hold all acceptances for what
-they are named after, oldest first. Of a metric the newest acceptance counts that has it; a SUT's own come before its
-testbed's, and these before its platform's. An acceptance counts from the night of the run that was accepted: nights
-before are judged as they were known then.
+``sut/<testbed>/<sut>.json``, ``testbed/<testbed>.json`` and ``platform/<key>.json`` each list the acceptances of one
+SUT, testbed or platform, oldest first. The newest acceptance that has a metric counts; a SUT's own bounds override its
+testbed's, and these its platform's. An acceptance applies from the night of the accepted run: earlier nights are judged
+without it.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ from calibration.results.history import NightRun, Sut
 from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
 
 FOLDER: Final = f"{REFERENCES}/baselines"
-"""Where accepted bounds are, relative to the results."""
+"""Directory of the baseline files, relative to the results."""
 
 Scope = Literal["sut", "testbed", "platform"]
-"""What bounds hold for: one SUT, all of a testbed, or all of the same platform."""
+"""What bounds apply to: one SUT, all SUTs of a testbed, or all of a platform."""
 
 PLATFORM_FACTS: Final = ("processor", "cores", "nodes", "distances between nodes")
-"""The facts that make a platform: what a machine is, not how it is set up or how much memory it has. A SUT that lost a
-DIMM or came back from a repair with another BIOS is held against what it was bought as."""
+"""Facts that identify a platform: what a machine is, not its settings or its amount of memory. A SUT that lost a DIMM
+or returned from repair with another BIOS is still compared with its platform's baseline."""
 
 Method = Literal["nights", "other nights", "run", "constant", "SUTs"]
-"""What the spread was measured on: the nights of the level itself; those of the levels before it as well; the
-placements within a run; nothing, as the figure never varied; or the nights of several SUTs and their levels."""
+"""Source of the spread: nights of the current level; nights of earlier levels as well; placements within the run; none,
+because the figure never varied; or the nights of several SUTs and the differences between the SUTs."""
 
 
 class RunName(Model):
-    """A run that bounds come from."""
+    """A run that bounds were computed from."""
 
     testbed: str
     sut: str
@@ -48,16 +48,16 @@ class RunName(Model):
 
 
 class AcceptedRun(RunName):
-    """A run that was accepted, and its night."""
+    """An accepted run and its night."""
 
     night: date
 
 
 class Bounds(Model):
-    """The bounds of one metric; at least one of ``lower`` and ``upper`` is there.
+    """Bounds of one metric: ``lower``, ``upper`` or both.
 
-    ``value`` is the level they lie around. ``spread`` is the standard deviation of what is predicted, in the unit, or
-    where ``relative`` as a share. ``nights`` is how many the bounds come from, of all SUTs.
+    ``value`` is the level between them. ``spread`` is the standard deviation of the prediction, in the metric's unit,
+    or as a fraction if ``relative``. ``nights`` counts the nights used, over all SUTs.
     """
 
     value: float
@@ -79,19 +79,19 @@ class Bounds(Model):
         return self
 
     def excludes(self, value: float) -> bool:
-        """Return whether *value* is outside."""
+        """Return whether *value* is out of bounds."""
         return (self.lower is not None and value < self.lower) or (self.upper is not None and value > self.upper)
 
     @property
     def words(self) -> str:
-        """The range as a person says it."""
+        """The range as text."""
         return within(self.lower, self.upper, self.unit)
 
 
 class Acceptance(Model):
-    """What one person accepted at one time: ``accepted`` runs, and ``bounds`` by metric that come from ``runs``.
+    """One act of acceptance: the ``accepted`` runs, and ``bounds`` by metric, computed from ``runs``.
 
-    ``outside`` is the share of the nights of an unchanged figure that is expected beyond each bound.
+    ``outside`` is the expected fraction of nights of an unchanged figure beyond each bound.
     """
 
     accepted_by: str = Field(min_length=1)
@@ -104,17 +104,17 @@ class Acceptance(Model):
 
     @property
     def night(self) -> date:
-        """From this night on it counts."""
-        return max(each.night for each in self.accepted)
+        """The first night it applies to."""
+        return max(run.night for run in self.accepted)
 
     @property
     def source(self) -> str:
-        """Who accepted it, and when, as a part of a sentence."""
+        """Who accepted it and when, as part of a sentence."""
         return f"accepted by {self.accepted_by} on {self.accepted_at:%Y-%m-%d}"
 
 
 class BaselineFile(Model):
-    """All acceptances for a SUT, a testbed or a platform, oldest first; ``platform`` has the facts that make it."""
+    """All acceptances of a SUT, a testbed or a platform, oldest first; ``platform`` has the platform's facts."""
 
     schema_version: Literal["baselines/1"]
     scope: Scope
@@ -125,7 +125,7 @@ class BaselineFile(Model):
 
 
 class Place(NamedTuple):
-    """What a file is for, and which it is."""
+    """The scope and name of one baseline file."""
 
     scope: Scope
     testbed: str | None
@@ -133,7 +133,7 @@ class Place(NamedTuple):
     platform: dict[str, str] | None
 
     def path(self, results: Path) -> Path:
-        """Return where the bounds are kept."""
+        """Return the path of the file."""
         folder = results / FOLDER / self.scope
         if self.platform is not None:
             return folder / f"{platform_key(self.platform)}.json"
@@ -143,26 +143,26 @@ class Place(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What it is called where bounds are told."""
+        """Its name in messages."""
         if self.platform is not None:
             return f"platform {platform_key(self.platform)} ({self.platform[PLATFORM_FACTS[0]]})"
         return f"SUT {self.testbed}/{self.sut}" if self.sut is not None else f"testbed {self.testbed}"
 
 
 def platform_of(facts: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the platform of a machine with *facts*; ``None`` where they do not say it."""
+    """Return the platform of a machine with *facts*; ``None`` if a fact is missing."""
     return {name: facts[name] for name in PLATFORM_FACTS} if all(name in facts for name in PLATFORM_FACTS) else None
 
 
 def platform_key(platform: Mapping[str, str]) -> str:
-    """Return a short name for files: the first half of the hash of the platform's facts."""
+    """Return a short file name: the first half of the hash of the platform's facts."""
     return hashlib.sha256(json.dumps(platform, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def place_of(scope: Scope, sut: Sut, facts: Mapping[str, str]) -> Place:
-    """Return what bounds of *scope* made from runs of *sut* hold for.
+    """Return the place that bounds of *scope* from runs of *sut* belong to.
 
-    Raises ``InputError`` where it is the platform, and the facts of the run do not say it.
+    Raises ``InputError`` if *scope* is the platform and the run lacks its facts.
     """
     testbed, name = sut
     if scope == "sut":
@@ -176,7 +176,7 @@ def place_of(scope: Scope, sut: Sut, facts: Mapping[str, str]) -> Place:
 
 
 class Baseline(NamedTuple):
-    """The bounds that count for a metric of a SUT, and what they come from."""
+    """The bounds in force for one metric of a SUT, and their origin."""
 
     bounds: Bounds
     acceptance: Acceptance
@@ -189,16 +189,16 @@ class Baseline(NamedTuple):
 
 
 class AcceptedLevel(NamedTuple):
-    """The newest night of a SUT at which somebody accepted the level of a metric."""
+    """The newest night on which a SUT's level of a metric was accepted."""
 
     night: date
     acceptance: Acceptance
 
 
 class Accepted(NamedTuple):
-    """What was accepted of a SUT, by metric, as known on a night.
+    """What is accepted for a SUT, by metric, as known on a night.
 
-    ``faults`` are the files that cannot be read, relative to the results, and why: what is in them is not known.
+    ``faults`` maps unreadable files, relative to the results, to the reason.
     """
 
     bounds: Mapping[str, Baseline]
@@ -208,13 +208,13 @@ class Accepted(NamedTuple):
 
 @dataclass(frozen=True)
 class Baselines:
-    """The accepted bounds of *results*; files are read as they are asked for."""
+    """The accepted bounds of *results*; files are read on demand."""
 
     results: Path
     files: dict[Path, tuple[Acceptance, ...]] = field(default_factory=dict)
 
     def of(self, sut: Sut, facts: Mapping[str, str], night: date) -> Accepted:
-        """Return what was accepted of *sut*, a machine with *facts*, as known on *night*."""
+        """Return what is accepted for *sut*, a machine with *facts*, as known on *night*."""
         bounds: dict[str, Baseline] = {}
         levels: dict[str, AcceptedLevel] = {}
         faults: list[tuple[str, str]] = []
@@ -230,16 +230,16 @@ class Baselines:
                     continue
                 for metric, bound in acceptance.bounds.items():
                     bounds[metric] = Baseline(bound, acceptance, place.scope)
-                own = [each.night for each in acceptance.accepted if (each.testbed, each.sut) == sut]
+                own = [run.night for run in acceptance.accepted if (run.testbed, run.sut) == sut]
                 for metric in acceptance.bounds if own else ():
                     if metric not in levels or levels[metric].night <= max(own):
                         levels[metric] = AcceptedLevel(max(own), acceptance)
         return Accepted(bounds, levels, tuple(faults))
 
     def before(self, place: Place, night: date) -> dict[str, Bounds]:
-        """Return the bounds of *place* alone, by metric, as known on *night*."""
+        """Return the bounds of *place* only, by metric, as known on *night*."""
         known = (acceptance for acceptance in self._acceptances(place) if acceptance.night <= night)
-        return {metric: bounds for each in known for metric, bounds in each.bounds.items()}
+        return {metric: bounds for item in known for metric, bounds in item.bounds.items()}
 
     def _acceptances(self, place: Place) -> tuple[Acceptance, ...]:
         path = place.path(self.results)
@@ -249,7 +249,7 @@ class Baselines:
 
 
 def _places(sut: Sut, facts: Mapping[str, str]) -> Iterator[Place]:
-    """Yield what bounds *sut* may have, those that others take the place of first."""
+    """Yield the places that may have bounds for *sut*, highest precedence last."""
     if platform_of(facts) is not None:
         yield place_of("platform", sut, facts)
     yield place_of("testbed", sut, facts)
@@ -257,15 +257,15 @@ def _places(sut: Sut, facts: Mapping[str, str]) -> Iterator[Place]:
 
 
 def facts_of(runs: Mapping[date, NightRun]) -> Mapping[str, str]:
-    """Return the facts of the newest of *runs* that has any."""
+    """Return the facts of the newest of *runs* that has facts."""
     known = [night for night in runs if runs[night].facts]
     return runs[max(known)].facts if known else {}
 
 
 def read_baseline_file(results: Path, path: Path, place: Place) -> tuple[Acceptance, ...]:
-    """Return the acceptances in the file at *path* in *results*, for *place*; none where there is no such file.
+    """Return the acceptances in the file at *path* in *results*, for *place*; empty if the file does not exist.
 
-    Raises ``InputError`` for a file that is there and has another form, or is for something else.
+    Raises ``InputError`` if the file is malformed or belongs to another place.
     """
     remedy = "restore it from its history, or remove it and accept a run again"
     try:
@@ -286,9 +286,9 @@ def read_baseline_file(results: Path, path: Path, place: Place) -> tuple[Accepta
 
 
 def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
-    """Add *acceptance* to those for *place*, and return the file: it appears whole, or stays as it was.
+    """Append *acceptance* to the file of *place* atomically, and return its path.
 
-    Raises ``InputError`` where the file that is there is damaged, ``EnvironmentLacksError`` where it cannot be written.
+    Raises ``InputError`` if the existing file is damaged, ``EnvironmentLacksError`` if it cannot be written.
     """
     path = place.path(results)
     file = BaselineFile(
@@ -310,15 +310,15 @@ def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
 
 
 def _lines(value: Any, depth: int, indent: str = "") -> str:
-    """Return *value* as JSON whose innermost objects are one line each, so that a difference shows what changed."""
+    """Return *value* as JSON with each innermost object on one line, so that diffs are readable."""
     if depth == 0 or not value or not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     inner = indent + " "
     if isinstance(value, dict):
-        parts: Sequence[str] = [f"{json.dumps(name)}: {_lines(each, depth - 1, inner)}" for name, each in value.items()]
+        parts: Sequence[str] = [f"{json.dumps(name)}: {_lines(item, depth - 1, inner)}" for name, item in value.items()]
         opening, closing = "{", "}"
     else:
-        parts = [_lines(each, depth - 1, inner) for each in value]
+        parts = [_lines(item, depth - 1, inner) for item in value]
         opening, closing = "[", "]"
     lines = f",\n{inner}".join(parts)
     return f"{opening}\n{inner}{lines}\n{indent}{closing}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines made from runs: bounds of each figure of a run, from all nights of the level that it belongs to."""
+"""Create baselines: bounds for each figure of a run, from all nights at its current level."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from calibration.results.store import read_run
 
 
 class NotAccepted(NamedTuple):
-    """A figure that no bounds were made of, and why."""
+    """A figure without bounds, and the reason."""
 
     sut: str
     metric: str
@@ -40,9 +40,9 @@ class NotAccepted(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What would be accepted for one place: ``before`` are the bounds that count until then; ``notes`` are for people.
+    """A proposed acceptance for one place: ``before`` has the bounds in force until then, ``notes`` are for people.
 
-    ``acceptance`` is ``None`` where no figure can be accepted.
+    ``acceptance`` is ``None`` if no figure can be accepted.
     """
 
     place: Place
@@ -54,7 +54,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run to accept, with the history of its SUT up to it."""
+    """A run to accept, and the history of its SUT up to that night."""
 
     document: RunDocument
     night: NightRun
@@ -68,9 +68,9 @@ class _Run:
 
 
 def results_of(runs: Sequence[Path]) -> Path:
-    """Return the directory of results that all *runs* are in.
+    """Return the results directory that contains all *runs*.
 
-    Raises ``InputError`` where they are in several.
+    Raises ``InputError`` if they are in several.
     """
     found = {_directory(run).parents[2] for run in runs}
     if len(found) != 1:
@@ -88,23 +88,23 @@ def _directory(run: Path) -> Path:
 def propose(
     runs: Sequence[Path], *, scope: Scope, by: str, reason: str, metrics: Sequence[str], now: datetime
 ) -> list[Proposal]:
-    """Return what *by* would accept for *reason* with *runs*: nothing is written.
+    """Return what *by* would accept for *reason* with *runs*, without writing anything.
 
-    *metrics* are patterns of the names to accept, all where there is none. Raises ``InputError`` for a run that does
-    not stand for its night, two runs of one SUT, a text that is none, and where nothing matches.
+    *metrics* are name patterns, empty for all. Raises ``InputError`` if a run does not represent its night, two runs
+    are of the same SUT, a text is empty, or nothing matches.
     """
     for name, text in (("by", by), ("reason", reason)):
         if not text.strip() or not text.isprintable():
             raise InputError(f"expected --{name} to be a line of text, found {text!r}")
     results = results_of(runs)
     known = list(_read(results, runs))
-    names = [each.sut for each in known]
-    if twice := sorted({each for each in names if names.count(each) > 1}):
+    names = [run.sut for run in known]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"expected one run of each SUT, found several of {', '.join(twice)}")
     places: dict[Path, tuple[Place, list[_Run]]] = {}
-    for each in known:
-        place = place_of(scope, (each.night.testbed, each.night.sut), each.night.facts)
-        places.setdefault(place.path(results), (place, []))[1].append(each)
+    for run in known:
+        place = place_of(scope, (run.night.testbed, run.night.sut), run.night.facts)
+        places.setdefault(place.path(results), (place, []))[1].append(run)
     proposals = [
         _proposal(results, place, of, by=by.strip(), reason=reason.strip(), metrics=metrics, now=now)
         for place, of in places.values()
@@ -136,7 +136,9 @@ def _read(results: Path, runs: Sequence[Path]) -> Iterator[_Run]:
             document=document,
             night=found,
             history=history,
-            rows=tuple(row for row, each in enumerate(history.series) if (each.testbed, each.sut) == (testbed, sut)),
+            rows=tuple(
+                row for row, series in enumerate(history.series) if (series.testbed, series.sut) == (testbed, sut)
+            ),
             column=history.nights.index(found.night),
         )
 
@@ -163,7 +165,7 @@ def _proposal(
             runs=tuple(sorted(used, key=lambda name: (name.testbed, name.sut, name.id))),
             bounds=bounds,
         )
-    newest = max(each.night.night for each in runs)
+    newest = max(run.night.night for run in runs)
     return Proposal(
         place=place,
         acceptance=acceptance,
@@ -189,11 +191,11 @@ def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
 
 
 def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
-    """Yield the figures of *run* that *metrics* ask for, with the nights before; what is invalid is *refused*."""
+    """Yield the figures of *run* that match *metrics*, with the nights before; add invalid ones to *refused*."""
     history, end = run.history, run.column + 1
     by_name: dict[str, Figured] = {}
-    for each in figured(run.document):
-        by_name.setdefault(each.metric.name, each)
+    for figure in figured(run.document):
+        by_name.setdefault(figure.metric.name, figure)
     analyses = analyse(history.values[list(run.rows), :end])
     for row, analysis in zip(run.rows, analyses, strict=True):
         series = history.series[row]
@@ -222,7 +224,7 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
 def _bounds(
     figures: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
 ) -> Bounds | None:
-    """Return the bounds of one metric, ``None`` where there can be none; runs they come from are added to *used*."""
+    """Return the bounds of one metric, or ``None``; add the runs they come from to *used*."""
     series = figures[0][1]
     positive = is_positive([nights for _, _, nights in figures])
     levels: list[Level] = []
@@ -240,7 +242,7 @@ def _bounds(
     if not levels:
         return None
     found = predict(levels, positive=positive)
-    two_sided = all(each.two_sided for each in levels)
+    two_sided = all(level.two_sided for level in levels)
     return Bounds(
         value=found.value,
         lower=found.lower if two_sided or series.better == "higher" else None,

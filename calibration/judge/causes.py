@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in the context can have moved a figure: facts that changed, and which figures each of them can move.
+"""Possible causes of a change: which changed facts can affect which figures.
 
-A cause that is shown is a suspect, not a proof: that the fact differs is measured, that it moved this figure is not.
+A cause is a suspect, not a proof: the fact did change, but its effect on this figure is not measured.
 """
 
 import re
@@ -15,7 +15,7 @@ from calibration.model import Model
 from calibration.results.history import NOT_KNOWN, NightRun
 
 CLOCK: Final = "measured clock"
-"""The name under which a clock that was measured to be another stands among the facts."""
+"""Pseudo-fact for a measured clock that changed."""
 
 _CACHES = r"latency_ladder\.L\d.*|bandwidth_ladder\..*\.L\d\..*|c2c_.*"
 _CORE = rf"jitter\..*|core_frequency\..*|{_CACHES}"
@@ -25,7 +25,7 @@ _ALL = r".*"
 
 
 class Cause(Model):
-    """Facts whose names match ``facts`` can move the metrics whose names match ``metrics``, and why."""
+    """Facts matching ``facts`` can affect metrics matching ``metrics``; ``reason`` says why."""
 
     facts: str
     metrics: str
@@ -82,13 +82,13 @@ CAUSES: Final = (
         reason="part of every access to memory passes through clocked caches",
     ),
 )
-"""The nearest cause first: of several facts that changed, the one whose row comes first is told first."""
+"""In order of precedence: the first matching row is reported first."""
 
 
 def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, ...]:
-    """Return the facts that *after* has otherwise than *before*, in the order of the facts.
+    """Return the facts that differ between *before* and *after*, in the order of the facts.
 
-    A fact that one of them does not know is among them, with ``None`` on that side.
+    A fact missing on one side is included, with ``None`` on that side.
     """
     return tuple(
         ContextChange(fact=fact, before=fact_of(before, fact), after=fact_of(after, fact), night=after.night)
@@ -98,11 +98,10 @@ def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, .
 
 
 def differences_from(own: NightRun, others: Sequence[NightRun]) -> tuple[ContextChange, ...]:
-    """Return the facts in which *own* differs from what most of *others*, SUTs beside it, have.
+    """Return the facts in which *own* differs from most of *others*, the SUTs beside it.
 
-    A fact that at least half of the others share with *own* is no difference, nor is one that *own* or all others do
-    not know. ``before`` is what most of the others have (of several equally common the first), ``after`` what *own*
-    has.
+    Facts that at least half of the others share with *own*, and facts unknown to *own* or to all others, are excluded.
+    ``before`` is the others' most common value (the first of several), ``after`` that of *own*.
     """
     return tuple(_differences(own, others))
 
@@ -110,28 +109,28 @@ def differences_from(own: NightRun, others: Sequence[NightRun]) -> tuple[Context
 def _differences(own: NightRun, others: Sequence[NightRun]) -> Iterator[ContextChange]:
     for fact in own.facts:
         text = fact_of(own, fact)
-        known = [each for each in (fact_of(other, fact) for other in others) if each is not None]
+        known = [item for item in (fact_of(other, fact) for other in others) if item is not None]
         if text is not None and 2 * known.count(text) < len(known):
             ((usual, _),) = Counter(known).most_common(1)
             yield ContextChange(fact=fact, before=usual, after=text, night=own.night)
 
 
 def fact_of(run: NightRun, fact: str) -> str | None:
-    """Return what *run* says of *fact*; ``None`` where it is not known."""
+    """Return the value of *fact* in *run*; ``None`` if unknown."""
     text = run.facts.get(fact)
     return None if text == NOT_KNOWN else text
 
 
 def likely(changes: Sequence[ContextChange], metric: str) -> tuple[ContextChange, ...]:
-    """Return *changes*, those that can move *metric* first, the nearest cause before the others.
+    """Return *changes* with those that can affect *metric* first, by precedence.
 
-    A change from or to what is not known, and one that nothing is known of, come last, in their order.
+    Changes from or to an unknown value, and changes without a known effect, come last, in their order.
     """
     return tuple(sorted(changes, key=lambda change: _rank(change, metric)))
 
 
 def cause_of(fact: str, metric: str) -> Cause | None:
-    """Return why *fact* can move *metric*; ``None`` where nothing says that it can."""
+    """Return why *fact* can affect *metric*; ``None`` if no rule says so."""
     found = _cause(fact, metric)
     return None if found is None else CAUSES[found]
 
@@ -143,7 +142,7 @@ def _rank(change: ContextChange, metric: str) -> int:
 
 @cache
 def _cause(fact: str, metric: str) -> int | None:
-    """Return the number of the first row for *fact* and *metric*; remembered, as nights ask for few pairs often."""
+    """Return the index of the first row for *fact* and *metric*; cached, because nights repeat few pairs."""
     return next(
         (
             number

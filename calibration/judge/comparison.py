@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of two machines, runs or pages, metric by metric.
 
-What is judged is the ratio of the two values with the interval that both intervals allow:
+The ratio of the two values is judged, with the interval that both intervals allow:
 
 ``differs``
-    all of it lies beyond the tolerance.
+    the whole interval is beyond the tolerance.
 ``indicative``
-    the same, but one side has no good interval: a single reading of another tool is taken as +-5 %, and an interval may
-    cover the true value less often than 90 %.
+    the same, but one side has no reliable interval: a single reading of another tool is assumed to be ±5 %, and an
+    interval may have less than 90 % coverage.
 ``same``
-    all of it lies within the tolerance.
+    the whole interval is within the tolerance.
 ``identical``
     both sides have the same digits.
 ``undecided``
-    everything else; the reason says why.
+    anything else, with the reason.
 
-Both intervals at their ends make the ratio's interval wider than its nominal coverage asks for: of equal machines far
-fewer than one metric in a hundred is said to differ.
+Combining the ends of both intervals widens the ratio's interval beyond its nominal coverage: between equal machines,
+far fewer than 1 % of the metrics are reported to differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ from calibration.results.store import read_run
 from calibration.statistics import MIN_COVERAGE
 
 Outcome = Literal["differs", "indicative", "undecided", "same", "identical", "only_first", "only_second"]
-"""In the order in which a comparison tells them."""
+"""In display order."""
 
 OUTCOMES: Final[Mapping[Outcome, str]] = {
     "differs": "differ",
@@ -49,20 +49,20 @@ OUTCOMES: Final[Mapping[Outcome, str]] = {
     "only_first": "only in the first",
     "only_second": "only in the second",
 }
-"""Outcomes as a heading says them."""
+"""Headings of the outcomes."""
 
 READING_HALF_WIDTH: Final = 0.05
-"""Relative half-width that is taken for a single reading of another tool, which states none."""
+"""Relative half-width assumed for a single reading of another tool, which states none."""
 
 OWN: Final = "sutprobe"
-"""How the instrument is called that states an interval wherever it has one."""
+"""Name of the instrument that states an interval whenever it has one."""
 
 
 class Comparison(Model):
-    """One metric of two documents: ``ratio`` is the second's value relative to the first's.
+    """One metric of two documents: ``ratio`` is the second value divided by the first.
 
-    ``ratio_interval`` is what both intervals allow; ``better`` names the side that is better where they differ, if only
-    indicatively.
+    ``ratio_interval`` is the range that both intervals allow; ``better`` names the better side if they differ, even if
+    only indicatively.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Comparison(Model):
 
 
 class Difference(Model):
-    """A fact in which two machines differ, and how many of the metrics that differ it can explain, and why."""
+    """A fact that differs between two machines, how many of the differing metrics it can explain, and why."""
 
     fact: str
     first: str
@@ -89,10 +89,10 @@ class Difference(Model):
 
 
 class Compared(Model):
-    """Two documents beside each other: what differs in their contexts, and every metric that either has.
+    """Two documents side by side: differences of their contexts, and every metric of either.
 
-    ``facts`` are those of ``context`` one by one, those that explain most of what differs first; empty where a document
-    has no facts because it was imported. ``figures`` are sorted by outcome, then by ratio, the largest first.
+    ``facts`` are the differences of ``context`` one by one, those that explain most first; empty if a document is
+    imported and has no facts. ``figures`` are sorted by outcome, then by ratio, largest first.
     """
 
     first: str
@@ -103,7 +103,7 @@ class Compared(Model):
 
     @property
     def summary(self) -> str:
-        """How many metrics differ, and the one that does most, in a sentence or two."""
+        """How many metrics differ, and which differs most, in one or two sentences."""
         of = {
             outcome: [figure for figure in self.figures if figure.outcome == outcome] for outcome in get_args(Outcome)
         }
@@ -136,16 +136,16 @@ def compare(first: RunDocument, second: RunDocument) -> Compared:
     )
 
 
-def _rank(each: Comparison) -> tuple[int, float]:
-    """Return what sorts by outcome, then the largest ratio first, whichever side is larger."""
-    size = abs(log(each.ratio)) if each.ratio is not None and each.ratio > 0 else 0.0
-    return get_args(Outcome).index(each.outcome), -size
+def _rank(comparison: Comparison) -> tuple[int, float]:
+    """Return a sort key: outcome, then the larger ratio first, whichever side is larger."""
+    size = abs(log(comparison.ratio)) if comparison.ratio is not None and comparison.ratio > 0 else 0.0
+    return get_args(Outcome).index(comparison.outcome), -size
 
 
 def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) -> list[Difference]:
-    """Return the facts in which two documents differ, and how many of *differing* each can explain.
+    """Return the facts that differ, and how many of *differing* each can explain.
 
-    Those that explain most come first, of these the nearest cause.
+    Facts that explain most come first, then by precedence of the cause.
     """
     found: list[tuple[int, Difference]] = []
     for fact, text in first.facts.items():
@@ -156,17 +156,17 @@ def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) ->
         nearest = min((CAUSES.index(cause) for cause in causes), default=len(CAUSES))
         reason = CAUSES[nearest].reason if causes else None
         found.append((nearest, Difference(fact=fact, first=text, second=other, moves=len(causes), reason=reason)))
-    return [each for _, each in sorted(found, key=lambda ranked: (-ranked[1].moves, ranked[0]))]
+    return [item for _, item in sorted(found, key=lambda ranked: (-ranked[1].moves, ranked[0]))]
 
 
 def name_of(document: RunDocument) -> str:
-    """Return how a document is called where it is compared."""
+    """Return the name of a document in a comparison."""
     run = document.run
     return f"{run.testbed} / {run.sut}, {'imported' if document.imported is not None else run.id}"
 
 
 def context_differences(first: RunDocument, second: RunDocument) -> Iterator[str]:
-    """Yield in what the machines of two documents differ, as far as both say it."""
+    """Yield the differences between the machines of two documents, if both state the fact."""
     if first.facts and second.facts:
         yield from other_facts(first.facts, second.facts)
         return
@@ -190,10 +190,10 @@ def _said(document: RunDocument, what: str) -> str | None:
 
 
 def compare_figures(first: Sequence[Figured], second: Sequence[Figured]) -> Iterator[Comparison]:
-    """Yield every metric that *first* or *second* has, by its name; of several of a name the first counts."""
-    ones = {each.metric.name: each for each in reversed(first)}
-    others = {each.metric.name: each for each in reversed(second)}
-    names = dict.fromkeys([each.metric.name for each in (*first, *second)])
+    """Yield every metric of *first* or *second* by name; the first of duplicate names counts."""
+    ones = {figure.metric.name: figure for figure in reversed(first)}
+    others = {figure.metric.name: figure for figure in reversed(second)}
+    names = dict.fromkeys([figure.metric.name for figure in (*first, *second)])
     for name in names:
         yield _compared(name, ones.get(name), others.get(name))
 
@@ -240,7 +240,7 @@ def _ratio(first: Figured, second: Figured) -> tuple[float | None, tuple[float, 
 
 
 def _interval(figure: Figured) -> tuple[float, float] | None:
-    """Return the interval of *figure*, or what is taken for it where another tool states none."""
+    """Return the interval of *figure*, or the one assumed for a tool that states none."""
     metric = figure.metric
     if metric.interval is not None or figure.instrument.startswith(OWN):
         return metric.interval
@@ -253,18 +253,18 @@ def _judged(
     one, other = first.metric, second.metric
     if (one.value, one.unit, one.interval) == (other.value, other.unit, other.interval):
         return "identical", "the same digits"
-    for side, each in (("first", first), ("second", second)):
-        if not each.valid:
+    for side, figure in (("first", first), ("second", second)):
+        if not figure.valid:
             return "undecided", f"the {side} is invalid"
     if one.unit != other.unit or one.unit == "ticks":
         return "undecided", "ticks of two clocks" if one.unit == other.unit else "their units differ"
     doubt = None
-    for side, each in (("first", first), ("second", second)):
-        if _interval(each) is None:
+    for side, figure in (("first", first), ("second", second)):
+        if _interval(figure) is None:
             return "undecided", f"the {side} has no stated uncertainty"
-        if each.metric.interval is None:
+        if figure.metric.interval is None:
             doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
-        elif (coverage := each.metric.coverage or 0.0) < MIN_COVERAGE:
+        elif (coverage := figure.metric.coverage or 0.0) < MIN_COVERAGE:
             doubt = f"the interval of the {side} covers its true value only with {coverage * 100:.0f} %"
     if bounds is None:
         return "undecided", "the ratio to 0 does not exist"
@@ -285,7 +285,7 @@ def _change(bounds: tuple[float, float]) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return *ratio* as people read it: ``1.42x``."""
+    """Return *ratio* as text: ``1.42x``."""
     return f"{ratio:.3g}x" if ratio < 0.1 or ratio >= 10 else f"{ratio:.2f}x"
 
 
@@ -294,9 +294,9 @@ def _better(ratio: float, better: Better) -> Literal["first", "second"]:
 
 
 def read_compared(path: Path) -> RunDocument:
-    """Return the document that *path* stands for: a run, or a text to import.
+    """Return the document at *path*: a run, or a text to import.
 
-    Raises ``InputError`` where it is neither.
+    Raises ``InputError`` if it is neither.
     """
     if path.is_dir() or path.name == RUN:
         return read_run(path)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection of changes in nightly figures: jumps and drifts of the level, changes of the spread, flips of two levels.
+"""Change detection in nightly figures: jumps and drifts of the level, changes of the spread, flips between two levels.
 
-All series are walked through night by night, together: what is known on a night follows from that night and those
-before it. The newest nights of a series are compared with its *reference*, the nights of the same level before them.
-Noise may remember the night before: its autocorrelation is estimated, and what a night inherits is subtracted before
-nights are summed. docs/method/drift.rst explains the method, and bench/judgement.py measures it.
+All series are processed together, night by night, using only that night and earlier ones. The newest nights of a series
+are compared with its *reference*, the earlier nights at the same level. The noise may be autocorrelated: the
+autocorrelation is estimated, and what a night inherits from the one before is subtracted before nights are summed.
+docs/method/drift.rst explains the method; bench/judgement.py measures it.
 """
 
 from typing import Literal, NamedTuple
@@ -13,43 +13,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_FIGURES = 13
-"""Figures before which nothing is said: ten for a reference, and the newest three. Fewer: too little is known of the
-noise, and shifts are missed and false alarms raised. More: a new SUT is watched later."""
+"""Figures needed before anything is reported: ten for a reference plus the newest three. Lower: the noise is poorly
+known, shifts are missed and false alarms raised. Higher: a new SUT is monitored later."""
 
 REFERENCE_NIGHTS = 100
-"""Nights that the reference remembers. Fewer: noise is known less well, and slow drifts are missed. More: a slow change
-of the noise is followed later, and false alarms increase."""
+"""Nights in the reference. Lower: the noise is known less well and slow drifts are missed. Higher: slow changes of the
+noise are tracked later and false alarms increase."""
 
 JUMP_NIGHTS = 3
-"""Newest nights that are summed to find a jump. Fewer: only large jumps are found. More: they are found later."""
+"""Newest nights summed to find a jump. Lower: only large jumps are found. Higher: they are found later."""
 
 DRIFT_NIGHTS = 14
-"""Newest nights that are kept out of the reference and searched for a drift and a changed spread. Fewer: slow drifts
-get into the reference and are missed. More: they are found later."""
+"""Newest nights kept out of the reference and searched for a drift or a changed spread. Lower: slow drifts enter the
+reference and are missed. Higher: they are found later."""
 
 CLIP = 3.5
-"""Standard deviations to which a figure counts. Less: jumps are missed. More: outliers raise false alarms."""
+"""Outlier limit in standard deviations. Lower: jumps are missed. Higher: outliers raise false alarms."""
 
 BOUND = 3.5
-"""Standard deviations beyond which the newest nights are a jump or have another spread. Less: false alarms. More:
-changes are found later."""
+"""Threshold for a jump or a changed spread, in standard deviations. Lower: false alarms. Higher: changes are found
+later."""
 
 DRIFT_BOUND = 2.75
-"""Standard deviations beyond which independent nights are a drift; twice their autocorrelation is added. Less: false
-alarms. More: slow drifts are missed."""
+"""Threshold for a drift of independent nights, in standard deviations; twice the autocorrelation is added. Lower: false
+alarms. Higher: slow drifts are missed."""
 
 CORRELATION = 0.25
-"""Autocorrelation that is assumed before there are nights, and weighs as much as half of the reference. Less: false
-alarms where nights are correlated. More: slow drifts are missed where they are not."""
+"""Prior autocorrelation, weighted as half of a full reference. Lower: false alarms if nights are correlated. Higher:
+slow drifts are missed if they are not."""
 
 FIRST_REFERENCE = MIN_FIGURES - JUMP_NIGHTS
-"""Figures that a reference begins with."""
+"""Figures in the first reference."""
 
 LEAST = 1e-9
-"""Standard deviation, relative to the first figures, below which figures are the same: it is the rounding of sums."""
+"""Standard deviation, relative to the first figures, below which figures are equal: the rounding error of sums."""
 
 LARGEST = 1e12
-"""Size, relative to the first figures, from which on a figure is as large as any."""
+"""Size, relative to the first figures, above which a figure is clipped."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -57,23 +57,23 @@ Flags = NDArray[np.bool_]
 Kind = Literal["level", "spread"]
 
 START, ENTERED, LEVEL, COUNT, VARIANCE, LAGGED, FOURTH, DEGREES = range(8)
-"""Rows of a walk's state: first figure of the stretch, first that is not in the reference (``START`` where there is no
-reference yet), mean of the reference and how many figures it stands for; and of the noise around it the variance, the
-covariance of neighbours, the fourth moment and how many figures these stand for."""
+"""Rows of a walk's state: first figure of the stretch; first figure not in the reference (``START`` if there is no
+reference yet); mean of the reference and its effective number of figures; and of the noise: variance, covariance of
+neighbours, fourth moment and the effective number of figures of these."""
 
 _NIGHTS = np.arange(DRIFT_NIGHTS + 1)
 _JUMP: Floats = np.where(_NIGHTS > DRIFT_NIGHTS - JUMP_NIGHTS, 1.0, 0.0)[:, None]
-"""A jump of 1: the night before the newest ones, and these."""
+"""A unit jump: the night before the newest ones, then these."""
 
 _RAMPS: Floats = np.maximum(0.0, _NIGHTS[:, None] + _NIGHTS - DRIFT_NIGHTS)
-"""A drift of 1 a night, of the same nights, in columns by how many are searched for it."""
+"""A unit drift per night over the same nights, one column per number of nights searched."""
 
 
 class Walk:
-    """Series on their way through the nights: *figures* of the shape (nights, series) without gaps, *counts* of each.
+    """State of the detector over *figures* of shape (nights, series) without gaps, *counts* figures per series.
 
-    ``begins`` has the first figure and the kind of each change. A change of the level is on *trial* for a while:
-    ``before`` is the state that is restored when the old level comes back.
+    ``begins`` has the first figure and the kind of each change. A change of the level is on *trial* at first:
+    ``before`` is the state to restore if the old level returns.
     """
 
     def __init__(self, figures: Floats, counts: Integers) -> None:
@@ -84,12 +84,12 @@ class Walk:
         self.begins: list[list[tuple[int, Kind]]] = [[] for _ in counts]
 
     def run(self) -> None:
-        """Walk through all nights."""
+        """Process all nights."""
         for night in range(len(self.figures)):
             self.step(night)
 
     def step(self, night: int) -> None:
-        """Take the figures of *night*; those before have been taken."""
+        """Process the figures of *night*; earlier nights must have been processed."""
         if night + 1 < MIN_FIGURES:
             return
         moving = night < self.counts
@@ -99,7 +99,7 @@ class Walk:
         self._look(night, moving, searched)
 
     def _learn(self, moving: Flags, wanted: Floats) -> None:
-        """Take as many figures as *wanted* into the references."""
+        """Add as many figures as *wanted* to the references."""
         state = self.state
         fresh = moving & (state[ENTERED] == state[START]) & (wanted >= FIRST_REFERENCE)
         if fresh.any():
@@ -109,7 +109,7 @@ class Walk:
             self._enter(rows)
 
     def _begin(self, rows: Integers) -> None:
-        """Begin the references of *rows*; of the noise what was known before stays known."""
+        """Begin the references of *rows*; keep what is known of the noise."""
         state, size = self.state, FIRST_REFERENCE
         figures = bounded(self.figures[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
         level = figures.mean(axis=0)
@@ -126,12 +126,12 @@ class Walk:
         state[ENTERED, rows] += size
 
     def _enter(self, rows: Integers) -> None:
-        """Take the next figure of *rows* into the reference, by what it is off the mean of those before."""
+        """Add the next figure of *rows* to the reference, by its deviation from the mean."""
         state = self.state
         at, level = state[ENTERED, rows].astype(np.intp), state[LEVEL, rows]
         reach = CLIP * np.sqrt(state[VARIANCE, rows])
-        reach[reach <= CLIP * LEAST] = np.inf  # the first figure that is another is the first to tell of noise
-        off, last = (np.clip(self.figures[each, rows] - level, -reach, reach) for each in (at, at - 1))
+        reach[reach <= CLIP * LEAST] = np.inf  # no noise known until the first figure that differs
+        off, last = (np.clip(self.figures[item, rows] - level, -reach, reach) for item in (at, at - 1))
         count = np.minimum(state[COUNT, rows] + 1.0, REFERENCE_NIGHTS)
         degrees = np.minimum(state[DEGREES, rows] + 1.0, REFERENCE_NIGHTS)
         square = off**2 * (count - 1.0) / count
@@ -143,7 +143,7 @@ class Walk:
         state[ENTERED, rows] += 1.0
 
     def _look(self, night: int, moving: Flags, searched: Integers) -> None:
-        """Compare the newest figures, of which so many are *searched*, with the reference before them."""
+        """Compare the newest figures, *searched* of them per series, with the reference."""
         state = self.state
         ready = moving & (state[ENTERED] > state[START])
         newest = (self.figures[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
@@ -158,27 +158,27 @@ class Walk:
     def _level_moved(self, newest: Floats, searched: Integers) -> Flags:
         """Return whether the *newest* figures, in standard deviations off the reference, are a jump or a drift."""
         correlation, count = correlation_of(self.state), np.maximum(self.state[COUNT], 1.0)
-        fresh = newest[1:] - correlation * newest[:-1]  # without what a night inherits from the one before
+        fresh = newest[1:] - correlation * newest[:-1]  # minus what a night inherits from the one before
 
         def normal(change: Floats, degrees: Floats) -> Floats:
-            """Return the sum of the nights weighed as a *change* is in them, as a normal variable."""
+            """Return the nights' sum weighted by the shape of *change*, as a normal variable."""
             weights = change[1:] - correlation * change[:-1]
             variance = (weights**2).sum(axis=0) * (1.0 - correlation**2)
             of_level = (weights.sum(axis=0) * (1.0 - correlation)) ** 2 * memory_of(correlation) / count
             return normal_of_student((weights * fresh).sum(axis=0) / np.sqrt(variance + of_level), degrees)
 
-        # The variance of a variance grows with the tails, and sums of few nights have tails of their own.
+        # Heavy tails increase the variance of a variance, and sums of few nights have heavy tails.
         degrees = np.maximum(self.state[DEGREES], 1.0) * (2.0 / (tails_of(self.state) - 1.0)) ** 1.5
         jump = normal(_JUMP, degrees)
         outside = (newest[-JUMP_NIGHTS:] * np.sign(jump)).min(axis=0) > 1.0
-        drift = normal(_RAMPS[:, searched], degrees / 2.0)  # the autocorrelation matters here, and is estimated too
+        drift = normal(_RAMPS[:, searched], degrees / 2.0)  # fewer: the autocorrelation is estimated too
         return np.asarray((outside & (np.abs(jump) > BOUND)) | (np.abs(drift) > DRIFT_BOUND + 2.0 * correlation))
 
     def _spread_changed(self, newest: Floats, night: int, searched: Integers) -> Flags:
-        """Return whether the *newest* figures have another standard deviation than the reference.
+        """Return whether the standard deviation of the *newest* figures differs from the reference's.
 
-        Nights that differ more look like jumps first: where a change of the level is on trial, the nights since then
-        are held against the reference before it. They must differ from night to night, as those of a drift do not.
+        An increased spread looks like a jump first: while a change of the level is on trial, the nights since are
+        compared with the reference before it. They must vary from night to night, unlike those of a drift.
         """
         reference = np.where(self.trial, self.before, self.state)
         since = np.clip(night + 1 - self.state[START], 2, DRIFT_NIGHTS).astype(np.intp)
@@ -190,14 +190,14 @@ class Walk:
         steps = (inside[:-1] * np.diff(newest, axis=0) ** 2).sum(axis=0) / (count - 1) / 2.0 / (1.0 - correlation)
         variance = np.where(self.trial, np.minimum(variance, steps), variance)
         variance *= (deviation_of(self.state) / deviation_of(reference)) ** 2
-        variance[reference[VARIANCE] <= LEAST**2] = 1.0  # rounding is no noise
+        variance[reference[VARIANCE] <= LEAST**2] = 1.0  # rounding error only
         independent = (1.0 - correlation**2) / (1.0 + correlation**2) * 2.0 / (tails_of(reference) - 1.0)
         normal = normal_of_ratio(variance, (count - 1) * independent, reference[DEGREES] * independent)
         enough = (count >= FIRST_REFERENCE) & (reference[ENTERED] > reference[START])
         return np.asarray(enough & (np.where(self.trial, normal, np.abs(normal)) > BOUND))
 
     def _follow_trials(self, night: int, trial: Flags, newest: Floats) -> None:
-        """Date young changes again, and take back those whose newest week is at the old level."""
+        """Update the date of recent changes, and revert those whose newest week is back at the old level."""
         state = self.state
         rows = np.flatnonzero(trial & (state[ENTERED] == state[START]))
         if rows.size:
@@ -227,7 +227,7 @@ class Walk:
             self.begins[row].pop()
 
     def _change(self, night: int, level: Flags, spread: Flags, newest: Floats) -> None:
-        """Begin new stretches, but where figures flip between levels that were seen before."""
+        """Begin new stretches, unless figures flip between levels seen before."""
         self._take_back(np.flatnonzero(spread & self.trial))
         rows = np.flatnonzero(level | spread)
         first = np.where(self.trial, self.before[START], self.state[START])[rows]
@@ -247,7 +247,7 @@ class Walk:
 
 
 def bounded(figures: Floats) -> Floats:
-    """Return *figures*, one series per column, with outliers pulled in: one, however far away, is one figure."""
+    """Return *figures*, one series per column, with outliers clipped, so that none dominates."""
     middle = np.median(figures, axis=0)
     off = figures - middle
     size = np.sort(np.abs(off), axis=0)
@@ -261,39 +261,40 @@ def deviation_of(state: Floats) -> Floats:
 
 
 def tails_of(state: Floats) -> Floats:
-    """Return the kurtosis of the noise, at least a normal's."""
+    """Return the kurtosis of the noise, at least that of a normal distribution."""
     return np.asarray(np.maximum(state[FOURTH] / np.maximum(state[VARIANCE], LEAST**2) ** 2, 3.0))
 
 
 def correlation_of(state: Floats) -> Floats:
-    """Return the autocorrelation, drawn towards ``CORRELATION``: of few figures it is hardly known."""
+    """Return the autocorrelation, shrunk towards ``CORRELATION``: few figures hardly determine it."""
     weight = REFERENCE_NIGHTS / 2.0
     own = state[DEGREES] * state[LAGGED] / np.maximum(state[VARIANCE], LEAST**2)
     return np.asarray(np.clip((own + weight * CORRELATION) / (state[DEGREES] + weight), 0.0, 0.9))
 
 
 def memory_of(correlation: Floats) -> Floats:
-    """Return the variance of a mean of many nights relative to that of independent ones."""
+    """Return the variance of a mean of many nights relative to that of independent nights."""
     return (1.0 + correlation) / (1.0 - correlation)
 
 
 def normal_of_student(student: Floats, degrees: Floats) -> Floats:
-    """Return the normal variable as probable as Student's t (Wallace, 1959)."""
+    """Return the normal variable with the tail probability of Student's t (Wallace, 1959)."""
     factor = (8.0 * degrees + 1.0) / (8.0 * degrees + 3.0)
     return np.asarray(np.sign(student) * factor * np.sqrt(degrees * np.log1p(student**2 / degrees)))
 
 
 def normal_of_ratio(ratio: Floats, degrees: Floats, other: Floats) -> Floats:
-    """Return the normal variable as probable as the *ratio* of two variances (Paulson, 1942)."""
+    """Return the normal variable with the tail probability of a *ratio* of two variances (Paulson, 1942)."""
     above, below = 2.0 / (9.0 * degrees), 2.0 / (9.0 * np.maximum(other, 1.0))
     root = np.cbrt(ratio)
     return np.asarray(((1.0 - below) * root - (1.0 - above)) / np.sqrt(below * root**2 + above))
 
 
 def dates(newest: Floats, night: int, first: Floats) -> Floats:
-    """Return since when the *newest* figures (standard deviations off the reference) lie at their new level.
+    """Return the night from which the *newest* figures (standard deviations off the reference) are at their new level.
 
-    That is where those from then on are nearest to it, and those before to the reference; not before *first*.
+    This is the split that fits best: later nights near the new level, earlier ones near the reference; not before
+    *first*.
     """
     last, mean = np.median(newest[-JUMP_NIGHTS:], axis=0), np.clip(newest, -CLIP, CLIP).mean(axis=0)
     size = np.where(np.abs(last) > np.abs(mean), last, mean)
@@ -302,21 +303,21 @@ def dates(newest: Floats, night: int, first: Floats) -> Floats:
 
 
 def spread_dates(newest: Floats, night: int, first: Floats) -> Floats:
-    """Return since when the *newest* figures have another spread than the reference, by likelihood."""
+    """Return the night from which the *newest* figures have the new spread, by maximum likelihood."""
     count = np.arange(1.0, len(newest) + 1.0)[:, None]
     variance = np.maximum(np.cumsum(np.clip(newest[::-1], -2.0 * CLIP, 2.0 * CLIP) ** 2, axis=0) / count, LEAST)
     return _last(count * (variance - 1.0 - np.log(variance)), night, first)
 
 
 def _last(gain: Floats, night: int, first: Floats) -> Floats:
-    """Return the night since which *gain*, by the number of nights back, is largest: of at least two nights."""
+    """Return the night at which *gain*, indexed by nights back, is largest; at least two nights back."""
     back = np.arange(1, len(gain) + 1)[:, None]
     gain = np.where((back >= 2) & (night + 1 - back >= first), gain, -np.inf)
     return np.asarray(night - np.argmax(gain, axis=0), np.float64)
 
 
 class _Levels(NamedTuple):
-    """Whether figures flip between two levels, the two levels, and which figures are on the upper one."""
+    """Whether figures flip between two levels, the levels, and which figures are on the upper one."""
 
     found: Flags
     lower: Floats
@@ -325,11 +326,11 @@ class _Levels(NamedTuple):
 
 
 def two_levels(figures: Floats) -> _Levels:
-    """Return whether *figures*, one series per row, NaN for none, flip between two levels.
+    """Return whether *figures*, one series per row, NaN for missing, flip between two levels.
 
-    The levels must be so far apart that no figure counts as noise of both. The newest figures must lie on them, and
-    both must have been visited before, on one night of ``DRIFT_NIGHTS`` at least. Figures must go to and fro at least
-    half as often as chance makes them, and five times: a level that changed, and changed back, is not flipping.
+    The levels must be so far apart that no figure fits both. The newest figures must be on them, and earlier ones on
+    both, on at least one night in ``DRIFT_NIGHTS``. There must be at least five flips, and half as many as chance
+    gives: a level that changed once and returned does not flip.
     """
     known = np.isfinite(figures)
     if figures.shape[1] < 2 * FIRST_REFERENCE:

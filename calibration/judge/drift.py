@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of the level and of the spread of figures over nights, and figures that flip between two levels.
+"""Changes of the level and the spread over nights, and figures that flip between two levels.
 
-``calibration/judge/detector.py`` finds where they begin; here they get their sizes.
+``calibration/judge/detector.py`` finds where they begin; this module computes their sizes.
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ from calibration.judge.detector import (
 )
 
 TRIMMED = 1.15
-"""Variance of a mean without the outer fifths, relative to that of the whole mean, for normal noise."""
+"""Variance of a mean without the outer fifths, relative to the plain mean, for normal noise."""
 
 
 class Change(NamedTuple):
-    """A change that was found.
+    """A detected change.
 
-    ``night`` is the column of the first night of the new state. ``before`` and ``after`` are the level, or for
-    ``spread`` the standard deviation relative to the level. ``size`` is after / before - 1 and ``interval`` bounds it
-    with 95 %; they are NaN where before is 0.
+    ``night`` is the column of its first night. ``before`` and ``after`` are levels, or for ``spread`` standard
+    deviations relative to the level. ``size`` is after / before - 1 with the 95 % confidence ``interval``; both are NaN
+    if before is 0.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 class Flips(NamedTuple):
-    """Two levels between which a figure flips, the column of the first flip, and the share of nights on the upper."""
+    """The two levels of a flipping figure, the column of the first flip, and the share of nights on the upper level."""
 
     night: int
     lower: float
@@ -57,11 +57,11 @@ class Flips(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the figures of one series say, as known on its last night.
+    """Analysis of one series, as known on its last night.
 
-    ``level`` (a trimmed mean) and ``spread`` (standard deviation relative to the level) are those of the stretch that
-    the last figure belongs to, which begins at the column ``first`` and has ``count`` figures. ``level`` is NaN where
-    there is no figure, ``spread`` where there are fewer than two or the level is 0.
+    ``level`` (a trimmed mean) and ``spread`` (standard deviation relative to the level) describe the stretch of the
+    last figure: ``count`` figures from column ``first`` on. ``level`` is NaN if there is no figure, ``spread`` if there
+    are fewer than two or the level is 0.
     """
 
     changes: tuple[Change, ...]
@@ -73,11 +73,11 @@ class Analysis:
 
 
 NOTHING = Analysis((), None, nan, nan, 0, 0)
-"""What is known of a series without a figure."""
+"""The analysis of a series without figures."""
 
 
 class _Stretch(NamedTuple):
-    """Figures between two changes: the first and the end, their level, standard deviation and kurtosis."""
+    """Figures between two changes: begin and end, level, standard deviation and kurtosis."""
 
     begin: int
     end: int
@@ -96,10 +96,10 @@ class _Stretch(NamedTuple):
 
 
 def analyse(values: Floats) -> list[Analysis]:
-    """Return what is known of each series on its last night.
+    """Return one analysis per series, as known on its last night.
 
-    *values* has the shape (series, nights), in any unit, of either sign, NaN where there is no figure. One analysis
-    per row. Fewer than ``MIN_FIGURES`` figures are too few for a change.
+    *values* has the shape (series, nights), in any unit and sign, NaN for missing. Changes need at least
+    ``MIN_FIGURES`` figures.
     """
     finite = np.isfinite(values)
     counts = finite.sum(axis=1)
@@ -109,14 +109,14 @@ def analyse(values: Floats) -> list[Analysis]:
     columns = np.argsort(~finite, axis=1, kind="stable")[:, :longest]
     taken = np.take_along_axis(values, columns, axis=1)
     taken[np.arange(longest) >= counts[:, None]] = np.nan
-    # In units of the first figures, or of the first that is not 0: later ones may not change what was known before.
+    # Scale by the first figures, or the first that is not 0: later figures must not change earlier results.
     some = np.flatnonzero(counts)
     unit, centre = np.zeros(len(values)), np.zeros(len(values))
     unit[some] = np.nanmedian(np.abs(taken[some, :MIN_FIGURES]), axis=1)
     first = np.abs(taken[some, np.argmax(np.nan_to_num(taken[some]) != 0.0, axis=1)])
     unit[some] = np.where(unit[some] > 0.0, unit[some], first)
     unit[unit == 0.0] = 1.0
-    with np.errstate(over="ignore"):  # what is too large for a quotient is as large as any
+    with np.errstate(over="ignore"):  # an overflow is clipped later
         figures = np.clip(taken / unit[:, None], -LARGEST, LARGEST)
     centre[some] = np.nanmedian(figures[some, :MIN_FIGURES], axis=1)
     figures -= centre[:, None]
@@ -141,14 +141,14 @@ def _analysis(
     centre: float,
     memory: float,
 ) -> Analysis:
-    """Return what is known of *figures*, which are less *centre* and in *units*, after changes that *begin* so."""
+    """Return the analysis of *figures*, given minus *centre* and in *units*, with changes at *begin*."""
     firsts = [0, *(begin for begin, _ in begins)]
     flips = two_levels(figures[None, firsts[-1] :])
     while flips.found[0] and len(firsts) > 1:
         longer = two_levels(figures[None, firsts[-2] :])
         if not longer.found[0]:
             break
-        flips = longer  # it flipped before, and a stay on one level was taken for a change
+        flips = longer  # a long stay on one level was taken for a change
         firsts.pop()
     ends = [*firsts[1:], len(figures)]
     stretches = [_stretch(figures, begin, end, centre) for begin, end in zip(firsts, ends, strict=True)]
@@ -160,10 +160,10 @@ def _analysis(
     if flips.found[0]:
         on_upper = flips.is_upper[0]
         stay = int(np.argmax(on_upper != on_upper[0]))
-        if stay > DRIFT_NIGHTS:  # that long on one level is from before it began to flip
+        if stay > DRIFT_NIGHTS:  # so long a stay predates the flipping
             on_upper = on_upper[stay:]
             last = _stretch(figures, last.begin + stay, last.end, centre)
-        lower, upper = (float((each[0] + centre) * unit) for each in (flips.lower, flips.upper))
+        lower, upper = (float((item[0] + centre) * unit) for item in (flips.lower, flips.upper))
         flipping = Flips(int(columns[last.begin]), lower, upper, float(on_upper.mean()))
     return Analysis(tuple(changes), flipping, last.level * unit, last.spread, int(columns[last.begin]), last.nights)
 
@@ -192,10 +192,10 @@ def _change(kind: Kind, old: _Stretch, new: _Stretch, night: int, *, unit: float
 
 
 def _level_size(old: _Stretch, new: _Stretch, memory: float) -> tuple[float, tuple[float, float]]:
-    """Return the relative size of a change of the level, and its 95 % interval to first order.
+    """Return the relative size of a level change and its 95 % interval, to first order.
 
-    The deviation is that of both stretches, as that of three figures is hardly known. *memory* is how much more a mean
-    varies than that of independent nights.
+    The deviation is pooled over both stretches, because three figures hardly determine it. *memory* is the variance of
+    a mean relative to that of independent nights.
     """
     if old.level == 0.0:
         return nan, (nan, nan)
@@ -208,17 +208,17 @@ def _level_size(old: _Stretch, new: _Stretch, memory: float) -> tuple[float, tup
 
 
 def _spread_size(old: _Stretch, new: _Stretch) -> tuple[float, tuple[float, float]]:
-    """Return the same of a change of the spread (Bonett, 2006)."""
+    """Return the same for a change of the spread (Bonett, 2006)."""
     if not (old.spread > 0.0 and isfinite(new.spread)):
         return nan, (nan, nan)
     ratio = new.spread / old.spread
-    degrees = [max(each.nights - 1, 1) for each in (old, new)]
-    variance = sum((each.tails - 1.0) / 4.0 / free for each, free in zip((old, new), degrees, strict=True))
+    degrees = [max(level.nights - 1, 1) for level in (old, new)]
+    variance = sum((level.tails - 1.0) / 4.0 / free for level, free in zip((old, new), degrees, strict=True))
     half = exp(_student(min(degrees)) * sqrt(variance))
     return ratio - 1.0, (ratio / half - 1.0, ratio * half - 1.0)
 
 
 def _student(degrees: int) -> float:
-    """Return the bound of Student's t that is exceeded with 2.5 % on either side (Wallace, 1959)."""
+    """Return the two-sided 95 % quantile of Student's t (Wallace, 1959)."""
     normal = 1.96 * (8.0 * degrees + 3.0) / (8.0 * degrees + 1.0)
     return sqrt(degrees * expm1(normal**2 / degrees))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists that people write in YAML below ``references/``: each entry is a mapping, and a fault is named by its line."""
+"""YAML lists maintained by hand below ``references/``: each entry is a mapping, and errors name the line."""
 
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -13,7 +13,7 @@ from calibration.model import Model, fault_of
 from calibration.text import visible
 
 MAX_BYTES: Final = 1 << 20
-"""A larger file is refused: nobody looks after five thousand entries, and YAML takes ten seconds for each MiB."""
+"""Larger files are refused: nobody maintains five thousand entries, and YAML takes ten seconds per MiB."""
 
 M = TypeVar("M", bound=Model)
 
@@ -25,17 +25,17 @@ def _printable(text: str) -> str:
 
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_printable)]
-"""A line of text that is not empty."""
+"""A non-empty line of text."""
 
 
 def read_entries(results: Path, file: str, form: type[M], name: str) -> list[tuple[int, M]]:
-    """Return the entries of *file* in *results*, each with the line that it begins at; *name* is what one is called.
+    """Return the entries of *file* in *results* with their first lines; *name* is the word for an entry in messages.
 
-    Raises ``FileNotFoundError`` where there is no such file, ``InputError`` with the line of the first fault.
+    Raises ``FileNotFoundError`` if the file does not exist, ``InputError`` with the line of the first error.
     """
     content = read_regular(results / file, MAX_BYTES, below=results)
     try:
-        loader = yaml.BaseLoader(content.decode("utf-8"))  # text throughout: the form says what is a number or a date
+        loader = yaml.BaseLoader(content.decode("utf-8"))  # all scalars as text: the model converts them
         tree = loader.get_single_node()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"not valid YAML: {visible(str(error))}") from error

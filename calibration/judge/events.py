@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What began at several SUTs on the same night: one event, with its SUTs and the facts that changed with it.
+"""Group what began on several SUTs on the same night into one event, with the facts that changed.
 
-A BIOS update or a warm night in the lab moves many figures of many SUTs. Two SUTs belong to one event where what fails
-began within a day of each other and is of the same kind, or the same fact changed to the same value on both.
+A BIOS update or a warm night in the lab affects many figures of many SUTs. Two SUTs share an event if their failures
+are of the same kind and began within a day, or if the same fact changed to the same value.
 """
 
 from collections import Counter
@@ -14,14 +14,14 @@ from calibration.model import Model
 from calibration.results.history import Sut
 
 SAME_NIGHT = timedelta(days=1)
-"""Dates of the same change may differ by this much: a weak change is dated a night early or late."""
+"""Tolerance of dates: a weak change is dated a night early or late."""
 
 
 class Event(Model):
-    """What began on ``night`` at ``suts`` (testbed/SUT): ``metrics`` that fail or are noted, and whether any fails.
+    """What began on ``night`` at ``suts`` (testbed/SUT): ``metrics`` that fail or are noted; ``failed`` if any fails.
 
     ``context_changes`` are the facts that changed alike on at least two of the SUTs, most SUTs first; ``before`` is
-    ``None`` where it differs among them.
+    ``None`` if it differs between them.
     """
 
     night: date
@@ -31,7 +31,7 @@ class Event(Model):
     context_changes: tuple[ContextChange, ...]
 
     def has(self, verdict: NightVerdict) -> bool:
-        """Return whether *verdict* is part of this event."""
+        """Return whether *verdict* belongs to this event."""
         return (
             f"{verdict.testbed}/{verdict.sut}" in self.suts
             and verdict.outcome in {"fail", "noted"}
@@ -59,11 +59,11 @@ def find_events(verdicts: Iterable[NightVerdict]) -> tuple[Event, ...]:
             for other in near:
                 for sut in suts:
                     by_night[other].pop(sut, None)
-    return tuple(sorted(found, key=lambda each: (not each.failed, -len(each.suts), each.night, each.suts)))
+    return tuple(sorted(found, key=lambda run: (not run.failed, -len(run.suts), run.night, run.suts)))
 
 
 def _traits(verdicts: Iterable[NightVerdict]) -> set[tuple[str, str | None]]:
-    """Return what may tie a SUT to others: the kinds of its failures, and the facts that changed with what is dated."""
+    """Return what can link a SUT to others: kinds of its failures, and facts that changed when they began."""
     traits: set[tuple[str, str | None]] = set()
     for verdict in verdicts:
         if verdict.outcome == "fail":
@@ -73,7 +73,7 @@ def _traits(verdicts: Iterable[NightVerdict]) -> set[tuple[str, str | None]]:
 
 
 def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut, ...]]:
-    """Return the SUTs that share a trait, directly or through others, in groups of at least two."""
+    """Return groups of at least two SUTs that share a trait, directly or through others."""
     holders: dict[tuple[str, str | None], list[Sut]] = {}
     for sut, own in traits.items():
         for trait in own:
@@ -86,7 +86,7 @@ def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut
             sut = reached.pop()
             group.add(sut)
             for trait in traits[sut]:
-                new = [each for each in holders.pop(trait, ()) if each in left]
+                new = [item for item in holders.pop(trait, ()) if item in left]
                 left.difference_update(new)
                 reached += new
         if len(group) > 1:
@@ -95,11 +95,11 @@ def _groups(traits: Mapping[Sut, set[tuple[str, str | None]]]) -> list[tuple[Sut
 
 
 def _event(night: date, of_sut: Mapping[Sut, Sequence[NightVerdict]]) -> Event:
-    verdicts = [each for those in of_sut.values() for each in those]
+    verdicts = [item for those in of_sut.values() for item in those]
     befores: dict[tuple[str, str | None], dict[Sut, str | None]] = {}
     for sut, those in of_sut.items():
-        for each in those:
-            for change in each.context_changes:
+        for entry in those:
+            for change in entry.context_changes:
                 befores.setdefault((change.fact, change.after), {})[sut] = change.before
     shared = [item for item in befores.items() if len(item[1]) > 1]
     shared.sort(key=lambda item: (-len(item[1]), item[0][0], item[0][1] or ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures of one SUT, grouped by what may be one event: the same check, since about the same night."""
+"""Failures of one SUT grouped into probable events: same check, about the same night."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -17,23 +17,23 @@ CHECK_ORDER: Final[tuple[Check, ...]] = (
     "consistency",
     "missing",
 )
-"""Checks by how much they say of an event: a change has a date and a size, and shows what else changed."""
+"""Checks by how much they say about an event: a drift has a date, a size and the facts that changed."""
 
 SAME_EVENT: Final = timedelta(days=2)
-"""Figures whose changes are dated this near to each other changed at once: dates of weak changes are a night off."""
+"""Tolerance of dates within one event: the date of a weak change may be a night off."""
 
 
 class FailureGroup(NamedTuple):
-    """Failures of one check of a SUT that are since about the same night; ``worst`` stands for them."""
+    """Failures of one check of a SUT that began about the same night; ``worst`` represents them."""
 
     worst: NightVerdict
     verdicts: tuple[NightVerdict, ...]
 
 
 def group_failures(failed: Sequence[NightVerdict]) -> list[FailureGroup]:
-    """Return the failures of a SUT by event: unreadable files, a missing run, then the one with most metrics.
+    """Return the failures of a SUT by event: unreadable files, a missing run, then most metrics first.
 
-    Of events with as many metrics the one comes first whose check says most of it.
+    With equal numbers of metrics, the more informative check comes first.
     """
     groups: list[list[NightVerdict]] = []
     by_check: dict[tuple[Check, bool], list[NightVerdict]] = {}
@@ -65,7 +65,7 @@ def _rank(group: FailureGroup) -> tuple[bool, bool, int, int, float]:
 
 
 def severity(verdict: NightVerdict) -> float:
-    """Return how far a figure is from where it should be, relatively: 0 where it has no bound."""
+    """Return how far a figure is out of bounds, relative to the bound; 0 if it has none."""
     value, bound = verdict.value, verdict.bound
     if verdict.check in {"drift", "spread"} and verdict.interval is not None:
         return abs(sum(verdict.interval) / 2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Homogeneity: whether the SUTs of a testbed have the same figures, and which of them is the odd one.
+"""Homogeneity: whether the SUTs of a testbed have the same figures, and which SUT is the outlier.
 
-SUTs of one processor model are compared (``calibration/judge/outliers.py``). A SUT is an outlier where its level
-differs from the median of the others by more than the tolerance, and would by chance hardly do so.
+SUTs with the same processor model are compared (``calibration/judge/outliers.py``). A SUT is an outlier if its level
+differs significantly, by more than the tolerance, from the median of the others.
 """
 
 import math
@@ -34,12 +34,12 @@ from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
 RECENT: Final = timedelta(days=7)
-"""A SUT whose newest figure is older is not held against others: what it would measure today nobody knows."""
+"""A SUT whose newest figure is older is not compared: its current level is unknown."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """SUTs of one processor model in a testbed, and where in the history their series are (-1: nowhere)."""
+    """SUTs of one processor model in a testbed, and the rows of their series in the history (-1: none)."""
 
     processor: str | None
     suts: tuple[Sut, ...]
@@ -50,11 +50,10 @@ class _Kind:
 
 
 def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances: Tolerances) -> Iterator[NightVerdict]:
-    """Yield for the last night of *history* whether each SUT has the figures of the testbed's others of its kind.
+    """Yield one verdict per figure of the last night of *history*: whether the SUT agrees with its peers.
 
-    There is one verdict for each figure of that night. *analyses* has one analysis for each series. ``value`` is the
-    level now, ``bound`` what is within the tolerance of the others' median, ``interval`` that of the value, with how
-    sure the others' median is in it.
+    *analyses* has one analysis per series. ``value`` is the current level, ``bound`` the tolerance around the others'
+    median, ``interval`` that of the value, including the uncertainty of the others' median.
     """
     if not history.nights:
         return
@@ -64,12 +63,12 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances
         told = [night for night, run in runs.items() if run.facts]
         if told:
             newest[sut] = runs[max(told)]
-    for sut in dict.fromkeys((each.testbed, each.sut) for each in history.series):
+    for sut in dict.fromkeys((series.testbed, series.sut) for series in history.series):
         processor = fact_of(newest[sut], "processor") if sut in newest else None
         testbeds.setdefault(sut[0], {}).setdefault(processor, []).append(sut)
     places: dict[Sut, dict[tuple[str, str], int]] = {}
-    for row, each in enumerate(history.series):
-        places.setdefault((each.testbed, each.sut), {})[each.metric, each.unit] = row
+    for row, series in enumerate(history.series):
+        places.setdefault((series.testbed, series.sut), {})[series.metric, series.unit] = row
     levels = _levels(history, analyses)
     for kinds in testbeds.values():
         of_testbed = [_kind(suts, processor, places, levels, tolerances) for processor, suts in kinds.items()]
@@ -77,7 +76,7 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances
 
 
 def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
-    """Return the levels of all series, as arrays of one dimension; NaN where there is none that can be compared."""
+    """Return the levels of all series as one-dimensional arrays; NaN if there is none to compare."""
     since = history.nights[-1] - RECENT
     recent = next(column for column, night in enumerate(history.nights) if night >= since)
     finite = np.isfinite(history.values[:, recent:])
@@ -97,9 +96,9 @@ def _kind(
     levels: Levels,
     tolerances: Tolerances,
 ) -> _Kind:
-    """Return *suts*, which have one *processor*, compared; where that is not known they are there with nothing."""
+    """Compare *suts*, which share one *processor*; if it is unknown, return them without a comparison."""
     metrics = tuple(dict.fromkeys(place for sut in suts for place in places[sut]))
-    rows = np.array([[places[sut].get(each, -1) for each in metrics] for sut in suts], dtype=np.intp)
+    rows = np.array([[places[sut].get(metric, -1) for metric in metrics] for sut in suts], dtype=np.intp)
     tolerance = np.array([tolerances.fraction(metric) for metric, _ in metrics])
     nothing = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
     own = Levels(*(np.where(nothing, np.nan, level[rows]) for level in levels))
@@ -109,8 +108,8 @@ def _kind(
 def _testbed(
     history: History, analyses: Sequence[Analysis], newest: Mapping[Sut, NightRun], kinds: Sequence[_Kind]
 ) -> Iterator[NightVerdict]:
-    """Yield the verdicts of one testbed, whose comparisons are counted together."""
-    p = np.concatenate([each.compared.p.ravel() for each in kinds])
+    """Yield the verdicts of one testbed, whose comparisons count as one family of tests."""
+    p = np.concatenate([kind.compared.p.ravel() for kind in kinds])
     tests = int(np.isfinite(p).sum())
     rejected = holm(p, FAMILY_WISE)
     for kind in kinds:
@@ -133,7 +132,7 @@ def _verdicts(
     differences, halves, rows = compared.difference.tolist(), compared.half.tolist(), kind.rows.tolist()
     shown = ((kind.rows >= 0) & np.isfinite(history.values[kind.rows, -1])).tolist()
     tolerances, untested = kind.tolerance.tolist(), np.isnan(compared.p).tolist()
-    spreads = [_said_of(each) for each in zip(*(part.tolist() for part in compared.spread), strict=True)]
+    spreads = [_said_of(item) for item in zip(*(part.tolist() for part in compared.spread), strict=True)]
     nobody = (odd.sum(axis=0) == compared.spread.suts).tolist()
     since = _Since(history, analyses, kind)
     for i, sut in enumerate(kind.suts):
@@ -192,14 +191,14 @@ def _found(difference: float, half: float, others: int) -> str:
 
 
 def _who(suts: int) -> str:
-    """Return what is said where no SUT is like most of the others: each of them fails."""
+    """Return the message for a metric in which no SUT agrees with most of the others: all of them fail."""
     if suts == 2:
         return "; of two nobody can say which is the odd one"
     return "; no SUT is like most of the others, and nobody can say which are the odd ones"
 
 
 def _said_of(spread: tuple[int, float, float, float]) -> str:
-    """Return what a reader must know of how much SUTs and nights differ in a metric."""
+    """Return the variation between SUTs and between nights of a metric, as text."""
     _, between, within, share = spread
     return (
         f"SUTs differ by {between * 100:.2f} % and nights by {within * 100:.2f} % (standard deviations): "
@@ -208,9 +207,9 @@ def _said_of(spread: tuple[int, float, float, float]) -> str:
 
 
 def _undecided(difference: float, half: float, tolerance: float, tests: int | None) -> str:
-    """Return why a difference that is neither surely within the tolerance nor an outlier's is undecided.
+    """Return why a difference that is neither within the tolerance nor significant is undecided.
 
-    *tests* are those of the testbed, ``None`` where it was not tested because of too few nights.
+    *tests* is the number of tests in the testbed, ``None`` if too few nights prevented testing.
     """
     if abs(difference) - half > math.log1p(tolerance):
         few = f"but {LEAST_NIGHTS} nights are needed to be sure, of it and of most others"
@@ -222,7 +221,7 @@ def _undecided(difference: float, half: float, tolerance: float, tests: int | No
 
 
 def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysis]) -> tuple[Outcome, str]:
-    """Return what is said of a figure that has no interval around its difference, and why."""
+    """Return the outcome and reason for a figure whose difference has no interval."""
     own = analyses[kind.rows[sut, metric]]
     if kind.processor is None:
         return "no_reference", "its processor is not known"
@@ -230,7 +229,7 @@ def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysi
         return "no_reference", "ticks of two clocks cannot be compared"
     if own.flips is not None:
         return "no_reference", "it flips between two levels, and has no level that could be compared"
-    others = [analyses[row] for each, row in enumerate(kind.rows[:, metric]) if row >= 0 and each != sut]
+    others = [analyses[row] for item, row in enumerate(kind.rows[:, metric]) if row >= 0 and item != sut]
     if not others:
         return "no_reference", f"no other SUT of this testbed is a {kind.processor} with such a figure"
     if own.level == 0:
@@ -243,33 +242,33 @@ def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysi
 
 
 class _Suspects:
-    """What of an outlier's machine is another than that of the others: found once for each SUT."""
+    """The differences between an outlier and the other SUTs, computed once per SUT."""
 
     def __init__(self, history: History, newest: Mapping[Sut, NightRun], kind: _Kind, odd: NDArray[np.bool_]) -> None:
         self._history, self._newest, self._kind, self._odd = history, newest, kind, odd
         self._found: dict[int, tuple[ContextChange, ...]] = {}
 
     def of(self, sut: int, metric: str) -> tuple[ContextChange, ...]:
-        """Return in what *sut* differs from the others, what can move *metric* first."""
+        """Return the differences of *sut* from the others, those that can affect *metric* first."""
         if sut not in self._found:
             self._found[sut] = (*self._context(sut), *self._clock(sut))
         found = self._found[sut]
-        return likely([each for each in found if each.fact != CLOCK or "core_frequency" not in metric], metric)
+        return likely([change for change in found if change.fact != CLOCK or "core_frequency" not in metric], metric)
 
     def _context(self, sut: int) -> Iterator[ContextChange]:
         own = self._kind.suts[sut]
-        others = [self._newest[each] for each in self._kind.suts if each != own and each in self._newest]
+        others = [self._newest[item] for item in self._kind.suts if item != own and item in self._newest]
         runs = self._history.runs[own]
         for change in differences_from(self._newest[own], others):
             night = change.night
-            for each in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
-                if each.facts.get(change.fact) != change.after:
+            for item in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
+                if item.facts.get(change.fact) != change.after:
                     break
-                night = each.night
+                night = item.night
             yield change.model_copy(update={"night": night})
 
     def _clock(self, sut: int) -> Iterator[ContextChange]:
-        """Yield the clock of *sut* that differs most from the others', of those by which it is an outlier."""
+        """Yield the most deviating clock of *sut* among those in which it is an outlier."""
         clocks = [
             (abs(self._kind.compared.difference[sut, column]), column, metric)
             for column, (metric, unit) in enumerate(self._kind.metrics)
@@ -289,14 +288,14 @@ class _Suspects:
 
 
 class _Since:
-    """Since when an outlier has been one: by the stretches in which neither it nor one of the others changed."""
+    """Since when an outlier has been one, from the stretches in which neither it nor its peers changed."""
 
     def __init__(self, history: History, analyses: Sequence[Analysis], kind: _Kind) -> None:
         self._history, self._analyses, self._kind = history, analyses, kind
         self._nights: dict[int, tuple[Floats, list[int]]] = {}
 
     def night(self, sut: int, metric: int) -> date:
-        """Return the first night of the stretches, back from tonight, in which *sut* was beyond the tolerance."""
+        """Return the first night of the stretches, back from tonight, in which *sut* exceeded the tolerance."""
         if metric not in self._nights:
             self._nights[metric] = self._differences(metric)
         differences, starts = self._nights[metric]
@@ -315,7 +314,7 @@ class _Since:
         return self._history.nights[since]
 
     def _differences(self, metric: int) -> tuple[Floats, list[int]]:
-        """Return each SUT's difference from the others' median by night, and where any of them begins a new level."""
+        """Return each SUT's difference from the others' median by night, and where any new level begins."""
         rows = self._kind.rows[:, metric]
         with np.errstate(all="ignore"):
             values = np.where(rows[:, None] < 0, np.nan, np.log(self._history.values[rows]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits: bounds that an inventory sets for a SUT's headline figures, each with its unit and the reason for it."""
+"""Limits: bounds that an inventory sets for a SUT's headline figures, each with a unit and a reason."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ FIELDS = ("metric", "lower", "upper", "unit", "reason")
 
 
 def read_limits(given: Any) -> tuple[Limit, ...]:
-    """Return the limits that *given*, the variable ``calibration_limits``, states.
+    """Return the limits in *given*, the variable ``calibration_limits``.
 
-    Raises ``InputError`` for anything that no run could ever be judged by: an unknown metric, the wrong unit, no
-    bound, bounds that exclude everything, no reason, one metric twice.
+    Raises ``InputError`` for limits that can never apply: an unknown metric, the wrong unit, no bound, bounds that
+    exclude everything, no reason, or a duplicate metric.
     """
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise _bad(f"expected a list of limits, found {given!r}")
-    limits = tuple(_limit(number, each) for number, each in enumerate(given, 1))
+    limits = tuple(_limit(number, item) for number, item in enumerate(given, 1))
     names = [limit.metric for limit in limits]
     for name in names:
         if names.count(name) > 1:
@@ -46,7 +46,7 @@ def _limit(number: int, given: Any) -> Limit:
 
 
 def unit_of(metric: str) -> str | None:
-    """Return the unit of the headline figure that is named *metric*; None where no measurement has one of that name."""
+    """Return the unit of the headline figure named *metric*; ``None`` if no measurement has it."""
     for declaration in registry().values():
         for figures in declaration.figures:
             if figures.matches(metric):

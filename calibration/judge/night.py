@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judgement of a night: which server changed, when, and what of it is outside the bounds that were accepted.
+"""Judgement of a night: which SUT changed, when, and which figures are out of the accepted bounds.
 
-Everything is judged as it was known on that night: later nights are not looked at, and a reference counts from the
-night of the run that was accepted.
+Everything is judged as known on that night: later nights are ignored, and a baseline applies from the night of the
+accepted run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,18 +33,18 @@ from calibration.results.history import Held, History, NightRun, Recorded, Serie
 from calibration.results.index import read_history
 
 EXPECTED_NIGHTS: Final = 30
-"""What had a figure in as many of the store's nights before is missed tonight: a month, so that a server that was
-taken out of the lab is reported for a month and no longer."""
+"""Nights for which an absent SUT or figure is still reported missing: a SUT that left the lab is reported for a month,
+then forgotten."""
 
 RUN: Final = "run"
-"""Stands for the metric where it is the whole run that is missing."""
+"""Used in place of a metric if the whole run is missing."""
 
 MOST_REASONS: Final = 3
-"""So many of the reasons of a run are told with what it lacks; the run's page has all of them."""
+"""Reasons shown for an incomplete run; the run's page has all of them."""
 
 
 class Judgement(Model):
-    """All verdicts of a night, by testbed and SUT, and what began at several SUTs at once."""
+    """All verdicts of a night, by testbed and SUT, and the events shared by several SUTs."""
 
     night: date
     verdicts: tuple[NightVerdict, ...]
@@ -57,9 +57,9 @@ class Judgement(Model):
 
 
 def judge_night(results: Path, night: date | None = None) -> Judgement:
-    """Return what is to be said of *night*, by default the newest that *results* have.
+    """Return the judgement of *night*, by default the newest in *results*.
 
-    Files that cannot be read have verdicts of their own. Raises ``InputError`` where there is no run of that night.
+    Unreadable files have verdicts of their own. Raises ``InputError`` if there is no run of that night.
     """
     history = read_history(results, until=night)
     check_night(history, results, night)
@@ -68,9 +68,9 @@ def judge_night(results: Path, night: date | None = None) -> Judgement:
 
 
 def of_sut(judgement: Judgement, sut: str) -> Judgement:
-    """Return what is said of *sut* alone, by its name or a unique prefix (``calibration.results.find.pick_sut``).
+    """Return the judgement of *sut* only, by its name or a unique prefix (``calibration.results.find.pick_sut``).
 
-    Raises ``InputError`` where nothing is.
+    Raises ``InputError`` if no verdict matches.
     """
     sut = pick_sut(sut, sorted({f"{verdict.testbed}/{verdict.sut}" for verdict in judgement.verdicts}))
     verdicts = tuple(verdict for verdict in judgement.verdicts if f"{verdict.testbed}/{verdict.sut}" == sut)
@@ -81,7 +81,7 @@ def of_sut(judgement: Judgement, sut: str) -> Judgement:
 def check_night(history: History, results: Path, night: date | None) -> None:
     """Raise ``InputError`` unless *history*, read from *results* until *night*, ends with that night."""
     if night is None and not history.nights:
-        unread = "".join(f"; cannot read {each.file}: {each.reason}" for each in history.unreadable[:1])
+        unread = "".join(f"; cannot read {damaged.file}: {damaged.reason}" for damaged in history.unreadable[:1])
         raise InputError(f"expected a run that can be judged below {results}, found none{unread}")
     if night is not None and (not history.nights or history.nights[-1] != night):
         nights = read_history(results).nights
@@ -96,23 +96,23 @@ def judge_history(
     waivers: Waivers,
     tolerances: Tolerances,
 ) -> Judgement:
-    """Return what is to be said of the last night of *history*, whose series have the *analyses*.
+    """Return the judgement of the last night of *history*, whose series have the *analyses*.
 
-    Where the lab's tolerances cannot be read the defaults count, and each SUT fails with the reason.
+    If the lab's tolerances cannot be read, the defaults apply and each SUT fails with the reason.
     """
     night = _Night(history, analyses, tolerances)
     verdicts = [*night.set_aside(), *night.verdicts(baselines), *judge_homogeneity(history, analyses, tolerances)]
     if tolerances.fault is not None:
         suts = {(verdict.testbed, verdict.sut) for verdict in verdicts}
         verdicts += [unreadable(sut, OWN, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts]
-    verdicts.sort(key=lambda each: (each.testbed, each.sut))  # stable: what a SUT has by itself stays first
+    verdicts.sort(key=lambda verdict: (verdict.testbed, verdict.sut))  # stable: a SUT's own verdicts stay first
     judged = tuple(waivers.applied(verdicts, night.night, night.run_ids))
     return Judgement.model_construct(night=night.night, verdicts=judged, events=find_events(judged))
 
 
 @dataclass(frozen=True)
 class _Row:
-    """What is known of one series tonight: figures are ``None`` where there is none."""
+    """State of one series tonight; missing figures are ``None``."""
 
     index: int
     series: Series
@@ -123,7 +123,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Night:
-    """The last night of a history, and what is remembered while it is judged."""
+    """The last night of a history, with caches used while judging it."""
 
     history: History
     analyses: Sequence[Analysis]
@@ -140,23 +140,23 @@ class _Night:
         return {sut: runs[self.night].run_id for sut, runs in self.history.runs.items() if self.night in runs}
 
     def set_aside(self) -> Iterator[NightVerdict]:
-        """Yield a failure for each run document that cannot be read, of whatever night it is."""
-        for each in self.history.unreadable:
-            sut = (each.testbed, each.sut)
-            reason = f"{each.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
-            yield unreadable(sut, each.file, reason, self.night, self.run_ids.get(sut))
+        """Yield a failure for each unreadable run document, whatever its night."""
+        for damaged in self.history.unreadable:
+            sut = (damaged.testbed, damaged.sut)
+            reason = f"{damaged.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
+            yield unreadable(sut, damaged.file, reason, self.night, self.run_ids.get(sut))
 
     def verdicts(self, baselines: Baselines) -> Iterator[NightVerdict]:
-        """Yield the verdicts that a SUT has by itself."""
+        """Yield the verdicts of each SUT on its own."""
         history, night = self.history, self.night
         known: NDArray[np.bool_] = np.isfinite(history.values)
         counts = known.sum(axis=1).tolist()
         expected = np.any(known[:, -1 - EXPECTED_NIGHTS :], axis=1).tolist()
-        values, lows, highs = (each[:, -1].tolist() for each in (history.values, history.low, history.high))
+        values, lows, highs = (item[:, -1].tolist() for item in (history.values, history.low, history.high))
         by_sut: dict[Sut, list[int]] = {sut: [] for sut in history.runs}
         for index, series in enumerate(history.series):
             by_sut.setdefault((series.testbed, series.sut), []).append(index)
-        column = {each: number for number, each in enumerate(history.nights)}
+        column = {night: number for number, night in enumerate(history.nights)}
         failed: dict[Sut, dict[str, Recorded]] = {}
         for (testbed, name, metric), recorded in history.recorded.items():
             if recorded.outcome == "fail":
@@ -207,7 +207,7 @@ class _Night:
         return runs[max(runs)] if runs else None
 
     def _verdict(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
-        """Return a verdict on *row* with more *fields*, and since when it is, what changed in the context then."""
+        """Return a verdict on *row* with more *fields*, since when it holds, and what changed in the context then."""
         testbed, sut, metric, _, _ = row.series
         changes: tuple[ContextChange, ...] = ()
         if fields.get("since") is not None:
@@ -226,12 +226,12 @@ class _Night:
         )
 
     def _of_figure(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
-        """Return a verdict whose value is the figure of tonight."""
+        """Return a verdict whose value is tonight's figure."""
         figure = {"value": row.value, "unit": row.series.unit, "interval": row.interval}
         return self._verdict(row, check, outcome, reason, **figure, **fields)
 
     def _changes(self, sut: Sut, since: date) -> tuple[ContextChange, ...]:
-        """Return what changed on *sut* between its last run before *since* and its first from then on."""
+        """Return what changed on *sut* between its last run before *since* and its next one."""
         found = self.changed.get((sut, since))
         if found is None:
             runs = self.history.runs.get(sut, {})
@@ -246,9 +246,9 @@ class _Night:
     def _run(
         self, sut: Sut, rows: Sequence[_Row], run: NightRun | None, indices: Sequence[int]
     ) -> Iterator[NightVerdict]:
-        """Yield whether *sut* was measured: a run that is there, has figures, and lacks nothing that nothing else says.
+        """Yield whether *sut* was measured: its run exists, has figures, and lacks nothing unreported.
 
-        Nothing where nobody expects the SUT tonight. *indices* are those of all series that it ever had.
+        Nothing if the SUT is not expected tonight. *indices* are those of all series that it ever had.
         """
         if run is None and not rows:
             return
@@ -259,18 +259,20 @@ class _Night:
             value=None,
             interval=None,
         )
-        if run is not None and any(each.value is not None for each in rows):
-            if run.status == "complete" or any(each.value is None for each in rows):
+        if run is not None and any(row.value is not None for row in rows):
+            if run.status == "complete" or any(row.value is None for row in rows):
                 yield self._verdict(row, "missing", "pass", f"run {run.run_id} is {run.status}")
             else:
                 reason = f"expected a complete run, found one that is {run.status}: {_reasons(run, '')}"
                 yield self._verdict(row, "missing", "fail", reason, since=self.night)
             return
         since = self._first_missing(indices)
-        if since is None:  # it never had a figure: as long as its runs have none
+        if since is None:  # no run of it ever had a figure
             since = min(self.history.runs[sut])
         damaged = [
-            each.file for each in self.history.unreadable if (each.testbed, each.sut, each.night) == (*sut, self.night)
+            damaged.file
+            for damaged in self.history.unreadable
+            if (damaged.testbed, damaged.sut, damaged.night) == (*sut, self.night)
         ]
         if run is None and damaged:
             reason = f"expected a run of this night, cannot read {damaged[0]}"
@@ -289,7 +291,7 @@ class _Night:
         return self._verdict(row, "missing", "fail", reason, unit=row.series.unit, since=since)
 
     def _first_missing(self, rows: Sequence[int]) -> date | None:
-        """Return the first night since which none of *rows* has a figure; ``None`` where none ever had one."""
+        """Return the first night since which all of *rows* lack a figure; ``None`` if none ever had one."""
         (known,) = np.nonzero(np.isfinite(self.history.values[rows]).any(axis=0))
         if not len(known):
             return None
@@ -298,7 +300,7 @@ class _Night:
     # limits
 
     def _limits(self, row: _Row, value: float, baseline: Baseline | None) -> NightVerdict:
-        """Return whether *value* is within the *baseline*, and within what the inventory sets."""
+        """Return whether *value* is within the *baseline* and the limits of the inventory."""
         series = row.series
         recorded = self.history.recorded.get((series.testbed, series.sut, series.metric))
         if recorded is not None and recorded.lower is None and recorded.upper is None and recorded.outcome != "fail":
@@ -326,7 +328,7 @@ class _Night:
         return self._of_figure(row, "limits", "pass", reason, bound=(lower, upper))
 
     def _outside_since(self, index: int, lower: float | None, upper: float | None) -> date:
-        """Return the first night of those up to tonight whose figures are all outside; nights without one between."""
+        """Return the first night of the current run of figures out of bounds; nights without a figure do not end it."""
         figures = self.history.values[index]
         (known,) = np.nonzero(np.isfinite(figures))
         outside = np.zeros(len(known), dtype=bool)
@@ -339,7 +341,7 @@ class _Night:
         return self.history.nights[int(known[min(first, len(known) - 1)])]
 
     def _never_measured(self, sut: Sut, run_id: str | None, metric: str, recorded: Recorded) -> NightVerdict:
-        """Return the failure of a limit of the inventory whose metric tonight's run does not have."""
+        """Return the failure of an inventory limit whose metric is missing from tonight's run."""
         row = _Row(index=-1, series=Series(*sut, metric, "", "lower"), run_id=run_id, value=None, interval=None)
         bound = (recorded.lower, recorded.upper)
         return self._verdict(row, "limits", "fail", recorded.reason, bound=bound, since=self.night)
@@ -366,12 +368,12 @@ class _Night:
     def _changed(
         self, row: _Row, analysis: Analysis, check: Check, level: AcceptedLevel | None, accepted: int
     ) -> NightVerdict:
-        """Return whether the level, or the spread, is what it was, or what was *accepted* (a night's column) since."""
+        """Return whether the level, or the spread, is unchanged since the column *accepted*."""
         drift = check == "drift"
         unit = row.series.unit if drift else "fraction"
         value = _finite(analysis.level if drift else analysis.spread)
-        changes = [each for each in analysis.changes if each.kind == ("level" if drift else "spread")]
-        standing = [each for each in changes if each.night > accepted]
+        changes = [item for item in analysis.changes if item.kind == ("level" if drift else "spread")]
+        standing = [item for item in changes if item.night > accepted]
         nights = self.history.nights
         what = "level" if drift else "spread of nights"
         if not standing:
@@ -410,14 +412,14 @@ class _Night:
         )
 
     def _weighed(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
-        """Return whether a figure that moved from *before* to *after* fails, and why not."""
+        """Return whether a move from *before* to *after* fails, and if not, why."""
         fraction = self.tolerances.fraction(series.metric)
         if abs(after - before) <= fraction * abs(before):
             return "noted", _tolerated(fraction)
         return self._unless_better(series, better=(after > before) == (series.better == "higher"))
 
     def _weighed_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
-        """Return the same of a relative standard deviation: two of them should be within the tolerance."""
+        """Return the same for a relative standard deviation: both must be within the tolerance of each other."""
         fraction = self.tolerances.fraction(series.metric)
         if 2 * after <= fraction:
             return "noted", _tolerated(fraction)
@@ -446,8 +448,8 @@ class _Night:
 
 
 def _column(column: dict[date, int], night: date) -> int:
-    """Return the column of *night*; that of the last one before it where it is none of the store's any more."""
-    return column[night] if night in column else max((column[each] for each in column if each < night), default=-1)
+    """Return the column of *night*, or of the last night before it if the store no longer has it."""
+    return column[night] if night in column else max((column[item] for item in column if item < night), default=-1)
 
 
 def _tolerated(fraction: float) -> str:
@@ -459,25 +461,25 @@ def _finite(value: float | None) -> float | None:
 
 
 def _both(bounds: Bounds | None, recorded: Recorded | None) -> tuple[float | None, float | None]:
-    """Return the range that is within both."""
-    both = [each for each in (bounds, recorded) if each is not None]
-    lower = max((each.lower for each in both if each.lower is not None), default=None)
-    upper = min((each.upper for each in both if each.upper is not None), default=None)
+    """Return the intersection of both ranges."""
+    both = [item for item in (bounds, recorded) if item is not None]
+    lower = max((side.lower for side in both if side.lower is not None), default=None)
+    upper = min((side.upper for side in both if side.upper is not None), default=None)
     return lower, upper
 
 
 def _tolerance(changes: Sequence[Change], spread: float) -> float:
-    """Return how far, relatively, a level may be from the one before all *changes* and still be the same.
+    """Return how far a level may be, relatively, from the one before all *changes* and still count as unchanged.
 
-    As far as the changes' sizes are uncertain together, and at least as far as one night is from the next.
+    At least the combined uncertainty of the changes' sizes, and at least the night-to-night spread.
     """
-    return max(hypot(*((high - low) / 2 for low, high in (each.interval for each in changes))), spread)
+    return max(hypot(*((high - low) / 2 for low, high in (item.interval for item in changes))), spread)
 
 
 def _reasons(run: NightRun, metric: str) -> str:
-    """Return why the run of tonight lacks *metric*; an empty name stands for all of it.
+    """Return why tonight's run lacks *metric*; an empty name means the whole run.
 
-    What it says of that figure, else of the kind, else, where the run did not end well, of anything.
+    The most specific reason wins: of the metric, then of the kind, then, if the run did not end well, any.
     """
     kind = metric.partition(".")[0]
     said: Sequence[str] = [reason for reason in run.reasons if metric and reason.startswith(f"{metric}: ")]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of several SUTs: which of them differs from the median of the others by more than a tolerance.
+"""Outlier statistics: which SUT differs from the median of the others by more than the tolerance.
 
-SUTs are compared metric by metric, as logarithms: a difference is a ratio. Each SUT's level is that of its current
-stretch of nights; how sure it is follows from how much its nights differ. It is held against the median of the other
-SUTs, of two middle ones the nearer, so that one odd SUT makes no other look odd. The hypothesis of a difference within
-the tolerance is tested with Student's t, and all tests of a testbed together are wrong at most in one night of a
-hundred (Holm's step-down).
+SUTs are compared per metric as logarithms, so that a difference is a ratio. A SUT's level is that of its current
+stretch; its uncertainty follows from the variation between nights. It is compared with the median of the other SUTs
+(the nearer of two middle ones, so that one outlier does not make others look odd). The hypothesis that the difference
+is within the tolerance is tested with Student's t, with a family-wise error rate of 1 % per testbed and night (Holm's
+step-down).
 
-Sources: Holm, *A Simple Sequentially Rejective Multiple Test Procedure* (Scandinavian Journal of Statistics, 1979);
-for the share of variance, Shrout and Fleiss, *Intraclass Correlations* (Psychological Bulletin, 1979), one-way random
+Sources: Holm, *A Simple Sequentially Rejective Multiple Test Procedure* (Scandinavian Journal of Statistics, 1979); for
+the share of variance, Shrout and Fleiss, *Intraclass Correlations* (Psychological Bulletin, 1979), one-way random
 effects.
 """
 
@@ -24,34 +24,34 @@ from calibration.judge.drift import TRIMMED, Analysis
 Floats = NDArray[np.float64]
 
 FAMILY_WISE: Final = 0.01
-"""How often, of testbeds whose SUTs are all the same, one has any outlier in a night: once in a hundred at most."""
+"""Family-wise error rate: of homogeneous testbeds, at most 1 % have any outlier in a night."""
 
 CONFIDENCE: Final = 0.95
-"""Of the interval that is shown, and that lies within the tolerance where a SUT passes."""
+"""Confidence of the interval that is shown, and that must be within the tolerance for a pass."""
 
 LEAST_NIGHTS: Final = 3
-"""A SUT with fewer nights is no outlier yet, nor is any beside others of which most have fewer: one night may be odd by
-chance, and nothing says how often."""
+"""With fewer nights a SUT is not tested, nor is any SUT if most of its peers have fewer: one night may be an outlier by
+chance."""
 
 ENOUGH_NIGHTS: Final = 5
-"""Fewer do not say how much a SUT's nights differ."""
+"""Fewer nights do not determine a SUT's night-to-night spread."""
 
 SETTLED_NIGHTS: Final = 10
-"""Fewer may be alike by chance, or be a stretch because they are: a SUT's nights are then taken to differ by no less
-than those of the other SUTs, and than the figure's own interval allows."""
+"""With fewer nights, the spread is raised to at least the peers' spread and the figure's own interval: a few nights may
+agree by chance, or form a stretch only because they agree."""
 
 STAND_IN_DF: Final = 8.0
-"""Degrees of freedom of what stands in for the spread of few nights: fewer than ten nights have, and about those of an
-interval that rests on nine placements."""
+"""Degrees of freedom of the substituted spread: fewer than ten nights have, and about those of an interval from nine
+placements."""
 
 LEAST_SPREAD: Final = 1e-6
-"""Figures that are the same to the last digit every night are still not known better than their digits."""
+"""Lower limit of the spread: figures that repeat to the last digit are known no better than their digits."""
 
 
 class Levels(NamedTuple):
-    """Levels of SUTs (rows) in metrics (columns): logarithm, variance of one night, how many nights; NaN where unknown.
+    """Levels of SUTs (rows) in metrics (columns): logarithm, variance of one night, number of nights; NaN if unknown.
 
-    ``interval`` is the variance of one night as far as the figure's own interval tells, for where nights are too few.
+    ``interval`` is the variance of one night according to the figure's own interval, used if there are too few nights.
     """
 
     level: Floats
@@ -61,7 +61,7 @@ class Levels(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Of the SUTs in each metric: how many, the standard deviation between and within SUTs, the share between them."""
+    """Per metric: the number of SUTs, the standard deviation between and within SUTs, and the share between them."""
 
     suts: NDArray[np.intp]
     between: Floats
@@ -70,10 +70,10 @@ class Spread(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Each SUT (row) beside the median of the others, in each metric (column), as logarithms; NaN where there is none.
+    """Each SUT (row) against the median of the others, per metric (column), as logarithms; NaN if missing.
 
-    ``level`` is its own, ``night`` the variance of one night, ``half`` half the interval of ``difference``, and ``p``
-    the probability of a difference as large where the true one is within the tolerance.
+    ``level`` is its own, ``night`` the variance of one night, ``half`` the half-width of the interval of
+    ``difference``, and ``p`` the probability of such a difference if the true one is within the tolerance.
     """
 
     level: Floats
@@ -85,7 +85,7 @@ class Compared(NamedTuple):
 
 
 def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
-    """Return the levels that *analyses* know, as arrays of one dimension: none where figures flip, or are not above 0.
+    """Return the levels of *analyses* as one-dimensional arrays; NaN if figures flip or are not positive.
 
     *interval* is that of ``Levels``.
     """
@@ -99,7 +99,7 @@ def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
 
 
 def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
-    """Return each SUT of *levels* beside the median of the others; *tolerance* is that of each metric, relative."""
+    """Return each SUT of *levels* against the median of the others; *tolerance* is relative, per metric."""
     night, df = _nights(levels)
     night = np.where(np.isfinite(levels.level), night, np.nan)
     level = np.where(np.isfinite(night), levels.level, np.nan)
@@ -123,10 +123,10 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
 
 
 def _nights(levels: Levels) -> tuple[Floats, Floats]:
-    """Return the variance of a night of each SUT and metric, and how many degrees of freedom it is known with."""
+    """Return the variance of a night per SUT and metric, and its degrees of freedom."""
     known = np.where((levels.nights >= ENOUGH_NIGHTS) & np.isfinite(levels.level), levels.night, np.nan)
     usual = _median(known)
-    # two to four equal nights are no knowledge of how much nights differ: something else must be known as well
+    # two to four equal nights do not determine the spread: another estimate is needed
     other = np.fmax(levels.interval, usual)
     stand_in = np.where(np.isfinite(other) & (levels.nights > 1), np.fmax(other, levels.night), other)
     settled = levels.nights >= SETTLED_NIGHTS
@@ -134,9 +134,9 @@ def _nights(levels: Levels) -> tuple[Floats, Floats]:
 
 
 def leave_one_out(values: Floats) -> tuple[Floats, Floats]:
-    """Return the lower and the upper median of the others in each column, for each row of *values*; NaN is nobody.
+    """Return the lower and the upper median of the others in each column, for each row of *values*; NaN is skipped.
 
-    Of an odd number of others both are the one in the middle.
+    For an odd number of others both are the middle one.
     """
     suts, columns = values.shape
     order = np.argsort(values, axis=0)  # NaN last
@@ -153,7 +153,7 @@ def leave_one_out(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _median(values: Floats) -> Floats:
-    """Return the median of each column, of two middle ones their mean; NaN is nobody."""
+    """Return the median of each column (the mean of two middle values); NaN is skipped."""
     count = np.isfinite(values).sum(axis=0)
     ordered = np.sort(values, axis=0)  # NaN last
     columns = np.arange(values.shape[1])
@@ -162,7 +162,7 @@ def _median(values: Floats) -> Floats:
 
 
 def _spread(level: Floats, variance: Floats, night: Floats) -> Spread:
-    """Return how much SUTs and their nights differ in each metric: one-way random effects, by the method of moments."""
+    """Return the variation between SUTs and nights per metric: one-way random effects, method of moments."""
     known = np.isfinite(level)
     suts = known.sum(axis=0)
 
@@ -178,9 +178,9 @@ def _spread(level: Floats, variance: Floats, night: Floats) -> Spread:
 
 
 def holm(p: Floats, level: float) -> NDArray[np.bool_]:
-    """Return which hypotheses are rejected so that any true one is among them with probability *level* at most.
+    """Return which hypotheses to reject at family-wise error rate *level*.
 
-    *p* has one dimension; a NaN is no test.
+    *p* has one dimension; NaN is not tested.
     """
     order = np.argsort(p)  # NaN last
     tests = int(np.isfinite(p).sum())
@@ -192,14 +192,14 @@ def holm(p: Floats, level: float) -> NDArray[np.bool_]:
 
 def _upper_tail(df: Floats, t: Floats) -> Floats:
     """Return the probability of Student's t above *t*."""
-    from scipy.special import stdtr  # noqa: PLC0415 - half a second that only judging pays
+    from scipy.special import stdtr  # noqa: PLC0415 - slow, and only judging needs it
 
     found: Floats = stdtr(df, -t)
     return found
 
 
 def quantile(confidence: Floats, df: Floats) -> Floats:
-    """Return within which multiple of the standard error Student's t is with probability *confidence*."""
+    """Return the two-sided quantile of Student's t for *confidence*."""
     from scipy.special import ndtri, stdtrit  # noqa: PLC0415 - as above
 
     upper = (1 + confidence) / 2

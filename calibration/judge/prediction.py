@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds for the nights to come, from the nights that were: prediction intervals, as wide as figures were seen to vary.
+"""Bounds for coming nights: prediction intervals from the observed variation of past nights.
 
 Nights are taken as independent and, on a logarithmic scale, as normal around one level. The next night then lies within
-``mean ± t * s * sqrt(1 + 1/n)`` but for a share of the nights that is chosen, with the quantile *t* of Student's
-distribution for as many degrees of freedom as the standard deviation *s* has (Hahn and Meeker, *Statistical Intervals*,
-section 4.7). Where there are several SUTs, how they differ is part of it: a one-way layout with random effects, its
-degrees of freedom by Satterthwaite (*Biometrics Bulletin* 2, 1946).
+``mean ± t * s * sqrt(1 + 1/n)`` with a chosen probability, where *t* is the quantile of Student's distribution with the
+degrees of freedom of the standard deviation *s* (Hahn and Meeker, *Statistical Intervals*, section 4.7). For several
+SUTs, the variation between them is included: a one-way layout with random effects, degrees of freedom by Satterthwaite
+(*Biometrics Bulletin* 2, 1946).
 """
 
 from collections.abc import Sequence
@@ -23,37 +23,37 @@ from calibration.judge.outliers import LEAST_SPREAD
 from calibration.judge.words import share
 
 OUTSIDE: Final = 1e-4
-"""Share of the nights of an unchanged figure that is beyond a bound, on each side. A lab judges thousands of figures
-every night: at one in a thousand it would look after several false alarms each morning."""
+"""Fraction of the nights of an unchanged figure beyond each bound. A lab judges thousands of figures every night: one
+in a thousand would give several false alarms each morning."""
 
 ENOUGH_NIGHTS: Final = 10
-"""Fewer nights of one level are helped out by those of the levels before it: Student's quantile would make bounds of
-them that hardly anything is outside of."""
+"""With fewer nights at one level, earlier levels are used as well: Student's quantile would make the bounds too wide to
+exclude anything."""
 
 LEAST_DEGREES: Final = 4
-"""With fewer degrees of freedom bounds are that wide in any case, and what a run says of itself stands in."""
+"""With fewer degrees of freedom the bounds are that wide anyway, and the run's own interval is used instead."""
 
 OUTLIER_ERROR: Final = 0.001
-"""How often a set of nights without any outlier is said to have one. Each night that is left out wrongly makes bounds
-too narrow: at one in a hundred, bounds made of ten nights would be missed a third more often than is said."""
+"""Probability of finding an outlier among nights without one. Each night excluded wrongly narrows the bounds: at 1 %, a
+third more nights than stated would miss bounds made of ten nights."""
 
 OUTLIER_NIGHTS: Final = 8
-"""Of fewer nights none is left out: what looks like an outlier of them is too often none."""
+"""With fewer nights none is excluded: apparent outliers are too often not real."""
 
 OUTLIER_SHARE: Final = 0.1
-"""At most so many of the nights, and at least one, may be outliers; more are a state of their own."""
+"""Maximum fraction of nights that may be outliers (at least one); more are a state of their own."""
 
 USUAL_COVERAGE: Final = 0.95
-"""Of intervals within a run that do not say how often they cover."""
+"""Assumed coverage of intervals within a run that do not state it."""
 
 Floats = NDArray[np.float64]
 
 
 class Nights(NamedTuple):
-    """A figure of one SUT, night after night until the accepted run, in ascending order; NaN where there is none.
+    """Nightly figures of one SUT up to the accepted run, in ascending order; NaN if missing.
 
-    ``low`` and ``high`` are the ends of each night's own interval; ``coverage`` and ``placements`` say what that of the
-    accepted run is worth. ``analysis`` is that of ``values``.
+    ``low`` and ``high`` are the ends of each night's own interval; ``coverage`` and ``placements`` qualify that of the
+    accepted run. ``analysis`` is that of ``values``.
     """
 
     values: Floats
@@ -65,10 +65,10 @@ class Nights(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A level with what is known of its nights, on the scale (logarithmic or not) it was made on.
+    """A level and the spread of its nights, on the scale (logarithmic or not) it was computed on.
 
-    ``columns`` are the nights that it is of, ``spread`` the standard deviation of one night with ``degrees`` of
-    freedom, ``two_sided`` whether the figure has an interval of its own.
+    ``columns`` are its nights, ``spread`` the standard deviation of one night with ``degrees`` of freedom,
+    ``two_sided`` whether the figure has an interval of its own.
     """
 
     mean: float
@@ -81,7 +81,7 @@ class Level(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """What is expected of the nights to come: ``spread`` is the standard deviation, relative where ``relative``."""
+    """The prediction for coming nights: ``spread`` is the standard deviation, relative if ``relative``."""
 
     value: float
     lower: float
@@ -93,28 +93,28 @@ class Predicted(NamedTuple):
 
 
 class UnknownSpreadError(ValueError):
-    """Nothing that was measured says how much the figure may vary."""
+    """No measurement determines how much the figure varies."""
 
 
 def is_positive(nights: Sequence[Nights]) -> bool:
-    """Return whether all figures of *nights* are above 0, so that they may be taken as varying by factors."""
+    """Return whether all figures of *nights* are positive, so that a logarithmic scale applies."""
     return all(bool((night.values[np.isfinite(night.values)] > 0).all()) for night in nights)
 
 
 def level_of(nights: Nights, *, positive: bool) -> Level:
-    """Return the level that the last of *nights* belongs to.
+    """Return the level of the last of *nights*.
 
-    Raises ``UnknownSpreadError`` where there are too few nights, and the figure has no interval of its own.
+    Raises ``UnknownSpreadError`` if there are too few nights and the figure has no interval of its own.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        figures, low, high = (np.log(each) if positive else each for each in (nights.values, nights.low, nights.high))
+        figures, low, high = (np.log(item) if positive else item for item in (nights.values, nights.low, nights.high))
     first = nights.analysis.first
     (own,) = np.nonzero(np.isfinite(figures[first:]))
     own = _begun(own + first, nights)
     left_out = own[outliers(figures[own])]
     new = _trailing(own, left_out, figures)
     earlier = _earlier(nights.analysis, first)
-    if len(new):  # the accepted run is of a level that the analysis has not found yet
+    if len(new):  # the accepted run is at a level that the analysis has not detected yet
         earlier.append(np.setdiff1d(own, left_out))
         own, left_out = new, new[:0]
     used = np.setdiff1d(own, left_out)
@@ -127,7 +127,7 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
         why += f"; {len(left_out)} outlying night{'' if len(left_out) == 1 else 's'} left out"
     return Level(
         mean=mean,
-        columns=tuple(int(each) for each in used),
+        columns=tuple(int(item) for item in used),
         spread=spread,
         degrees=degrees,
         method=method,
@@ -137,9 +137,14 @@ def level_of(nights: Nights, *, positive: bool) -> Level:
 
 
 def _begun(own: NDArray[np.intp], nights: Nights) -> NDArray[np.intp]:
-    """Return the nights *own* without the first of them that are of the level before: dates can be a night off."""
+    """Return the nights *own* without leading ones that are still at the level before: dates can be a night off."""
     change = next(
-        (each for each in nights.analysis.changes if each.kind == "level" and each.night == nights.analysis.first), None
+        (
+            change
+            for change in nights.analysis.changes
+            if change.kind == "level" and change.night == nights.analysis.first
+        ),
+        None,
     )
     if change is None:
         return own
@@ -149,10 +154,10 @@ def _begun(own: NDArray[np.intp], nights: Nights) -> NDArray[np.intp]:
 
 
 def outliers(figures: Floats) -> NDArray[np.intp]:
-    """Return which of *figures* (one dimension, finite) are outliers of the others, ascending.
+    """Return the ascending indices of outliers among *figures* (one dimension, finite).
 
-    By the generalised test for extreme deviates (Rosner, *Technometrics* 25, 1983), which finds several that would hide
-    each other from a test for one.
+    Generalised extreme Studentised deviate test (Rosner, *Technometrics* 25, 1983), which finds outliers that mask each
+    other in a test for one.
     """
     count = len(figures)
     if count < OUTLIER_NIGHTS:
@@ -178,7 +183,7 @@ def outliers(figures: Floats) -> NDArray[np.intp]:
 
 
 def _trailing(own: NDArray[np.intp], left_out: NDArray[np.intp], figures: Floats) -> NDArray[np.intp]:
-    """Return the last of the nights *own* as far as all of them are outliers to the same side."""
+    """Return the trailing nights of *own* that are all outliers on the same side."""
     middle = float(np.median(figures[own]))
     found: list[int] = []
     for column in own[::-1]:
@@ -189,7 +194,7 @@ def _trailing(own: NDArray[np.intp], left_out: NDArray[np.intp], figures: Floats
 
 
 def _earlier(analysis: Analysis, first: int) -> list[NDArray[np.intp]]:
-    """Return the nights of each level before column *first* as far back as the spread did not change."""
+    """Return the nights of each level before column *first*, as far back as the spread is unchanged."""
     start = max(
         (change.night for change in analysis.changes if change.kind == "spread" and change.night < first), default=0
     )
@@ -208,9 +213,9 @@ def _spread(
     least: float,
     nights: Nights,
 ) -> tuple[float, float, Method, str]:
-    """Return the standard deviation of a night around its level, its degrees of freedom, and what it comes from.
+    """Return the standard deviation of a night around its level, its degrees of freedom, and its origin.
 
-    *within* is half the interval of a run, *least* what figures are not known better than.
+    *within* is the half-width of a run's interval, *least* the lower limit of the spread.
     """
     count = len(used)
     said = f"{count} night{'' if count == 1 else 's'} of this level"
@@ -253,9 +258,9 @@ def _squares(figures: Floats) -> tuple[float, int]:
 
 
 def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE) -> Predicted:
-    """Return what is expected of a night of a SUT that has the *levels*, one per SUT.
+    """Return the prediction for a night of a SUT from the *levels*, one per SUT.
 
-    A share *outside* of such nights is beyond each bound. Bounds of several SUTs hold for any other of the kind.
+    A fraction *outside* of such nights is beyond each bound. Bounds from several SUTs apply to any other of the kind.
     """
     if len(levels) == 1:
         (level,) = levels
@@ -263,7 +268,7 @@ def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE
         variance, degrees, method, why = level.spread**2 * (1 + 1 / count), level.degrees, level.method, level.why
     else:
         mean, variance, degrees = _between(levels)
-        nights = sum(len(each.columns) for each in levels)
+        nights = sum(len(level.columns) for level in levels)
         method = "SUTs"
         why = f"spread of {nights} nights, and of the levels of {len(levels)} SUTs"
     half = float(stdtrit(degrees, 1 - outside)) * sqrt(variance)
@@ -274,7 +279,7 @@ def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE
 
 
 def _between(levels: Sequence[Level]) -> tuple[float, float, float]:
-    """Return mean, variance of a night of any SUT of the kind, and the variance's degrees of freedom."""
+    """Return the mean, the variance of a night of any SUT of the kind, and that variance's degrees of freedom."""
     means = np.array([level.mean for level in levels])
     between = float(means.var(ddof=1)) * (1 + 1 / len(means))
     degrees = sum(level.degrees for level in levels)

@@ -14,10 +14,10 @@ def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocumen
 
 
 def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> Iterator[Verdict]:
-    """Yield one verdict per headline metric, and one per limit whose metric was not measured: that is a failure.
+    """Yield one verdict per headline metric, and a failure per limit whose metric was not measured.
 
-    An invalid figure is not compared with anything. A valid one without a limit or a reference is said to have none:
-    that is no pass.
+    Invalid figures are not compared. A valid figure without a limit or a baseline is reported as such; that is not a
+    pass.
     """
     bounds = {limit.metric: limit for limit in limits}
     for measurement in measurements:
@@ -68,7 +68,7 @@ def _outside(value: float, limit: Limit) -> bool:
 
 
 def _bounds(limit: Limit) -> str:
-    """Return the bounds as a person says them."""
+    """Return the bounds as text."""
     if limit.lower is None:
         return f"at most {limit.upper:g} {limit.unit}"
     if limit.upper is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far figures of a machine, or of two, may be apart before it matters.
+"""Tolerances: how far two figures may differ before it matters.
 
-A lab's own tolerances are in ``<results>/references/tolerances.yml``; they come before the defaults here.
+A lab's own tolerances in ``<results>/references/tolerances.yml`` override the defaults here.
 """
 
 import fnmatch
@@ -23,7 +23,7 @@ FILE: Final = f"{REFERENCES}/tolerances.yml"
 
 
 class Tolerance(Model):
-    """How far two figures of a family may be apart before it matters, relative to the first, and why so far."""
+    """How far two figures of a family may differ, relative to the first, and why."""
 
     names: str
     fraction: float
@@ -53,7 +53,7 @@ TOLERANCES: Final = (
         reason="latency of one machine moves by up to 3 % from boot to boot, because its memory lies elsewhere",
     ),
 )
-"""The first whose names match a metric is its tolerance."""
+"""The first match applies."""
 
 ANY_OTHER: Final = Tolerance(names=r".*", fraction=0.05, reason="nothing is known of how well this figure repeats")
 
@@ -66,7 +66,7 @@ def tolerance_of(metric: str) -> Tolerance:
 class OwnTolerance(Model):
     """One entry of a lab's file; ``metrics`` is a pattern such as ``core_frequency.*``.
 
-    ``improvements_fail`` says that a change for the better fails as one for the worse does.
+    With ``improvements_fail``, a change for the better fails too.
     """
 
     metrics: Line
@@ -76,37 +76,37 @@ class OwnTolerance(Model):
 
 
 class Tolerances:
-    """What matters to a lab: its own tolerances, the first that matches, before the defaults.
+    """A lab's own tolerances (the first match applies), then the defaults.
 
-    *fault* is why the lab's file cannot be read; then only the defaults are known.
+    *fault* is why the lab's file cannot be read; then only the defaults apply.
     """
 
     def __init__(self, own: Iterable[OwnTolerance] = (), fault: str | None = None) -> None:
         self.fault = fault
-        compiled = tuple((re.compile(fnmatch.translate(each.metrics)), each) for each in own)
+        compiled = tuple((re.compile(fnmatch.translate(item.metrics)), item) for item in own)
 
         @cache
         def find(metric: str) -> OwnTolerance | None:
-            return next((each for pattern, each in compiled if pattern.match(metric)), None)
+            return next((item for pattern, item in compiled if pattern.match(metric)), None)
 
         self._own = find
         self.fraction = cache(self._fraction)
 
     def _fraction(self, metric: str) -> float:
-        """Return how far, relatively, figures named *metric* may be apart."""
+        """Return how far figures named *metric* may differ, relatively."""
         own = self._own(metric)
         return tolerance_of(metric).fraction if own is None else own.fraction
 
     def improvements_fail(self, metric: str) -> bool:
-        """Return whether a change of *metric* for the better fails."""
+        """Return whether an improvement of *metric* fails."""
         own = self._own(metric)
         return own is not None and own.improvements_fail
 
 
 def read_tolerances(results: Path) -> Tolerances:
-    """Return what matters to the lab of *results*; the defaults where there is no file.
+    """Return the tolerances of the lab of *results*; the defaults if there is no file.
 
-    A file with anything in it that is no tolerance has no tolerances but a fault, with the line.
+    An invalid file yields only a fault that names the line.
     """
     try:
         return Tolerances(own for _, own in read_entries(results, FILE, OwnTolerance, "tolerance"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nights of one metric of one SUT: figures, changes, accepted bounds, and nights without a figure.
+"""The nights of one metric of one SUT: figures, changes, accepted bounds and missing nights.
 
-Imports nothing that takes long: the answer is there within a second, of a store of years.
+Avoids slow imports: the answer takes less than a second even for a store of years.
 """
 
 from math import isfinite
@@ -20,10 +20,10 @@ from calibration.results.index import read_history
 
 
 class TrendNight(NamedTuple):
-    """A night of the store: ``value`` with its interval is ``None`` where there is no valid figure.
+    """A night of the store: ``value`` and its interval are ``None`` if there is no valid figure.
 
-    ``run`` is ``None`` where the SUT has no run, ``fault`` why there is one that cannot be read. ``changes`` are the
-    facts that are others than in the run before, ``outside`` whether the figure is beyond the accepted bounds.
+    ``run`` is ``None`` if the SUT has no run; ``fault`` is why its run cannot be read. ``changes`` are the facts that
+    differ from the run before, ``outside`` whether the figure is out of the accepted bounds.
     """
 
     night: str
@@ -48,22 +48,24 @@ class Trend(NamedTuple):
 def read_trend(results: Path, sut: str, metric: str) -> Trend:
     """Return the nights of *metric* of *sut*, by their names or unique prefixes.
 
-    A night of which the document cannot be read says so. Nights on which only other SUTs of the testbed were measured
-    are among them. Raises ``InputError`` where there is no such SUT or figure, naming what is most like it.
+    Nights with an unreadable document, and nights on which only other SUTs of the testbed were measured, are included.
+    Raises ``InputError`` with similar names if there is no such SUT or metric.
     """
     testbed, _, name = pick_sut(sut, suts_of(results)).partition("/")
     history = read_history(results, testbed=testbed, metric=metric)
-    if all(each.sut != name for each in history.series):
+    if all(series.sut != name for series in history.series):
         of_sut = read_history(results, testbed=testbed, sut=name)
-        metric = pick(metric, [each.metric for each in of_sut.series], f"metric of {testbed}/{name}")
+        metric = pick(metric, [series.metric for series in of_sut.series], f"metric of {testbed}/{name}")
         history = read_history(results, testbed=testbed, metric=metric)
-    row = next(row for row, each in enumerate(history.series) if each.sut == name)
+    row = next(row for row, series in enumerate(history.series) if series.sut == name)
     runs = history.runs[testbed, name]
     accepted = Baselines(results).of((testbed, name), facts_of(runs), history.nights[-1])
     for file, reason in accepted.faults:
         raise InputError(f"{results / file}: {reason}")
     unreadable = {
-        each.night: f"cannot read {each.file}: {each.reason}" for each in history.unreadable if each.sut == name
+        damaged.night: f"cannot read {damaged.file}: {damaged.reason}"
+        for damaged in history.unreadable
+        if damaged.sut == name
     }
     reference = accepted.bounds.get(metric)
     nights: list[TrendNight] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts of a night: what one check says of one metric of one SUT."""
+"""Verdicts of a night: the result of one check of one metric of one SUT."""
 
 from datetime import date
 from typing import Literal
@@ -7,22 +7,22 @@ from typing import Literal
 from calibration.model import Model
 
 Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable"]
-"""``limits``: within the bounds that were accepted or set. ``drift``: the level is what it was. ``spread``: so is how
-much it differs from night to night. ``bimodal``: it has one level, and does not flip between two. ``homogeneity``: it
-is what the testbed's other SUTs of the kind have. ``consistency``: it does not contradict another figure of the run, as
-the run document says. ``missing``: there is a valid figure of tonight. ``unreadable``: a file of the results cannot be
-read, a run document of any night or what was accepted or waived; this only fails."""
+"""``limits``: within the accepted bounds or the limits set. ``drift``: the level is unchanged. ``spread``: the
+night-to-night variation is unchanged. ``bimodal``: there is one level, without flips between two. ``homogeneity``: it
+agrees with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another figure of the run.
+``missing``: tonight has a valid figure. ``unreadable``: a file of the results cannot be read (a run document of any
+night, a baseline or the waivers); this check only fails."""
 
 Outcome = Literal["pass", "fail", "noted", "no_reference"]
-"""``noted``: changed, by less than matters or for the better. ``no_reference``: there is nothing to judge by, or too
-little to tell; that is no pass."""
+"""``noted``: changed, but within the tolerance or for the better. ``no_reference``: there is no baseline or too little
+data; not a pass."""
 
 
 class ContextChange(Model):
-    """One fact of the machine that is another than it was: ``night`` is the first with the new one.
+    """A fact of the machine that changed: ``night`` is the first with the new value.
 
-    Beside a verdict on homogeneity ``before`` is what the testbed's other SUTs have and ``after`` what this one has.
-    ``None`` where it was not known.
+    With a homogeneity verdict, ``before`` is the value of the testbed's other SUTs and ``after`` that of this one.
+    ``None`` if unknown.
     """
 
     fact: str
@@ -32,7 +32,7 @@ class ContextChange(Model):
 
 
 class Waived(Model):
-    """The waiver that a failure is excused by: who said so, why, and until which night, that night included."""
+    """The waiver that excuses a failure: who granted it, why, and the last night it covers."""
 
     reason: str
     by: str
@@ -40,16 +40,15 @@ class Waived(Model):
 
 
 class NightVerdict(Model):
-    """What *check* says of *metric* on *night*.
+    """The result of *check* for *metric* on *night*.
 
-    ``value`` is tonight's figure in ``unit``, for the checks ``drift`` and ``homogeneity`` the level now and for
-    ``spread`` the relative standard deviation now; ``None`` where there is none. ``bound`` is the range it should be
-    within, an end ``None`` where it is open. ``interval`` is that of the value or, where a change was found, of its
-    size relative to what was before (0.1 is 10 % more). ``since`` is the first night of what is wrong. ``run_id`` is
-    ``None`` where the SUT has no run tonight; of the check ``missing``, ``metric`` is ``run`` where it is about the
-    whole run: there is none, it has no figure, or it lacks what was never measured before. Of the check ``unreadable``
-    it is the file, relative to the results. A failure that is waived has the outcome ``pass`` and says so in ``waiver``
-    and ``reason``.
+    ``value`` is tonight's figure in ``unit``; for the checks ``drift`` and ``homogeneity`` the current level, for
+    ``spread`` the current relative standard deviation; ``None`` if there is none. ``bound`` is the expected range, an
+    open end is ``None``. ``interval`` is that of the value or, after a change, of its relative size (0.1 is 10 % more).
+    ``since`` is the first night of the fault. ``run_id`` is ``None`` if the SUT has no run tonight. For the check
+    ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, it has no figure, or it lacks what
+    was never measured before. For the check ``unreadable``, ``metric`` is the file, relative to the results. A waived
+    failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
     """
 
     testbed: str
@@ -70,14 +69,14 @@ class NightVerdict(Model):
 
 
 def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id: str | None) -> NightVerdict:
-    """Return the failure of *sut* that *file* cannot be read; *run_id* is its run tonight."""
+    """Return the failure of *sut* for the unreadable *file*; *run_id* is its run tonight."""
     return failed(sut, file, "unreadable", f"cannot read {file}: {reason}", night=night, run_id=run_id)
 
 
 def failed(
     sut: tuple[str, str], metric: str, check: Check, reason: str, *, night: date, run_id: str | None
 ) -> NightVerdict:
-    """Return a failure of *sut* that is about no figure."""
+    """Return a failure of *sut* that has no figure."""
     return NightVerdict(
         testbed=sut[0],
         sut=sut[1],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waivers: failures that somebody knows of and takes responsibility for, each until a night and for a reason.
+"""Waivers: known failures that somebody accepts until a date and for a reason.
 
-``<results>/references/waivers.yml`` is a list that people write. A waiver that is no longer needed, and one that has
-expired, is a failure itself: what nobody looks after any more does not stay.
+``<results>/references/waivers.yml`` is maintained by hand. An expired waiver, or one that is no longer needed, is
+itself a failure, so that the list stays current.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from calibration.results.history import Sut
 from calibration.results.layout import REFERENCES
 
 FILE: Final = f"{REFERENCES}/waivers.yml"
-"""Where waivers are, relative to the results."""
+"""Path of the waivers, relative to the results."""
 
 Key = tuple[str, str, str, str]
 """Testbed, SUT, metric and check."""
@@ -37,12 +37,12 @@ class Waiver(Model):
 
     @property
     def key(self) -> Key:
-        """What it is for."""
+        """The figure and check it applies to."""
         return self.testbed, self.sut, self.metric, self.check
 
 
 class Waivers:
-    """All waivers of the results with their lines; *fault* is why their file cannot be read."""
+    """All waivers of the results with their lines; *fault* is why the file cannot be read."""
 
     def __init__(self, waivers: Iterable[tuple[int, Waiver]] = (), fault: str | None = None) -> None:
         self.fault = fault
@@ -51,11 +51,10 @@ class Waivers:
     def applied(
         self, verdicts: Iterable[NightVerdict], night: date, run_ids: Mapping[Sut, str]
     ) -> Iterator[NightVerdict]:
-        """Yield *verdicts* of *night* as they are with the waivers, and a failure for each that nothing is left of.
+        """Yield *verdicts* of *night* with the waivers applied, and a failure for each waiver that is no longer needed.
 
-        Where the waivers cannot be read none is known, and each SUT fails with the reason. A waiver of a figure that is
-        missing tonight, or whose SUT is, is left alone: nobody can know whether it is needed still. *run_ids* are
-        tonight's runs.
+        If the waivers cannot be read, none applies and each SUT fails with the reason. A waiver for a figure or a SUT
+        missing tonight is skipped: it is unknown whether it is still needed. *run_ids* are tonight's runs.
         """
         left = dict(self.by_key)
         missing = set()
@@ -81,7 +80,7 @@ def _words(line: int, waiver: Waiver) -> str:
 
 
 def _waived(verdict: NightVerdict, line: int, waiver: Waiver) -> NightVerdict:
-    """Return *verdict*, which *waiver* is for, as it is with it."""
+    """Return *verdict* with *waiver* applied."""
     if verdict.outcome != "fail":
         reason = f"{_words(line, waiver)}: it is no longer necessary: remove it ({verdict.reason})"
         return verdict.model_copy(update={"outcome": "fail", "reason": reason})
@@ -95,10 +94,10 @@ def _waived(verdict: NightVerdict, line: int, waiver: Waiver) -> NightVerdict:
 
 
 def read_waivers(results: Path) -> Waivers:
-    """Return the waivers of *results*; none where there is no such file.
+    """Return the waivers of *results*; empty if there is no file.
 
-    A file with anything in it that is no waiver has no waivers but a fault, with the line: an unknown or a missing key,
-    a check or a date that is none, an empty reason, two waivers for the same.
+    An invalid file yields only a fault that names the line: an unknown or missing key, an invalid check or date, an
+    empty reason, or a duplicate.
     """
     try:
         return Waivers(_by_key(read_entries(results, FILE, Waiver, "waiver")).values())

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures in sentences: short, with their unit, and cheap enough for the verdicts of a whole lab."""
+"""Figures as text: short, with units, and cheap enough for the verdicts of a whole lab."""
 
 from math import isfinite
 from typing import Final
 
 
 def number(value: float) -> str:
-    """Return *value* with four significant digits, all those before the point, and no exponent unless it is tiny."""
+    """Return *value* with four significant digits or all integer digits, without an exponent unless tiny."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -15,7 +15,7 @@ LARGE: Final[dict[str, tuple[tuple[float, float, str], ...]]] = {
     "MB/s": ((1e3, 1e3, "GB/s"),),
     "ns": ((1e7, 1e6, "ms"), (1e4, 1e3, "µs")),
 }
-"""By unit: from which value on it is told in which larger unit, the largest first."""
+"""Larger units by unit, with the value from which each is used, largest first."""
 
 
 def amount(value: float, unit: str | None) -> str:
@@ -29,7 +29,7 @@ def amount(value: float, unit: str | None) -> str:
 
 
 def within(lower: float | None, upper: float | None, unit: str | None) -> str:
-    """Return a range, an end of which may be open, as a person says it."""
+    """Return a range, possibly open at one end, as text."""
     if lower is None:
         return f"at most {amount(upper, unit)}" if upper is not None else "anything"
     if upper is None:
@@ -45,7 +45,7 @@ def share(value: float) -> str:
 
 
 def change(size: float, interval: tuple[float, float] | None) -> str:
-    """Return a relative change as per cent with its interval, where it has one that is finite."""
+    """Return a relative change in per cent, with its interval if finite."""
     text = f"{100 * size:+.3g} %"
     if interval is None or not all(map(isfinite, interval)):
         return text
@@ -53,16 +53,16 @@ def change(size: float, interval: tuple[float, float] | None) -> str:
 
 
 LONG: Final = 40
-"""A fact longer than this is told by the words that changed."""
+"""Longer facts are shortened to the words that changed."""
 
 
 def changed_fact(before: str | None, after: str | None) -> str:
-    """Return what a fact was and is; of long ones only the words that are not on both sides."""
-    old, new = (("unknown" if each is None else each) for each in (before, after))
+    """Return a fact before and after; of long ones only the words that differ."""
+    old, new = (("unknown" if item is None else item) for item in (before, after))
     if max(len(old), len(new)) > LONG:
         one, other = old.split(), new.split()
-        old = " ".join(each for each in one if each not in other) or "nothing"
-        new = " ".join(each for each in other if each not in one) or "nothing"
+        old = " ".join(item for item in one if item not in other) or "nothing"
+        new = " ".join(item for item in other if item not in one) or "nothing"
     return f"{_cut(old)} -> {_cut(new)}"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judgement of a night as the nightly calibration keeps it, and which of its SUTs fail by it.
+"""Store the judgement of a night, and map its failures to hosts.
 
-In one directory lie ``judgement.json``, all verdicts; ``judgement.txt``, that on a screen; and what Robot Framework
-writes of the gates, ``log.html``, ``report.html``, ``output.xml`` and ``xunit.xml``.
+The output directory has ``judgement.json`` (all verdicts), ``judgement.txt`` (the screen), and Robot Framework's files
+for the gates: ``log.html``, ``report.html``, ``output.xml`` and ``xunit.xml``.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ from calibration.nightly import night_of
 JUDGEMENT: Final = "judgement.json"
 SCREEN: Final = "judgement.txt"
 GATES: Final = "gates.json"
-"""How each gate ended: what Robot Framework writes has times in it, and is the same night after night otherwise."""
+"""The result of each gate. Robot Framework's own files contain times, this one is the same for the same result."""
 
 Hosts = Mapping[tuple[str, str], str]
-"""The hosts of a playbook by the names of testbed and SUT."""
+"""Ansible hosts by testbed and SUT."""
 
 
 def judge(
     results: Path, run_id: str, output: Path, gates: Iterable[Path] = ()
 ) -> tuple[Judgement, list[GateOutcome], bool]:
-    """Judge the night of *run_id* and hold it against the gates, with those in *gates*; keep all of it in *output*.
+    """Judge the night of *run_id* and run the gates, including those in *gates*; store everything in *output*.
 
-    Return the verdicts, how the gates ended, and whether either is another than what was kept before: where they are
-    the same the files stay as they are. Raises what judging and the gates raise, and ``EnvironmentLacksError`` where
-    *output* cannot be written; what was kept before stays then.
+    Return the verdicts, the results of the gates, and whether either changed; unchanged files are not rewritten. Raises
+    what judging and the gates raise, and ``EnvironmentLacksError`` if *output* cannot be written; the previous files
+    are kept then.
     """
     if output.resolve().is_relative_to(results.resolve()):
         raise InputError(f"expected a directory outside of the results for the judgement, found {output}")
@@ -50,12 +50,12 @@ def judge(
             new = Path(scratch)
             _write(new / JUDGEMENT, judgement.model_dump_json())
             tested = _tested(new, results, judgement, gates)
-            _write(new / GATES, json.dumps([each._asdict() for each in tested], indent=1))
+            _write(new / GATES, json.dumps([test._asdict() for test in tested], indent=1))
             _write(new / SCREEN, screen(tested, judgement, output))
             changed = any(not _same(new / name, output / name) for name in (JUDGEMENT, GATES))
             if changed:
-                for path in sorted(new.iterdir(), key=lambda each: each.name == JUDGEMENT):
-                    path.replace(output / path.name)  # the judgement last: what is cut off here is done again
+                for path in sorted(new.iterdir(), key=lambda path: path.name == JUDGEMENT):
+                    path.replace(output / path.name)  # the judgement last: an interrupted update is repeated
     except OSError as error:
         raise EnvironmentLacksError(
             f"the judgement of the night cannot be written to {output}: {error.strerror or error}. Free some space, or "
@@ -65,7 +65,7 @@ def judge(
 
 
 def _tested(folder: Path, results: Path, judgement: Judgement, gates: Iterable[Path]) -> list[GateOutcome]:
-    if not judgement.verdicts:  # the first night of a lab, of which no SUT could be measured
+    if not judgement.verdicts:  # the first night of a lab, and no SUT was measured
         return []
     variables = {"RESULTS": results, "VERDICTS": folder / JUDGEMENT}
     return run_gates(folder, variables, gates, night=judgement.night)
@@ -80,7 +80,7 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def screen(tested: list[GateOutcome], judgement: Judgement, output: Path) -> str:
-    """Return how the night went: the one screen of the judgement, and that of the gates."""
+    """Return the summary of a night: the screens of the judgement and of the gates."""
     text = io.StringIO()
     print_judgement(judgement, text, everything=False)
     if tested:
@@ -93,16 +93,16 @@ def screen(tested: list[GateOutcome], judgement: Judgement, output: Path) -> str
 def failures(
     verdicts: Iterable[NightVerdict], tested: Iterable[GateOutcome], hosts: Hosts, *, limited: bool
 ) -> dict[str, list[str]]:
-    """Return, by host, what failed of the SUTs of *hosts*: a line for what may be one event, and one for each gate.
+    """Return the failures of the SUTs of *hosts* by host: a line per event, and one per gate.
 
-    Gates that only hold verdicts say nothing more than these, and are left out. A SUT that is none of them, and was
-    known to its testbed, fails the first host of that testbed, unless the hosts are *limited* on purpose: a SUT that
-    dropped out of the inventory would otherwise be missed by nobody. Its files that cannot be read fail no other SUT.
+    Gates that only repeat verdicts are omitted. A SUT that left the inventory but is known to its testbed fails the
+    first host of that testbed, unless the hosts are *limited* on purpose: otherwise nobody would notice. Its unreadable
+    files fail no other SUT.
     """
     first: dict[str, str] = {}
     for (testbed, _), host in hosts.items():
         first.setdefault(testbed, host)
-    by_name = {" / ".join(names): host for names, host in hosts.items()}  # as the gates name a SUT
+    by_name = {" / ".join(names): host for names, host in hosts.items()}  # the gates' name of a SUT
     by_sut: dict[str, list[NightVerdict]] = {}
     for verdict in verdicts:
         own = (verdict.testbed, verdict.sut) in hosts
@@ -110,9 +110,9 @@ def failures(
             by_sut.setdefault(f"{verdict.testbed} / {verdict.sut}", []).append(verdict)
     failed = [(sut, f"Verdict failed: {describe(group)}") for sut, of in by_sut.items() for group in group_failures(of)]
     failed += [
-        (each.sut, f"Gate failed: {each.gate}: {each.message}")
-        for each in tested
-        if each.status == "FAIL" and not each.verdicts
+        (test.sut, f"Gate failed: {test.gate}: {test.message}")
+        for test in tested
+        if test.status == "FAIL" and not test.verdicts
     ]
     found: dict[str, list[str]] = {}
     for sut, said in failed:

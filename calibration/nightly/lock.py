@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One nightly calibration at a time for each directory of results.
+"""Allow one nightly calibration at a time per results directory.
 
-The lock is the kernel's (``fcntl``), on the file :data:`LOCK` in the results: it belongs to the process that took it,
-not to its children, and ends with that process however it ends. The file stays, and says nothing by itself.
+The lock is a kernel lock (``fcntl``) on the file :data:`LOCK`: it belongs to the process that took it, not to its
+children, and ends with it. The file remains and means nothing by itself.
 """
 
 import fcntl
@@ -20,15 +20,15 @@ from calibration.files import open_regular
 from calibration.model import Model, UtcTime
 
 LOCK: Final = ".nightly.lock"
-"""The file in the results that a nightly calibration locks; what is in it is for who finds it locked."""
+"""The lock file in the results; its content describes the holder."""
 
 
 MAX_HOLDER_BYTES: Final = 4096
-"""As much is read of what the holder wrote."""
+"""Limit for reading the holder's description."""
 
 
 class Holder(Model):
-    """Who calibrates, and since when."""
+    """Who runs the calibration, and since when."""
 
     user: str
     host: str
@@ -37,10 +37,10 @@ class Holder(Model):
 
 
 def hold(results: Path, now: datetime) -> BinaryIO:
-    """Lock *results* for this process until the file that is returned is closed, or the process ends.
+    """Lock *results* for this process until the returned file is closed or the process ends.
 
-    The process must not open the lock's file a second time: closing that would end the lock. Raises
-    ``EnvironmentLacksError`` where another process holds it, or the results cannot be written.
+    The process must not open the lock file again: closing that would release the lock. Raises ``EnvironmentLacksError``
+    if another process holds the lock or the results cannot be written.
     """
     path = results / LOCK
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the finished site, and what the night was judged to be, where a web server serves it: all of it at one moment.
+"""Publish the site and the judgement of the night atomically, where a web server serves them.
 
-Below the directory that is published to there are ``versions/<version>/``, each a copy that nobody changes any more,
-and ``current``, a symbolic link to one of them, which is what the server serves. A version's name follows from what is
-in it. Beside it lies ``<version>.files``, the list of what was put there: nothing else is ever removed.
+The destination has ``versions/<version>/``, each an immutable copy, and ``current``, a symbolic link to one of them,
+which the server serves. A version is named by a hash of its content. ``<version>.files`` lists the files published in
+it: nothing else is ever removed.
 """
 
 import hashlib
@@ -20,28 +20,28 @@ from calibration.files import open_regular, read_regular, write_whole
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
 NIGHT: Final = "night"
-"""Folder of a version with what the night was judged to be."""
+"""Folder of a version with the judgement of the night."""
 
 _LIST: Final = ".files"
 _PARTIAL: Final = ".partial"
 
 MAX_LIST_BYTES: Final = 64 * 1024 * 1024
-"""Longest list of a version's files: 100 SUTs have 100 KB for each night kept."""
+"""Limit for reading a version's file list: 100 SUTs add 100 KB per night kept."""
 
 
 class Published(NamedTuple):
-    """Where it is served from, and whether that is another version than before."""
+    """Where it is served from, and whether the version changed."""
 
     current: Path
     changed: bool
 
 
 def publish(site: Path, night: Path, destination: Path, keep: int) -> Published:
-    """Publish *site*, with *night* as its folder ``night/``, below *destination*, and keep the newest *keep* versions.
+    """Publish *site*, with *night* as its folder ``night/``, below *destination*; keep the newest *keep* versions.
 
-    What is published already stays as it is. Hidden files and symbolic links are left out. Raises ``InputError`` where
-    there is no site, *keep* is below 1 or one of the directories lies in another, ``EnvironmentLacksError`` where
-    *destination* cannot be written or what is to be replaced is not of this function.
+    A published version is not written again. Hidden files and symbolic links are skipped. Raises ``InputError`` if
+    there is no site, *keep* is below 1 or one directory is inside another, ``EnvironmentLacksError`` if *destination*
+    cannot be written or something there was not published by this function.
     """
     if keep < 1:
         raise InputError(f"expected at least 1 version to keep, found {keep}; set publish_keep")
@@ -76,7 +76,7 @@ def _check_apart(site: Path, night: Path, destination: Path) -> None:
 
 
 def _files(folder: Path, prefix: str) -> dict[str, Path]:
-    """Return the files below *folder*, with *prefix* before their names there; none where there is no folder."""
+    """Return the files below *folder* by name with *prefix*; empty if there is no folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -93,7 +93,7 @@ def _version(sources: dict[str, Path]) -> str:
 
 
 def _check_ours(destination: Path, version: str) -> None:
-    """Raise ``EnvironmentLacksError`` where something of others is in the way."""
+    """Raise ``EnvironmentLacksError`` if files of others are in the way."""
     current, folder = destination / CURRENT, destination / VERSIONS / version
     if os.path.lexists(current) and not (current.is_symlink() and current.readlink().parts[:-1] == (VERSIONS,)):
         raise EnvironmentLacksError(
@@ -112,11 +112,11 @@ def _partial_of(folder: Path) -> Path:
 
 
 def _copy(sources: dict[str, Path], versions: Path, version: str) -> None:
-    """Copy *sources*; the version appears when all of it is there, readable for everybody."""
+    """Copy *sources*; the version appears when complete, readable for everybody."""
     folder = versions / version
     partial = _partial_of(folder)
     if os.path.lexists(partial):
-        _remove(folder)  # it was cut off
+        _remove(folder)  # left by an interruption
     write_whole(_list_of(folder), "".join(f"{name}\n" for name in sources).encode())
     partial.mkdir()
     partial.chmod(0o755)
@@ -131,11 +131,11 @@ def _copy(sources: dict[str, Path], versions: Path, version: str) -> None:
 
 
 def _switch(destination: Path, version: str) -> bool:
-    """Have the link lead to *version*, and return whether it did not."""
+    """Point the link to *version*, and return whether it changed."""
     current, wanted = destination / CURRENT, Path(VERSIONS, version)
     if current.is_symlink() and current.readlink() == wanted:
         return False
-    os.utime(_list_of(destination / wanted))  # published now, also where it had been before
+    os.utime(_list_of(destination / wanted))  # the age is that of the last publication
     pending = destination / f".{CURRENT}.{os.getpid()}"
     pending.unlink(missing_ok=True)
     pending.symlink_to(wanted)
@@ -144,18 +144,18 @@ def _switch(destination: Path, version: str) -> bool:
 
 
 def _prune(versions: Path, version: str, keep: int) -> None:
-    """Remove all but the newest versions, and what a publication that was cut off left."""
-    folders = [each.with_name(each.name.removesuffix(_LIST)) for each in versions.glob(f"*{_LIST}")]
-    whole = [each for each in folders if each.is_dir() and each.name != version]
-    newest = sorted(whole, key=lambda each: (_list_of(each).stat().st_mtime_ns, each.name), reverse=True)
-    kept = {version, *(each.name for each in newest[: keep - 1])}
+    """Remove all but the newest versions, and leftovers of interrupted publications."""
+    folders = [path.with_name(path.name.removesuffix(_LIST)) for path in versions.glob(f"*{_LIST}")]
+    whole = [folder for folder in folders if folder.is_dir() and folder.name != version]
+    newest = sorted(whole, key=lambda item: (_list_of(item).stat().st_mtime_ns, item.name), reverse=True)
+    kept = {version, *(item.name for item in newest[: keep - 1])}
     for folder in folders:
         if folder.name not in kept:
             _remove(folder)
 
 
 def _remove(folder: Path) -> None:
-    """Remove what was put into a version; what others put there stays, and so does its folder then."""
+    """Remove the published files of a version; keep files of others, and then the folder too."""
     names = read_regular(_list_of(folder), MAX_LIST_BYTES).decode("utf-8", "surrogateescape").splitlines()
     for place in (folder, _partial_of(folder)):
         if place.is_symlink():
@@ -165,7 +165,7 @@ def _remove(folder: Path) -> None:
             if (place / name).parent.resolve().is_relative_to(root):
                 (place / name).unlink(missing_ok=True)
         parents = {parent for name in names for parent in Path(name).parents}
-        for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
-            with suppress(OSError):  # it holds what others put there, or is not there
+        for parent in sorted(parents, key=lambda parent: len(parent.parts), reverse=True):
+            with suppress(OSError):  # not empty, or missing
                 (place / parent).rmdir()
     _list_of(folder).unlink()

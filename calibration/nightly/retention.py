@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which old runs may go, by policy: first what their documents were made from, later all of them.
+"""Retention policy: remove the raw data of old runs first, the whole runs later.
 
-Only what a run wrote is ever removed, only from directories that are runs, and no symbolic link is followed. These
-stay whole: runs whose name has no time in it (imports, and runs that were named by hand), runs without a document that
-can be read, the newest run of each SUT and its newest complete one, and all that a file below ``references/`` names.
+Only files that a run wrote are removed, only from run directories, and symbolic links are not followed. These runs are
+kept whole: runs without a time in their name (imports, and runs named by hand), runs without a readable document, the
+newest run and the newest complete run of each SUT, and all runs named in a file below ``references/``.
 """
 
 import os
@@ -32,32 +32,32 @@ from calibration.results.store import read_run
 _RAW: Final = re.compile(
     rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|report"
 )
-"""Names in a run's directory of what its document was made from, and of what is made from it."""
+"""Names in a run's directory of the raw data, and of files generated from the document."""
 
 
 class UnreadableReferenceError(InputError):
-    """A file below ``references/`` cannot be read: nobody knows which runs it relies on, and none may be removed."""
+    """A file below ``references/`` cannot be read: runs it depends on are unknown, so none may be removed."""
 
 
 class Policy(NamedTuple):
-    """How many nights whole runs are kept, and what they were made from; 0 is for ever."""
+    """Nights to keep whole runs, and their raw data; 0 means forever."""
 
     nights: int
     raw_nights: int
 
 
 class Expired(NamedTuple):
-    """A run, its path below the results, of which something may go: what it was made from (``raw``) or all of it."""
+    """A run (path below the results), and what to remove: its raw data (``raw``) or all of it."""
 
     directory: Path
     what: Literal["raw", "run"]
 
 
 def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
-    """Return the runs of which something may go by *policy*.
+    """Return the runs to remove, whole or in part, by *policy*.
 
-    Kept N nights is a run whose night is at most N days before *tonight*. Raises ``InputError`` where a number is
-    negative or *results* is no directory, ``UnreadableReferenceError`` where a file in its references cannot be read.
+    A run kept N nights is at most N days older than *tonight*. Raises ``InputError`` if a number is negative or
+    *results* is no directory, ``UnreadableReferenceError`` if a reference file cannot be read.
     """
     for name, value in zip(("retention_nights", "retention_raw_nights"), policy, strict=True):
         if value < 0:
@@ -85,7 +85,7 @@ def _expired(directory: Path, age: int, policy: Policy) -> Literal["raw", "run"]
 
 
 def _older(sut: Path) -> list[tuple[Path, date]]:
-    """Return a SUT's runs with their nights, but for the newest one and the newest that is complete."""
+    """Return a SUT's runs and their nights, without the newest and the newest complete one."""
     runs = [
         (folder, night) for folder in _folders(sut) if (night := night_of(folder.name)) and (folder / RUN).is_file()
     ]
@@ -99,17 +99,17 @@ def _older(sut: Path) -> list[tuple[Path, date]]:
     return [run for run in runs if run[0] not in newest]
 
 
-def remove(results: Path, each: Expired) -> None:
-    """Remove what is *expired*. Raises ``EnvironmentLacksError`` where that cannot be done."""
-    directory = results / each.directory
+def remove(results: Path, expired: Expired) -> None:
+    """Remove what is *expired*. Raises ``EnvironmentLacksError`` if that fails."""
+    directory = results / expired.directory
     try:
         for path in _raw(directory):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        if each.what == "run":
-            (directory / RUN).unlink()  # last: what an interruption leaves is a run still, and goes the next time
+        if expired.what == "run":
+            (directory / RUN).unlink()  # last: after an interruption it is still a run, and is removed next time
             for place in (directory, directory.parent, directory.parent.parent):
                 if any(place.iterdir()):
                     return
@@ -121,7 +121,7 @@ def remove(results: Path, each: Expired) -> None:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Return the real directories in *parent* whose names the store could have given, sorted."""
+    """Return the real directories in *parent* with names that the store allows, sorted."""
     with os.scandir(parent) as entries:
         return sorted(
             Path(entry.path)
@@ -135,11 +135,11 @@ def _suts(results: Path) -> list[Path]:
 
 
 def _status(directory: Path) -> str | None:
-    """Return the status that the document in *directory* has; ``None`` where it is not that of the run there."""
+    """Return the status in the document of *directory*; ``None`` if it is not that of the run there."""
     try:
         run = read_run(directory / RUN).run
     except InputError:
-        return None  # it is judged unreadable every night, and stays
+        return None  # reported as unreadable every night, and kept
     return run.status if (run.testbed, run.sut, run.id) == directory.parts[-3:] and run.status != "imported" else None
 
 
@@ -149,7 +149,7 @@ def _raw(directory: Path) -> list[Path]:
 
 
 def _names_in_references(results: Path) -> set[str]:
-    """Return the names of all runs in the files below ``references/``, whatever form these have."""
+    """Return the names of all runs in files below ``references/``, whatever their format."""
     found: set[str] = set()
     for path in sorted((results / REFERENCES).rglob("*.json")):
         try:
@@ -165,5 +165,5 @@ def _texts(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, dict | list):
-        for each in content.values() if isinstance(content, dict) else content:
-            yield from _texts(each)
+        for item in content.values() if isinstance(content, dict) else content:
+            yield from _texts(item)

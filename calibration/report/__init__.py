@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of runs, and the site of all of them.
+"""Pages of runs, and the site.
 
 A page is a pure function of its run document: no clock, no look-up on the host, stable order, the same bytes each time.
 """
@@ -32,11 +32,10 @@ def prepare() -> None:
 
 
 def render_run(run_dir: Path, *, checked: bool = False) -> Path:
-    """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return where it is.
+    """Render the page of the run in *run_dir* into ``<run_dir>/report``, and return its path.
 
-    *checked* says that the run document was just found valid, and need not be looked at for that once more.
-    The folder appears whole or not at all; an older one is replaced at once. Raises ``InputError`` where there is no
-    valid run document, ``EnvironmentLacksError`` where the page cannot be written.
+    With *checked*, the run document was just validated and is not validated again. The folder is replaced atomically.
+    Raises ``InputError`` if there is no valid run document, ``EnvironmentLacksError`` if the page cannot be written.
     """
     document, target = run_dir / RUN, run_dir / REPORT
     if not checked:
@@ -55,7 +54,7 @@ def render_run(run_dir: Path, *, checked: bool = False) -> Path:
 
 
 def _replace(target: Path, files: Mapping[str, str]) -> None:
-    """Write *files* beside *target* and exchange the two; nothing is left behind when that fails."""
+    """Write *files* beside *target* and exchange the two; clean up on failure."""
     token = secrets.token_hex(4)
     pending, old = (target.with_name(f".{target.name}.{state}-{token}") for state in ("new", "old"))
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to change on a machine so that less interrupts a CPU: sentences that the traced causes support, and no others.
+"""Tuning advice: how to reduce interruptions of a CPU, as far as the traced causes support it.
 
 Sources: Linux, *The kernel's command-line parameters*, *Reducing OS jitter due to per-cpu kthreads*, *NO_HZ*, *SMP IRQ
 affinity* and *Workqueue* in the kernel's documentation.
@@ -12,13 +12,13 @@ from calibration.context.model import Context
 from calibration.sutprobe.tracing import TracedCause, TracedView
 
 LEAST_SHARE: Final = 0.01
-"""Causes that together took less of the lost time are not worth a change."""
+"""Causes with a smaller share of the lost time are not worth a change."""
 
 LEAST_EVENTS: Final = 2
-"""What came once may have come by chance."""
+"""A single event may be coincidence."""
 
 UNEXPLAINED_SHARE: Final = 0.1
-"""From this share of the lost time on, what no event explains is spoken of."""
+"""Share of the lost time without a traced cause from which it is reported."""
 
 TICKS: Final = {"tick_nohz_handler", "tick_sched_timer", "tick_nohz_highres_handler", "tick_nohz_lowres_handler"}
 WAITS: Final = {"hrtimer_wakeup", "posix_timer_fn", "it_real_fn", "timerfd_tmrproc", "alarmtimer_fired"}
@@ -26,13 +26,13 @@ PERF: Final = {"remote_function", "__perf_event_read", "__perf_event_stop", "__p
 REGISTERS: Final = {"__rdmsr_on_cpu", "__rdmsr_safe_on_cpu", "__wrmsr_on_cpu", "__wrmsr_safe_on_cpu"}
 BARRIERS: Final = {"ipi_mb", "ipi_sync_core", "ipi_rseq", "ipi_sync_rq_state"}
 PER_CPU_THREADS: Final = ("ksoftirqd/", "cpuhp/", "idle_inject/", "irq_work/", "backlog_napi/", "ktimers/")
-"""Threads of the kernel that cannot be bound elsewhere; what they work off is told by its own events."""
+"""Kernel threads bound to their CPU; their work is reported by its own events."""
 
 
 class Rule(NamedTuple):
-    """Which causes it is about, what to do, and whether the machine is set up that way already.
+    """The causes it matches, the advice, and whether the machine is already set up that way.
 
-    The sentence may name ``{cpu}`` and the ``{functions}`` (or names) of the causes.
+    The sentence may use ``{cpu}`` and the ``{functions}`` (or names) of the causes.
     """
 
     about: Callable[[TracedCause], bool]
@@ -46,104 +46,106 @@ def _option(*names: str) -> Callable[[Context, int], bool]:
 
 RULES: Final = (
     Rule(
-        lambda each: each.function in TICKS,
+        lambda cause: cause.function in TICKS,
         "The scheduler's tick interrupts CPU {cpu}: boot with nohz_full={cpu}",
         lambda context, cpu: cpu in context.isolation.nohz_full,
     ),
     Rule(
-        lambda each: (each.kind, each.name) == ("softirq", "RCU") or each.name.startswith("rcuc/"),
+        lambda cause: (cause.kind, cause.name) == ("softirq", "RCU") or cause.name.startswith("rcuc/"),
         "CPU {cpu} runs RCU callbacks: boot with rcu_nocbs={cpu}",
         lambda context, cpu: cpu in context.isolation.rcu_nocbs,
     ),
     Rule(
-        lambda each: (each.function or "").startswith("rcu_exp_"),
+        lambda cause: (cause.function or "").startswith("rcu_exp_"),
         "Other CPUs hurry RCU by interrupts ({functions}): boot with rcupdate.rcu_normal_after_boot=1",
         _option("rcupdate.rcu_normal", "rcupdate.rcu_normal_after_boot"),
     ),
     Rule(
-        lambda each: each.kind == "nmi" or each.function == "watchdog_timer_fn" or each.name.startswith("watchdog/"),
+        lambda cause: (
+            cause.kind == "nmi" or cause.function == "watchdog_timer_fn" or cause.name.startswith("watchdog/")
+        ),
         "The watchdog or a profiler interrupts CPU {cpu} ({functions}): boot with nowatchdog, and profile nothing "
         "meanwhile",
         _option("nowatchdog"),
     ),
     Rule(
-        lambda each: each.function in {"vmstat_update", "vmstat_shepherd"},
+        lambda cause: cause.function in {"vmstat_update", "vmstat_shepherd"},
         "The kernel gathers statistics of memory on CPU {cpu}: raise vm.stat_interval by sysctl",
     ),
     Rule(
-        lambda each: each.name.startswith("kworker/u"),
+        lambda cause: cause.name.startswith("kworker/u"),
         "Workers that belong to no CPU run on CPU {cpu} ({functions}): take it out of "
         "/sys/devices/virtual/workqueue/cpumask",
     ),
     Rule(
-        lambda each: each.name.startswith("kworker/"),
+        lambda cause: cause.name.startswith("kworker/"),
         "Work is queued for CPU {cpu} itself ({functions}), and no mask moves it: keep the programs and devices that "
         "queue it off this CPU",
     ),
     Rule(
-        lambda each: each.function in WAITS,
+        lambda cause: cause.function in WAITS,
         "Timers of programs expire on CPU {cpu} ({functions}): bind the programs that set them elsewhere",
     ),
     Rule(
-        lambda each: each.name in {"NET_RX", "NET_TX"},
+        lambda cause: cause.name in {"NET_RX", "NET_TX"},
         "CPU {cpu} handles network packets ({functions}): move the interrupts of the network devices, and take it out "
         "of rps_cpus and xps_cpus of their queues",
     ),
     Rule(
-        lambda each: (each.kind, each.name) == ("softirq", "SCHED") or each.name.startswith("migration/"),
+        lambda cause: (cause.kind, cause.name) == ("softirq", "SCHED") or cause.name.startswith("migration/"),
         "The scheduler balances load on CPU {cpu}: boot with isolcpus=domain,{cpu}, or make it an isolated cpuset "
         "partition",
         lambda context, cpu: cpu in context.isolated_cpus,
     ),
     Rule(
-        lambda each: (each.function or "").startswith("flush_tlb"),
+        lambda cause: (cause.function or "").startswith("flush_tlb"),
         "Other CPUs change memory mappings that CPU {cpu} uses ({functions}): let no thread that shares memory with "
         "what runs there map and unmap it",
     ),
     Rule(
-        lambda each: each.function in BARRIERS,
+        lambda cause: cause.function in BARRIERS,
         "A program asks for barriers on all CPUs that run its threads (membarrier, {functions}): keep its threads off "
         "CPU {cpu}",
     ),
     Rule(
-        lambda each: each.function in PERF,
+        lambda cause: cause.function in PERF,
         "A program reads performance counters of CPU {cpu} from another ({functions}): leave this CPU out of it",
     ),
     Rule(
-        lambda each: each.function in REGISTERS,
+        lambda cause: cause.function in REGISTERS,
         "A program reads model-specific registers of CPU {cpu} from another ({functions}): stop it; monitors of power "
         "and temperature do that",
     ),
     Rule(
-        lambda each: each.function == "do_sync_core",
+        lambda cause: cause.function == "do_sync_core",
         "The kernel changes its own code while CPU {cpu} runs ({functions}): load no modules, and start no tracing or "
         "packet filters, meanwhile",
     ),
 )
-"""In the order in which they claim causes: the special before the general."""
+"""In the order in which they claim causes: specific rules before general ones."""
 
 
 def advice(cpu: int, view: TracedView, context: Context | None) -> tuple[str, ...]:
-    """Return what to change for *cpu*, the greatest share of its lost time first; each cause is spoken of once.
+    """Return the advice for *cpu*, the greatest share of its lost time first; each cause is used once.
 
-    *context* is what is known of the machine; where it is not known nothing is taken for done already.
+    *context* describes the machine; without it, nothing is assumed to be set up already.
     """
-    found = sorted(_found(cpu, view, context), key=lambda each: -each[0])
+    found = sorted(_found(cpu, view, context), key=lambda cause: -cause[0])
     return tuple(f"{sentence} ({share * 100:.0f} % of the lost time)." for share, sentence in found)
 
 
 def _found(cpu: int, view: TracedView, context: Context | None) -> Iterator[tuple[float, str]]:
     left = list(view.causes)
     for rule in RULES:
-        mine = [each for each in left if rule.about(each)]
-        left = [each for each in left if each not in mine]
+        mine = [cause for cause in left if rule.about(cause)]
+        left = [cause for cause in left if cause not in mine]
         done = context is not None and rule.done is not None and rule.done(context, cpu)
         if not done and _worth_it(mine):
-            functions = ", ".join(dict.fromkeys(each.function or each.name for each in mine))
+            functions = ", ".join(dict.fromkeys(cause.function or cause.name for cause in mine))
             yield _share(mine), rule.sentence.format(cpu=cpu, functions=functions)
-    for each in left:
-        if _worth_it([each]) and (sentence := _elsewhere(cpu, each)) is not None:
-            yield _share([each]), sentence
+    for cause in left:
+        if _worth_it([cause]) and (sentence := _elsewhere(cpu, cause)) is not None:
+            yield _share([cause]), sentence
     share = view.unexplained.share or 0.0
     if share >= UNEXPLAINED_SHARE:
         yield share, _unexplained(view, context)
@@ -157,17 +159,17 @@ def _worth_it(causes: Sequence[TracedCause]) -> bool:
     return _share(causes) >= LEAST_SHARE and sum(cause.events for cause in causes) >= LEAST_EVENTS
 
 
-def _elsewhere(cpu: int, each: TracedCause) -> str | None:
-    """Return how an interrupt or a thread is moved away from *cpu*; ``None`` where it cannot be."""
-    if each.kind == "interrupt":
+def _elsewhere(cpu: int, cause: TracedCause) -> str | None:
+    """Return how to move an interrupt or a thread away from *cpu*; ``None`` if it cannot be moved."""
+    if cause.kind == "interrupt":
         return (
-            f"Move IRQ {each.irq} ({each.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{each.irq}/"
+            f"Move IRQ {cause.irq} ({cause.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{cause.irq}/"
             "smp_affinity_list, and keep irqbalance from moving it back; where the kernel refuses because it manages "
             "it, boot with isolcpus=managed_irq,domain"
         )
-    if each.kind != "task" or each.name.startswith(PER_CPU_THREADS):
+    if cause.kind != "task" or cause.name.startswith(PER_CPU_THREADS):
         return None
-    which = each.name if each.pid is None else f"{each.name} ({each.pid})"
+    which = cause.name if cause.pid is None else f"{cause.name} ({cause.pid})"
     return f"Bind thread {which} elsewhere than to CPU {cpu}: taskset, a cpuset, or CPUAffinity= of its unit"
 
 

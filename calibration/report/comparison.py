@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two documents as text: what differs most comes first, what is alike in a line."""
+"""A comparison of two documents as reStructuredText: what differs most first, the rest summarized."""
 
 import re
 from collections import Counter
@@ -11,10 +11,10 @@ from calibration.measurements import registry
 from calibration.report.environment import rst_page
 
 TOGETHER: Final = 3
-"""Of more figures than these that were judged alike, and differ only in a number, a comparison tells in one line."""
+"""More figures than this with the same outcome that differ only in a number share one line."""
 
 SHOWN: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecided")
-"""What is told figure by figure; of the rest a sentence says how many there are of which kind."""
+"""Outcomes listed figure by figure; the others are counted by kind."""
 
 
 def render_comparison(compared: Compared) -> str:
@@ -32,14 +32,14 @@ def render_comparison(compared: Compared) -> str:
 
 
 def _told(figures: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
-    """Yield *figures*: one by one with both sides, or in one line where many differ only in a number."""
+    """Yield *figures* one by one with both sides, or as one line if many differ only in a number."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for figure in figures:
         groups.setdefault((_numberless(figure.name), str(figure.better), _numberless(figure.reason)), []).append(figure)
     for group in groups.values():
-        for those in [group] if len(group) > TOGETHER else [[each] for each in group]:
+        for those in [group] if len(group) > TOGETHER else [[item] for item in group]:
             first, one = those[0], len(those) == 1
-            ratios = sorted(each.ratio for each in those if each.ratio is not None)
+            ratios = sorted(item.ratio for item in those if item.ratio is not None)
             yield {
                 "title": first.title if one else f"{_numberless(first.title)} ({len(those)} figures)",
                 "ratio": " to ".join(dict.fromkeys(times(ratio) for ratio in (*ratios[:1], *ratios[-1:]))),
@@ -54,6 +54,6 @@ def _numberless(text: str) -> str:
 
 
 def _kinds(figures: Sequence[Comparison]) -> Counter[str]:
-    """Return how many of *figures* there are of each kind."""
+    """Return the number of *figures* by kind."""
     some = [figure.first or figure.second for figure in figures]
-    return Counter(registry()[each.kind].title if each and each.kind in registry() else "other" for each in some)
+    return Counter(registry()[item.kind].title if item and item.kind in registry() else "other" for item in some)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that builds the Jinja2 environment: where templates are, which filters they have, how they fail."""
+"""Build the Jinja2 environment: template folder, filters and strictness."""
 
 import hashlib
 import re
@@ -34,21 +34,21 @@ TEMPLATES = SHARE / "templates"
 """The folder of all templates."""
 
 KINDS = "kinds"
-"""The folder, below the templates, with one macro file per measurement kind, named after the kind."""
+"""Folder, below the templates, with one macro file per measurement kind, named after the kind."""
 
 SHARED = ("common", "blocks", "counted", "mixes", "readings", "flags")
-"""The macro files that every template has under these names; each may use those before it."""
+"""Macro files available to every template under these names; each may use those before it."""
 
 
 COMPILED: Final = CACHE / "templates" / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-"""Compiled templates; other options of the environment, which stand in this file, compile them anew."""
+"""Cache of compiled templates, keyed by this file, because it defines the environment's options."""
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
-    """Compiled templates on disk: compiling all of them takes every command that makes a page a second."""
+    """Compiled templates on disk: compiling them all would cost each command that renders a page a second."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):  # a page without a cache is a page
+        with suppress(OSError):  # the cache is optional
             super().dump_bytecode(bucket)
 
 
@@ -62,7 +62,7 @@ def _compiled_templates() -> FileSystemBytecodeCache | None:
 
 @dataclass(frozen=True)
 class Fact:
-    """One line of a table of facts; ``None`` is what nobody says."""
+    """One line of a table of facts; ``None`` if unknown."""
 
     name: str
     value: str | None
@@ -72,8 +72,8 @@ class Fact:
 def environment() -> Environment:
     """Return the environment of all templates.
 
-    A name that does not exist is an error. Nothing is escaped for HTML, because the output is reStructuredText: text of
-    others goes through ``inline`` and ``literal``.
+    Undefined names are errors. Output is reStructuredText and not escaped as HTML: foreign text must go through
+    ``inline`` or ``literal``.
     """
     built = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -82,7 +82,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         bytecode_cache=_compiled_templates(),
-        optimized=False,  # no result of a filter is compiled in: filters change without their templates
+        optimized=False,  # no constant folding of filters: they change independently of their templates
         autoescape=select_autoescape(("html.j2",), default=False, default_for_string=False),  # the rest is rst
     )
     built.filters.update(functions_of(units) | functions_of(filters))
@@ -102,44 +102,43 @@ def functions_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def cells(text: str) -> list[list[str]]:
-    """Return the rows of a table, its titles first, from lines of ``title | cell``; a blank line ends a row.
+    """Return the rows of a table, titles first, from lines of ``title | cell``; a blank line ends a row.
 
-    Raises ``ValueError`` where two rows have other titles.
+    Raises ``ValueError`` if the titles of two rows differ.
     """
     rows = [[line.partition(" |") for line in row.strip().split("\n")] for row in text.split("\n\n") if row.strip()]
     titles = [[title for title, _, _ in row] for row in rows]
-    if any(each != titles[0] for each in titles):
+    if any(title != titles[0] for title in titles):
         raise ValueError(f"expected rows with the titles {titles[0]}, found {titles}")
     return titles[:1] + [[cell.strip() for *_, cell in row] for row in rows]
 
 
 @pass_environment
 def having(environment: Environment, items: Iterable[Any], attribute: str | int) -> list[tuple[Any, Any]]:
-    """Return those of *items* that have a value of *attribute*, a path as Jinja2 has them, each with that value."""
+    """Return those *items* that have *attribute*, a Jinja2 attribute path, each with its value."""
     value_of = make_attrgetter(environment, attribute)
     return [(item, value) for item in items if (value := value_of(item))]
 
 
 @pass_environment
 def inner(environment: Environment, items: Iterable[Any], attribute: str) -> list[tuple[Any, Any]]:
-    """Return what the *attribute* of each of *items* lists, each part after the item that it is of."""
+    """Return the elements of the list *attribute* of each item, each paired with its item."""
     return [(item, part) for item, parts in having(environment, items, attribute) for part in parts]
 
 
 def nested(matrix: Sequence[Sequence[Any]], rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int, Any]]:
-    """Return the cells of *matrix* that have a value, each after what names its row and its column."""
+    """Return the cells of *matrix* that have a value, each with the names of its row and column."""
     lines = zip(rows, matrix, strict=True)
     return [(row, at, cell) for row, line in lines for at, cell in zip(columns, line, strict=True) if cell is not None]
 
 
 def kind_modules(**names: Any) -> dict[str, Any]:
-    """Return the macros and settings of each kind's file, in the order of the positions that the files name.
+    """Return the macros and settings of each kind's file, ordered by the files' positions.
 
-    A file's macro ``one`` takes a measurement and its values, ``all`` says what is said once of all measurements; it
-    has either or both. They may use *names* and the kind's ``declaration`` besides their arguments.
+    A file has the macro ``one``, for a measurement and its values, or ``all``, for all measurements together, or both.
+    They may use *names* and the kind's ``declaration`` besides their arguments.
 
-    Raises ``jinja2.TemplateNotFound`` where a kind
-    has no file.
+    Raises ``jinja2.TemplateNotFound`` if a kind has no file.
     """
     files = {kind: environment().get_template(f"{KINDS}/{kind}.rst.j2") for kind in registry()}
     modules: dict[str, Any] = {
@@ -149,13 +148,13 @@ def kind_modules(**names: Any) -> dict[str, Any]:
 
 
 def rst_page(name: str, **names: Any) -> str:
-    """Return a page as reStructuredText, without blanks at the ends of lines and with single blank lines."""
+    """Return a page as reStructuredText, without trailing blanks or repeated blank lines."""
     text = environment().get_template(f"{name}.rst.j2").render(**names)
     lines = (line.rstrip() for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
 
 
 def html_page(name: str, **names: Any) -> str:
-    """Return the body of a page of the site alone, as HTML; characters that hide or move others show as escapes."""
+    """Return the body of a page of the site as HTML; characters that hide or reorder others are shown as escapes."""
     text = environment().get_template(f"site/{name}.html.j2").render(**names)
     return "\n".join(visible(line) for line in text.split("\n"))

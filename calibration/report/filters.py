@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What templates may use: the numbers of ``calibration.units``, and text of others as harmless reStructuredText.
+"""Filters for templates: the formatting of ``calibration.units``, and foreign text as harmless reStructuredText.
 
-Everything a SUT or an operator says passes through ``inline`` or ``literal`` before it reaches a page.
+Everything a SUT or an operator wrote passes through ``inline`` or ``literal`` before it reaches a page.
 """
 
 import shlex
@@ -20,23 +20,23 @@ from calibration.text import visible
 from calibration.units import ABSENT
 
 SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
-"""ASCII punctuation that starts no markup unless it is the first character of a text."""
+"""ASCII punctuation that starts no markup unless it is the first character."""
 
 SAFE_SIGNS = frozenset("·±→")
 """Other signs that start no markup."""
 
 INLINE_CHARACTERS = 1_000
 LITERAL_CHARACTERS = 8_000
-"""Of a longer text a page shows the beginning; the run document has all of it."""
+"""Longer texts are truncated on a page; the run document has all of them."""
 
 NAMED_ALIKE = 3
-"""Parts without a value that have one reason are named one by one up to so many: a server has hundreds of CPUs."""
+"""Missing parts with the same reason that are named one by one: a server has hundreds of CPUs."""
 
 
 def inline(text: object) -> str:
-    """Return any text as reStructuredText that shows exactly that text, in a paragraph or a table cell.
+    """Return *text* as reStructuredText that renders as exactly that text in a paragraph or a table cell.
 
-    Runs of spaces become one; an empty text becomes the mark for an absent value.
+    Runs of spaces are collapsed; an empty text becomes the mark for a missing value.
     """
     words = _cut(visible(str(text)), INLINE_CHARACTERS).split()
     if not words:
@@ -66,7 +66,7 @@ def _escaped(word: str, *, first: bool) -> str:
 def literal(text: str, indent: int = 4) -> str:
     """Return *text* indented as the body of a literal block; only a newline starts a new line.
 
-    Trailing spaces go, lines keep their inner spaces, and no line can end the block.
+    Trailing spaces are removed, inner spaces kept, and no line can end the block.
     """
     lines = [_cut(visible(line.rstrip()).rstrip(), LITERAL_CHARACTERS) for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
@@ -80,18 +80,18 @@ def _cut(text: str, characters: int) -> str:
 
 
 def option(text: str) -> str:
-    """Return *text* as the value of a directive's option: one line, which docutils takes as it is."""
+    """Return *text* as the value of a directive option: one line, taken verbatim by docutils."""
     return " ".join(visible(text).split())
 
 
 def heading(text: object, underline: str) -> str:
-    """Return a section title that shows *text*, underlined to its width."""
+    """Return *text* as a section title, underlined to its width."""
     title = inline(text)
     return f"{title}\n{underline * max(4, column_width(title))}"
 
 
 def command(argv: Sequence[str]) -> str:
-    """Return an argument vector as the shell line that would run it, in the form of the published pages."""
+    """Return an argument vector as a shell command, in the style of the published pages."""
     return "$ " + visible(shlex.join(argv))
 
 
@@ -99,7 +99,7 @@ Gone = TypeVar("Gone", Missing, NotMeasured)
 
 
 def alike(missing: Sequence[Gone]) -> Iterator[Gone]:
-    """Yield *missing*; where many have one reason the first of them alone, which says how many more there are."""
+    """Yield *missing*; if many share a reason, only the first of them, with the number of the others."""
     reasons = [tuple(gone.model_copy(update={"what": ""})) for gone in missing]
     counts = Counter(reasons)
     for gone, reason in zip(missing, reasons, strict=True):

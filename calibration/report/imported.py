@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of an imported document: the sections of the published pages, whose figures have no stated uncertainty."""
+"""Page of an imported document: the sections of the published pages, without uncertainties."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ FORMATS: Final = {
 
 
 def imported_page(document: RunDocument, imported: Imported, digest: str, charts: Charts) -> str:
-    """Return the page of *document*, which has that *digest*; its *charts* are drawn."""
+    """Return the page of *document* with the given *digest*; *charts* collects its charts."""
     modules = kind_modules()
     sections: dict[str, list[dict[str, Any]]] = {section: [] for section in SECTIONS}
     for section, parts in sections.items():

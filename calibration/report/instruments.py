@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two instruments side by side: the run's own figures, and what the operator's Intel MLC printed on the same SUT."""
+"""Comparison of the run's own figures with the operator's Intel MLC on the same SUT."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from calibration.report.environment import Fact
 from calibration.results.model import GUEST, Mlc, RunDocument
 
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
-"""Lines of MLC's that a reader must know before believing its figures."""
+"""Lines of MLC's output that qualify its figures."""
 
 MOST_LINES = 400
-"""So many figures, and so many warnings, are listed; the rest is counted. A table of every CPU has thousands."""
+"""Figures, and warnings, listed at most; the rest is counted. A table of every CPU has thousands."""
 
 STATES: dict[State, str] = {
     "as_before": "as they were",
@@ -28,10 +28,10 @@ STATES: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of both instruments; *ours* is None where the run has none of that name.
+    """One figure of both instruments; *ours* is None if the run has none of that name.
 
-    ``ratio`` is theirs by ours; ``within`` tells whether theirs lies in our interval. Both are None without a figure,
-    or an interval, of ours that may be believed.
+    ``ratio`` is theirs divided by ours; ``within`` tells whether theirs is in our interval. Both are None if ours is
+    missing or not trusted.
     """
 
     theirs: Metric
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """What a page says of Intel MLC; without consent to publish there are no lines, conditions and warnings."""
+    """The page's section on Intel MLC; without consent to publish it has no lines, conditions or warnings."""
 
     mlc: Mlc
     figures: int
@@ -55,9 +55,9 @@ class SideBySide:
 
 
 def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | None:
-    """Return what the page of *document* says of Intel MLC, ``None`` where the operator has none.
+    """Return the Intel MLC section of the page of *document*, ``None`` if MLC was not run.
 
-    *huge_pages* are those that the SUT had reserved, in words.
+    *huge_pages* describes those reserved on the SUT.
     """
     mlc = document.mlc
     if mlc is None:
@@ -69,7 +69,7 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     warnings = list(dict.fromkeys(note for reading in readings for note in reading.notes if WARNING.search(note)))
     if len(warnings) > MOST_LINES:
         warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
-    missing = [f"{each.what}: {each.reason}" for each in document.not_measured if each.kind == GUEST]
+    missing = [f"{omitted.what}: {omitted.reason}" for omitted in document.not_measured if omitted.kind == GUEST]
     missing += [f"{reading.id}: {gone}" for reading in readings for gone in reading.missing]
     return SideBySide(
         mlc,
@@ -83,7 +83,7 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
 
 
 def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
-    """Return each figure of the *readings* with the run's own of the same name; the first of a name counts."""
+    """Return each figure of the *readings* with the run's figure of that name; duplicate names are skipped."""
     ours = {
         metric.name: (metric, measurement.validity.valid)
         for measurement in document.measurements
@@ -105,7 +105,7 @@ def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
 
 
 def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Fact]:
-    """Return what MLC's figures depend on."""
+    """Return the conditions that MLC's figures depend on."""
     users = dict.fromkeys(run.user_id for run in mlc.commands if run.user_id is not None)
     return [
         Fact("Program", ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or None),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was made of run documents, kept in the cache by the digest of the document and of all that made it.
+"""Cache of rendered pages, keyed by the digests of the document and of the code that renders it.
 
-The end of a run makes all of it, so that the site of the night only has to copy.
+The end of a run fills it, so that building the site only copies.
 """
 
 import csv
@@ -31,16 +31,16 @@ from calibration.results.store import read_run
 CACHE: Final = places.CACHE / "pages"
 
 KEPT_S: Final = 30 * 24 * 3600
-"""What nothing asked for in so long is removed: a page is asked for every night while it is on the site."""
+"""Unused entries are removed after this time: a page on the site is used every night."""
 
 MADE_WITH: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
-"""Packages whose other version makes another page or another guide."""
+"""Packages whose version affects a page or the guide."""
 
 
 class Made(Model):
-    """The page of a run: its text and figures, and the same as HTML, see ``Html``.
+    """A run's page: its text and figures, and the same as HTML, see ``Html``.
 
-    ``fault`` says why docutils refuses the text; there is no HTML then.
+    ``fault`` is the error of docutils, if any; there is no HTML then.
     """
 
     text: str
@@ -52,11 +52,11 @@ class Made(Model):
 
 
 class Data(Model):
-    """What the site says of a run without its page.
+    """What the site uses of a run besides its page.
 
-    ``csv`` has a line for each headline figure, ``titles`` the name of each for people. ``public``: the document has no
-    output of other programs that may not be published. ``measured_on`` is the day of an import, ``None`` where it was
-    measured here or nobody says.
+    ``csv`` has a line per headline figure, ``titles`` the display names. ``public``: the document has no output of
+    other programs that must not be published. ``measured_on`` is the day of an import, ``None`` if measured here or
+    unknown.
     """
 
     run: Run
@@ -84,9 +84,9 @@ def _made(raw: bytes) -> Made:
 
 
 def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
-    """Return what the site says of the document *raw* at *path*; *checked*: it was found valid already.
+    """Return the site's data of the document *raw* at *path*; with *checked*, it was validated before.
 
-    Raises ``InputError`` where it is not valid.
+    Raises ``InputError`` if it is not valid.
     """
     return _kept(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
 
@@ -102,12 +102,12 @@ def _data(document: RunDocument) -> Data:
         measured_on=None if document.imported is None else document.imported.measured_on,
         csv=stream.getvalue(),
         public=len(document.readings) == len(document.public_readings),
-        titles={each.metric.name: each.metric.title for each in figured(document, public=True)},
+        titles={figure.metric.name: figure.metric.title for figure in figured(document, public=True)},
     )
 
 
 def _kept(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
-    """Return what *make* makes, or made before; what was cut off while it was written is made again."""
+    """Return the cached result of *make*, or call it; an incomplete entry is made again."""
     key = hashlib.sha256(raw + report_sha256().encode()).hexdigest()
     path = CACHE / f"{key}.{kind.__name__.lower()}.json"
     try:
@@ -119,12 +119,12 @@ def _kept(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
             CACHE.mkdir(parents=True, exist_ok=True)
             write_whole(path, found.model_dump_json().encode())
         except OSError:
-            return found  # a page without a cache is a page
+            return found  # the cache is optional
     return found
 
 
 def forget_old() -> None:
-    """Remove from the cache what nothing asked for in a month."""
+    """Remove entries unused for a month."""
     for path in CACHE.glob("*.json"):
         if time.time() - path.stat().st_mtime > KEPT_S:
             path.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ def forget_old() -> None:
 
 @functools.cache
 def report_sha256() -> str:
-    """Return a hash of everything but the document that a page depends on: our code and templates, and what we use."""
+    """Return a hash of everything a page depends on besides the document: code, templates and packages."""
     hashed = hashlib.sha256("\n".join(map(version, MADE_WITH)).encode())
     for path in (*sorted(places.PACKAGE.rglob("*.py")), SCHEMA, *sorted(TEMPLATES.rglob("*.j2"))):
         hashed.update(f"{path}\n".encode())

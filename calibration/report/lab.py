@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab at a glance: every SUT against families of figures, what changed tonight, and each platform's SUTs in strips.
+"""Overview of a lab: a map of SUTs by families of figures, tonight's changes, and a dot strip per platform.
 
-A figure's deviation is told in tolerances: from the level that was accepted of the SUT, and 1 is the edge of what was
-accepted or of the tolerance, whichever is wider. So what is beyond 1 for the worse is what fails.
+Deviations are in tolerances from the accepted level: 1 is the edge of the accepted range or of the tolerance, whichever
+is wider, so anything worse than 1 fails.
 """
 
 import itertools
@@ -32,11 +32,11 @@ from calibration.report.tonight import (
 from calibration.results.history import Sut
 
 OTHERS: Final[tuple[tuple[State, str], ...]] = (("unmeasured", "not measured"), ("no_reference", "without a baseline"))
-"""Besides those that fail, SUTs that the sentence counts."""
+"""States counted in the summary besides failures."""
 
 
 class Column(NamedTuple):
-    """A family of figures: its short name, which is that of its pages too, its title, and its metrics."""
+    """A family of figures: its short name (also that of its pages), its title, and its metrics."""
 
     code: str
     title: str
@@ -56,37 +56,37 @@ COLUMNS: Final = (
     Column("lost", "time lost to gaps", r"jitter\..*"),
     Column("more", "everything else", r".*"),
 )
-"""The columns of the map; the first that matches a metric has it."""
+"""Columns of the map; a metric belongs to the first that matches."""
 
-FAR: Final = 3.0
-"""Tolerances from which a deviation is a large one."""
+LARGE_DEVIATION: Final = 3.0
+"""Tolerances above which a deviation counts as large."""
 
 Step = Literal["worse2", "worse", "same", "better", "better2", "missing", "waived", "none", "absent"]
 
 SIGNS: Final[Mapping[Step, tuple[str, str]]] = {
-    "worse2": ("\N{MINUS SIGN}\N{MINUS SIGN}", f"fails, by more than {FAR:.0f} tolerances"),
+    "worse2": ("\N{MINUS SIGN}\N{MINUS SIGN}", f"fails, by more than {LARGE_DEVIATION:.0f} tolerances"),
     "worse": ("\N{MINUS SIGN}", "fails"),
     "same": ("\N{MIDDLE DOT}", "as accepted"),
     "better": ("+", "better"),
-    "better2": ("++", f"better by more than {FAR:.0f} tolerances"),
+    "better2": ("++", f"better by more than {LARGE_DEVIATION:.0f} tolerances"),
     "missing": ("?", "not measured"),
     "waived": ("w", "waived"),
     "none": ("\N{WHITE CIRCLE}", "no baseline"),
     "absent": ("", "not applicable"),
 }
-"""What a cell shows and what that means, so that nobody needs its colour."""
+"""Text of a cell and its meaning, so that it does not depend on colour."""
 
 ROWS: Final = 14
-"""A platform of more SUTs has several tables of at most so many rows, which stand side by side."""
+"""Maximum rows of a platform's table; larger platforms have several, side by side."""
 
 TOLD: Final = 12
-"""So many things that are wrong, and changes of tonight, have lines of their own."""
+"""Failures, and changes of tonight, that are listed."""
 
 NAMED: Final = 3
-"""SUTs that are named before the rest is counted."""
+"""SUTs named before the rest is counted."""
 
 SPAN: Final = 4.0
-"""Tolerances to both sides that a dot strip shows; what is farther stands at its edge."""
+"""Range of a dot strip in tolerances, to both sides; outliers are drawn at the edge."""
 
 
 @cache
@@ -96,9 +96,9 @@ def column_of(metric: str) -> Column:
 
 
 class Cell(NamedTuple):
-    """One SUT's figures of one family: the step of the worst, what is said of it, and where the trends are.
+    """One SUT's figures of one family: the worst step, a description, and the location of the trends.
 
-    ``deviation`` is in tolerances, positive for the worse; ``None`` where there is nothing to deviate from.
+    ``deviation`` is in tolerances, positive for worse; ``None`` if there is no accepted level.
     """
 
     column: Column
@@ -108,43 +108,43 @@ class Cell(NamedTuple):
 
     @property
     def sign(self) -> str:
-        """What the cell shows."""
+        """The text of the cell."""
         return SIGNS[self.step][0]
 
 
 class Row(NamedTuple):
-    """One SUT: how it stands, and its cells."""
+    """One SUT: its standing and its cells."""
 
     standing: Standing
     cells: tuple[Cell, ...]
 
 
 class Platform(NamedTuple):
-    """SUTs of one processor and as many cores, the worst first."""
+    """SUTs with the same processor and number of cores, worst first."""
 
     title: str
     rows: tuple[Row, ...]
 
     @property
     def failing(self) -> int:
-        """How many of its SUTs fail."""
+        """Number of failing SUTs."""
         return sum(row.standing.state in {"fails", "unmeasured"} for row in self.rows)
 
     @property
     def columns(self) -> list[int]:
-        """The places of the families of which any of its SUTs has a figure."""
+        """Indices of the families of which any SUT has a figure."""
         return [n for n in range(len(COLUMNS)) if any(row.cells[n].step != "absent" for row in self.rows)]
 
     @property
     def tables(self) -> list[tuple[Row, ...]]:
-        """Its rows in tables of even length."""
+        """Its rows in tables of equal length."""
         tables = -(-len(self.rows) // ROWS)
         size = -(-len(self.rows) // tables)
         return [self.rows[place : place + size] for place in range(0, len(self.rows), size)]
 
     @property
     def strips(self) -> list[tuple[Column, list[tuple[str, float, Step]]]]:
-        """The families with at least two SUTs that deviate by something: SUT, deviation in tolerances, and step."""
+        """Families with at least two deviating SUTs: SUT, deviation in tolerances, and step."""
         found = []
         for place, column in enumerate(COLUMNS):
             cells = [(row.standing.sut, row.cells[place]) for row in self.rows]
@@ -155,7 +155,7 @@ class Platform(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """Something that is wrong, told once: its SUTs, what it is, and the first night of it."""
+    """One failure: its SUTs, a description, and its first night."""
 
     suts: tuple[Sut, ...]
     what: str
@@ -163,7 +163,7 @@ class Wrong(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A fact that changed tonight on some SUTs, alike: and on which of them figures are worse or better since."""
+    """A fact that changed tonight, in the same way on several SUTs, and where figures got worse or better."""
 
     fact: str
     before: str | None
@@ -183,33 +183,33 @@ class Lab:
     @property
     def failing(self) -> bool:
         """Whether a SUT fails or was not measured."""
-        return any(each.state in {"fails", "unmeasured"} for each in self.found)
+        return any(item.state in {"fails", "unmeasured"} for item in self.found)
 
     @property
     def gone(self) -> list[Sut]:
-        """The SUTs that nobody expects any more."""
-        return [(each.testbed, each.sut) for each in self.found if each.state == "gone"]
+        """SUTs that are no longer expected."""
+        return [(run.testbed, run.sut) for run in self.found if run.state == "gone"]
 
     @cached_property
     def platforms(self) -> list[Platform]:
-        """Its SUTs by platform: the one with most that fail first, then the largest."""
+        """SUTs by platform: most failures first, then the largest."""
         rows: dict[str, list[Row]] = {}
         for standing in self.found:
             if standing.state != "gone":
                 rows.setdefault(self._platform(standing), []).append(Row(standing, tuple(self._cells(standing))))
         found = [Platform(title, tuple(sorted(those, key=_badness))) for title, those in rows.items()]
-        return sorted(found, key=lambda each: (-each.failing, -len(each.rows), each.title))
+        return sorted(found, key=lambda item: (-item.failing, -len(item.rows), item.title))
 
     @property
     def sentence(self) -> str:
-        """How many SUTs fail, and what is wrong."""
-        counts = Counter(each.state for each in self.found)
+        """Number of failing SUTs, and the failures."""
+        counts = Counter(item.state for item in self.found)
         every = len(self.found) - counts["gone"]
         wrong = counts["fails"]
         text = f"{wrong} of {every} SUT{'' if every == 1 else 's'} fail{'s' if wrong == 1 else ''} tonight"
         others = [f"{counts[state]} {words}" for state, words in OTHERS if counts[state]]
         text += f" ({', '.join(others)})" if others else ""
-        told = [each for each in self.wrong if each.what]
+        told = [omitted for omitted in self.wrong if omitted.what]
         if wrong and told:
             text += f": {_told(told[0])}"
             more = len(told) - 1
@@ -218,11 +218,11 @@ class Lab:
 
     @cached_property
     def wrong(self) -> list[Wrong]:
-        """What is wrong, each once: the SUTs of which most of what began on a night is of one family are told together.
+        """Failures, each listed once, those with most SUTs first.
 
-        What concerns most SUTs comes first.
+        SUTs whose failures began on the same night, mostly in the same family, are combined.
         """
-        own = {(each.testbed, each.sut) for each in self.found}
+        own = {(run.testbed, run.sut) for run in self.found}
         alike: dict[tuple[date | None, str], list[Finding]] = {}
         for finding in findings(self.nights):
             if (finding.testbed, finding.sut) in own:
@@ -230,11 +230,11 @@ class Lab:
                 counts = Counter(code for code in codes if code != COLUMNS[-1].code) or Counter(codes)
                 alike.setdefault((finding.since, counts.most_common(1)[0][0]), []).append(finding)
         found = []
-        for (since, _), those in sorted(alike.items(), key=lambda each: (-len(each[1]), each[0][1] == RUN)):
-            suts = tuple((each.testbed, each.sut) for each in those)
-            worst = max(those, key=lambda each: max(map(self._size, each.verdicts)))
+        for (since, _), those in sorted(alike.items(), key=lambda item: (-len(item[1]), item[0][1] == RUN)):
+            suts = tuple((run.testbed, run.sut) for run in those)
+            worst = max(those, key=lambda item: max(map(self._size, item.verdicts)))
             what = summary(self.nights, worst)
-            shared = set.intersection(*({change.fact for change in each.context_changes} for each in those))
+            shared = set.intersection(*({change.fact for change in item.context_changes} for item in those))
             if len(those) > 1:
                 what = f"{describe(self.nights, worst.verdicts[0])}, at the worst ({worst.sut})"
                 what += f"; with another {listed(sorted(shared)[:NAMED])}" if shared else ""
@@ -243,35 +243,35 @@ class Lab:
 
     @cached_property
     def facts(self) -> list[Fact]:
-        """The facts that changed tonight, those of most SUTs first."""
+        """Facts that changed tonight, most SUTs first."""
         nights = self.nights
         groups: dict[tuple[str, str | None, str | None], list[Sut]] = {}
         for standing in self.found:
-            for each in nights.changed_tonight((standing.testbed, standing.sut)):
-                key = (each.fact, each.before, each.after)
+            for change in nights.changed_tonight((standing.testbed, standing.sut)):
+                key = (change.fact, change.before, change.after)
                 groups.setdefault(key, []).append((standing.testbed, standing.sut))
         found = []
         for (fact, before, after), suts in groups.items():
             moved = [self._moved(sut) for sut in suts]
             found.append(Fact(fact, before, after, tuple(suts), moved.count("worse"), moved.count("better")))
-        return sorted(found, key=lambda each: (-each.worse, -len(each.suts), each.fact))
+        return sorted(found, key=lambda change: (-change.worse, -len(change.suts), change.fact))
 
     def _moved(self, sut: Sut) -> str:
-        """Return whether figures of *sut* are worse or better since tonight."""
-        tonight = [each for each in self.nights.of_sut.get(sut, ()) if each.since == self.nights.night]
-        if any(each.outcome == "fail" for each in tonight):
+        """Return whether figures of *sut* got worse or better tonight."""
+        tonight = [verdict for verdict in self.nights.of_sut.get(sut, ()) if verdict.since == self.nights.night]
+        if any(verdict.outcome == "fail" for verdict in tonight):
             return "worse"
-        return "better" if any("better" in each.reason for each in tonight if each.outcome == "noted") else ""
+        return "better" if any("better" in verdict.reason for verdict in tonight if verdict.outcome == "noted") else ""
 
     def deviation(self, verdict: NightVerdict) -> float | None:
-        """Return how many tolerances a figure is from its accepted level, positive for the worse."""
+        """Return the deviation of a figure from its accepted level in tolerances, positive for worse."""
         row = self.nights.rows.get(self.nights.key(verdict))
         if row is None or verdict.value is None or verdict.bound is None or verdict.check != "limits":
             return None
         low, high = verdict.bound
         if low is not None and high is not None:
             level, half = (low + high) / 2, (high - low) / 2
-        else:  # an end is open: from where the figure was
+        else:  # one-sided: measured from the previous level
             bound = high if low is None else low
             level = self.nights.analyses[row].level
             half = 0.0 if bound is None else abs(bound - level)
@@ -283,18 +283,18 @@ class Lab:
 
     @cached_property
     def _had(self) -> Mapping[Sut, set[Column]]:
-        """The families of which a SUT ever had a figure."""
+        """Families of which a SUT ever had a figure."""
         found: dict[Sut, set[Column]] = {}
-        for each in self.nights.history.series:
-            found.setdefault((each.testbed, each.sut), set()).add(column_of(each.metric))
+        for series in self.nights.history.series:
+            found.setdefault((series.testbed, series.sut), set()).add(column_of(series.metric))
         return found
 
     def _cells(self, standing: Standing) -> Iterator[Cell]:
-        of: dict[Column, list[NightVerdict]] = {each: [] for each in COLUMNS}
-        for each in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
-            if each.metric != RUN and each.check != "unreadable":
-                of[column_of(each.metric)].append(each)
-        if any(each.check == "limits" and each.value is not None for those in of.values() for each in those):
+        of: dict[Column, list[NightVerdict]] = {column: [] for column in COLUMNS}
+        for verdict in self.nights.of_sut.get((standing.testbed, standing.sut), ()):
+            if verdict.metric != RUN and verdict.check != "unreadable":
+                of[column_of(verdict.metric)].append(verdict)
+        if any(verdict.check == "limits" and verdict.value is not None for those in of.values() for verdict in those):
             yield from itertools.starmap(self._cell, of.items())
             return
         had = self._had.get((standing.testbed, standing.sut), set())
@@ -308,10 +308,10 @@ class Lab:
         known.sort(key=lambda pair: pair[0])
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
-            first = min(failing, key=lambda each: (CHECKS.index(each.check), -abs(self._size(each))))
+            first = min(failing, key=lambda verdict: (CHECKS.index(verdict.check), -abs(self._size(verdict))))
             size = max(map(self._size, failing))
-            missing = all(each.check == "missing" for each in failing)
-            step: Step = "missing" if missing else "worse2" if size > FAR else "worse"
+            missing = all(verdict.check == "missing" for verdict in failing)
+            step: Step = "missing" if missing else "worse2" if size > LARGE_DEVIATION else "worse"
             deviation = None if missing or not known else known[-1][0]
             return Cell(column, step, describe(self.nights, first), deviation)
         if not known:
@@ -321,11 +321,11 @@ class Lab:
         if any(verdict.waiver is not None for verdict in verdicts):
             return Cell(column, "waived", SIGNS["waived"][1], worst)
         if best < -1 and -best > worst:
-            return Cell(column, "better2" if best < -FAR else "better", describe(self.nights, it), best)
+            return Cell(column, "better2" if best < -LARGE_DEVIATION else "better", describe(self.nights, it), best)
         return Cell(column, "same", SIGNS["same"][1], max(worst, best, key=abs))
 
     def _size(self, verdict: NightVerdict) -> float:
-        """Return how many tolerances a failure is about: by the level, else by the size of its change."""
+        """Return the size of a failure in tolerances: of the level, else of its change."""
         size = self.deviation(verdict)
         if size is None:
             change, fraction = self.nights.change(verdict), self.nights.tolerances.fraction(verdict.metric) or 1.0
@@ -342,7 +342,7 @@ class Lab:
 
 
 def _badness(row: Row) -> tuple[int, int, float, str, str]:
-    """Return what sorts SUTs: those that fail, those that were not measured, the others; by families, then by size."""
+    """Return a sort key for SUTs: failing, not measured, others; then by failing families, then by size."""
     order = {"fails": 0, "unmeasured": 1}.get(row.standing.state, 2)
     steps = Counter(cell.step for cell in row.cells)
     bad = 10 * steps["worse2"] + 3 * steps["worse"] + steps["missing"]
@@ -357,7 +357,7 @@ def _told(wrong: Wrong) -> str:
 
 
 def place_of(deviation: float) -> float:
-    """Return where a dot stands on a strip, as a share of its width."""
+    """Return the position of a dot on a strip, as a fraction of its width."""
     return (max(-SPAN, min(SPAN, deviation)) + SPAN) / (2 * SPAN)
 
 
@@ -369,4 +369,4 @@ NAMES: Final[Mapping[str, Any]] = {
     "place_of": place_of,
     "changed_fact": changed_fact,
 }
-"""What the templates of a lab and of a testbed use besides the lab itself."""
+"""Names that the templates of a lab and of a testbed use."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts about a SUT that move its figures, as a page lists them."""
+"""Facts about a SUT that affect its figures, for the page."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from calibration.report.vulnerabilities import counts
 
 
 def machine(context: Context, plan: Plan | None) -> list[Fact]:
-    """Return the facts about the SUT that move its figures, with what *plan* relied on."""
+    """Return the facts about the SUT that affect its figures, including what *plan* relied on."""
     cache = None if plan is None else plan.last_level_cache
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
     thp, load = memory.transparent_hugepages, context.kernel.load_average
@@ -45,18 +45,18 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("NUMA balancing", _switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
         Fact("NMI watchdog", _switch(context.kernel.nmi_watchdog)),
-        Fact("Load average", None if load is None else ", ".join(f"{each:.2f}" for each in load)),
+        Fact("Load average", None if load is None else ", ".join(f"{item:.2f}" for item in load)),
         Fact("Vulnerabilities", counts(context)),
     ]
 
 
 def _join(*words: str | None) -> str | None:
-    """Return the words there are, each once; ``None`` without any."""
+    """Return the distinct words that are not None; ``None`` if there are none."""
     return ", ".join(dict.fromkeys(word.strip() for word in words if word and word.strip())) or None
 
 
 def counted(number: int, noun: str) -> str:
-    """Return *number* of what *noun* names."""
+    """Return *number* with the right form of *noun*."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
@@ -123,15 +123,15 @@ def _dimms(context: Context) -> str | None:
         return None
     speeds = ((dimm, dimm.configured_mt_s or dimm.speed_mt_s) for dimm in dimms if dimm.size_bytes)
     kinds = Counter(
-        " ".join(filter(None, (units.size(each.size_bytes), each.type, f"{speed} MT/s" if speed else None)))
-        for each, speed in speeds
+        " ".join(filter(None, (units.size(item.size_bytes), item.type, f"{speed} MT/s" if speed else None)))
+        for item, speed in speeds
     )
     filled = ", ".join(f"{count} x {text}" for text, count in kinds.items())
     return f"{sum(kinds.values())} of {len(dimms)} slots filled: {filled}"
 
 
 def hugepages(context: Context) -> str | None:
-    """Return the huge pages that are reserved; ``None`` where the SUT does not say."""
+    """Return the reserved huge pages; ``None`` if unknown."""
     pools = [
         f"{hugepage.total} of {units.size(hugepage.size_bytes)}"
         for hugepage in context.memory.hugepages

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of runs as HTML: their reStructuredText by docutils alone, in the markup that the site's theme has styles for.
+"""Render pages of runs as HTML with docutils alone, in the markup of the site's theme.
 
-Sphinx reads and writes a page in 2 s, docutils in 0.3 s: there is no environment of all pages to keep, and tables, most
-of a page, are parsed a line at a time.
+Sphinx takes 2 s per page, docutils 0.3 s: no environment of all pages is needed, and tables, most of a page, are parsed
+line by line.
 """
 
 import re
@@ -25,7 +25,8 @@ from calibration.report.pictures import interactive, keep
 from calibration.text import visible
 
 LONGEST_LINE: Final = 1_000_000
-"""A line of a page may join many texts of a SUT's; with docutils' own limit one SUT could keep the site from all."""
+"""Limit on line length: a line may join many texts of a SUT, and with docutils' default one SUT could break the whole
+site."""
 
 SETTINGS: Final[dict[str, Any]] = {
     "report_level": 2,
@@ -34,7 +35,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "line_length_limit": LONGEST_LINE,
     "file_insertion_enabled": False,
     "raw_enabled": False,
-    "traceback": True,  # an error is raised; without this it would end the process
+    "traceback": True,  # raise errors instead of exiting
     "doctitle_xform": False,
     "initial_header_level": 1,
     "embed_stylesheet": False,
@@ -43,18 +44,18 @@ SETTINGS: Final[dict[str, Any]] = {
 }
 
 CELL: Final = re.compile(r"(\* -|  -)(?: (.*))?")
-"""A line that is a cell of a list table: the first of its row, or another."""
+"""A list table cell in one line: the first of its row, or another."""
 
 ESCAPED: Final = re.compile(r"\\(.)")
 PLAIN: Final = re.compile(r"[^*`_|\\:<>\[\]]*")
 STARTS_A_BLOCK: Final = re.compile(
     r"(?![^\W_]|\\|[^\x00-\x7f]|`|:[a-z-]+:`|\*\*\w)|\(?[A-Za-z0-9#]+[.)](?:\s|$)|\S*://"
 )
-"""What is more than text in a cell; docutils' own parser decides what it is."""
+"""Cell content that needs docutils' own parser."""
 
 
 class Html(NamedTuple):
-    """A page as HTML: its title as text, its body, and the list of links to its sections."""
+    """A page as HTML: title as text, body, and list of links to its sections."""
 
     title: str
     body: str
@@ -62,7 +63,7 @@ class Html(NamedTuple):
 
 
 def parsed(text: str) -> nodes.document:
-    """Return the tree of a page's *text*. Raises ``InputError`` where it is no valid reStructuredText."""
+    """Return the document tree of *text*. Raises ``InputError`` if it is not valid reStructuredText."""
     settings = get_default_settings(Parser, Writer)
     vars(settings).update(SETTINGS)
     try:
@@ -72,15 +73,15 @@ def parsed(text: str) -> nodes.document:
 
 
 def to_html(text: str, files: Mapping[str, str]) -> Html:
-    """Return the page *text*, valid reStructuredText of plain docutils, with its *files* by path.
+    """Return the page *text*, plain docutils reStructuredText, as HTML, with its *files* by path.
 
-    Raises ``InputError`` where it is not valid.
+    Raises ``InputError`` if it is not valid.
     """
     directives.register_directive("list-table", _Table)
     try:
         tree = parsed(text)
     finally:
-        directives.register_directive("list-table", ListTable)  # others want its nodes
+        directives.register_directive("list-table", ListTable)  # restore docutils' own
     Admonitions(tree).apply()
     visitor = _Translator(tree, files)
     tree.walkabout(visitor)
@@ -91,18 +92,18 @@ def to_html(text: str, files: Mapping[str, str]) -> Html:
 
 def _contents(section: nodes.section) -> str:
     """Return the nested list of links to the sections in *section*."""
-    inner = [each for each in section.children if isinstance(each, nodes.section)]
+    inner = [child for child in section.children if isinstance(child, nodes.section)]
     links = (
-        f'<a class="reference internal" href="#{each["ids"][0]}">{escape(each[0].astext())}</a>{_contents(each)}'
-        for each in inner
+        f'<a class="reference internal" href="#{item["ids"][0]}">{escape(item[0].astext())}</a>{_contents(item)}'
+        for item in inner
     )
     return f"<ul><li>{'</li><li>'.join(links)}</li></ul>" if inner else ""
 
 
 class _Table(ListTable):
-    """A list table whose cells are a line each, as all of our templates write them, without a parser for each cell.
+    """A list table with one line per cell, as our templates write it, without a parser per cell.
 
-    What it becomes is what docutils makes of it; where a cell is more than inline markup that is left to docutils.
+    Cells with more than inline markup are left to docutils; the result is the same.
     """
 
     def run(self) -> Sequence[Any]:
@@ -127,7 +128,7 @@ class _Table(ListTable):
         return [table]
 
     def _pieces(self, rows: Sequence[Sequence[str]]) -> Iterator[str | list[nodes.Node]]:
-        """Yield the table as HTML, and between it what only docutils can read."""
+        """Yield the table as HTML, and between it the nodes that docutils parsed."""
         headers, stubs = self.options.get("header-rows", 0), self.options.get("stub-columns", 0)
         yield f'<table class="{" ".join(["docutils", *self.options.get("class", [])])}">\n'
         for tag, kind, those in (("thead", "head", rows[:headers]), ("tbody", "", rows[headers:])):
@@ -149,7 +150,7 @@ class _Table(ListTable):
 
 
 class _Translator(HTMLTranslator):
-    """docutils' HTML with what the theme expects: boxes that scroll, links beside headings, folds, charts."""
+    """docutils' HTML writer with the theme's markup: scrolling boxes, heading links, folds, charts."""
 
     def __init__(self, document: nodes.document, files: Mapping[str, str]) -> None:
         super().__init__(document)
@@ -164,7 +165,7 @@ class _Translator(HTMLTranslator):
         self.body.append("</div>\n")
 
     def visit_image(self, node: nodes.image) -> None:
-        """Write a chart twice, for light and for dark pages; the theme shows one of them."""
+        """Write a chart twice, for light and dark pages; the theme shows one."""
         stem = node["uri"].removesuffix(".svg")
         if isinstance(node.parent, nodes.figure) and f"{stem}.vl.json" in self.files:
             self.body.append(_pictures(stem, node.get("alt", ""), self.files[f"{stem}.vl.json"]))
@@ -172,7 +173,7 @@ class _Translator(HTMLTranslator):
             super().visit_image(node)
 
     def depart_image(self, node: nodes.image) -> None:
-        """Leave nothing open."""
+        """Do nothing: the element is closed."""
 
     def visit_literal_block(self, node: nodes.literal_block) -> None:
         self.body.append(f'<div class="{" ".join(["highlight-none", *node["classes"]])}"><div class="highlight"><pre>')
@@ -201,7 +202,7 @@ class _Translator(HTMLTranslator):
 
 
 def chart_html(chart: Chart, caption: str, files: dict[str, bytes]) -> str:
-    """Return the figure of *chart* for pages that are HTML from the beginning; its pictures go to *files*."""
+    """Return *chart* as an HTML figure; its pictures are added to *files*."""
     drawn: dict[str, str] = {}
     stem = keep(drawn, chart).path.removesuffix(".svg")
     files |= {path: text.encode() for path, text in drawn.items() if path.endswith(".svg")}
@@ -210,7 +211,7 @@ def chart_html(chart: Chart, caption: str, files: dict[str, bytes]) -> str:
 
 
 def _pictures(stem: str, alt: str, spec: str) -> str:
-    """Return a chart in light and dark, and what the page's script makes it interactive with."""
+    """Return a chart in light and dark, and the element that the page's script makes interactive."""
     found = [
         f'<img class="only-{scheme}" alt="{escape(visible(alt))}" src="{escape(stem)}{end}.svg" loading="lazy">\n'
         for scheme, end in (("light", ""), ("dark", "-dark"))

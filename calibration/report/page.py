@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page says, computed from the run document: the templates only word it.
+"""Content of a page, computed from the run document; templates only word it.
 
-Nothing here reads a clock, the host or a file; the order of everything follows from the document.
+No clock, host or file is read; all ordering follows from the document.
 """
 
 import hashlib
@@ -33,18 +33,18 @@ from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
 
 EVIDENCE = 6
-"""So many pieces of evidence for one flag are listed; the rest is counted."""
+"""Pieces of evidence listed per flag; the rest is counted."""
 
 
 class Page(NamedTuple):
-    """Text of a page and its figures, by their paths relative to it."""
+    """Text of a page, and its figures by relative path."""
 
     text: str
     figures: dict[str, str]
 
 
 def render(raw: bytes) -> Page:
-    """Return the page of the run document *raw*, a valid ``run.json`` as its bytes lie on disk."""
+    """Return the page of the run document *raw*, the bytes of a valid ``run.json``."""
     document = RunDocument.model_validate_json(raw)
     charts = Charts(document)
     digest = hashlib.sha256(raw).hexdigest()
@@ -65,7 +65,7 @@ def render(raw: bytes) -> Page:
         checks=cross_checks(document),
         rules=RULES,
         notes=notes(document),
-        skipped=[each for each in of_the_run(document.not_measured) if each.kind not in {COUNTERS, "context"}],
+        skipped=[item for item in of_the_run(document.not_measured) if item.kind not in {COUNTERS, "context"}],
         uncounted=uncounted(document),
         provenance=provenance(document),
         second=side_by_side(document, None if context is None else hugepages(context)),
@@ -74,10 +74,10 @@ def render(raw: bytes) -> Page:
 
 
 def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
-    """Yield what the template says of each section, in their order.
+    """Yield the content of each section in order.
 
-    That is its title, its sentences, its charts, the rows of its table, the flags to know before believing them, and
-    the full text by measurement kind.
+    That is its title, sentences, charts, table rows, the flags that qualify them, and the full text by measurement
+    kind.
     """
     facts = Facts(document)
     shape = None if document.plan is None else document.plan.traffic_shape
@@ -102,34 +102,34 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
                 for kind, those in found.items()
                 if any(
                     measurement.kind == kind for measurement in document.measurements
-                )  # Skipped says why others were not
+                )  # others are listed in Skipped
             ],
         }
 
 
 def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) -> dict[str, Any]:
-    """Return what is said in full about *kind*, which was measured; *more* rows are not in its section's table."""
+    """Return the full text of *kind*, which was measured; *more* rows do not fit its section's table."""
     measured = [measurement for measurement in document.measurements if measurement.kind == kind]
-    texts = [module.one(each, each.values) for each in measured] if hasattr(module, "one") else []
+    texts = [module.one(measurement, measurement.values) for measurement in measured] if hasattr(module, "one") else []
     texts += [module.all(measured)] if hasattr(module, "all") else []
     return {
         "kind": kind,
         "title": registry()[kind].title,
         "rows": more,
         "text": "\n".join(texts),
-        "not_measured": alike([each for each in document.not_measured if each.kind == kind]),
+        "not_measured": alike([omitted for omitted in document.not_measured if omitted.kind == kind]),
     }
 
 
 def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> list[Flag]:
-    """Return what to know before believing figures of *kinds*, each once."""
+    """Return the flags that qualify figures of *kinds*, each once."""
     flags = (flag for measurement in measurements if measurement.kind in kinds for flag in measurement.validity.flags)
     # the first screen says that the processor is emulated
     return list(dict.fromkeys(flag for flag in flags if flag.severity != "info" and flag.code != "EMULATED"))
 
 
 def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Literal["kept", "default", "profile"]:
-    """Return where the shape of *measurement*'s traffic comes from: the choice *kept*, the default, or the profile."""
+    """Return the origin of the traffic shape of *measurement*: the choice *kept*, the default, or the profile."""
     offered: dict[str, set[Any]] = {
         "streams": {*STREAMS, DEFAULT_SHAPE.streams},
         "prefetch_bytes": {*PREFETCH_BYTES, DEFAULT_SHAPE.prefetch_bytes},
@@ -145,7 +145,7 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
 
 
 def notes(document: RunDocument) -> list[dict[str, Any]]:
-    """Return all flags, worst first, with pairs of a reason and what it is about, and how many more of these."""
+    """Return all flags, worst first, each with reasons and subjects, and the number of those omitted."""
     flags = [(flag, "the machine") for flag in document.flags]
     flags += [(flag, measurement.id) for measurement in document.measurements for flag in measurement.validity.flags]
     found: dict[tuple[Severity, str], dict[str, list[str]]] = {}
@@ -164,12 +164,12 @@ def notes(document: RunDocument) -> list[dict[str, Any]]:
 
 
 def uncounted(document: RunDocument) -> list[NotMeasured]:
-    """Return the hardware counters that no measurement of the run was given, each with the reason."""
-    return [each for each in document.not_measured if each.kind == COUNTERS]
+    """Return the hardware counters that no measurement of the run has, with reasons."""
+    return [omitted for omitted in document.not_measured if omitted.kind == COUNTERS]
 
 
 def provenance(document: RunDocument) -> list[Fact]:
-    """Return where the figures of *document* come from."""
+    """Return the origin of the figures of *document*."""
     run, kernels = document.run, document.run.kernels
     capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(

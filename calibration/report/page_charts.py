@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which charts a page shows, and where: four on its first screen, the others in the sections of their kinds."""
+"""Placement of charts: four on the first screen, the others in the sections of their kinds."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
@@ -15,11 +15,11 @@ from calibration.report.reading_charts import reading_chart
 from calibration.results.model import RunDocument
 
 MOST: Final = 4
-"""Charts of a first screen at most."""
+"""Maximum number of charts on the first screen."""
 
 
 class Charts:
-    """The charts of one page; ``files`` are their pictures and specifications by path."""
+    """The charts of one page; ``files`` has their pictures and specifications by path."""
 
     def __init__(self, document: RunDocument) -> None:
         self.files: dict[str, str] = {}
@@ -31,8 +31,8 @@ class Charts:
         self._first: set[str] = set()
 
     def first_screen(self) -> list[Chart]:
-        """Return the charts of the first screen: those of the highest ranks that have something to show."""
-        ranked = [each for each in registry().values() if each.main_chart_rank is not None and self._run.of(each.kind)]
+        """Return the charts of the first screen: the highest ranks that have data."""
+        ranked = [item for item in registry().values() if item.main_chart_rank is not None and self._run.of(item.kind)]
         ranked.sort(key=attrgetter("main_chart_rank"))
         drawn = (declaration.main_chart(self._run, HALF) for declaration in ranked)
         first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MOST)]
@@ -40,19 +40,19 @@ class Charts:
         return first
 
     def of(self, kinds: Iterable[str]) -> Iterator[Chart]:
-        """Yield the charts of *kinds* that the first screen does not show."""
+        """Yield the charts of *kinds* that are not on the first screen."""
         for kind in kinds:
             for chart in self.drawn(kind):
                 if chart.name not in self._first:
                     yield keep(self.files, chart)
 
     def drawn(self, kind: str) -> Iterator[Chart]:
-        """Yield all charts of *kind* as wide as a page; they are no files yet."""
+        """Yield all charts of *kind* at page width, without adding files."""
         if self._run.of(kind):
             declaration = registry()[kind]
             yield from filter(None, (declaration.main_chart(self._run, WIDE), *declaration.charts(self._run)))
 
     def read(self, reading: Reading) -> Chart | None:
-        """Return the chart of what was read in a text."""
+        """Return the chart of an imported reading."""
         chart = reading_chart(reading)
         return None if chart is None else keep(self.files, chart)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a chart's Vega-Lite specification to its light and dark pictures, and to the interactive chart."""
+"""Render a chart's Vega-Lite specification as light and dark SVG, and as an interactive chart."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import vl_convert
 
 from calibration.charts.base import DARK, FONT, Chart
 
-VERSION: Final = "6.4"  # of Vega-Lite, which renders charts, in files and in the browser
+VERSION: Final = "6.4"  # of Vega-Lite, for files and for the browser
 
 TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]*(?: opacity="0"| display="none"| d="M0,0h0v0h0Z")[^>]*/>')
@@ -22,11 +22,11 @@ COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 def picture(chart: Chart) -> str:
-    """Return *chart* as SVG on a light ground, the same bytes for the same specification."""
-    clips: dict[str, str] = {}  # the renderer counts them over all charts that it has drawn
+    """Return *chart* as SVG for a light background; the same specification gives the same bytes."""
+    clips: dict[str, str] = {}  # the renderer numbers them across all charts
 
     def short(tag: re.Match[str]) -> str:
-        """Return a tag without what says nothing, and with no digits that nobody sees; texts between tags stay."""
+        """Return a tag without redundant attributes and digits; text between tags stays."""
         plain = LONG.sub(lambda found: f"{round(float(found[0]), 2):g}", NOISE.sub("", tag[0]))
         return CLIP.sub(lambda found: clips.setdefault(found[0], f"clip{len(clips)}"), plain)
 
@@ -37,20 +37,20 @@ def picture(chart: Chart) -> str:
 
 
 def darkened(light: str) -> str:
-    """Return a picture with the colours for a dark ground; texts stay as they are."""
+    """Return a picture in the colours for a dark background; text stays."""
     return TAG.sub(lambda tag: COLOUR.sub(lambda found: DARK.get(found[0].upper(), found[0]), tag[0]), light)
 
 
 def interactive(spec: str) -> str:
-    """Return the element of a page from which its script makes the chart of *spec* (JSON) interactive."""
+    """Return the page element that the script turns into the interactive chart of *spec* (JSON)."""
     text = spec.strip().replace("<", "\\u003c")
     return f'<script type="application/json" class="chart-spec">{text}</script>'
 
 
 def keep(files: dict[str, str], chart: Chart) -> Chart:
-    """Draw *chart* into *files*, by path: its light and dark SVG, and its specification for the interactive one.
+    """Draw *chart* into *files*, by path: light and dark SVG, and the specification for the interactive chart.
 
-    A chart that is there already is not drawn again. Raises ``ValueError`` where another of that name is.
+    A chart already in *files* is not drawn again. Raises ``ValueError`` if another chart has its name.
     """
     stem = chart.path.removesuffix(".svg")
     spec = json.dumps(chart.spec, separators=(",", ":"), ensure_ascii=False) + "\n"

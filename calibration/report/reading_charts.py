@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of results that were read from the text of another program."""
+"""Charts of results imported from another program's text."""
 
 from calibration.charts.base import Chart
 from calibration.charts.curves import curves_of
@@ -10,7 +10,7 @@ from calibration.statistics import estimate
 
 
 def reading_chart(reading: Reading) -> Chart | None:
-    """Return the chart of *reading*; ``None`` for a kind that has none, a single cell, or figures that are all zero."""
+    """Return the chart of *reading*; ``None`` if the kind has none, for a single cell, or if all figures are zero."""
     values, name = reading.values, f"read-{reading.id}"
     match values:
         case ReadLatencyMatrix():
@@ -26,7 +26,7 @@ def reading_chart(reading: Reading) -> Chart | None:
 
 
 def _load(name: str, instrument: str, values: ReadLoadedLatency) -> Chart | None:
-    if not any(each.latency_ns for each in values.points) or not any(each.bandwidth_mb_s for each in values.points):
+    if not any(point.latency_ns for point in values.points) or not any(point.bandwidth_mb_s for point in values.points):
         return None
     found = curves_of(
         (instrument, (estimate([[point.bandwidth_mb_s]], "MB/s"), point.latency_ns)) for point in values.points

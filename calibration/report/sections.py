@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measured sections of a page: each answers its question in a sentence, with the rows of its table."""
+"""Measured sections of a page: each answers its question in a sentence, with a table."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from calibration.results.model import Measurement, RunDocument
 from calibration.trust import Trust
 
 FAMILY: Final = 8
-"""From more metrics than this that differ only in a number, a table shows the lowest and the highest."""
+"""Of more metrics than this that differ only in a number, a table shows the lowest and the highest."""
 
 SHOWN: Final = 8
-"""So many rows of a kind are in its section's table; the rest is folded."""
+"""Rows of a kind in its section's table; the rest is folded."""
 
 
 class Row(NamedTuple):
-    """One figure of a table: what it is, its value, its half-width in per cent, how far to trust it and the verdict."""
+    """One table row: name, value, half-width in per cent, trust and verdict."""
 
     title: str
     value: str
@@ -35,9 +35,9 @@ class Row(NamedTuple):
 
 
 def rows(document: RunDocument, kind: str) -> list[Row]:
-    """Return the rows of *kind*: every metric, or the extremes of a family of many.
+    """Return the rows of *kind*: every metric, or the extremes of a large family.
 
-    A maximum that no setting of its search took beyond the peak is the peak's figure, and no row of its own.
+    A maximum that equals the peak is omitted: no setting of the search exceeded it.
     """
     failed = {verdict.name for verdict in document.verdicts if verdict.outcome == "fail"}
     peaks = {
@@ -55,7 +55,7 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
 
 
 def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[Row]:
-    """Yield the rows of *family*: one for each metric, or of many for the lowest and the highest."""
+    """Yield the rows of *family*: one per metric, or the lowest and the highest of many."""
     shown = [(*pair, "") for pair in family]
     if len(family) > FAMILY:
         ordered = sorted(family, key=lambda pair: pair[1].value)
@@ -76,7 +76,7 @@ def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) 
 
 
 class Facts:
-    """A run as the sentences see it."""
+    """A run, as the sentences use it."""
 
     def __init__(self, document: RunDocument) -> None:
         self.measurements = document.measurements
@@ -102,15 +102,15 @@ def _told(metric: Metric) -> str:
 
 
 def latency(facts: Facts) -> Iterator[str]:
-    """Yield how far memory is, idle and under load."""
+    """Yield the memory latency, idle and under load."""
     idle = facts.record("idle_latency")
-    local = [each for each in idle if is_local(each)]
+    local = [item for item in idle if is_local(item)]
     if local:
-        remote = [each.metric for each in idle if each not in local]
+        remote = [figure.metric for figure in idle if figure not in local]
         beyond = f", remote memory in {_range(remote)}" if remote else ""
-        yield f"Local memory answers in {_range([each.metric for each in local])}{beyond}."
+        yield f"Local memory answers in {_range([figure.metric for figure in local])}{beyond}."
     if loaded := facts.record("loaded_latency"):
-        slowest = max(loaded, key=lambda each: each.metric.value)
+        slowest = max(loaded, key=lambda figure: figure.metric.value)
         where = "At 90 % of the peak bandwidth" if "90" in slowest.title else "Under full load"
         times = ""
         if local:
@@ -127,12 +127,12 @@ def _range(metrics: Sequence[Metric]) -> str:
 
 
 def bandwidth(facts: Facts) -> Iterator[str]:
-    """Yield what memory delivers."""
-    record = {each.quantity: each for each in facts.record("read_bandwidth")}
+    """Yield the memory bandwidth."""
+    record = {item.quantity: item for item in facts.record("read_bandwidth")}
     if whole := record.pop("read_bandwidth.machine", None):
         yield f"All CPUs together read {_told(whole.metric)}, {_peak(facts, whole.metric)}."
     if record:
-        yield f"The nodes read {_range([each.metric for each in record.values()])} each from their own memory."
+        yield f"The nodes read {_range([figure.metric for figure in record.values()])} each from their own memory."
 
 
 def _peak(facts: Facts, metric: Metric) -> str:
@@ -145,14 +145,14 @@ def _peak(facts: Facts, metric: Metric) -> str:
 
 
 def caches(facts: Facts) -> Iterator[str]:
-    """Yield how far the caches are, and what of them the curve shows."""
+    """Yield the cache latencies, and the sizes seen on the curve."""
     if levels := facts.record("cache_latency"):
         told = (f"{level.quantity.rpartition('.')[2]} answers in {units.headline(level.metric)}" for level in levels)
         yield f"{'; '.join(told)}."
 
 
 def nothing(facts: Facts) -> Iterator[str]:
-    """Yield nothing: the kinds of the section say all."""
+    """Yield nothing: the kinds of this section need no sentence."""
     del facts
     yield from ()
 
@@ -164,18 +164,18 @@ SECTIONS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "Caches": caches,
     "Cores": nothing,
 }
-"""The sections in their order, and what the figures of record say of each one's question."""
+"""Sections in order, with the function that answers each section's question."""
 
 
 def page_order() -> list[str]:
-    """Return the kinds in the order in which a page shows them."""
+    """Return the kinds in page order."""
     titles = list(SECTIONS)
     modules = kind_modules()
     return sorted(modules, key=lambda kind: titles.index(modules[kind].section))
 
 
 def sentences(title: str, facts: Facts, kinds: Iterable[str]) -> Iterator[str]:
-    """Yield what answers the question of the section *title*, of which *kinds* are."""
+    """Yield the sentences of the section *title*, which contains *kinds*."""
     yield from SECTIONS[title](facts)
     for kind in kinds:
         yield from registry()[kind].summary(facts.valid(kind))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guide, built by Sphinx, and the shell that its theme puts around the pages of runs.
+"""Build the guide with Sphinx, and use its theme as the shell of the pages of runs.
 
-Sphinx sees the guide and an empty page for the lab and each of its testbeds, which are what the sidebar lists. As long
-as the guide, the code that it documents, and the testbeds are what they were nothing of it is built again.
+Sphinx builds the guide and an empty page for the lab and each testbed, which the sidebar lists. It runs again only if
+the guide, the documented code or the testbeds changed.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ PAGES: Final = "calibration"
 """Folder of the site with the pages of runs."""
 
 BUILD_TIMEOUT_S: Final = 3600
-"""The guide builds in less; a hung build is ended."""
+"""A hung build is killed."""
 
 ARTICLE: Final = re.compile(r"(<article[^>]*>).*?(</article>)", re.DOTALL)
 CONTENTS: Final = re.compile(r'(<div class="toc-tree">).*?(</div>)', re.DOTALL)
@@ -38,17 +38,17 @@ RELATED: Final = re.compile(r'<div class="related-pages">.*?</div>\s*(?=<div cla
 LINK: Final = re.compile(r'\b(href|src|action|data-content_root)="(?!#|[a-z]+:|/)([^"]*)"')
 
 STUB: Final = "{title}\n\nBody\n----\n\nNothing.\n"
-"""A page with a section, so that the theme makes room for a list of sections."""
+"""A page with a section, so that the theme reserves space for a table of contents."""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """A page of the theme, around another body."""
+    """A page of the theme whose body is replaced."""
 
     html: str
 
     def around(self, title: str, body: str, *, contents: str = "", deeper: int = 0) -> bytes:
-        """Return the page *title* with *body*, HTML both but for the title, so many folders *deeper* than the shell."""
+        """Return the page *title* with *body*, both HTML except the title, *deeper* folders below the shell."""
         html = TITLE.sub(lambda _: f"<title>{escape(visible(title))} - Calibration harness</title>", self.html, 1)
         if contents:
             tree = f'<ul><li><a class="reference internal" href="#">{escape(visible(title))}</a>{contents}</li></ul>'
@@ -63,10 +63,10 @@ class Shell:
 
 
 def build_guide(docs: Path, output: Path, testbeds: Mapping[str, str], work: Path) -> Path:
-    """Build the guide in *docs* with the empty pages of *testbeds*, titles by folder, and return where its HTML is.
+    """Build the guide in *docs* with empty pages for *testbeds* (titles by folder); return the path of its HTML.
 
-    *work* is the cache; *output*, where the site will be, is no part of the guide. Raises ``InputError`` where Sphinx
-    warns, ``EnvironmentLacksError`` where it does not end.
+    *work* is the cache; *output*, the future site, is excluded from the guide. Raises ``InputError`` if Sphinx warns,
+    ``EnvironmentLacksError`` if it times out.
     """
     listed = "".join(f"   {folder}/index\n" for folder in testbeds)
     toctree = f"\n.. toctree::\n   :hidden:\n\n{listed}" if testbeds else ""
@@ -102,7 +102,7 @@ def shell(html: Path, folder: str = "") -> Shell:
 
 
 def _guide(docs: Path, output: Path) -> dict[str, bytes]:
-    """Return the files of the guide by their paths in the source; what was built is no part of it."""
+    """Return the files of the guide by source path, without build output."""
     if not (docs / "conf.py").is_file():
         raise InputError(f"no documentation (conf.py) in {docs}")
     built = output.resolve()
@@ -116,7 +116,7 @@ def _guide(docs: Path, output: Path) -> dict[str, bytes]:
 
 
 def _sphinx(work: Path) -> None:
-    """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's own words where it warns."""
+    """Build ``source`` into ``html``. Raises ``InputError`` with Sphinx's message if it warns."""
     options = ["--builder", "html", "--quiet", "--fail-on-warning", "--doctree-dir", str(work / "doctrees")]
     command = [sys.executable, "-m", "sphinx", *options, str(work / "source"), str(work / "html")]
     path = os.pathsep.join(filter(None, (str(places.PACKAGE.parent), os.environ.get("PYTHONPATH"))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on one screen of a terminal: the story that its page begins with, or what was imported."""
+"""Terminal summary of a run: the story of its page's first screen, or the imported figures."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -17,24 +17,24 @@ from calibration.text import cut, visible
 from calibration.trust import Trust
 
 LEVELS: Final = {"good": ("✓", "bold green"), "caution": ("!", "bold yellow"), "bad": ("✗", "bold red")}
-"""How a verdict is marked and coloured."""
+"""Mark and colour of a verdict."""
 
 LOOKS: Final[dict[Trust, tuple[str, str]]] = {
     "on_target": ("", "green"),
     "poor": (" !", "yellow"),
     "invalid": (" ✗", "bold red"),
 }
-"""How a figure is marked, for terminals without colours, and coloured; any other has neither."""
+"""Mark (for terminals without colour) and colour of a figure by trust; others have neither."""
 
 MOST_READ: Final = 8
-"""Metrics of an import on one screen, one of each kind."""
+"""Metrics of an import on the screen, one per kind."""
 
 GAP: Final = 3
 """Columns between the two columns of tiles."""
 
 
 def print_run(document: RunDocument, stream: IO[str]) -> None:
-    """Print *document* on *stream*, a dozen lines."""
+    """Print *document* on *stream*, in about a dozen lines."""
     if document.imported is not None:
         _print_imported(document, document.imported, console(stream))
     else:
@@ -42,7 +42,7 @@ def print_run(document: RunDocument, stream: IO[str]) -> None:
 
 
 def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> None:
-    """Print the first screen of a run on *stream*; *colour* where it cannot tell itself."""
+    """Print the first screen of a run on *stream*; *colour* overrides the detection."""
     out = console(stream, colour=colour)
     mark, style = LEVELS[told.level]
     head = Text.assemble((f"{mark} ", style), (visible(told.name), "bold"))
@@ -71,7 +71,7 @@ def _tile(tile: Tile) -> tuple[str, Text]:
 
 
 def _print_columns(out: Console, rows: Sequence[tuple[str, Text]]) -> None:
-    """Print names with their values in two columns where they fit, filled downwards, else in one."""
+    """Print names and values in two columns, filled downwards, or in one if they do not fit."""
     half = (len(rows) + 1) // 2
     left, right = _column(rows[:half]), _column(rows[half:])
     start, end = (max((line.cell_len for line in column), default=0) for column in (left, right))
@@ -99,8 +99,8 @@ def _print_imported(document: RunDocument, imported: Imported, out: Console) -> 
     tools = ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or "no tool"
     out.print(Text(visible(f"{len(metrics)} metrics by {tools}, without stated uncertainty.")))
     first = {reading.values.kind: next(iter(reading.values.metrics()), None) for reading in reversed(readings)}
-    shown = [each for each in reversed(first.values()) if each is not None][:MOST_READ]
-    _print_columns(out, [(cut(visible(each.title), 50), Text(amount(each.value, each.unit))) for each in shown])
+    shown = [item for item in reversed(first.values()) if item is not None][:MOST_READ]
+    _print_columns(out, [(cut(visible(metric.title), 50), Text(amount(metric.value, metric.unit))) for metric in shown])
     faults = [f"{len(imported.inconsistencies)} contradictions"] if imported.inconsistencies else []
     faults += [f"{len(document.not_measured)} without a value"] if document.not_measured else []
     if faults:

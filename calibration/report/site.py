@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site: the user guide and the pages of all runs, as HTML that asks nothing of any other server.
+"""Build the site: the user guide and the pages of all runs, as HTML without external resources.
 
-Sphinx builds the guide; the pages of runs, of testbeds and of the lab are written here into its theme's shell. What was
-made once of a run document is kept, so that a new night costs its new runs. The finished HTML is copied to where it was
-asked for after the whole build went well.
+Sphinx builds the guide; the pages of runs, testbeds and the lab are written into its theme's shell. Rendered pages are
+cached, so a new night only costs its new runs. The output is updated after the whole build succeeded.
 """
 
 import gc
@@ -42,32 +41,32 @@ SITE = HOME / "docs" / "_build" / "html"
 CACHE = CACHES / "site"
 
 EXAMPLE: Final = SHARE / "results" / "example"
-"""A run whose page the guide shows."""
+"""A run whose page is part of the guide."""
 
 HISTORY: Final = 6
-"""So many of a SUT's newest runs have their documents on the site; and all that was imported."""
+"""Newest runs of a SUT whose documents are on the site, besides all imports."""
 
 TIMED: Final = re.compile(r"\d{8}T\d{6}Z-")
-"""How the name of a run begins that the harness named: such names sort by time."""
+"""Prefix of run names given by the harness: these sort by time."""
 
 MANIFEST: Final = ".calibration-site"
-"""File in a finished site that names the files put there, so that a later build removes its own files only."""
+"""File in a finished site that lists its files, so that a later build removes only these."""
 
 MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
-"""Longest such list that is read: 365 nights of 100 SUTs have less than a tenth."""
+"""Limit for reading the manifest: 365 nights of 100 SUTs need less than a tenth."""
 
 SEARCH_INDEX: Final = "searchindex.js"
 
 LINKS: Final = "<!-- calibration-links -->"
-"""Where a page wants the links to its data."""
+"""Placeholder for the links to a page's data."""
 
 METHOD: Final = re.compile(r'<p class="method">(\w+)</p>')
-"""Where a page wants a link to the method of a kind."""
+"""Placeholder for a link to the method of a kind."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A run of the site: where it lies in the results, and what is said of it."""
+    """A run of the site: its path in the results, and its data."""
 
     results: Path
     directory: Path
@@ -75,17 +74,16 @@ class Kept:
 
     @property
     def raw(self) -> bytes:
-        """The document; a lab has more of them than memory should hold."""
+        """The document, not kept in memory: a lab has too many."""
         return _document(self.results, self.directory)
 
 
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
-    *results* is a directory of results or that of one run. The newest run of each SUT has a page; documents and figures
-    of older ones are linked from it. Files that cannot be read are listed on the first page. Raises ``InputError``
-    where Sphinx has anything to warn about or *results* is one run that cannot be read, ``EnvironmentLacksError`` where
-    the site cannot be written.
+    *results* is a results directory or one run. The newest run of each SUT has a page, which links documents and
+    figures of older ones. Unreadable files are listed on the first page. Raises ``InputError`` if Sphinx warns or
+    *results* is one unreadable run, ``EnvironmentLacksError`` if the site cannot be written.
     """
     one = (results / RUN).is_file()
     nights = None if one else read_nights(results)
@@ -99,10 +97,10 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
             runs, unreadable = _read(results, directories, checked)
             if one and unreadable:
                 raise unreadable[0]
-            unread = [str(each).removeprefix(f"{results}/") for each in unreadable]
+            unread = [str(damaged).removeprefix(f"{results}/") for damaged in unreadable]
             suts = _by_sut(runs)
             taken: set[str] = {"index", EXAMPLE.name}
-            names = {testbed for testbed, _ in suts} | {each.testbed for each in found if each.newest}
+            names = {testbed for testbed, _ in suts} | {run.testbed for run in found if run.newest}
             testbeds = {testbed: _unique(units.slug(testbed), taken) for testbed in sorted(names, key=_natural)}
             html = build_guide(docs, output, {folder: testbed for testbed, folder in testbeds.items()}, work)
             site = _Site(results, html, suts, nights, found, testbeds)
@@ -118,7 +116,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
 
 @contextmanager
 def _cache(work: Path) -> Iterator[Path]:
-    """Hold the cache of one site alone: two builds of the same site run one after the other."""
+    """Lock the cache of one site: builds of the same site run one after the other."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / "lock").open("w") as lock:
         flock(lock, LOCK_EX)
@@ -126,7 +124,7 @@ def _cache(work: Path) -> Iterator[Path]:
 
 
 def _read(results: Path, directories: Iterable[Path], checked: Container[Path]) -> tuple[list[Kept], list[InputError]]:
-    """Return the runs in *directories*, and the errors of those that cannot be read; the index *checked* some."""
+    """Return the runs in *directories*, and the errors of unreadable ones; the index has *checked* some already."""
     runs, errors = [], []
     for directory in directories:
         try:
@@ -146,38 +144,38 @@ def _with_documents(
 ) -> list[Path]:
     """Return those of *runs* whose documents are on the site.
 
-    These are each SUT's newest, those from which what is worst tonight dates, and all that have no time in their names.
+    These are each SUT's newest, those in which tonight's worst failures began, and all without a time in their names.
     """
     unreadable = () if nights is None else nights.history.unreadable
-    damaged = {(results / each.file).parent for each in unreadable}
+    damaged = {(results / damaged.file).parent for damaged in unreadable}
     runs = [run for run in runs if run not in damaged]
     by_sut: dict[Path, list[Path]] = {}
     for directory in runs:
         by_sut.setdefault(directory.parent, []).append(directory)
     left_out = set()
     for those in by_sut.values():
-        left_out |= {*sorted(each for each in those if TIMED.match(each.name))[:-HISTORY]}
-    for each in found:
-        if each.state == "fails" and each.began is not None:
-            left_out.discard(results / each.began.directory)
+        left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-HISTORY]}
+    for item in found:
+        if item.state == "fails" and item.began is not None:
+            left_out.discard(results / item.began.directory)
     return [run for run in runs if run not in left_out]
 
 
 def _by_sut(runs: Iterable[Kept]) -> dict[Sut, list[Kept]]:
-    """Return *runs* by SUT, the newest first; what was imported is history, whenever that was."""
+    """Return *runs* by SUT, newest first; imports count as oldest, whatever their date."""
     found: dict[Sut, list[Kept]] = {}
     for run in sorted(runs, key=_age, reverse=True):
         found.setdefault((run.data.run.testbed, run.data.run.sut), []).append(run)
     return dict(sorted(found.items()))
 
 
-def _age(each: Kept) -> tuple[bool, date, datetime, str]:
-    data = each.data
+def _age(kept: Kept) -> tuple[bool, date, datetime, str]:
+    data = kept.data
     return not data.imported, data.measured_on or date.min, data.run.started_at, data.run.id
 
 
 def _unique(folder: str, taken: set[str]) -> str:
-    """Return *folder*, with a number where another name became the same."""
+    """Return *folder*, numbered if another name maps to the same one."""
     found, number = folder, 2
     while found in taken:
         found, number = f"{folder}-{number}", number + 1
@@ -186,13 +184,13 @@ def _unique(folder: str, taken: set[str]) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return what sorts *name* as people do: t2 before t10."""
+    """Return a natural sort key: t2 before t10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 @dataclass(frozen=True)
 class _Site:
-    """What is put beside the guide, while it is made."""
+    """The pages added to the guide, while they are made."""
 
     results: Path
     html: Path
@@ -203,7 +201,7 @@ class _Site:
 
     @cached_property
     def folders(self) -> dict[Sut, str]:
-        """The folder of each SUT's page, below that of its testbed."""
+        """Folder of each SUT's page, below its testbed's."""
         taken: dict[str, set[str]] = {}
         return {
             (testbed, sut): _unique(units.slug(sut), taken.setdefault(testbed, {"figures"}))
@@ -212,14 +210,14 @@ class _Site:
 
     @property
     def searched(self) -> dict[str, str]:
-        """The pages of SUTs as the search finds them: their titles by their names."""
+        """Titles of SUTs' pages by name, for the search."""
         return {
             f"{PAGES}/{self.testbeds[testbed]}/{folder}/index": f"{testbed} / {sut}"
             for (testbed, sut), folder in self.folders.items()
         }
 
     def files(self, unread: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the files of all pages by their paths below the site; *unread* says what cannot be read, and why."""
+        """Yield the files of all pages by path below the site; *unread* lists unreadable files with reasons."""
         folders = self.folders
         titles: dict[str, str] = {}
         for key, runs in self.suts.items():
@@ -230,9 +228,9 @@ class _Site:
         nights = None if self.nights is None else replace(self.nights, titles=titles)
         for testbed, folder in self.testbeds.items():
             around = shell(self.html, folder).around
-            those = [each for each in self.found if each.testbed == testbed]
+            those = [run for run in self.found if run.testbed == testbed]
             here = {sut: f"{name}/index.html" for (of, sut), name in folders.items() if of == testbed}
-            if nights is None or not any(each.newest for each in those):
+            if nights is None or not any(item.newest for item in those):
                 rows = [(testbed, sut, self.suts[testbed, sut][0].data.run) for sut in here]
                 body = self._lab(None, rows, _within(here), ())
                 yield f"{PAGES}/{folder}/index.html", around(testbed, body)
@@ -249,7 +247,7 @@ class _Site:
                 "events": [event.model_dump(mode="json") for event in nights.events],
             }
             yield f"{PAGES}/tonight.json", json.dumps(said).encode()
-        timed = {(each.testbed, each.sut) for each in self.found}
+        timed = {(run.testbed, run.sut) for run in self.found}
         others = [(*sut, runs[0].data.run) for sut, runs in self.suts.items() if sut not in timed]
 
         def link(testbed: str, sut: str) -> str | None:
@@ -275,14 +273,14 @@ class _Site:
         )
 
     def _sut(self, runs: Sequence[Kept], testbed: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the files of one SUT: the page of its newest run, and the documents and figures of *runs*."""
+        """Yield the files of one SUT: the page of its newest run, and documents and figures of *runs*."""
         newest = runs[0]
         taken = {"index", "figures"}
         names = [_unique(units.slug(run.data.run.id), taken) for run in runs]
-        for name, each in zip(names, runs, strict=True):
-            if each.data.public:
-                yield f"{name}.json", each.raw
-                yield f"{name}.csv", each.data.csv.encode()
+        for name, item in zip(names, runs, strict=True):
+            if item.data.public:
+                yield f"{name}.json", item.raw
+                yield f"{name}.csv", item.data.csv.encode()
         places = {"run.json": f"{names[0]}.json", "CSV": f"{names[0]}.csv"} if newest.data.public else {}
         places["trends"] = "../index.html"
         tail = html_page(
@@ -295,7 +293,7 @@ class _Site:
         yield from self._page(newest.raw, self.testbeds[testbed], f'<p class="links">{linked}</p>', tail)
 
     def _example(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the files of the example's page; nothing where there is no example."""
+        """Yield the files of the example's page, if there is an example."""
         try:
             raw = read_regular(EXAMPLE / RUN, MAX_DOCUMENT_BYTES)
         except FileNotFoundError:
@@ -304,7 +302,7 @@ class _Site:
             yield f"{PAGES}/{EXAMPLE.name}/{name}", content
 
     def _page(self, raw: bytes, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the page of the document *raw*, a folder below that of *testbed*, and its pictures."""
+        """Yield the page of the document *raw*, one folder below *testbed*'s, and its pictures."""
         page = page_of(raw)
         gc.collect(0)  # the tree of the page
         if page.fault is not None:
@@ -319,12 +317,12 @@ class _Site:
         body = METHOD.sub(method, page.body.replace(LINKS, links)) + tail
         yield "index.html", shell(self.html, testbed).around(page.title, body, contents=page.contents, deeper=1)
         for name, content in page.figures.items():
-            if name.endswith(".svg"):  # what draws them stands in the page
+            if name.endswith(".svg"):  # the specification is in the page
                 yield name, content.encode()
 
 
 def _holds(path: Path, content: bytes) -> bool:
-    """Return whether a regular file at *path* has *content*."""
+    """Return whether *path* is a regular file with *content*."""
     try:
         return read_regular(path, len(content)) == content
     except (FileNotFoundError, InputError):
@@ -332,9 +330,9 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path, searched: Mapping[str, str]) -> None:
-    """Put the guide in *built* and *files* into *output*, and remove what only an earlier build put there.
+    """Copy the guide in *built* and *files* to *output*; remove files that only an earlier build had.
 
-    The search of the guide finds the pages *searched* too, by the words of their titles.
+    The pages *searched* are added to the guide's search index by title.
     """
     manifest = output / MANIFEST
     output.mkdir(parents=True, exist_ok=True)
@@ -361,7 +359,7 @@ def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path, sear
 
 
 def _searchable(index: bytes, pages: Mapping[str, str]) -> bytes:
-    """Return Sphinx's search *index* with *pages*, titles by name."""
+    """Return Sphinx's search *index* with *pages* (titles by name) added."""
     call, _, argument = index.decode().partition("(")
     found = json.loads(argument.rstrip().removesuffix(")"))
     for name, title in pages.items():
@@ -383,5 +381,5 @@ def _built(html: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _within(pages: Mapping[str, str]) -> Callable[[str, str], str | None]:
-    """Return what finds a SUT's page among the *pages* of its testbed."""
+    """Return a function that finds a SUT's page among the *pages* of its testbed."""
     return lambda _, sut: pages.get(sut)

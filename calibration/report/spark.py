@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small lines beside figures: their course over the last nights, and what is accepted."""
+"""Sparklines: a figure over the last nights, with the accepted range."""
 
 import re
 from math import isfinite
@@ -9,14 +9,14 @@ from calibration.charts.base import spanned
 from calibration.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
 
 SPARK_PX: Final = (140, 18)
-"""Width and height of a line."""
+"""Width and height."""
 
 RARE: Final = 50
-"""Of so many figures the farthest on either side does not decide what a line shows, and may end at its edge."""
+"""One outlier per so many figures, on either side, is clipped instead of scaling the line."""
 
 
 class Spark(NamedTuple):
-    """A small line: its runs of points, the accepted band (top, height) and the last figure, in px of ``SPARK_PX``."""
+    """A sparkline: runs of points, accepted band (top, height) and the last figure, in px of ``SPARK_PX``."""
 
     runs: tuple[str, ...]
     band: tuple[float, float] | None
@@ -24,7 +24,7 @@ class Spark(NamedTuple):
 
 
 def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
-    """Return the line of the last *nights* of *figures*; ``None`` where fewer than ``NIGHTS`` have one."""
+    """Return the sparkline of the last *nights* of *figures*; ``None`` with fewer than ``NIGHTS`` figures."""
     values = figures[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
     if len(known) < NIGHTS:
@@ -41,7 +41,7 @@ def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: i
 
     step = (width - 4) / (len(values) - 1)
     points = [f"{2 + place * step:.0f},{up(value)}" if isfinite(value) else "" for place, value in enumerate(values)]
-    runs = tuple(each.strip() for each in re.split("  +", " ".join(points)) if each.strip())
+    runs = tuple(part.strip() for part in re.split("  +", " ".join(points)) if part.strip())
     band = None
     if bounds != (None, None):
         bottom, top = (up(edge if end is None else end) for end, edge in zip(bounds, (low, high), strict=True))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sphinx extension: a figure of class ``chart`` gets its dark variant and its specification, for the interactive chart.
+"""Sphinx extension: add the dark variant and the interactive specification to figures of class ``chart``.
 
 In reStructuredText a chart is a plain figure of its light SVG. The files beside it, ``-dark.svg`` and ``.vl.json``, are
-added to HTML only; the page's script turns the figure into the interactive chart where JavaScript runs.
+added to HTML only; the page's script makes it interactive if JavaScript runs.
 """
 
 import shutil
@@ -20,12 +20,12 @@ from calibration.report.pictures import VERSION, interactive
 
 
 class Charts(SphinxTransform):
-    """Adds to each figure of a chart what stands beside its SVG."""
+    """Adds the files beside a chart's SVG to its figure."""
 
     default_priority = 200  # before images are collected
 
     def apply(self, **_: Any) -> None:
-        """Change the figures of one document."""
+        """Transform the figures of one document."""
         if self.app.builder.format != "html":
             return
         for figure in list(self.document.findall(nodes.figure)):
@@ -39,15 +39,15 @@ class Charts(SphinxTransform):
             self.env.note_dependency(spec)
             dark = image.deepcopy()
             dark["uri"] = f"{stem}-dark.svg"
-            for each, theme in ((image, "only-light"), (dark, "only-dark")):
-                each["classes"] = [*each["classes"], theme]
-                each["loading"] = "lazy"
+            for item, theme in ((image, "only-light"), (dark, "only-dark")):
+                item["classes"] = [*item["classes"], theme]
+                item["loading"] = "lazy"
             script = interactive(Path(spec).read_text(encoding="utf-8"))
             image.parent.insert(image.parent.index(image) + 1, [dark, nodes.raw("", script, format="html")])
 
 
 def _write_bundle(app: Sphinx, error: Exception | None) -> None:
-    """Put Vega, Vega-Lite and vega-embed beside the site's scripts; made once for each version of the renderer."""
+    """Write Vega, Vega-Lite and vega-embed to the site's scripts, once per version of the renderer."""
     if error is not None or app.builder.format != "html":
         return
     kept = places.CACHE / f"vega-{VERSION}-{version('vl-convert-python')}.js"
@@ -55,7 +55,7 @@ def _write_bundle(app: Sphinx, error: Exception | None) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         pending = kept.with_suffix(".pending")
         script = vl_convert.javascript_bundle(vl_version=VERSION)  # type: ignore[call-arg] # optional, as its help says
-        # a scope of its own: its names are not those of the other scripts of a page
+        # its own scope: names must not clash with the page's other scripts
         pending.write_text(f"(() => {{\n{script}\n}})();\n", encoding="utf-8")
         pending.replace(kept)
     shutil.copyfile(kept, Path(app.outdir) / "_static" / "vega.js")

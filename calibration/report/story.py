@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first screen says of a run: which machine, whether to trust it, what stands out, and its figures of record.
+"""Summary of a run: the machine, whether to trust it, findings, and headline figures.
 
-The page's first screen and ``calibration show`` word the same story.
+The page's first screen and ``calibration show`` use the same text.
 """
 
 import re
@@ -43,13 +43,13 @@ REASONS: Final[Mapping[str, str]] = {
     "SMI": "firmware",
     "MOVED": "pages moved",
 }
-"""The worst reason against a figure in a word or two; that it is wide its ± says already."""
+"""Short form of the worst reason against a figure; a wide interval is already visible in its ±."""
 
 NODE_BEHIND: Final = 0.1
-"""A node that reads so much less than the median of the nodes is a finding."""
+"""A node this much below the median read bandwidth of the nodes is a finding."""
 
 LOST: Final = 0.001
-"""An isolated CPU that loses so much of its time is a finding."""
+"""An isolated CPU that loses more than this share of its time is a finding."""
 
 Level = Literal["good", "caution", "bad"]
 
@@ -58,8 +58,8 @@ Level = Literal["good", "caution", "bad"]
 class Tile:
     """One quantity at a glance.
 
-    ``plus_minus`` is the half-width in per cent, of the widest where ``value`` has several figures. ``band`` is the
-    accepted range, ``outside`` whether the value is outside it; ``extra`` is what belongs to the value.
+    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several figures. ``band`` is the accepted
+    range, ``outside`` whether the value is outside it; ``extra`` is shown after the value.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Tile:
 class Story:
     """The first screen.
 
-    ``level`` is how the verdict looks: bad unless the run is complete, nothing of it is invalid, and no check failed.
+    ``level`` is the look of the verdict: bad unless the run is complete, all of it valid and no check failed.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Story:
 
 
 def story(document: RunDocument) -> Story:
-    """Return the first screen of *document*, a run that was measured here."""
+    """Return the first screen of *document*, a run measured here."""
     run = document.run
     context = None if document.context is None else document.context.parsed
     trusts = Counter(map(trust_in, document.measurements))
@@ -112,26 +112,26 @@ def story(document: RunDocument) -> Story:
 
 
 def trust_in(measurement: Measurement) -> Trust:
-    """Return the lowest trust in a headline figure of *measurement*."""
+    """Return the lowest trust of the headline figures of *measurement*."""
     if not measurement.validity.valid:
         return "invalid"
     return lowest(metric.trust for metric in measurement.metrics()) or "observed"
 
 
 def cross_checks(document: RunDocument) -> Counter[str]:
-    """Return how many checks of figures against each other passed, failed and were skipped."""
-    return Counter(each.outcome for each in document.consistency)
+    """Return the number of consistency checks by outcome: passed, failed and skipped."""
+    return Counter(verdict.outcome for verdict in document.consistency)
 
 
 def trust_word(trust: Trust, reason: Flag | None) -> str:
-    """Return what *trust* is called, with the *reason* in short."""
+    """Return the word for *trust*, with the *reason* in short."""
     word = "near target" if trust == "near" else trust.replace("_", " ")
     short = None if reason is None else REASONS.get(reason.code)
     return word if short is None else f"{word}: {short}"
 
 
 def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]:
-    """Return how the verdict looks, and the verdict: the word that counts, then the counts behind it."""
+    """Return the level of the verdict and its text: the word, then the counts."""
     status, count = document.run.status, len(document.measurements)
     if status == "not_begun":
         return "bad", f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
@@ -170,18 +170,18 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
 
 
 def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
-    """Yield what stands out, the worst first."""
+    """Yield the findings, worst first."""
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
-    yield from (f"{each.reason}." for each in document.flags if each.code == "NOT_AS_EXPECTED")
+    yield from (f"{flag.reason}." for flag in document.flags if flag.code == "NOT_AS_EXPECTED")
     yield from _nodes_behind(document.record, peaks_of(context))
     yield from _disturbed_cpus(document.measurements, context)
     yield from _wide(document.record)
     yield from (
-        f"{each.title}: {flag.reason}."
-        for each, flag in _flags(document.measurements, "warn")
+        f"{item.title}: {flag.reason}."
+        for item, flag in _flags(document.measurements, "warn")
         if flag.code != "PARTIAL"
     )
 
@@ -196,11 +196,11 @@ def _failed_limits(document: RunDocument) -> Iterator[str]:
 
 
 def _failed_checks(checks: Iterable[ConsistencyCheck]) -> Iterator[str]:
-    failed = [each for each in checks if each.outcome == "fail"]
-    for each in sorted(failed, key=lambda check: -abs(check.difference or 0)):
-        sides = ", ".join(f"{side.name} {units.headline(side)}" for side in (each.figure, each.other))
-        apart = "" if each.difference is None else f" ({each.difference * 100:+.0f} %)"
-        yield f"Cross-check failed, {RULES[each.rule].title.lower()}: {sides}{apart}."
+    failed = [check for check in checks if check.outcome == "fail"]
+    for item in sorted(failed, key=lambda check: -abs(check.difference or 0)):
+        sides = ", ".join(f"{side.name} {units.headline(side)}" for side in (item.figure, item.other))
+        apart = "" if item.difference is None else f" ({item.difference * 100:+.0f} %)"
+        yield f"Cross-check failed, {RULES[item.rule].title.lower()}: {sides}{apart}."
 
 
 def _flags(measurements: Sequence[Measurement], severity: Severity) -> Iterator[tuple[Measurement, Flag]]:
@@ -215,9 +215,9 @@ def _flags(measurements: Sequence[Measurement], severity: Severity) -> Iterator[
 def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
     """Yield why measurements are invalid, each reason once."""
     titles: dict[str, list[str]] = {}
-    for each, flag in _flags(measurements, "invalid"):
+    for item, flag in _flags(measurements, "invalid"):
         reason = flag.reason if flag.code == "EMULATED" else f"{flag.code}: {flag.reason}"
-        titles.setdefault(reason, []).append(each.title)
+        titles.setdefault(reason, []).append(item.title)
     for reason, found in titles.items():
         more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
         which = "All figures are" if len(found) == len(measurements) else f"{found[0]}{more}"
@@ -225,21 +225,21 @@ def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _not_measured(document: RunDocument) -> Iterator[str]:
-    gone = [each for each in of_the_run(document.not_measured) if each.cause == "failed"]
-    if gone and document.run.status != "not_begun":  # the verdict says why nothing was measured
+    gone = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause == "failed"]
+    if gone and document.run.status != "not_begun":  # else the verdict says why
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         yield f"Not measured: {gone[0].what}{more}: {gone[0].reason.removesuffix('.')}."
 
 
 def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
-    """Yield the nodes that read less than the others, with the empty slots that explain it where they are known."""
+    """Yield the nodes with low read bandwidth, and empty slots that explain it."""
     nodes = {
-        each.quantity.rpartition(".")[2]: each.metric
-        for each in record
-        if each.family == "read_bandwidth" and each.quantity != "read_bandwidth.machine"
+        figure.quantity.rpartition(".")[2]: figure.metric
+        for figure in record
+        if figure.family == "read_bandwidth" and figure.quantity != "read_bandwidth.machine"
     }
     known = {str(node): peak for node, peak in peaks.nodes.items()} if isinstance(peaks, Population) else {}
-    middle = median([each.value for each in nodes.values()] or [0.0])
+    middle = median([node.value for node in nodes.values()] or [0.0])
     for node, metric in sorted(nodes.items(), key=lambda item: item[1].value):
         if metric.value < middle * (1 - NODE_BEHIND):
             peak = known.get(node)
@@ -265,10 +265,10 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
-    """Yield the figure of record whose trust is lowest, where it is poor."""
-    poor = [each for each in record if each.trust == "poor"]
+    """Yield the headline figure with the lowest trust, if it is poor."""
+    poor = [item for item in record if item.trust == "poor"]
     if poor:
-        worst = max(poor, key=lambda each: _width(each.metric))
+        worst = max(poor, key=lambda figure: _width(figure.metric))
         more = f"; {len(poor) - 1} more {'are' if len(poor) > 2 else 'is'} poor" if len(poor) > 1 else ""
         reason = worst.reason.reason if worst.reason else "poor"
         yield f"{worst.title}: {reason}{more}."
@@ -279,21 +279,21 @@ def _width(metric: Metric) -> float:
 
 
 def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
-    found = {family: [each for each in document.record if each.family == family] for family in FAMILIES}
-    idle = sorted(found["idle_latency"], key=lambda each: each.metric.value)
-    near = [each for each in idle if is_local(each)] or idle
+    found = {family: [item for item in document.record if item.family == family] for family in FAMILIES}
+    idle = sorted(found["idle_latency"], key=lambda figure: figure.metric.value)
+    near = [item for item in idle if is_local(item)] or idle
     if near:
-        middle, far = near[(len(near) - 1) // 2], [each for each in idle if each not in near][-1:]
+        middle, far = near[(len(near) - 1) // 2], [item for item in idle if item not in near][-1:]
         extra = "local / farthest node" if far else None
         yield _tile(document, "Idle latency", [middle, *far], found["idle_latency"], extra)
     bandwidth = found["read_bandwidth"]
-    if whole := [each for each in bandwidth if each.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
+    if whole := [item for item in bandwidth if item.quantity == "read_bandwidth.machine"] or bandwidth[:1]:
         peaks, share = peaks_of(context), "theoretical peak unknown"
         if isinstance(peaks, Population):
             share = f"{units.percent(whole[0].metric.value / peaks.machine.peak_mb_s)} of the theoretical peak"
         yield _tile(document, "Read bandwidth", whole, whole, share)
     if loaded := found["loaded_latency"]:
-        worst = max(loaded, key=lambda each: each.metric.value)
+        worst = max(loaded, key=lambda figure: figure.metric.value)
         yield _tile(document, "Under load", [worst], loaded, _load(document, worst))
     if caches := found["cache_latency"]:
         levels = "/".join(cache.quantity.rpartition(".")[2] for cache in caches)
@@ -309,17 +309,17 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
 def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
-    """Return the tile with the figures *shown*; its uncertainty and trust are the worst of those *behind* it."""
-    trust = lowest(each.trust for each in behind) or "observed"
-    reason = next((each.reason for each in behind if each.trust == trust and each.reason is not None), None)
-    verdict = next((each for each in document.verdicts if each.name == shown[0].metric.name), None)
+    """Return the tile of the figures *shown*; uncertainty and trust are the worst of those *behind* it."""
+    trust = lowest(item.trust for item in behind) or "observed"
+    reason = next((item.reason for item in behind if item.trust == trust and item.reason is not None), None)
+    verdict = next((verdict for verdict in document.verdicts if verdict.name == shown[0].metric.name), None)
     band = None
     if verdict is not None and (verdict.lower, verdict.upper) != (None, None):
         band = f"accepted: {within(verdict.lower, verdict.upper, shown[0].metric.unit)}"
     return Tile(
         title=title,
-        value=units.headlines([each.metric for each in shown]),
-        plus_minus=units.plus_minus(max((each.metric for each in behind), key=_width)),
+        value=units.headlines([figure.metric for figure in shown]),
+        plus_minus=units.plus_minus(max((figure.metric for figure in behind), key=_width)),
         trust=trust,
         word=trust_word(trust, reason),
         band=band,
@@ -329,12 +329,12 @@ def _tile(
 
 
 def is_local(figure: RecordFigure) -> bool:
-    """Tell whether *figure* is of a node and its own memory, or of no two nodes at all."""
+    """Return whether *figure* is of a node and its own memory, or not about a pair of nodes."""
     return len(set(figure.quantity.split(".")[1:])) < 2
 
 
 def _load(document: RunDocument, figure: RecordFigure) -> str | None:
-    """Return the load that the probe of *figure* ran beside."""
+    """Return the load during the measurement of *figure*."""
     share = "at 90 % of peak" if "90" in figure.title else "at full load"
     for measurement in document.measurements:
         if measurement.id == figure.measurement and isinstance(measurement.values, LoadedLatencyValues):
@@ -345,7 +345,7 @@ def _load(document: RunDocument, figure: RecordFigure) -> str | None:
 
 
 def peaks_of(context: Context | None) -> Population | UnknownPopulation:
-    """Return what the populated channels of *context* can move, or why this is unknown."""
+    """Return the theoretical peak of the populated channels of *context*, or why it is unknown."""
     return UnknownPopulation(reason="the SUT was not captured") if context is None else population(context)
 
 
@@ -372,7 +372,7 @@ def _machine(context: Context) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    """Return a processor's name without marks, core counts and clocks."""
+    """Return a processor's name without trademarks, core counts and clocks."""
     name = re.sub(r"\((R|TM|r|tm)\)|®|™", "", name)
     name = re.sub(r"\s+(CPU|Processor|\d+-Core)\b|@.*", "", name)
     return " ".join(name.split())

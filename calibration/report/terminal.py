@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page on a terminal: the same text, for people who only have ssh.
+"""Print a page on a terminal, for users with only ssh.
 
-The page's reStructuredText is parsed as for the site and printed node by node, so that the two cannot say different
-things. What the site folds is left out unless it is asked for; charts are told by their alternative texts.
+The page's reStructuredText is parsed as for the site and printed node by node, so that both have the same content.
+Folded parts are omitted unless asked for; charts are replaced by their alternative texts.
 """
 
 import textwrap
@@ -31,21 +31,21 @@ STYLES: Final = {
     "warn": "yellow",
     "info": "cyan",
 }
-"""How the roles of pages look; what they mean stands in their text too, for terminals without colours."""
+"""Style of each role; the meaning is in the text too, for terminals without colour."""
 
 
 def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
-    """Print *page* on *stream*, its folded parts only where it is to be *full*.
+    """Print *page* on *stream*, with its folded parts if *full*.
 
-    Raises ``InputError`` where the page cannot be parsed.
+    Raises ``InputError`` if the page cannot be parsed.
     """
     tree = parsed(page.text)
-    folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
+    folds = [element for element in tree.findall(nodes.admonition) if "fold" in element["classes"]]
     if not full:
         for fold in folds:
             section = fold.parent
             section.remove(fold)
-            if len(section) == 1:  # its title
+            if len(section) == 1:  # only its title
                 section.parent.remove(section)
     console = console_of(stream)
     _print(tree, console, depth=-1)
@@ -54,7 +54,7 @@ def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
 
 
 def _print(parent: nodes.Node, console: Console, depth: int) -> None:
-    """Print what is in *parent*, which lies so many sections deep."""
+    """Print the content of *parent*, at section level *depth*."""
     for node in parent.children:
         match node:
             case nodes.title():
@@ -90,7 +90,7 @@ def _print(parent: nodes.Node, console: Console, depth: int) -> None:
 
 
 def _inline(node: nodes.Node) -> Text:
-    """Return the text of a paragraph, with what its roles look like."""
+    """Return the text of a paragraph in the styles of its roles."""
     text = Text()
     for child in node.children:
         if isinstance(child, nodes.Element):
@@ -106,7 +106,7 @@ def _inline(node: nodes.Node) -> Text:
 
 
 def _table(node: nodes.table, console: Console) -> None:
-    """Print a table as wide as the terminal, cells wrapped between words; where it is too narrow, row after row."""
+    """Print a table at the width of the terminal, wrapped between words; row by row if that is too narrow."""
     rows = [[Text().join(map(_inline, cell.children)) for cell in row.children] for row in node.findall(nodes.row)]
     headed = any(node.findall(nodes.thead))
     widths = _widths(list(zip(*rows, strict=True)), console.width)
@@ -126,7 +126,7 @@ def _table(node: nodes.table, console: Console) -> None:
 
 
 def _widths(columns: Sequence[Sequence[Text]], width: int) -> list[int] | None:
-    """Return how wide each column may be so that no word is broken; ``None`` where there is no room for that."""
+    """Return the column widths that break no word; ``None`` if they do not fit."""
     found = [max(len(word) for cell in column for word in cell.plain.split() or [""]) for column in columns]
     whole = [max(cell.cell_len for cell in column) for column in columns]
     left = width - sum(found) - GAP * len(columns)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the newest night says of every SUT: one word, since when, and the worst of what is wrong.
+"""State of every SUT on the newest night: one word, since when, and the worst failure.
 
-All of it follows from the stored documents: tonight is the newest night among them, and no clock is asked.
+Everything follows from the stored documents: tonight is their newest night, no clock is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,20 +25,20 @@ from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
 
 State = Literal["fails", "unmeasured", "no_reference", "good", "gone"]
-"""What is said of a SUT, in the order in which somebody should look at it."""
+"""State of a SUT, most urgent first."""
 
 CHECKS: Final = ("unreadable", "missing", "drift", "limits", "homogeneity", "consistency", "spread", "bimodal")
-"""The checks, that which matters most where it fails first."""
+"""Checks by importance."""
 
 NAMED: Final = 4
-"""So many facts are named beside what changed with them; the others are counted."""
+"""Changed facts named with a finding; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Nights:
-    """What many nights left and what is said of the last of them.
+    """The history of a store, and the verdicts of its last night.
 
-    ``analyses`` has one entry per series of ``history``, ``titles`` the name of each metric for people.
+    ``analyses`` has one entry per series of ``history``, ``titles`` the display name of each metric.
     """
 
     history: History
@@ -54,13 +54,13 @@ class Nights:
 
     @cached_property
     def events(self) -> Sequence[Event]:
-        """What began at several SUTs at once, and fails."""
+        """Failures that began on several SUTs at once."""
         return [event for event in find_events(self.verdicts) if event.failed]
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, str, str], int]:
-        """The row of each series by testbed, SUT and metric."""
-        return {(each.testbed, each.sut, each.metric): row for row, each in enumerate(self.history.series)}
+        """Row of each series by testbed, SUT and metric."""
+        return {(series.testbed, series.sut, series.metric): row for row, series in enumerate(self.history.series)}
 
     @cached_property
     def of_sut(self) -> Mapping[Sut, Sequence[NightVerdict]]:
@@ -82,7 +82,7 @@ class Nights:
         return found
 
     def changed_tonight(self, sut: Sut) -> tuple[ContextChange, ...]:
-        """Return the facts of *sut* that are others tonight than in its last run before."""
+        """Return the facts of *sut* that changed since its last run."""
         runs = self.history.runs.get(sut, {})
         known = [night for night in sorted(runs) if runs[night].facts]
         if len(known) < 2 or known[-1] != self.night:
@@ -90,15 +90,15 @@ class Nights:
         return context_changes(runs[known[-2]], runs[known[-1]])
 
     def key(self, verdict: NightVerdict) -> tuple[str, str, str]:
-        """Return what a verdict is about, as the name of a series."""
+        """Return the series key of a verdict."""
         return verdict.testbed, verdict.sut, verdict.metric
 
     def title(self, metric: str) -> str:
-        """Return the name of *metric* for people."""
+        """Return the display name of *metric*."""
         return self.titles.get(metric, metric)
 
     def change(self, verdict: NightVerdict) -> Change | None:
-        """Return the change that *verdict* speaks of: the newest of its kind that began when it says."""
+        """Return the change that *verdict* is about: the newest of its kind that began on that night."""
         row = self.rows.get(self.key(verdict))
         kind = {"drift": "level", "spread": "spread"}.get(verdict.check)
         if row is None or kind is None:
@@ -106,15 +106,15 @@ class Nights:
         nights = self.history.nights
         return next(
             (
-                each
-                for each in reversed(self.analyses[row].changes)
-                if each.kind == kind and nights[each.night] == verdict.since
+                change
+                for change in reversed(self.analyses[row].changes)
+                if change.kind == kind and nights[change.night] == verdict.since
             ),
             None,
         )
 
     def worth(self, verdict: NightVerdict, change: Change) -> str:
-        """Return whether a change of a level is one for the better or the worse, in a word after a comma."""
+        """Return ``, better`` or ``, worse`` for a change of a level, else an empty text."""
         if change.kind != "level":
             return ""
         better = self.history.series[self.rows[self.key(verdict)]].better
@@ -122,7 +122,7 @@ class Nights:
 
 
 def read_nights(results: Path) -> Nights | None:
-    """Return what the documents in *results* left and what is said of the newest night; ``None`` without a night."""
+    """Return the nights of the documents in *results*; ``None`` if there are none."""
     history = read_history(results)
     if not history.nights:
         return None
@@ -133,7 +133,7 @@ def read_nights(results: Path) -> Nights | None:
 
 
 class Finding(NamedTuple):
-    """What is wrong with a SUT since one night: its verdicts that fail, the worst first."""
+    """A failure of a SUT since one night: its failed verdicts, worst first."""
 
     testbed: str
     sut: str
@@ -142,17 +142,17 @@ class Finding(NamedTuple):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that are concerned, the worst first."""
+        """The metrics affected, worst first."""
         return tuple(dict.fromkeys(verdict.metric for verdict in self.verdicts))
 
     @property
     def context_changes(self) -> tuple[ContextChange, ...]:
-        """What changed in the context that night, those that are named first for the worst first."""
+        """What changed in the context that night, most likely causes of the worst failure first."""
         return tuple(dict.fromkeys(change for verdict in self.verdicts for change in verdict.context_changes))
 
 
 class Standing(NamedTuple):
-    """One SUT tonight: its state, its newest run that can be read, and that of the night since which it fails."""
+    """One SUT tonight: its state, its newest readable run, and the run of the night its failure began."""
 
     testbed: str
     sut: str
@@ -162,7 +162,7 @@ class Standing(NamedTuple):
 
 
 def findings(nights: Nights) -> list[Finding]:
-    """Return what fails tonight, per SUT and first night of what is wrong: what moved most figures first."""
+    """Return tonight's failures by SUT and first night, most figures first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
         by_night: dict[date | None, list[NightVerdict]] = {}
@@ -170,20 +170,20 @@ def findings(nights: Nights) -> list[Finding]:
             if verdict.outcome == "fail":
                 by_night.setdefault(verdict.since, []).append(verdict)
         found += [
-            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda each: gravity(nights, each))))
+            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda item: gravity(nights, item))))
             for since, failing in by_night.items()
         ]
-    return sorted(found, key=lambda each: (each.metrics[0] != RUN, -len(each.metrics), each.testbed, each.sut))
+    return sorted(found, key=lambda run: (run.metrics[0] != RUN, -len(run.metrics), run.testbed, run.sut))
 
 
 def gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
-    """Return what sorts verdicts that fail: no run first, then by check, then the largest first."""
+    """Return a sort key for failures: missing runs first, then by check, then by size."""
     size = _size(nights, verdict)
     return verdict.metric != RUN, CHECKS.index(verdict.check), -abs(size) if size is not None else 0.0
 
 
 def _size(nights: Nights, verdict: NightVerdict) -> float | None:
-    """Return by how much a figure is not what it should be: a share of what was before, of the others' or the bound."""
+    """Return the relative deviation of a figure from its previous level, its peers or its bound."""
     change = nights.change(verdict)
     if change is not None:
         return change.size if isfinite(change.size) else None
@@ -199,14 +199,14 @@ def _size(nights: Nights, verdict: NightVerdict) -> float | None:
 
 
 def signed(share: float) -> str:
-    """Return a change as per cent with its sign; what more than triples as a factor."""
+    """Return a change in per cent with its sign; as a factor if it more than triples."""
     if not isfinite(share):
         return "from nothing"
     return f"{share + 1:.3g} times" if share > 2 else f"{share * 100:+.{2 if abs(share) < 0.01 else 1}f} %"
 
 
 def describe(nights: Nights, verdict: NightVerdict) -> str:
-    """Return what is wrong with one figure, with its size."""
+    """Return the failure of one figure, with its size."""
     if verdict.metric == RUN or verdict.check == "unreadable":
         return verdict.reason
     title, size, change = nights.title(verdict.metric), _size(nights, verdict), nights.change(verdict)
@@ -228,13 +228,13 @@ def describe(nights: Nights, verdict: NightVerdict) -> str:
 
 
 def sized(change: Change) -> str:
-    """Return the size of a change with its interval, where it has one."""
+    """Return the size of a change, with its interval if known."""
     low, high = change.interval
     return signed(change.size) + (f" ({signed(low)} to {signed(high)})" if isfinite(low) and isfinite(high) else "")
 
 
 def summary(nights: Nights, finding: Finding) -> str:
-    """Return a finding in one line: the worst figure with its size, how many more, and what changed that night."""
+    """Return a finding in one line: the worst figure, the number of others, and what changed that night."""
     text = describe(nights, finding.verdicts[0])
     more = len(finding.metrics) - 1
     if more and finding.metrics[0] != RUN:
@@ -247,12 +247,12 @@ def summary(nights: Nights, finding: Finding) -> str:
 
 
 def standings(nights: Nights) -> list[Standing]:
-    """Return every SUT of the results, those that somebody should look at first."""
+    """Return every SUT of the results, most urgent first."""
     wrong: dict[Sut, list[Finding]] = {}
     for finding in findings(nights):
         wrong.setdefault((finding.testbed, finding.sut), []).append(finding)
     found = [_standing(nights, sut, wrong.get(sut, [])) for sut in sorted({*nights.history.runs, *wrong})]
-    return sorted(found, key=lambda each: (get_args(State).index(each.state), each.testbed, each.sut))
+    return sorted(found, key=lambda run: (get_args(State).index(run.state), run.testbed, run.sut))
 
 
 def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
@@ -270,5 +270,5 @@ def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return *words* as a list in a sentence."""
+    """Return *words* joined as a list in a sentence."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

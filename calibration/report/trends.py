@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of a testbed: what is wrong tonight, and each figure of each SUT over the nights, a line for each.
+"""Pages of a testbed: tonight's failures, and each figure of each SUT over the nights, one line each.
 
-A testbed has a page with its map, with charts of what is wrong, what changed in the context and which nights are
-missing, and a page for each family of figures. Charts are few, however large the testbed; what is drawn can be
-downloaded as data.
+A testbed has a page with its map, charts of failures, context changes and missing nights, and a page per family of
+figures. The number of charts is limited; all plotted data can be downloaded.
 """
 
 import csv
@@ -35,31 +34,31 @@ from calibration.report.tonight import Finding, Nights, Standing, describe, find
 from calibration.results.history import NightRun
 
 SHOWN: Final = 365
-"""So many days up to tonight are drawn; data grow no further."""
+"""Days shown, up to tonight."""
 
 LINE: Final = 60
-"""So many nights has the line of a figure."""
+"""Nights in a sparkline."""
 
 CHARTS: Final = 4
-"""So many figures of what is wrong tonight have charts on a testbed's page."""
+"""Failing figures with charts on a testbed's page."""
 
 PANELS: Final = 4
-"""So many SUTs has a chart, those that fail first."""
+"""SUTs in a chart, failing ones first."""
 
-EACH: Final = 3
-"""So many reasons are told of a run that is not complete."""
+REASONS: Final = 3
+"""Reasons shown for an incomplete run."""
 
 LISTED: Final = 40
-"""So many of the newest changes of context and missing nights have their rows."""
+"""Newest context changes, and missing nights, that are listed."""
 
 FAMILY: Final = 8
-"""Of more figures than these that differ only in a number there is one line: from the best to the worst."""
+"""More figures than this that differ only in a number share one line, from the best to the worst."""
 
 CSV_COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
 
 
 class Group(NamedTuple):
-    """The metrics of one line: one, or all of a family that differ only in a number."""
+    """The metrics of one line: a single one, or a family that differs only in a number."""
 
     column: Column
     title: str
@@ -67,7 +66,7 @@ class Group(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One figure of one SUT: its line, and what is said of it."""
+    """One figure of one SUT: its sparkline and its text."""
 
     title: str
     tonight: str
@@ -88,7 +87,7 @@ class Section(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What changed in the context of some SUTs in one night, by the number that charts mark it with."""
+    """Context changes of some SUTs on one night, with the number that marks it in charts."""
 
     number: int
     night: date
@@ -97,7 +96,7 @@ class Changed(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Nights on end on which a SUT has no complete run, and why."""
+    """Consecutive nights without a complete run of a SUT, and the reason."""
 
     sut: str
     first: date
@@ -107,22 +106,22 @@ class Gap(NamedTuple):
 
 
 Links = Callable[[str, str], str | None]
-"""Returns the folder of a SUT's page, by testbed and name; ``None`` where it has none."""
+"""Returns the folder of a SUT's page, by testbed and name; ``None`` if it has none."""
 
 
 def render_testbed(
     nights: Nights, testbed: str, found: Sequence[Standing], link: Links
 ) -> tuple[dict[str, tuple[str, str, str]], dict[str, bytes]]:
-    """Return the pages of *testbed*, by their paths (title, body, and list of sections), and their other files.
+    """Return the pages of *testbed* by path (title, body, and list of sections), and its other files.
 
-    *found* are its SUTs as they stand tonight; *link* tells where, from the testbed's folder, a SUT's page is.
+    *found* are its SUTs tonight; *link* returns the path of a SUT's page, relative to the testbed's folder.
     """
     return _Testbed(nights, testbed, found, link).files()
 
 
 @dataclass(frozen=True)
 class _Testbed:
-    """One testbed while its pages are made."""
+    """One testbed, while its pages are made."""
 
     nights: Nights
     testbed: str
@@ -131,13 +130,13 @@ class _Testbed:
 
     @cached_property
     def start(self) -> int:
-        """The first column that is drawn."""
+        """The first column shown."""
         oldest = self.nights.night - timedelta(days=SHOWN - 1)
         return next(column for column, night in enumerate(self.nights.history.nights) if night >= oldest)
 
     @cached_property
     def suts(self) -> tuple[str, ...]:
-        """The SUTs that are drawn: those that were measured in the nights that are shown."""
+        """The SUTs shown: those measured in the nights shown."""
         first = self.nights.history.nights[self.start]
         runs = self.nights.history.runs
         return tuple(
@@ -146,18 +145,20 @@ class _Testbed:
 
     @cached_property
     def wrong(self) -> list[Finding]:
-        """What is wrong tonight, the worst first."""
+        """Tonight's failures, worst first."""
         return [finding for finding in findings(self.nights) if finding.testbed == self.testbed]
 
     @cached_property
     def groups(self) -> list[Group]:
-        """All figures in the order of the page of a run, families of many as one."""
+        """All figures in page order, large families combined."""
         metrics = dict.fromkeys(
-            each.metric for each in self.nights.history.series if each.testbed == self.testbed and each.sut in self.suts
+            series.metric
+            for series in self.nights.history.series
+            if series.testbed == self.testbed and series.sut in self.suts
         )
         known = {name: place for place, name in enumerate(self.nights.titles)}
         families: dict[str, list[str]] = {}
-        for metric in sorted(metrics, key=lambda each: (known.get(each, len(known)), each)):
+        for metric in sorted(metrics, key=lambda metric: (known.get(metric, len(known)), metric)):
             families.setdefault(re.sub(r"\d+", "#", metric), []).append(metric)
         grouped: list[Group] = []
         for members in families.values():
@@ -166,30 +167,31 @@ class _Testbed:
                 title = f"{_family_title(titles)} ({len(members)} figures)"
                 grouped.append(Group(column_of(members[0]), title, tuple(members)))
             else:
-                grouped += [Group(column_of(each), title, (each,)) for each, title in zip(members, titles, strict=True)]
+                grouped += [
+                    Group(column_of(member), title, (member,)) for member, title in zip(members, titles, strict=True)
+                ]
         return grouped
 
     @cached_property
     def changed(self) -> list[Changed]:
-        """What changed in the context in the nights that are shown, the oldest first."""
+        """Context changes in the nights shown, oldest first."""
         first = self.nights.history.nights[self.start]
         alike: dict[tuple[ContextChange, ...], list[str]] = {}
         for sut in self.suts:
             for changes in _changes_of(self.nights.history.runs[self.testbed, sut].values()):
                 if changes[0].night >= first:
                     alike.setdefault(changes, []).append(sut)
-        ordered = sorted(alike.items(), key=lambda each: (each[0][0].night, each[1]))
+        ordered = sorted(alike.items(), key=lambda item: (item[0][0].night, item[1]))
         return [
             Changed(n, changes[0].night, tuple(suts), changes) for n, (changes, suts) in enumerate(ordered, start=1)
         ]
 
     @cached_property
     def marks(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
-        """The marks of what changed in the context by SUT: column that is drawn, and number."""
+        """Marks of context changes by SUT: column and number."""
         columns = {night: column for column, night in enumerate(self.nights.history.nights[self.start :])}
         return {
-            sut: tuple((columns[each.night], each.number) for each in self.changed if sut in each.suts)
-            for sut in self.suts
+            sut: tuple((columns[run.night], run.number) for run in self.changed if sut in run.suts) for sut in self.suts
         }
 
     # Pages
@@ -233,7 +235,7 @@ class _Testbed:
         return pages, files
 
     def sections(self, column: Column) -> Iterator[Section]:
-        """Yield the SUTs that have figures of *column*, those that fail first."""
+        """Yield the SUTs with figures of *column*, failing ones first."""
         found = []
         for sut in self.suts:
             rows = [
@@ -242,26 +244,26 @@ class _Testbed:
                 if group.column == column and (members := self.members(sut, group.metrics))
             ]
             if rows:
-                rows.sort(key=lambda each: not each.fails)
+                rows.sort(key=lambda row: not row.fails)
                 found.append(Section(sut, f"sut-{units.slug(sut)}", rows[0].fails, tuple(rows)))
-        yield from sorted(found, key=lambda each: not each.fails)
+        yield from sorted(found, key=lambda item: not item.fails)
 
     def worst(self) -> list[str]:
-        """Return the metrics whose charts show what is wrong tonight, one of each finding."""
+        """Return the metrics charted for tonight's failures, one per finding."""
         drawable = (
-            next((metric for metric in each.metrics if (self.testbed, each.sut, metric) in self.nights.rows), None)
-            for each in self.wrong
+            next((metric for metric in run.metrics if (self.testbed, run.sut, metric) in self.nights.rows), None)
+            for run in self.wrong
         )
         return [metric for metric in dict.fromkeys(drawable) if metric is not None][:CHARTS]
 
     # Figures
 
     def chart(self, files: dict[str, bytes], metric: str) -> str | None:
-        """Return the figure of *metric*, its pictures among *files*, with the SUTs that fail first."""
+        """Return the chart of *metric* with failing SUTs first; its pictures are added to *files*."""
         history, title = self.nights.history, self.nights.title(metric)
         rows = {sut: row for sut in self.suts for row in self.members(sut, [metric])}
         values = np.abs(history.values[list(rows.values()), self.start :])
-        sizes = [np.median(each[np.isfinite(each)]) for each in values if np.isfinite(each).any()]
+        sizes = [np.median(value[np.isfinite(value)]) for value in values if np.isfinite(value).any()]
         scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
         panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
         panels = sorted(panels, key=lambda panel: not panel.failing)[:PANELS]
@@ -272,7 +274,7 @@ class _Testbed:
         return None if found is None else chart_html(found, title, files)
 
     def members(self, sut: str, metrics: Iterable[str]) -> list[int]:
-        """Return the series that *sut* has of *metrics*."""
+        """Return the rows of *sut*'s series of *metrics*."""
         rows = self.nights.rows
         return [rows[key] for metric in metrics if (key := (self.testbed, sut, metric)) in rows]
 
@@ -284,7 +286,7 @@ class _Testbed:
         fails, said = self.verdict(sut, verdicts)
         value, flips = float(history.values[row, -1]), analysis.flips
         tonight = units.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
-        values, lows, highs = (each[row, self.start :] * scale for each in (history.values, history.low, history.high))
+        values, lows, highs = (item[row, self.start :] * scale for item in (history.values, history.low, history.high))
         return Panel(
             label=sut,
             state=f"{tonight}, {said}",
@@ -304,10 +306,10 @@ class _Testbed:
         )
 
     def row(self, sut: str, rows: Sequence[int], title: str) -> Row:
-        """Return what is said of a figure of a SUT, or of a family: from its best to its worst, the worst as a line."""
+        """Return the row of a figure of a SUT, or of a family from best to worst, with the worst as sparkline."""
         history = self.nights.history
         first, values = history.series[rows[0]], history.values[rows, self.start :]
-        verdicts = [each for row in rows for each in self.nights.verdicts_of(row)]
+        verdicts = [item for row in rows for item in self.nights.verdicts_of(row)]
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         fails, said = self.verdict(sut, verdicts)
         bound = _bound(verdicts) if len(rows) == 1 else None
@@ -321,27 +323,27 @@ class _Testbed:
                 ends = float(np.nanmin(values[:, -1])), float(np.nanmax(values[:, -1]))
                 tonight = f"{units.measured_interval(ends, first.unit)}; the worst: {name}"
         if failing and len(rows) > 1:
-            said = f"{len({each.metric for each in failing})} of {len(rows)} fail"
+            said = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
             change = describe(self.nights, min(failing, key=partial(gravity, self.nights)))
         accepted = "" if bound is None else _accepted(*bound, first.unit)
         return Row(title, tonight, accepted, change, fails, said, spark(worst, bound or (None, None), LINE))
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
-        """Return whether a figure of *sut* fails tonight, and what is said of it."""
+        """Return whether a figure of *sut* fails tonight, and the text for it."""
         verdicts = list(verdicts)
-        failing = [each for each in verdicts if each.outcome == "fail"]
+        failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
-            since = min((each.since for each in failing if each.since is not None), default=None)
+            since = min((verdict.since for verdict in failing if verdict.since is not None), default=None)
             return True, "fails" + (f" since {since}" if since is not None else "")
-        if any(each.waiver is not None for each in verdicts):
+        if any(verdict.waiver is not None for verdict in verdicts):
             return False, "waived"
         if self.nights.night not in self.nights.history.runs[self.testbed, sut]:
             return False, "not measured"
-        limits = [each.outcome for each in verdicts if each.check == "limits"]
+        limits = [verdict.outcome for verdict in verdicts if verdict.check == "limits"]
         return False, "as accepted" if limits and set(limits) <= {"pass", "noted"} else "no reference"
 
     def levels(self, analysis: Analysis, values: NDArray[np.float64], scale: float) -> Iterator[tuple[int, int, float]]:
-        """Yield the stretches of one level that are drawn."""
+        """Yield the stretches of constant level shown."""
         known = np.flatnonzero(np.isfinite(values))
         changes = [change for change in analysis.changes if change.kind == "level"]
         if not len(known) or not np.isfinite(analysis.level):
@@ -352,11 +354,11 @@ class _Testbed:
             if end > max(first, self.start):
                 yield max(first, self.start) - self.start, end - 1 - self.start, level * scale
 
-    # Nights that are missing
+    # Missing nights
 
     @cached_property
     def gaps(self) -> list[Gap]:
-        """The nights that are shown on which a SUT has no complete run, the newest first."""
+        """Nights without a complete run of a SUT, newest first."""
         found = []
         for sut in self.suts:
             first = min(self.nights.history.runs[self.testbed, sut])
@@ -365,23 +367,23 @@ class _Testbed:
                 if reason is not None:
                     without = list(those)
                     found.append(Gap(sut, without[0], without[-1], len(without), reason))
-        return sorted(found, key=lambda each: (-each.last.toordinal(), each.sut))
+        return sorted(found, key=lambda run: (-run.last.toordinal(), run.sut))
 
     def why(self, sut: str, night: date) -> str | None:
-        """Return why *sut* has no complete run of *night*; ``None`` where it has."""
+        """Return why *sut* has no complete run of *night*; ``None`` if it has one."""
         run = self.nights.history.runs[self.testbed, sut].get(night)
         if run is None:
             file = self.unreadable.get((sut, night))
             return "no run of it began" if file is None else f"cannot read {file}"
         if run.status == "complete":
             return None
-        return f"the run is {run.status.replace('_', ' ')}: {'; '.join(run.reasons[:EACH]) or 'no reason is known'}"
+        return f"the run is {run.status.replace('_', ' ')}: {'; '.join(run.reasons[:REASONS]) or 'no reason is known'}"
 
     @cached_property
     def unreadable(self) -> Mapping[tuple[str, date | None], str]:
-        """The files that cannot be read, by SUT and night."""
+        """Unreadable files by SUT and night."""
         damaged = self.nights.history.unreadable
-        return {(each.sut, each.night): each.file for each in damaged if each.testbed == self.testbed}
+        return {(run.sut, run.night): run.file for run in damaged if run.testbed == self.testbed}
 
     # Data
 
@@ -396,8 +398,8 @@ class _Testbed:
             name = io.StringIO()
             csv.writer(name, lineterminator="").writerow(series[:4])
             line = name.getvalue().replace("%", "%%") + ",%s,%.5g,%.5g,%.5g\n"
-            figures = (each[row, self.start :] for each in (history.values, history.low, history.high))
-            lines += [line % each for each in zip(nights, *figures, strict=True) if each[1] == each[1]]
+            figures = (item[row, self.start :] for item in (history.values, history.low, history.high))
+            lines += [line % item for item in zip(nights, *figures, strict=True) if item[1] == item[1]]
         return gzip.compress("".join(lines).replace(",nan", ",").encode(), compresslevel=4, mtime=0)
 
 
@@ -412,13 +414,13 @@ def _family_title(titles: Sequence[str]) -> str:
     parts = [re.split(r"(\d+)", title) for title in titles]
     if len({len(part) for part in parts}) > 1:
         return titles[0]
-    return "".join(each[0] if len(set(each)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for each in zip(*parts, strict=True))
+    return "".join(item[0] if len(set(item)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for item in zip(*parts, strict=True))
 
 
 def _changes_of(runs: Iterable[NightRun]) -> Iterator[tuple[ContextChange, ...]]:
     """Yield what each of a SUT's *runs* has otherwise than the one before; those that know no facts are passed over."""
     before = None
-    for run in sorted(runs, key=lambda each: each.night):
+    for run in sorted(runs, key=lambda run: run.night):
         if not run.facts:
             continue
         changes = () if before is None else context_changes(before, run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page says about the vulnerabilities of a SUT's processors: the kernel's words, the checker's beside them."""
+"""Vulnerabilities of a SUT's processors on a page: the kernel's report beside the checker's."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from calibration.results.model import MeltdownChecker
 from calibration.text import visible
 
 VERDICTS = {False: ("NOT VULNERABLE", "OK"), True: ("VULNERABLE", "KO"), None: ("UNKNOWN", "??")}
-"""As the published pages word them, and mark them in their summary, by whether a vulnerability is open."""
+"""Wording and mark of the published pages, by whether a vulnerability is open."""
 
 _OPEN: dict[State | None, bool | None] = {"not_affected": False, "mitigated": False, "vulnerable": True}
 
@@ -26,7 +26,7 @@ _COUNTED: dict[State | None, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One vulnerability: its name, lines about it, and marks; ``checker_mark`` is None where there is no finding."""
+    """One vulnerability: name, lines of text, and marks; ``checker_mark`` is None if there is no finding."""
 
     label: str
     lines: tuple[str, ...]
@@ -36,15 +36,15 @@ class Entry:
 
 
 def entries(context: Context, checker: MeltdownChecker | None) -> list[Entry]:
-    """Return an entry for each vulnerability that the table, the kernel or the checker knows, in this order."""
+    """Return an entry per vulnerability known to the table, the kernel or the checker, in this order."""
     findings = {} if checker is None else {finding.cve: finding for finding in checker.findings}
     known = vulnerabilities(context)
     more = [
         Vulnerability(file=None, cve=cve, name=findings[cve].name or cve, state=None, text=None, reason=NO_FILE)
         for cve in findings
-        if cve not in {each.cve for each in known}
+        if cve not in {item.cve for item in known}
     ]
-    return [_entry(each, findings.get(each.cve or "")) for each in (*known, *more)]
+    return [_entry(item, findings.get(item.cve or "")) for item in (*known, *more)]
 
 
 def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
@@ -57,7 +57,7 @@ def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
         f"* Kernel's file: {f'{DIRECTORY}/{known.file}' if known.file else 'none'}",
     ]
     if known.text is not None and known.state == "mitigated":
-        lines += [f"* Left open by the mitigation: {each}" for each in left_open(known.text)]
+        lines += [f"* Left open by the mitigation: {item}" for item in left_open(known.text)]
     lines.append(f"> STATUS: {verdict} ({known.reason if known.text is None else known.text})")
     if finding is not None:
         lines.append(f"> CHECKER: {checked} ({finding.info})")
@@ -73,9 +73,9 @@ def _entry(known: Vulnerability, finding: Finding | None) -> Entry:
 
 
 def counts(context: Context) -> str:
-    """Return how many vulnerabilities there are of each state, with the names of those that are open."""
+    """Return the number of vulnerabilities by state, with the names of open ones."""
     known = vulnerabilities(context)
-    named = {state: [each.cve or each.name for each in known if each.state == state] for state in _COUNTED}
+    named = {state: [item.cve or item.name for item in known if item.state == state] for state in _COUNTED}
     return ", ".join(
         f"{len(names)} {_COUNTED[state]}" + (f" ({', '.join(names)})" if state == "vulnerable" else "")
         for state, names in named.items()
@@ -84,6 +84,6 @@ def counts(context: Context) -> str:
 
 
 def open_count(context: Context) -> tuple[int, int]:
-    """Return how many vulnerabilities are open, of how many that are known."""
+    """Return the number of open vulnerabilities, and of known ones."""
     known = vulnerabilities(context)
-    return sum(_OPEN.get(each.state) is True for each in known), len(known)
+    return sum(_OPEN.get(item.state) is True for item in known), len(known)

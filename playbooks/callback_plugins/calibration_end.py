@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a calibration ends, whatever shows it: its exit code, and that an interrupted one is tidied up.
+"""End of a calibration with any stdout callback: its exit code, and cleanup after an interruption.
 
-ansible-runner and AWX put a callback of their own in the place of the one that shows progress, and leave out the
-directories of callbacks that ansible.cfg names. Ansible finds this one because it lies beside the playbooks, and loads
-it without being asked to.
+ansible-runner and AWX replace the stdout callback and ignore the callback directories of ansible.cfg. Ansible finds
+this plugin because it is beside the playbooks, and loads it unconditionally.
 
-A calibration that is interrupted is tidied up from here: the SUTs of the run are cleaned and the documents of what they
-had measured are assembled, by playbooks/cleanup.yml with the options of the interrupted command.
+After an interruption, playbooks/cleanup.yml is run with the options of the interrupted command: it cleans the SUTs of
+the run and assembles their documents.
 """
 
 from __future__ import annotations
@@ -42,27 +41,26 @@ sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_uti
 from calibration_plugins import ROOT
 from calibration_variables import options_of_roles
 
-# The roles' plugins need these; imported once here, before Ansible forks a worker for each task, they cost nothing
-# there.
+# Used by the roles' plugins; imported here, before Ansible forks a worker per task.
 from calibration import lifecycle  # noqa: F401
 from calibration.errors import BAD_INPUT, ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
 from calibration.report import prepare
 from calibration.run import note_failure
 
 EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
-"""What a failure in a role says about the command; in all others the environment could not do it."""
+"""Exit code for a failure in a role; all other roles mean a fault of the environment."""
 
 TOUCHING = ("calibration_plan", "sut_kernel", "sut_reservation")
-"""Actions with whose beginning a SUT has something of the run, or the results have."""
+"""Actions that leave something of the run on a SUT or in the results."""
 
 LOOK_S_PER_SUT = 0.0025
-"""Between two looks at the workers the controller sleeps so long for each SUT of a play, or as ``ansible.cfg`` says."""
+"""The controller's polling interval per SUT of a play, unless ``ansible.cfg`` has a longer one."""
 
 SOON_S = 0.01
-"""How long after a fork an interruption comes again that came in its middle."""
+"""Delay until an interruption that came during a fork is repeated."""
 
 WORKERS_END_S = 10
-"""How long an interrupted worker may take to tidy up before its SUT is cleaned regardless."""
+"""Time for interrupted workers to finish before their SUTs are cleaned anyway."""
 
 
 def cleanup_command(arguments, run_id, suts):
@@ -100,7 +98,7 @@ def cleanup_command(arguments, run_id, suts):
 
 
 class CallbackModule(CallbackBase):
-    """Loaded beside whichever callback shows the calibration."""
+    """Loaded in addition to the stdout callback."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -117,26 +115,26 @@ class CallbackModule(CallbackBase):
         self.interrupt = None
         self.forking = False
         self.late = False
-        # Registered before any callback is told that the playbook starts: what a display registers then runs first.
+        # Registered before the playbook starts: handlers that a display registers later run first.
         atexit.register(self.tidy_up)
 
     def v2_playbook_on_start(self, playbook):
-        """Make sure that however the command ends, the SUTs are left clean; do once what each worker would."""
-        atexit.register(gc.unfreeze)  # what is frozen is taken for leaked by extensions that look when they end
+        """Ensure that the SUTs are clean however the command ends; do once what each worker would do."""
+        atexit.register(gc.unfreeze)  # some extensions report frozen objects as leaks at exit
         self.interrupt = signal.getsignal(signal.SIGINT)
         if callable(self.interrupt):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's choice is kept
+                if signal.getsignal(number) is not signal.SIG_IGN:  # respect nohup
                     signal.signal(number, self.ended_from_outside)
-            # What is registered last is called first before a fork, and last after it.
+            # The last one registered is called first before a fork, and last after it.
             os.register_at_fork(before=self.hold, after_in_parent=self.let_go, after_in_child=self.let_go)
         prepare()
         options_of_roles()
 
     def v2_playbook_on_play_start(self, play):
-        """Look at the workers more rarely the more SUTs are asked at each look; let no worker look for garbage.
+        """Scale the polling interval with the number of SUTs; disable garbage collection in workers.
 
-        It would look among what it inherits, which costs a copy of every page it looks at.
+        A collection in a worker would copy every inherited page that it touches.
         """
         suts = len(play.get_variable_manager().get_vars(play=play)["ansible_play_hosts_all"])
         C.DEFAULT_INTERNAL_POLL_INTERVAL = max(self.look_s, LOOK_S_PER_SUT * suts)
@@ -144,43 +142,43 @@ class CallbackModule(CallbackBase):
         gc.freeze()
 
     def ended_from_outside(self, number, frame):
-        """Treat a polite request to end, or a closed terminal, like Ctrl-C; none may end a fork in its middle."""
-        if os.getpid() != self.process:  # a worker that has not yet got its own handler, or Ansible gives it none
+        """Treat SIGTERM and SIGHUP like Ctrl-C; never interrupt a fork."""
+        if os.getpid() != self.process:  # a worker without its own handler yet, or at all
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        note_failure(INTERRUPTED)  # Ansible may find a worker that this ended before it is interrupted itself
+        note_failure(INTERRUPTED)  # Ansible may notice the ended worker before its own interruption
         if self.forking:
             self.late = True
         else:
             self.interrupt(signal.SIGINT, frame)
 
     def hold(self):
-        """Begin a fork: Python ignores what is raised among the functions that are called before and after it."""
+        """Begin a fork: Python ignores exceptions raised in functions called around it."""
         self.forking = True
 
     def let_go(self):
-        """End a fork. An interruption that came meanwhile comes again, when these functions are left."""
+        """End a fork, and repeat an interruption that came meanwhile."""
         self.forking = False
         if self.late and os.getpid() == self.process:
             self.late = False
             threading.Timer(SOON_S, os.kill, (self.process, signal.SIGINT)).start()
 
     def set_play_context(self, play_context):
-        """Keep the passwords that were typed in: cleaning up after an interruption must not ask again."""
+        """Keep the typed passwords: cleanup after an interruption must not ask again."""
         self.passwords = {
             "--connection-password-file": play_context.password,
             "--become-password-file": play_context.become_pass,
         }
 
     def v2_playbook_on_no_hosts_matched(self):
-        """An inventory without a SUT is a mistake, not a success."""
+        """Fail: an inventory without a SUT is a mistake."""
         self._display.error("Expected at least one SUT in the inventory, found none. Name one, or check --limit.")
         note_failure(BAD_INPUT)
         raise SystemExit(BAD_INPUT)
 
     def v2_playbook_on_stats(self, stats):
-        """Take the calibration as ended: nothing needs tidying up any more."""
+        """Mark the calibration as ended: no cleanup is needed."""
         self.reached_stats = True
 
     # One SUT's events
@@ -198,11 +196,11 @@ class CallbackModule(CallbackBase):
             self.open.discard(result.host.get_name())
 
     def v2_runner_on_unreachable(self, result):
-        """A SUT that cannot be reached is not what a failed verdict is."""
+        """Note a failure of the environment, not a failed verdict."""
         note_failure(ENVIRONMENT)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """Note what a failure means for the command's exit code."""
+        """Note the exit code for a failure."""
         task = result.task
         role = task._role.get_name() if task._role else None
         note_failure(int(result.result.get("exit_code") or EXIT_CODES.get(role, ENVIRONMENT)))
@@ -210,13 +208,13 @@ class CallbackModule(CallbackBase):
     # Interrupted
 
     def tidy_up(self):
-        """Clean up after a calibration that did not reach its end. Runs when the controller's process ends."""
+        """Clean up after an unfinished calibration, when the controller's process ends."""
         if os.getpid() != self.process or self.reached_stats:
             return
         if self.run_id is None or not self.open:
-            self.await_workers()  # of which none may outlive Ansible's own directory, or it makes that anew
+            self.await_workers()  # a surviving worker would recreate Ansible's temporary directory
             return
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ansible took it away; a second Ctrl-C gives up
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # removed by Ansible; a second Ctrl-C aborts
         suts = sorted(self.open)
         command = cleanup_command(context.CLIARGS, self.run_id, suts)
         self._display.display(f"Interrupted: cleaning up on {', '.join(suts)} (Ctrl-C again gives up)")
@@ -233,13 +231,13 @@ class CallbackModule(CallbackBase):
             )
 
     def await_workers(self):
-        """Wait until the interrupted workers have tidied up what they were writing."""
+        """Wait until the interrupted workers have finished writing."""
         until = time.monotonic() + WORKERS_END_S
         while time.monotonic() < until and multiprocessing.active_children():
             time.sleep(0.05)
 
     def run_cleanup(self, command):
-        """Run *command* with the passwords that were typed in; return its exit code."""
+        """Run *command* with the typed passwords; return its exit code."""
         pipes = []
         for option, password in self.passwords.items():
             if password:
@@ -251,14 +249,14 @@ class CallbackModule(CallbackBase):
         environment = {
             **os.environ,
             "ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", os.path.join(ROOT, "ansible.cfg")),
-            # Another display may be bound to the interrupted command, as that of ansible-runner is.
+            # Another callback may be bound to the interrupted command, like ansible-runner's.
             "ANSIBLE_CALLBACK_PLUGINS": os.path.join(ROOT, "ansible", "plugins", "callback"),
             "ANSIBLE_STDOUT_CALLBACK": "calibration",
         }
         with subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=1,  # Ansible has made its own standard output and error such that a child does not inherit them
+            stdout=1,  # a child does not inherit Ansible's standard output and error
             stderr=2,
             env=environment,
             pass_fds=pipes,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One nightly calibration at a time for each directory of results, whatever starts it.
+"""Allow one nightly calibration at a time per results directory, however it is started.
 
-Ansible finds this plugin because it lies beside the playbooks, and loads it without being asked to. It runs in the
-controller's own process, which holds the lock until it ends, in whatever way.
+Ansible finds this plugin because it is beside the playbooks, and loads it unconditionally. It runs in the controller's
+process, which holds the lock until it exits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from calibration.run import note_failure
 
 
 def results_of(play):
-    """Return the directories of results of a play's SUTs; none where the play is no nightly calibration's."""
+    """Return the results directories of a play's SUTs; empty unless the play is a nightly calibration's."""
     manager = play.get_variable_manager()
     of_play = manager.get_vars(play=play)
     if not boolean(of_play.get("calibration_nightly", False)):
@@ -51,7 +51,7 @@ def results_of(play):
 
 
 class CallbackModule(CallbackBase):
-    """Loaded beside whichever callback shows the calibration."""
+    """Loaded in addition to the stdout callback."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -62,7 +62,7 @@ class CallbackModule(CallbackBase):
         self.held = []
 
     def v2_playbook_on_play_start(self, play):
-        """Lock the results before anything is done; what only says what would be done needs no lock."""
+        """Lock the results before anything is done; check mode needs no lock."""
         if self.held or context.CLIARGS.get("check"):
             return
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A place for the sockets of shared ssh connections that is not the user's home directory.
+"""Choose a directory for the sockets of shared ssh connections, other than the user's home directory.
 
-It is Ansible's home, which ansible.cfg keeps inside the checkout. That may be read-only, and the path of a socket may
-have no more than 107 bytes: a private directory takes its place then, and goes when the command ends.
+The default is Ansible's home, which ansible.cfg sets inside the checkout. If that is read-only, or the socket's path
+would exceed 107 bytes, a private temporary directory is used and removed when the command ends.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from ansible.plugins.callback import CallbackBase
 VARIABLE = "ANSIBLE_SSH_CONTROL_PATH_DIR"
 
 SOCKET_BYTES = 107
-"""Longest path of a socket, from linux/un.h, without its end."""
+"""Longest path of a socket, from linux/un.h, without the terminator."""
 
 NAME_BYTES = 1 + 10 + 1 + 16
-"""What is added to the directory: Ansible's name for a connection, and what ssh adds while it makes the socket."""
+"""Length added to the directory: Ansible's name for a connection, and ssh's suffix while it creates the socket."""
 
 NO_STREAMS = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
 ANSWER_S = 5
-"""How long a shared connection may take to answer that it ends: a command that is over waits for none that is stuck."""
+"""Timeout for a shared connection to confirm its end."""
 
 
 def fit(directory):
-    """Return whether sockets can be made in *directory*, which is created if it can be."""
+    """Return whether sockets can be created in *directory*, which is created if possible."""
     if len(os.fsencode(directory)) + NAME_BYTES > SOCKET_BYTES:
         return False
     try:
         makedirs_safe(directory, 0o700)
-    except Exception:  # noqa: BLE001 - whatever keeps it from being made, another directory is used
+    except Exception:  # noqa: BLE001 - on any error another directory is used
         return False
     return os.access(directory, os.W_OK | os.X_OK)
 
 
 class CallbackModule(CallbackBase):
-    """Loaded beside whichever callback shows the calibration."""
+    """Loaded in addition to the stdout callback."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -73,11 +73,11 @@ class CallbackModule(CallbackBase):
         atexit.register(self.remove, directory, os.getpid())
 
     def remove(self, directory, process):
-        """End the connections that are still shared, and remove the directory."""
+        """Close shared connections, and remove the directory."""
         if os.getpid() != process:
             return
         for name in os.listdir(directory):
             command = ["ssh", "-F", "none", "-o", f"ControlPath={os.path.join(directory, name)}", "-O", "exit", "none"]
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it ends by itself, when nobody has used it for long
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it ends by itself when idle
                 subprocess.run(command, **NO_STREAMS, check=False, timeout=ANSWER_S)
         shutil.rmtree(directory, ignore_errors=True)

@@ -16,7 +16,7 @@ from support import ROOT, Ended, Lab
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that look at one calibration, or build the site, on one worker: each would do it anew."""
+    """Keep the tests that look at one calibration, or build the site, on one worker: each would do it again."""
     for item in items:
         for fixture, group in (("site_dir", "site"), ("module_lab", item.path.stem)):
             if isinstance(item, pytest.Function) and fixture in item.fixturenames:

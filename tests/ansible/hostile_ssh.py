@@ -44,13 +44,13 @@ def hostile(limit=None):
 
 
 def spoil(value, kept=()):
-    """Return *value* with hostile text after every text in it, but for the fields *kept*."""
+    """Return *value* with hostile text after every text in it, except the fields *kept*."""
     if isinstance(value, str):
         return value + hostile()
     if isinstance(value, list):
-        return [spoil(each, kept) for each in value]
+        return [spoil(item, kept) for item in value]
     if isinstance(value, dict):
-        return {key: each if key in kept else spoil(each, kept) for key, each in value.items()}
+        return {key: item if key in kept else spoil(item, kept) for key, item in value.items()}
     return value
 
 

@@ -262,13 +262,13 @@ def run_of(lab: Lab, name: str) -> Path:
 def processes_of(directory: Path) -> list[str]:
     """Return the processes that name *directory* in their command line."""
     found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            command = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue  # it has ended
-        if re.search(re.escape(str(directory)) + r"\b", command) and int(each.parent.name) != os.getpid():
-            found.append(f"process {each.parent.name}: {command}")
+        if re.search(re.escape(str(directory)) + r"\b", command) and int(path.parent.name) != os.getpid():
+            found.append(f"process {path.parent.name}: {command}")
     return found
 
 

@@ -106,8 +106,8 @@ def test_ansible_runner_calibrates_with_our_display_and_writes_nothing_into_the_
 def test_ansible_runner_learns_that_a_job_failed_and_why(runner_lab: Lab) -> None:
     ended = job(runner_lab, "calibrate.yml", {"calibration_profile": "thorough"})
     assert (ended.status, ended.rc) == ("failed", 2)
-    failures = [each for each in ended.events if each["event"] == "runner_on_failed"]
-    assert any("unknown profile 'thorough'" in json.dumps(each["event_data"]["res"]) for each in failures)
+    failures = [event for event in ended.events if event["event"] == "runner_on_failed"]
+    assert any("unknown profile 'thorough'" in json.dumps(failure["event_data"]["res"]) for failure in failures)
     assert runner_lab.runs() == []
 
 
@@ -129,7 +129,7 @@ def test_a_cancelled_job_ends_and_the_cleanup_playbook_keeps_what_was_measured(r
     assert (tidied.status, tidied.rc) == ("successful", 0), tidied.stdout.read()
     document = read_run(run)
     assert document.run.status == "interrupted"
-    assert [each.kind for each in document.measurements] == ["idle_latency"]
+    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
     assert list(runner_lab.remote.iterdir()) == []
 
 
@@ -173,8 +173,8 @@ def test_the_execution_environment_is_one_and_has_our_requirements(tmp_path: Pat
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda each: each.update(version=9), "schema version"),
-        (lambda each: each["dependencies"].update(pythons="x"), "pythons"),
+        (lambda item: item.update(version=9), "schema version"),
+        (lambda item: item["dependencies"].update(pythons="x"), "pythons"),
     ],
     ids=["version", "key"],
 )

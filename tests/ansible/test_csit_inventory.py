@@ -36,7 +36,7 @@ HERE = ("-e", "ansible_connection=local", "-e", f"ansible_python_interpreter={sy
 
 def listed(lab: Lab, *sources: Path, **extra: str) -> dict[str, Any]:
     """Return what ``ansible-inventory`` makes of *sources*."""
-    chosen = [word for each in sources for word in ("-i", str(each))]
+    chosen = [word for source in sources for word in ("-i", str(source))]
     command = [sys.executable, "-m", "ansible", "inventory", *chosen, "--list", "--export"]
     done = subprocess.run(
         command, cwd=ROOT, env=lab.environment(**extra), capture_output=True, text=True, check=False, timeout=300
@@ -66,7 +66,7 @@ def holding(folder: Path, secrets: list[str], *, but: tuple[Path, ...] = ()) -> 
     """Return the files below *folder*, except *but*, that hold one of *secrets*."""
     files = [path for path in folder.rglob("*") if path.is_file() and path not in but]
     assert files
-    return [path for path in files if any(each.encode() in path.read_bytes() for each in secrets)]
+    return [path for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
 
 
 # Topology files
@@ -257,7 +257,7 @@ def test_the_key_of_a_topology_logs_in_through_the_agent(lab: Lab, server: Serve
     assert ended.rc == 0, ended.text
     assert "t91-dut1: 1 step," in ended.text
     assert "SSH: SSH_AGENT adding" in ended.text
-    assert [each for each in secrets if each in ended.text] == []
+    assert [secret for secret in secrets if secret in ended.text] == []
     assert holding(lab.directory, secrets, but=(inventory,)) == []
 
 
@@ -278,9 +278,9 @@ def csit_lab(lab: Lab, **hosts: dict[str, Any]) -> Path:
 def booted_with() -> dict[str, Any]:
     """Return the first arguments that this machine was booted with, those that stand there once, as CSIT has them."""
     parameters = parse_cmdline(Path("/proc/cmdline").read_text(encoding="utf-8")).parameters
-    names = [each.name for each in parameters]
-    once = [each for each in parameters if names.count(each.name) == 1][:3]
-    return {each.name: True if each.value is None else each.value for each in once}
+    names = [parameter.name for parameter in parameters]
+    once = [parameter for parameter in parameters if names.count(parameter.name) == 1][:3]
+    return {metric.name: True if metric.value is None else metric.value for metric in once}
 
 
 def test_csits_inventory_is_one(lab: Lab) -> None:

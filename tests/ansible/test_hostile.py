@@ -45,7 +45,7 @@ def marks(lab: Lab) -> list[str]:
 def check_shown(ended: Ended) -> None:
     """Check that nothing in what the controller showed can move a cursor, or pass for another SUT's line."""
     for line in ended.text.split("\n"):
-        assert not [each for each in line if unicodedata.category(each) in HIDDEN], ascii(line)
+        assert not [item for item in line if unicodedata.category(item) in HIDDEN], ascii(line)
         assert not line.startswith(("sut2", "TASK", "PLAY")), line
 
 

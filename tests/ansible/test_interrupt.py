@@ -122,7 +122,7 @@ def test_the_controller_looks_at_its_workers_more_rarely_the_more_suts_there_are
     monkeypatch.setattr(END.atexit, "register", lambda _function: None)
     monkeypatch.setattr(END.gc, "freeze", lambda: None)
     monkeypatch.setattr(END.C, "DEFAULT_INTERNAL_POLL_INTERVAL", 0.02)
-    known = SimpleNamespace(get_vars=lambda **_: {"ansible_play_hosts_all": [f"sut{each}" for each in range(suts)]})
+    known = SimpleNamespace(get_vars=lambda **_: {"ansible_play_hosts_all": [f"sut{number}" for number in range(suts)]})
     plugin = END.CallbackModule()
     for _ in range(2):
         plugin.v2_playbook_on_play_start(SimpleNamespace(get_variable_manager=lambda: known))

@@ -312,7 +312,7 @@ def test_the_commands_of_the_readme_are_understood(lab: Lab) -> None:
     ]
     assert len(commands) == 3
     for program, *words in commands:
-        arguments = [str(EXAMPLE) if each == "my-lab" else each for each in words]
+        arguments = [str(EXAMPLE) if word == "my-lab" else word for word in words]
         if program == "python3":
             assert arguments.pop(0) == "calibration/bootstrap.py"
             command = ["calibration.cli", "run", *arguments]

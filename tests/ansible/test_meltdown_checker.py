@@ -75,7 +75,7 @@ def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: 
     asked = sut.asked
     assert sut.act(arguments) == {}
     assert sut.asked == asked
-    (record,) = [each for each in records(begun.directory) if each.record == "meltdown_checker"]
+    (record,) = [record for record in records(begun.directory) if record.record == "meltdown_checker"]
     return record.checker
 
 

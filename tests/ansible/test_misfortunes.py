@@ -94,7 +94,7 @@ class Day:
     others_finished_first: bool
     """Whether pages of other SUTs were there while one SUT still waited for its first step."""
     no_disks: str
-    """Why there are no SUTs with disks of their own; empty where there are."""
+    """Why there are no SUTs with disks of their own; empty if there are."""
 
     def document(self, name: str) -> RunDocument:
         """Return the run document of a SUT; skip the test where that SUT would need a disk of its own."""
@@ -103,7 +103,7 @@ class Day:
         return read_run(run_of(self.lab, name))
 
     def disk(self, name: str) -> Path:
-        """Return the disk for the results of a SUT; skip the test where it could not be mounted."""
+        """Return the disk for the results of a SUT; skip the test if it could not be mounted."""
         if self.no_disks:
             pytest.skip(self.no_disks)
         return self.lab.directory / name
@@ -115,7 +115,7 @@ class Day:
 
 @contextmanager
 def mounted(directory: Path, size: str) -> Iterator[None]:
-    """Have a disk of *size*, as tmpfs understands it, at *directory* in the block; skip where that is not permitted."""
+    """Have a disk of *size*, as tmpfs understands it, at *directory* in the block; skip if that is not permitted."""
     require_root()
     directory.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
@@ -197,7 +197,7 @@ def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
             finally:
                 (lab.directory / "waiting-log.let-go").touch()
             ended = Ended(process.wait(PATIENCE_S), log.read_text(encoding="utf-8"))
-        left = {path.name: [str(each) for each in path.iterdir()] for path in lab.remote.iterdir() if path.is_dir()}
+        left = {path.name: [str(item) for item in path.iterdir()] for path in lab.remote.iterdir() if path.is_dir()}
         yield Day(lab, ended, inventory, left, others_first, no_disks)
 
 

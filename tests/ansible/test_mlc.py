@@ -86,8 +86,8 @@ def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: An
     }
     assert sut.act(arguments)["changed"]
     found = list(records(begun.directory))
-    (program,) = [each.program for each in found if each.record == "mlc"]
-    return program.reason, [each.run for each in found if each.record == "mlc_command"]
+    (program,) = [item.program for item in found if item.record == "mlc"]
+    return program.reason, [item.run for item in found if item.record == "mlc_command"]
 
 
 UNFIT: dict[str, tuple[Sut, str]] = {
@@ -137,7 +137,7 @@ def test_after_a_command_without_an_answer_none_is_tried(
     answer, reason = LOST[case]
     sut = Sut(answer)
     _, runs = tried(sut, tmp_path, monkeypatch)
-    assert [each.outcome for each in runs] == ["failed", "failed"]
+    assert [run.outcome for run in runs] == ["failed", "failed"]
     assert reason in str(runs[0].reason)
     assert runs[1].reason == f"not tried: {runs[0].reason}"
     assert len(sut.asked) == 1
@@ -164,19 +164,19 @@ def test_how_a_command_ended_is_recorded_and_the_next_is_run(
     changes, outcome, reason = ODD[case]
     sut = Sut({**ANSWER, **changes}, ANSWER)
     _, runs = tried(sut, tmp_path, monkeypatch)
-    assert [each.outcome for each in runs] == [outcome, "ok"]
+    assert [run.outcome for run in runs] == [outcome, "ok"]
     assert (runs[0].reason or "").startswith(reason or "")
     assert (runs[0].reason is None) == (reason is None)
     assert "99.0" not in (runs[0].reason or "")
     assert (tmp_path / "t1" / "s1" / "r1" / "mlc" / "idle_latency.txt").read_bytes() == PRINTED
-    assert [each["argv"][1] for each in sut.asked] == ["--idle_latency", "--latency_matrix"]
+    assert [item["argv"][1] for item in sut.asked] == ["--idle_latency", "--latency_matrix"]
 
 
 def test_prefetchers_that_stay_changed_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = {"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0xf", "restored": None}
     sut = Sut({**ANSWER, "prefetchers": {"places": [place], "unread": None}}, ANSWER)
     _, runs = tried(sut, tmp_path, monkeypatch)
-    assert [each.prefetchers and each.prefetchers.state for each in runs] == ["changed", "not_verified"]
+    assert [run.prefetchers and run.prefetchers.state for run in runs] == ["changed", "not_verified"]
     assert "sut1: Intel MLC --idle_latency: the prefetchers are not as they were before it" in sut.shown
 
 
@@ -198,13 +198,13 @@ def run_mlc(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **
         **changes,
     }
     answer = run_module(MODULE, arguments, capsys)
-    assert [each.name for each in directory.iterdir()] == ["mlc"]
+    assert [path.name for path in directory.iterdir()] == ["mlc"]
     return answer
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A machine of two CPUs with registers of files, in place of the one that the module is on."""
+    """A machine of two CPUs with registers of files, instead of the one that the module is on."""
     root = tmp_path / "root"
     for cpu in (0, 1):
         (root / f"dev/cpu/{cpu}").mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_without_consent_a_difference_is_told_and_nothing_is_written(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = run_mlc(private, switching(machine), capsys)
-    assert [each["restored"] for each in answer["prefetchers"]["places"]] == [None, None, None]
+    assert [place["restored"] for place in answer["prefetchers"]["places"]] == [None, None, None]
     assert machine.noted == []
     assert Path(machine.path("/dev/cpu/1/msr")).read_bytes()[0x1A4] == 0xF
 

@@ -77,7 +77,7 @@ def test_a_new_kind_meets_the_contracts_of_all_kinds(checkout: Path) -> None:
     selected = ("-k", "l1_latency or every_kind or readme_has", "-n", "0", "-q", "-p", "no:cacheprovider")
     wrong = run(checkout, "-m", "pytest", *CONTRACTS, *selected)
     assert wrong.returncode == 1
-    assert "1 failed" in wrong.stdout, wrong.stdout  # the README's table, which is then written anew
+    assert "1 failed" in wrong.stdout, wrong.stdout  # the README's table, which is then written again
     run(checkout, "-m", "pytest", CONTRACTS[1], "-k", "readme_has", "-q", "-n", "0", CALIBRATION_BLESS="1")
     right = run(checkout, "-m", "pytest", *CONTRACTS, *selected)
     assert right.returncode == 0, right.stdout

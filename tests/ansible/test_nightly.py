@@ -48,7 +48,7 @@ def outcome(text: str, task: str) -> str:
 def failed(path: Path) -> set[tuple[str, str]]:
     """Return the checks that failed in a judgement, with their metrics."""
     verdicts = json.loads(path.read_bytes())["verdicts"]
-    return {(each["check"], each["metric"]) for each in verdicts if each["outcome"] == "fail"}
+    return {(verdict["check"], verdict["metric"]) for verdict in verdicts if verdict["outcome"] == "fail"}
 
 
 def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab: Lab, site_dir: Path) -> None:

@@ -168,23 +168,23 @@ def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, modul
     assert mlc.program_sha256 == hashlib.sha256(content).hexdigest()
     assert mlc.archive_sha256 == hashlib.sha256((module_lab.directory / "mlc_v0.tgz").read_bytes()).hexdigest()
     assert (mlc.archive, mlc.member, mlc.form, mlc.reason) == ("mlc_v0.tgz", "mlc_v0/Linux/mlc", "script", None)
-    assert [each.argv for each in mlc.commands] == [
+    assert [command.argv for command in mlc.commands] == [
         ("mlc", "--idle_latency", "-e", "-r"),
         ("mlc", "--latency_matrix", "-e", "-r", "-b200000"),
     ]
-    for each in mlc.commands:
-        assert (each.outcome, each.rc, each.reason, each.user_id) == ("ok", 0, None, os.geteuid())
-        assert each.output == f"mlc/{each.command}.txt"
-        raw = (directory / each.output).read_bytes()
-        assert hashlib.sha256(raw).hexdigest() == each.output_sha256
+    for command in mlc.commands:
+        assert (command.outcome, command.rc, command.reason, command.user_id) == ("ok", 0, None, os.geteuid())
+        assert command.output == f"mlc/{command.command}.txt"
+        raw = (directory / command.output).read_bytes()
+        assert hashlib.sha256(raw).hexdigest() == command.output_sha256
         assert raw.startswith(b"*** THIS IS A STAND-IN")
-        assert each.prefetchers is not None
-        assert each.prefetchers.state in {"as_before", "not_verified"}
-    readings = {each.id: each for each in read_run(directory).readings}
-    assert set(readings) == {each for run in mlc.commands for each in run.readings}
+        assert command.prefetchers is not None
+        assert command.prefetchers.state in {"as_before", "not_verified"}
+    readings = {reading.id: reading for reading in read_run(directory).readings}
+    assert set(readings) == {reading for run in mlc.commands for reading in run.readings}
     idle = readings["mlc.idle_latency.idle_latency"]
     assert (idle.instrument, idle.command) == ("Intel MLC 3.5", "mlc --idle_latency -e -r")
-    assert [each.value for each in idle.values.metrics()] == [88.2]
+    assert [metric.value for metric in idle.values.metrics()] == [88.2]
 
 
 def test_figures_stay_off_the_page_unless_the_operator_says_otherwise(calibrated: Ended, module_lab: Lab) -> None:
@@ -204,7 +204,10 @@ def test_figures_stay_off_the_page_unless_the_operator_says_otherwise(calibrated
 def test_with_consent_it_is_not_told_to_leave_the_prefetchers_alone(calibrated: Ended, module_lab: Lab) -> None:
     assert calibrated.rc == 0, calibrated.text
     mlc = mlc_of(module_lab, "allowed")
-    assert [each.argv for each in mlc.commands] == [("mlc", "--idle_latency"), ("mlc", "--latency_matrix", "-b200000")]
+    assert [command.argv for command in mlc.commands] == [
+        ("mlc", "--idle_latency"),
+        ("mlc", "--latency_matrix", "-b200000"),
+    ]
     assert (mlc.prefetchers_ok, mlc.member) == (True, None)
     assert "Intel MLC was allowed to switch them" in page_of(module_lab, "allowed")
 

@@ -156,8 +156,8 @@ def switched(sut: Switching, folder: Path, monkeypatch: pytest.MonkeyPatch, *, a
     }
     told = sut.act(arguments)
     if told["left"]:
-        back = [{**each, "restored": "0x0", "restored_by": "run"} for each in told["left"]]
-        changes = tuple(Change.model_validate(each) for each in back)
+        back = [{**item, "restored": "0x0", "restored_by": "run"} for item in told["left"]]
+        changes = tuple(Change.model_validate(item) for item in back)
         append_record(begun.directory, RestoredRecord(changes=changes))
     return told, finish(begun.directory, now=now)
 
@@ -169,7 +169,7 @@ def test_prefetchers_are_off_for_the_steps_that_want_it_and_back_after_them(
     told, document = switched(sut, tmp_path, monkeypatch)
     assert sut.did == ["prefetcher_effect", "idle_latency", "tuned", "prefetcher_effect-off", "untuned"]
     assert told["left"] == []
-    assert [each.model_dump() for each in document.attempts[0].changes] == [PUT_BACK]
+    assert [change.model_dump() for change in document.attempts[0].changes] == [PUT_BACK]
 
 
 def test_prefetchers_that_were_off_before_are_not_switched_back(
@@ -200,7 +200,7 @@ def test_where_the_prefetchers_cannot_be_off_those_steps_fail_with_the_reason_an
     told, document = switched(sut, tmp_path, monkeypatch, agreed=agreed)
     assert sut.did == ["prefetcher_effect", "idle_latency", *(["tuned"] if agreed else [])]
     assert reason in told["steps"][-1]["reason"]
-    (gone,) = [each for each in document.not_measured if each.what.endswith("prefetchers off")]
+    (gone,) = [omitted for omitted in document.not_measured if omitted.what.endswith("prefetchers off")]
     assert (gone.cause, reason in gone.reason) == ("failed", True)
     assert document.attempts[0].changes == ()
 
@@ -219,7 +219,7 @@ def test_what_is_not_back_after_the_steps_is_left_to_the_end_of_the_run_and_told
 ) -> None:
     sut = Switching(untuned=answer)
     told, document = switched(sut, tmp_path, monkeypatch)
-    assert [each["where"] for each in told["left"]] == [CHANGE["where"]]
+    assert [item["where"] for item in told["left"]] == [CHANGE["where"]]
     (change,) = document.attempts[0].changes
     assert (change.where, change.restored) == (CHANGE["where"], "0x0")
 
@@ -258,9 +258,9 @@ def test_the_module_switches_off_and_back_before_the_run_is_over(
 
     token = ask("held")["reservation"]["token"]
     tuned = ask("tuned", token=token, settings={"prefetchers": "off"})
-    assert (register.read_bytes()[0x1A4], [each["after"] for each in tuned["changes"]]) == (0xF, ["0xf"])
+    assert (register.read_bytes()[0x1A4], [change["after"] for change in tuned["changes"]]) == (0xF, ["0xf"])
     untuned = ask("untuned", token=token, mark=tuned["mark"])
-    assert (register.read_bytes()[0x1A4], [each["restored"] for each in untuned["changes"]]) == (0, ["0x0"])
+    assert (register.read_bytes()[0x1A4], [change["restored"] for change in untuned["changes"]]) == (0, ["0x0"])
     assert ask("released", changes=[], by="run")["changes"] == []
     assert list(base.iterdir()) == []
 
@@ -375,11 +375,11 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
                 "lease_s": 300.0,
             }
         )
-    assert [each["step"] for each in result["steps"]] == [f"x{number}" for number in range(steps)]
+    assert [item["step"] for item in result["steps"]] == [f"x{number}" for number in range(steps)]
     kept = [json.loads(line) for line in (begun / "records.jsonl").read_text(encoding="utf-8").splitlines()]
     return (
-        [each["outcome"] for each in result["steps"]],
-        [each["outcome"] for each in kept if each["record"] == "step"],
+        [item["outcome"] for item in result["steps"]],
+        [verdict["outcome"] for verdict in kept if verdict["record"] == "step"],
     )
 
 
@@ -423,7 +423,7 @@ def test_a_sut_that_was_restarted_is_not_measured_and_every_step_says_so(tmp_pat
     assert run_steps(sut, tmp_path, 2)[0] == ["failed"] * 2
     assert len(sut.commands) == 2
     kept = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [each["reason"] for each in kept][1:] == [REASONS[RESTARTED]] * 3
+    assert [item["reason"] for item in kept][1:] == [REASONS[RESTARTED]] * 3
 
 
 def test_no_second_try_beside_a_kernel_that_does_not_end(tmp_path: Path) -> None:
@@ -566,15 +566,15 @@ def test_what_fails_in_a_run_is_told_by_kind_with_the_worst_first() -> None:
         ("e", "pass", 9.0),
     ]
     verdicts = tuple(
-        each.model_copy(
+        figure.model_copy(
             update={
                 "name": name,
                 "outcome": outcome,
                 "reason": f"{name} is wrong",
-                "upper": None if off is None else each.metric.value / (1 + off),
+                "upper": None if off is None else figure.metric.value / (1 + off),
             }
         )
-        for each, (name, outcome, off) in zip(some, values, strict=True)
+        for figure, (name, outcome, off) in zip(some, values, strict=True)
     )
     assert COLLECT_PLUGIN.failed_verdicts(run.model_copy(update={"verdicts": verdicts, "consistency": ()})) == [
         "b: b is wrong (and 1 more limits)",

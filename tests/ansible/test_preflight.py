@@ -92,7 +92,7 @@ def checked(module_lab: Lab) -> Ended:
         "calibration_profile": str(TINY),
         "kept": str(module_lab.directory),
     }
-    inventory.write_text(json.dumps({"all": {"hosts": {name: {**common, **each} for name, each in everyone.items()}}}))
+    inventory.write_text(json.dumps({"all": {"hosts": {name: {**common, **item} for name, item in everyone.items()}}}))
     play = module_lab.directory / "play.yml"
     play.write_text(PLAY)
     command = [*module_lab.command(play)[:3], "playbook", str(play), "-i", str(inventory)]
@@ -113,8 +113,8 @@ def test_a_good_sut_passes_and_hands_over_what_was_found(checked: Ended, module_
     assert set(found) == {"good", "good-too"}, checked.text
     good = found["good"]
     assert good["machine"] == os.uname().machine
-    assert {each["name"]: each["outcome"] for each in good["known"]["checks"]}["time"] == "met"
-    assert {each["effect"] for each in good["known"]["checks"]} == {"blocking", "flag"}
+    assert {check["name"]: check["outcome"] for check in good["known"]["checks"]}["time"] == "met"
+    assert {check["effect"] for check in good["known"]["checks"]} == {"blocking", "flag"}
     assert good["limits"] == [{**LIMIT, "lower": None, "upper": 500.0}]
     assert set(good["testbeds"]["t1"]) == {"good", "good-too"}
     assert good["testbeds"]["t1"]["good-too"]["off"] == ["microcode", "bios"]
@@ -232,14 +232,14 @@ def test_directories_through_which_others_could_reach_in_are_named(
     modes: dict[str, tuple[int, int, int]], unsafe: dict[str, str]
 ) -> None:
     found = module.files.unsafe_places("/var/tmp", 1000, places(**modes))
-    assert {each["path"]: each["reason"] for each in found} == unsafe
+    assert {file["path"]: file["reason"] for file in found} == unsafe
 
 
 def test_symbolic_links_are_followed_through_every_directory_on_the_way() -> None:
     lstat = places(link=(0o777, -1, 0), other=(0o777, -1, 0), shared=(0o777, 0, 0), pool=(0o775, 0, 27))
     targets = {"/srv/link": "/shared/other", "/shared/other": "../pool/runs"}
     found = module.files.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
-    assert [each["path"] for each in found] == ["/pool", "/shared"]
+    assert [file["path"] for file in found] == ["/pool", "/shared"]
 
 
 CPUINFO = """processor\t: {0}

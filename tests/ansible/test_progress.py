@@ -59,7 +59,7 @@ def test_live_lines_and_colour_are_for_terminals_that_know_them(
 
 def step_records(*steps: str) -> bytes:
     """Return the records of *steps* as a run keeps them."""
-    return b"".join(json.dumps({"record": "step", "step": {"id": each}}).encode() + b"\n" for each in steps)
+    return b"".join(json.dumps({"record": "step", "step": {"id": step}}).encode() + b"\n" for step in steps)
 
 
 def test_progress_follows_the_records_of_the_run_and_expects_the_rest(tmp_path: Path) -> None:

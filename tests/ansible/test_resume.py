@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that was interrupted goes on where it was cut off, and leaves alone what is complete."""
+"""A run that was interrupted goes on if it was cut off, and leaves alone what is complete."""
 
 import json
 import os

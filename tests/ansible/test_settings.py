@@ -47,6 +47,6 @@ def test_the_playbook_leaves_all_checking_of_roles_to_it() -> None:
                     found.append(value)
         return found
 
-    roles = [each for play in yaml.safe_load(text) for each in imports(play.get("tasks", []))]
+    roles = [item for play in yaml.safe_load(text) for item in imports(play.get("tasks", []))]
     assert len(roles) > 5
-    assert [each["name"] for each in roles if each.get("rolespec_validate") is not False] == []
+    assert [role["name"] for role in roles if role.get("rolespec_validate") is not False] == []

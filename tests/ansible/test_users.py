@@ -155,7 +155,7 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int
         assert done.stdout == "tried 17\n"
         assert path.read_bytes() == b"the right bytes"
         assert path.stat().st_ino == before.st_ino
-        assert [each.name for each in Path(directory).iterdir()] == ["sutprobe"]
+        assert [path.name for path in Path(directory).iterdir()] == ["sutprobe"]
     finally:
         shutil.rmtree(directory)
         shutil.rmtree(own.parent)

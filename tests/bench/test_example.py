@@ -43,7 +43,7 @@ def secret_document() -> RunDocument:
     return document.model_copy(
         update={
             "run": document.run.model_copy(update={"testbed": "lab7", "sut": "t3-sut9", "id": "20260101T000000Z-5d1e"}),
-            "attempts": tuple(each.model_copy(update={"boot_id": "5d1e4b0e-6a3c"}) for each in document.attempts),
+            "attempts": tuple(attempt.model_copy(update={"boot_id": "5d1e4b0e-6a3c"}) for attempt in document.attempts),
             "context": document.context.model_copy(update={"parsed": parsed}),
             "facts": {"kernel": "6.1.0-lab7"},
             "not_measured": (gone, *document.not_measured[1:]),
@@ -60,7 +60,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_nothing_names_the_machine(secret: Path, tmp_path: Path) -> None:
     example.main(secret, tmp_path / "example")
-    for path in (each for each in (tmp_path / "example").rglob("*") if each.is_file()):
+    for path in (path for path in (tmp_path / "example").rglob("*") if path.is_file()):
         text = path.read_text(encoding="utf-8")
         assert not [name for name in SECRETS if name in text], path
     kept, measured = read_run(tmp_path / "example"), read_run(secret)

@@ -36,15 +36,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "fleet"
     path.mkdir()
     yield path
-    left = [each for each in _commands() if str(path) in each]
+    left = [command for command in _commands() if str(path) in command]
     assert not left, left
 
 
 def _commands() -> list[str]:
     found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
             continue  # it has ended
     return found

@@ -116,7 +116,7 @@ def test_a_change_is_found_in_time_at_its_place_and_as_one_of_the_level(
 
 def test_what_is_planted_in_a_lab_is_found_and_counted() -> None:
     history, events = judgement.made_lab(4, 30, 60)
-    assert {each.kind for each in events} == set(judgement.KINDS)
+    assert {event.kind for event in events} == set(judgement.KINDS)
     alarms = judgement.alarms_of(history)
     found = {row[0]: row[1:] for row in judgement.lab_rows(alarms, events)}
     for kind in ("level, 5 deviations", "odd SUT, 8 deviations", "no figure"):

@@ -105,7 +105,7 @@ def test_scouting_keeps_the_best_of_each_peer_and_all_close_to_the_best(session:
         printing("mbw", "only one", "10"),
         printing("bw_mem", "broken", "none"),
     ]
-    assert [each.label for each in peers.scout(session, "read", offered)] == ["fast", "as fast", "only one"]
+    assert [item.label for item in peers.scout(session, "read", offered)] == ["fast", "as fast", "only one"]
     assert [told.partition(":")[0] for told in session.not_compared] == ["bw_mem"]
 
 
@@ -181,9 +181,9 @@ def test_bad_usage_is_refused_before_anything_runs(arguments: list[str], monkeyp
 def test_bandwidth_commands_ask_every_peer_for_the_same_bytes(machine: Machine) -> None:
     everywhere = {name: f"/peers/{name}" for name in contenders.PEERS}
     by_label = {
-        each.label: each
+        peer.label: peer
         for quantity in peers.BANDWIDTHS
-        for each in contenders.bandwidth_peers(machine, quantity, everywhere)
+        for peer in contenders.bandwidth_peers(machine, quantity, everywhere)
     }
     total = machine.total_bytes
     assert f"M0:{total // 1000}kB:2" in by_label["likwid-bench load_sse"].starts[0].command
@@ -197,7 +197,7 @@ def test_bandwidth_commands_ask_every_peer_for_the_same_bytes(machine: Machine) 
 
 def test_copies_are_compared_in_the_bytes_the_bus_moves(machine: Machine) -> None:
     everywhere = {name: f"/peers/{name}" for name in contenders.PEERS}
-    by_label = {each.label: each for each in contenders.bandwidth_peers(machine, "copy_bus", everywhere)}
+    by_label = {peer.label: peer for peer in contenders.bandwidth_peers(machine, "copy_bus", everywhere)}
 
     def figure(label: str, text: str) -> float:
         return by_label[label].figures["copy_bus"](contenders.Output(text, "", 1.0))

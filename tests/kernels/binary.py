@@ -106,40 +106,50 @@ def disassemble(function: Function, machine: int) -> list[Instruction]:
         engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     engine.detail = True
     raw = list(engine.disasm(function.code, function.address))
-    done = sum(each.size for each in raw)
+    done = sum(item.size for item in raw)
     assert done == len(function.code), f"expected {function.name} to be {len(function.code)} bytes of code, read {done}"
-    return [read_instruction(each, machine) for each in raw]
+    return [read_instruction(item, machine) for item in raw]
 
 
-def read_instruction(each: Any, machine: int) -> Instruction:
+def read_instruction(instruction: Any, machine: int) -> Instruction:
     """Return what the tests look at of an instruction of capstone's."""
-    jump = each.group(capstone.CS_GRP_JUMP)
+    jump = instruction.group(capstone.CS_GRP_JUMP)
     immediate = x86_const.X86_OP_IMM if machine == X86_64 else arm64_const.ARM64_OP_IMM
-    targets = [operand.imm for operand in each.operands if operand.type == immediate] if jump else []
-    access = _x86_access(each) if machine == X86_64 else _arm_access(each)
-    return Instruction(each.address, each.mnemonic, each.op_str, access, targets[-1] if targets else None)
+    targets = [operand.imm for operand in instruction.operands if operand.type == immediate] if jump else []
+    access = _x86_access(instruction) if machine == X86_64 else _arm_access(instruction)
+    return Instruction(
+        instruction.address, instruction.mnemonic, instruction.op_str, access, targets[-1] if targets else None
+    )
 
 
-def _x86_access(each: Any) -> Access:
+def _x86_access(instruction: Any) -> Access:
     read = written = 0
     registers: list[str] = []
-    if each.mnemonic.startswith(("prefetch", "lea", "nop", "clflush")):
+    if instruction.mnemonic.startswith(("prefetch", "lea", "nop", "clflush")):
         return Access(0, 0, ())
-    for operand in each.operands:
+    for operand in instruction.operands:
         if operand.type != x86_const.X86_OP_MEM:
             continue
-        registers += [each.reg_name(reg) for reg in (operand.mem.base, operand.mem.index) if reg]
-        stores = each.mnemonic.startswith(("mov", "vmov")) and operand is each.operands[0]
+        registers += [instruction.reg_name(reg) for reg in (operand.mem.base, operand.mem.index) if reg]
+        stores = instruction.mnemonic.startswith(("mov", "vmov")) and operand is instruction.operands[0]
         # An operation on memory reads and writes it; a move to memory writes it; all else reads it.
         if stores:
             written += operand.size
         else:
             read += operand.size
-            if operand is each.operands[0] and each.mnemonic in {"add", "sub", "inc", "dec", "and", "or", "xor"}:
+            if operand is instruction.operands[0] and instruction.mnemonic in {
+                "add",
+                "sub",
+                "inc",
+                "dec",
+                "and",
+                "or",
+                "xor",
+            }:
                 written += operand.size
-    if each.mnemonic.startswith(("push", "call")):
+    if instruction.mnemonic.startswith(("push", "call")):
         written, registers = written + 8, [*registers, "rsp"]
-    if each.mnemonic.startswith(("pop", "ret")):
+    if instruction.mnemonic.startswith(("pop", "ret")):
         read, registers = read + 8, [*registers, "rsp"]
     return Access(read, written, tuple(registers))
 
@@ -147,16 +157,16 @@ def _x86_access(each: Any) -> Access:
 ARM_BYTES = {"q": 16, "d": 8, "s": 4, "x": 8, "w": 4}
 
 
-def _arm_access(each: Any) -> Access:
-    name = each.mnemonic
-    memory = [operand for operand in each.operands if operand.type == arm64_const.ARM64_OP_MEM]
+def _arm_access(instruction: Any) -> Access:
+    name = instruction.mnemonic
+    memory = [operand for operand in instruction.operands if operand.type == arm64_const.ARM64_OP_MEM]
     if not memory or name == "prfm":
         return Access(0, 0, ())
-    registers = tuple(each.reg_name(reg) for reg in (memory[0].mem.base, memory[0].mem.index) if reg)
+    registers = tuple(instruction.reg_name(reg) for reg in (memory[0].mem.base, memory[0].mem.index) if reg)
     moved = 0
-    for operand in each.operands:
+    for operand in instruction.operands:
         if operand.type == arm64_const.ARM64_OP_REG:
-            register = each.reg_name(operand.reg)
+            register = instruction.reg_name(operand.reg)
             moved += 16 if register[0] == "v" else ARM_BYTES.get(register[0], 8)
     writes = name.startswith("st")
     return Access(0 if writes else moved, moved if writes else 0, registers)
@@ -164,11 +174,11 @@ def _arm_access(each: Any) -> Access:
 
 def loops(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     """Return the bodies of all loops, from the target of a jump back to that jump, in the order of their ends."""
-    place = {each.address: index for index, each in enumerate(instructions)}
+    place = {instruction.address: index for index, instruction in enumerate(instructions)}
     return [
-        list(instructions[place[each.target] : index + 1])
-        for index, each in enumerate(instructions)
-        if each.target is not None and each.target <= each.address and each.target in place
+        list(instructions[place[instruction.target] : index + 1])
+        for index, instruction in enumerate(instructions)
+        if instruction.target is not None and instruction.target <= instruction.address and instruction.target in place
     ]
 
 

@@ -60,13 +60,13 @@ def words(options: dict[str, str]) -> list[str]:
 def assert_refused(done: Finished, *named: str) -> None:
     assert done.code == 2, (done.stderr, named)
     assert done.document["error"]["code"] == "usage"
-    assert any(each in done.document["error"]["message"] for each in named), (done.stderr, named)
+    assert any(item in done.document["error"]["message"] for item in named), (done.stderr, named)
     assert done.document["result"] is None
 
 
 @pytest.fixture
 def confined(native: Path) -> Probe:
-    """The program where it cannot have a buffer: what it refuses there it refused without one."""
+    """The program if it cannot have a buffer: what it refuses there it refused without one."""
     return Probe(require("util-linux", "prlimit"), LITTLE_MEMORY, str(native))
 
 
@@ -79,7 +79,7 @@ def test_every_subcommand_is_here(native: Path) -> None:
 @pytest.mark.parametrize("subcommand", REQUIRED)
 def test_nonsense_is_refused_by_name(native: Path, confined: Probe, subcommand: str) -> None:
     options = options_of(native, subcommand)
-    assert {"--deadline-s", *REQUIRED[subcommand]} <= {each.name for each in options}
+    assert {"--deadline-s", *REQUIRED[subcommand]} <= {option.name for option in options}
     for option in options:
         others = words({name: value for name, value in REQUIRED[subcommand].items() if name != option.name})
         if not option.takes_value:

@@ -83,7 +83,7 @@ def test_no_flag_depends_on_the_sources(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.copytree(SOURCES_DIRECTORY, copy)
     flags: list[list[str]] = []
     monkeypatch.setattr(
-        build_module, "_run", lambda command, _: flags.append([each for each in command if not each.endswith(".c")])
+        build_module, "_run", lambda command, _: flags.append([text for text in command if not text.endswith(".c")])
     )
     for _ in range(2):
         build_module.compile_to(tmp_path / "sutprobe", "x86_64", directory=copy)

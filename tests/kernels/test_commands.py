@@ -136,12 +136,12 @@ def test_every_chain_is_walked_asleep_and_awake(probe: Probe, cpus: list[int]) -
     assert len(points) == 2
     for point in points:
         awake = [placement["awake"] for placement in point["placements"]]
-        assert [each["first"] for each in awake] == [False, True, False]
-        for each in awake:
-            assert len(each["windows_ns"]) == 2
-            assert min(each["windows_ns"]) > 0
-            assert each["cpu_verified"]
-            (companion,) = each["companions"]
+        assert [item["first"] for item in awake] == [False, True, False]
+        for item in awake:
+            assert len(item["windows_ns"]) == 2
+            assert min(item["windows_ns"]) > 0
+            assert item["cpu_verified"]
+            (companion,) = item["companions"]
             assert (companion["cpu"], companion["node"]) == (cpus[-1], 0)
             # paced: whatever it shares its CPU with, never more than 300 MB/s and one batch
             assert 0 < companion["mb_s"] < 310
@@ -219,7 +219,7 @@ def test_a_random_order_is_proved_to_have_nothing_to_follow(probe: Probe, cpus: 
     assert random["jumps"] == 2 * MIB // 64 - 1
     for name, limit in random["limits"].items():
         assert 0 <= random[name] <= limit < (100 if name == "chi_square" else 0.5)
-    # the same measures find what they are for, where nothing was promised
+    # the same measures find what they are for, if nothing was promised
     forward, window = checks["forward", 2 * MIB], checks["window", 2 * MIB]
     assert forward["passed"] is window["passed"] is forward["limits"] is None
     for name, limit in random["limits"].items():
@@ -419,7 +419,7 @@ def test_line_reads_ask_for_eight_bytes_of_each_line(probe: Probe, cpus: list[in
         assert point["checked"]
         (placement,) = point["placements"]
         assert min(placement["windows_mb_s"]) > 0
-        assert placement["windows_mb_s"] == pytest.approx([8 * each for each in placement["program_windows_mb_s"]])
+        assert placement["windows_mb_s"] == pytest.approx([8 * item for item in placement["program_windows_mb_s"]])
 
 
 @pytest.mark.parametrize("wrong", [("--streams", "2"), ("--streams", "1", "--prefetch-bytes", "64"), ()])
@@ -526,14 +526,14 @@ def test_loaded_searches_the_delays_of_shares(probe: Probe, cpus: list[int]) -> 
     assert done.code == 0, done.stderr
     result = read_result(read_document(done.document), LoadedResult)
     long, none, half, whole = result.points
-    assert [each.share_percent for each in result.points] == [None, None, 50, 100]
+    assert [point.share_percent for point in result.points] == [None, None, 50, 100]
     assert (long.inject_delay, none.inject_delay) == (20000, 0)
     assert long.share_found is none.share_found is None
     seen = {look.inject_delay: look.best_mb_s / result.looks[0].best_mb_s for look in result.looks}
     assert list(seen) == sorted(seen)
     for share, point in ((0.5, half), (1.0, whole)):
         assert point.share_found == pytest.approx(seen[point.inject_delay])
-        assert abs(seen[point.inject_delay] - share) == min(abs(each - share) for each in seen.values())
+        assert abs(seen[point.inject_delay] - share) == min(abs(item - share) for item in seen.values())
         assert (point.delay_ns > 0) == (point.inject_delay > 0)
         assert point.placements
     assert 0 < half.delay_ns < long.delay_ns
@@ -698,8 +698,8 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
     assert sum((reader, writer) not in taken for writer, reader in chosen) <= 1
     for text in left:
         writer, _, readers = text.partition("@")
-        for each in readers.split(","):
-            low, _, high = each.partition("-")
+        for part in readers.split(","):
+            low, _, high = part.partition("-")
             taken |= {(int(writer), reader) for reader in range(int(low), int(high or low) + 1)}
     assert taken == {(writer, reader) for writer in names for reader in names if writer != reader}
     everything, nothing = sample()
@@ -742,7 +742,7 @@ def test_a_signal_within_a_placement_leaves_those_before(
             break
     result = read_result(read_document(done.document), C2cResult)
     assert result.pairs[0].placements
-    ends = [each.stopped if each.error is None else each.error.code for each in result.pairs]
+    ends = [pair.stopped if pair.error is None else pair.error.code for pair in result.pairs]
     assert ends[-1] == "deadline"
     assert set(ends) <= {"placements", "interrupted", "deadline"}
     complete = ends.count("placements")
@@ -891,7 +891,9 @@ def test_jitter_fifo_is_refused_where_it_would_mislead(probe: Probe, cpus: list[
         assert cause in done.document["error"]["message"]
         assert "RT_THROTTLE_POSSIBLE" in {warning["code"] for warning in done.document["warnings"]}
         return
-    privileges = {each["name"]: each["present"] for each in probe("info").document["result"]["privileges"]}
+    privileges = {
+        privilege["name"]: privilege["present"] for privilege in probe("info").document["result"]["privileges"]
+    }
     if not privileges["real_time_priority"]:
         assert done.code == 3
         assert done.document["error"]["code"] == "no_permission"
@@ -955,7 +957,9 @@ def test_every_page_is_read_back_large_buffers_included(probe: Probe, cpus: list
         assert done.code == 0, done.stderr
         (pages,) = (placement["pages"] for placement in done.document["result"]["points"][0]["placements"])
         assert pages["total"] >= size // pages["base_bytes"]
-        if pages["checked"] or "PLACEMENT_BY_TOPOLOGY" not in {each["code"] for each in done.document["warnings"]}:
+        if pages["checked"] or "PLACEMENT_BY_TOPOLOGY" not in {
+            warning["code"] for warning in done.document["warnings"]
+        }:
             assert pages["checked"] == pages["on_node"] == pages["total"]
 
 
@@ -1009,7 +1013,7 @@ def test_jitter_told_to_end_keeps_what_it_has(native: Path, cpus: list[int]) -> 
     assert gaps is not None
     assert gaps.stopped == "interrupted"
     assert 0 < gaps.wall_s < 600
-    assert sum(each.count for each in gaps.histogram) == gaps.count
+    assert sum(item.count for item in gaps.histogram) == gaps.count
 
 
 def test_jitter_stopped_before_its_first_turn_keeps_the_rest(tmp_path: Path, cpus: list[int]) -> None:
@@ -1048,31 +1052,31 @@ def test_jitter_takes_no_page_fault_while_it_looks(probe: Probe, cpus: list[int]
 def test_jitter_attributes_gaps_without_counting_any_twice(probe: Probe, cpus: list[int]) -> None:
     gaps = gap_view(probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "2.5"))
     told = gaps["attribution"]
-    explained = sum(each["explained_gaps"] or 0 for each in told["sources"])
+    explained = sum(source["explained_gaps"] or 0 for source in told["sources"])
     assert explained + told["unattributed_gaps"] == pytest.approx(told["gaps"])
     assert told["unattributed_gaps"] >= 0
-    lost = sum(each["explained_lost_ns"] or 0 for each in told["sources"])
+    lost = sum(source["explained_lost_ns"] or 0 for source in told["sources"])
     assert lost + told["unattributed_lost_ns"] == pytest.approx(told["lost_ns"])
     assert told["gaps"] <= gaps["count"]
-    for each in told["sources"]:
-        assert (each["reason"] is None) == (
-            each["explained_gaps"] is not None and each["explained_lost_ns"] is not None
+    for source in told["sources"]:
+        assert (source["reason"] is None) == (
+            source["explained_gaps"] is not None and source["explained_lost_ns"] is not None
         )
-        if each["kind"] == "interrupt":
-            assert (each["explained_gaps"] or 0) <= each["count"] * 1.01
-    kinds = {each["kind"] for each in told["sources"]}
+        if source["kind"] == "interrupt":
+            assert (source["explained_gaps"] or 0) <= source["count"] * 1.01
+    kinds = {source["kind"] for source in told["sources"]}
     assert "switch" in kinds
     assert (told["slices"] > 1) == (len(cpus) > 1), "slices need a CPU that is not measured"
 
 
 def test_jitter_periods_agree_with_the_gaps(probe: Probe, cpus: list[int]) -> None:
     gaps = gap_view(probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "1"))
-    assert sum(each["gaps"] for each in gaps["periods"]) <= gaps["count"]
-    assert sum(each["lost_ns"] for each in gaps["periods"]) <= gaps["lost_ns"] * (1 + 1e-9)
-    for each in gaps["periods"]:
-        assert each["hz"] == pytest.approx(1e9 / each["period_ns"])
-        assert 0.5 * each["cycles"] < each["gaps"] <= each["cycles"]
-        assert each["cycles"] <= gaps["wall_s"] * each["hz"] + 2
+    assert sum(period["gaps"] for period in gaps["periods"]) <= gaps["count"]
+    assert sum(period["lost_ns"] for period in gaps["periods"]) <= gaps["lost_ns"] * (1 + 1e-9)
+    for period in gaps["periods"]:
+        assert period["hz"] == pytest.approx(1e9 / period["period_ns"])
+        assert 0.5 * period["cycles"] < period["gaps"] <= period["cycles"]
+        assert period["cycles"] <= gaps["wall_s"] * period["hz"] + 2
 
 
 AT = ("--at", "0@0", "--size-bytes", "4096")
@@ -1155,8 +1159,8 @@ def test_frequency_points_come_by_work_and_activity(probe: Probe, cpus: list[int
     assert [(point["work"], point["active"], point["cpu"]) for point in points] == [
         (work, active, cpu)
         for work in ("scalar", "avx2", "neon")
-        for active, each in (("alone", cpus[:1]), ("all", cpus[:2]))
-        for cpu in each
+        for active, item in (("alone", cpus[:1]), ("all", cpus[:2]))
+        for cpu in item
     ]
     assert any(point["error"] for point in points), "no processor has both AVX2 and NEON"
     for point in points:

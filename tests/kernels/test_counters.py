@@ -60,7 +60,7 @@ def only(counters: Counters, name: str) -> Counted:
 
 @pytest.fixture(scope="session")
 def of_cpus(probe: Probe, cpus: list[int]) -> None:
-    """Skip where this login may not count what runs on a CPU."""
+    """Skip if this login may not count what runs on a CPU."""
     done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={CPU_CLOCK}/@{cpus[0]}")
     if done.code != 0:
         pytest.skip(f"this machine refuses events of a CPU: {done.stderr}")
@@ -68,7 +68,7 @@ def of_cpus(probe: Probe, cpus: list[int]) -> None:
 
 @pytest.fixture(scope="session")
 def of_threads(probe: Probe) -> None:
-    """Skip where this login may not even count its own work."""
+    """Skip if this login may not even count its own work."""
     done = probe("counters", "--duration-s", "0.01", "--event", f"a=software/config={TASK_CLOCK},user/")
     if done.code != 0:
         pytest.skip(f"this machine refuses events of threads: {done.stderr}")
@@ -85,7 +85,7 @@ def unprivileged(public: Path) -> Probe:
 def test_the_machine_says_which_pmus_it_has_and_what_may_be_counted(probe: Probe) -> None:
     result = counted_by(probe("counters"))
     there = {path.name: int((path / "type").read_text()) for path in SOURCES.iterdir()} if SOURCES.is_dir() else {}
-    assert {each.name: each.type for each in result.pmus} == there
+    assert {item.name: item.type for item in result.pmus} == there
     assert result.paranoid == (int(PARANOID.read_text()) if PARANOID.exists() else None)
     effective = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff"))
     held = int(effective.split()[1], 16)
@@ -155,7 +155,7 @@ def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: l
 
 
 def refusal(done: Finished, name: str) -> tuple[str | None, str]:
-    (found,) = {(each.errno, each.reason) for each in counters_of(done).refused if each.name == name}
+    (found,) = {(event.errno, event.reason) for event in counters_of(done).refused if event.name == name}
     return found
 
 
@@ -241,7 +241,7 @@ def test_descriptors_that_run_out_are_said_to(native: Path, cpus: list[int]) -> 
     assert done.code == 0
     counters = counters_of(done)
     assert only(counters, "a").scaled is None
-    assert {(each.errno, "of the 90 that are allowed" in each.reason) for each in counters.refused} == {
+    assert {(event.errno, "of the 90 that are allowed" in event.reason) for event in counters.refused} == {
         ("EMFILE", True)
     }
     # The limit that may be raised is raised: a server has hundreds of counters.
@@ -308,7 +308,7 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
     """Return what a CPU and what the threads counted, after looking at what is the same for all."""
     assert counters is not None
     assert counters.background_s == float(BACKGROUND_S)
-    refused = [(each.name, each.cpu is None, each.errno) for each in counters.refused]
+    refused = [(event.name, event.cpu is None, event.errno) for event in counters.refused]
     assert refused == [("dram.reads", False, None), ("wrong", True, "ENOENT")], "said once, however many threads"
     clock, task = only(counters, "clock"), only(counters, "task")
     assert clock.threads is None
@@ -377,11 +377,11 @@ def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe
     assert one.counters is not None
     assert other.counters is not None
     assert only(one.counters, "clock") == only(other.counters, "clock")
-    walked = [only(each.counters, "task").hops for each in (one, other) if each.counters]
-    assert all(each is not None and each >= 3 * hops for each in walked)
+    walked = [only(item.counters, "task").hops for item in (one, other) if item.counters]
+    assert all(item is not None and item >= 3 * hops for item in walked)
     together = only(one.counters, "clock").hops
     assert together is not None
-    assert max(each for each in walked if each) < together <= sum(each for each in walked if each)
+    assert max(item for item in walked if item) < together <= sum(item for item in walked if item)
 
 
 @pytest.mark.usefixtures("of_cpus")

@@ -59,13 +59,15 @@ def sensors(tmp_path: Path) -> Path:
 
 def test_sensors_are_read_in_units_of_people(native: Path, cpus: list[int], sensors: Path) -> None:
     found = course(native, cpus[-1], sensors)
-    named = {each["name"]: (each["kind"], each["unit"]) for each in found["sources"] if each["kind"] != "clock"}
+    named = {
+        source["name"]: (source["kind"], source["unit"]) for source in found["sources"] if source["kind"] != "clock"
+    }
     assert named == {
         "package-0 (intel-rapl:0)": ("energy", "J"),
         "x86_pkg_temp": ("temperature", "degC"),
         "k10temp Tctl": ("temperature", "degC"),
     }
-    place = {each["name"]: index for index, each in enumerate(found["sources"])}
+    place = {source["name"]: index for index, source in enumerate(found["sources"])}
     for reading in found["readings"]:
         assert reading["values"][place["x86_pkg_temp"]] == 54
         assert reading["values"][place["k10temp Tctl"]] == 61.25
@@ -79,7 +81,7 @@ def test_sensors_are_read_in_units_of_people(native: Path, cpus: list[int], sens
 def test_an_energy_counter_that_wraps_goes_on(native: Path, cpus: list[int], sensors: Path) -> None:
     counter = sensors / "powercap/intel-rapl:0/energy_uj"
     found = course(native, cpus[-1], sensors, 12, f"echo 2000000 > {counter}")
-    place = next(index for index, each in enumerate(found["sources"]) if each["kind"] == "energy")
+    place = next(index for index, source in enumerate(found["sources"]) if source["kind"] == "energy")
     energy = [reading["values"][place] for reading in found["readings"]]
     assert energy[0] == 0
     assert energy[-1] == pytest.approx(3.0)
@@ -89,7 +91,7 @@ def test_a_machine_without_sensors_says_so(native: Path, cpus: list[int], tmp_pa
     empty = tmp_path / "class"
     empty.mkdir()
     found = course(native, cpus[-1], empty)
-    reasons = {each["kind"]: each["reason"] for each in found["unreadable"]}
+    reasons = {damaged["kind"]: damaged["reason"] for damaged in found["unreadable"]}
     assert reasons["energy"] == "/sys/class/powercap: No such file or directory"
     assert reasons["temperature"].startswith("/sys/class/")
     if not Path(f"/sys/devices/system/cpu/cpu{cpus[-1]}/cpufreq").exists():

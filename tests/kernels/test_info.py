@@ -40,7 +40,7 @@ def info_of(done: Finished) -> InfoResult:
 
 
 def privileges_of(info: InfoResult) -> dict[str, Privilege]:
-    return {each.name: each for each in info.privileges}
+    return {privilege.name: privilege for privilege in info.privileges}
 
 
 def first_line(path: str) -> str:
@@ -80,23 +80,23 @@ def test_the_reserved_pages_are_those_of_each_node(probe: Probe) -> None:
     info = info_of(probe("info"))
     root = Path("/sys/kernel/mm/hugepages")
     sizes = sorted(int(path.name.split("-")[1].removesuffix("kB")) * 1024 for path in root.glob("hugepages-*"))
-    assert [each.bytes for each in info.page_kinds.hugetlb] == sizes
+    assert [item.bytes for item in info.page_kinds.hugetlb] == sizes
     for size in info.page_kinds.hugetlb:
         kib = size.bytes // 1024
         assert size.nr == int(first_line(f"{root}/hugepages-{kib}kB/nr_hugepages"))
         assert size.free is not None
-        for each in size.nodes:
-            path = f"/sys/devices/system/node/node{each.node}/hugepages/hugepages-{kib}kB/nr_hugepages"
-            assert each.nr == int(first_line(path))
+        for node in size.nodes:
+            path = f"/sys/devices/system/node/node{node.node}/hugepages/hugepages-{kib}kB/nr_hugepages"
+            assert node.nr == int(first_line(path))
 
 
 def test_every_privilege_has_evidence_and_a_missing_one_its_cost(probe: Probe) -> None:
     found = privileges_of(info_of(probe("info")))
     wanted = PRIVILEGES if platform.machine() == "x86_64" else PRIVILEGES - X86_ONLY
     assert found.keys() == wanted
-    for each in found.values():
-        assert each.found
-        assert (each.cost is None) == each.present
+    for item in found.values():
+        assert item.found
+        assert (item.cost is None) == item.present
 
 
 def test_a_plain_user_is_told_what_is_missing(public: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_plain_user_is_told_what_is_missing(public: Path) -> None:
     found = privileges_of(info)
     assert info.uid == 65534
     assert info.allowed_cpus == (cpus[0],)
-    missing = {name for name, each in found.items() if not each.present}
+    missing = {name for name, item in found.items() if not item.present}
     assert {"real_time_priority", "locked_memory"} <= missing
     assert ("all_cpus" in missing) == (len(cpus) > 1)
     assert "CAP_SYS_NICE" in found["real_time_priority"].found

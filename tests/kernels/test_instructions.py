@@ -32,7 +32,7 @@ NON_TEMPORAL = {"STREAM_TRIAD", "WRITE_NT", "COPY_NT"}
 UPDATES = {"3_1", "2_1", "1_1"}
 """Mixes whose written line is one of those read."""
 PREFETCHED_UNREAD: dict[Target, set[str]] = {"x86_64": {"WRITE", "COPY", "TRIAD"}, "aarch64": set()}
-"""Mixes whose written line is prefetched although it is not read: a store reads it anyway, where it does."""
+"""Mixes whose written line is prefetched although it is not read: a store reads it anyway, if it does."""
 WIDTHS: dict[Target, dict[str, tuple[int, ...]]] = {
     "x86_64": {"sse2": (16,), "avx2": (32,), "avx512": (64,)},
     # Two registers make one NEON vector, moved one by one or as a pair.
@@ -74,16 +74,19 @@ def functions_of(path: Path) -> tuple[int, tuple[Function, ...]]:
 
 def code_of(named: dict[Target, Path], target: Target, name: str, file: str = "") -> list[Instruction]:
     machine, functions = functions_of(named[target])
-    (function,) = (each for each in functions if each.name == name and each.file == file)
+    (function,) = (function for function in functions if function.name == name and function.file == file)
     return disassemble(function, machine)
 
 
-def on_stack(each: Instruction) -> bool:
-    return bool(STACK & set(each.access.registers))
+def on_stack(instruction: Instruction) -> bool:
+    return bool(STACK & set(instruction.access.registers))
 
 
 def vector_loop(body: Sequence[Instruction], widths: tuple[int, ...]) -> bool:
-    return any(max(each.access.read_bytes, each.access.written_bytes) in widths and not on_stack(each) for each in body)
+    return any(
+        max(instruction.access.read_bytes, instruction.access.written_bytes) in widths and not on_stack(instruction)
+        for instruction in body
+    )
 
 
 def hot_loop(instructions: Sequence[Instruction], widths: tuple[int, ...]) -> list[Instruction]:
@@ -114,25 +117,25 @@ def faults(
     widths = WIDTHS[target][width]
     addresses = streams * (arrays(mix) + (fetched(target, mix) if prefetch else 0))
     found = []
-    accesses = [each for each in body if each.access != Access(0, 0, ())]
-    for each in (each for each in accesses if on_stack(each)):
-        vector = re.search(r"\b([xyz]mm|[qvz])\d", each.operands)
+    accesses = [instruction for instruction in body if instruction.access != Access(0, 0, ())]
+    for instruction in (access for access in accesses if on_stack(access)):
+        vector = re.search(r"\b([xyz]mm|[qvz])\d", instruction.operands)
         if addresses <= ADDRESSES_HELD or (vector and not spilled):
-            found.append(f"stack: {each}")
-    moves = [each for each in accesses if not on_stack(each)]
+            found.append(f"stack: {instruction}")
+    moves = [access for access in accesses if not on_stack(access)]
     found += [
-        f"width: {each}" for each in moves if {each.access.read_bytes, each.access.written_bytes} - {0} - set(widths)
+        f"width: {move}" for move in moves if {move.access.read_bytes, move.access.written_bytes} - {0} - set(widths)
     ]
-    read = sum(each.access.read_bytes for each in moves)
-    written = sum(each.access.written_bytes for each in moves)
+    read = sum(move.access.read_bytes for move in moves)
+    written = sum(move.access.written_bytes for move in moves)
     lines = max(STEPS_PER_DELAY, streams)
     for what, moved, declared in (("read", read, READS[mix]), ("written", written, WRITES[mix])):
         if moved != declared * LINE_BYTES * lines:
             found.append(f"{moved} bytes are {what} in {lines} steps, {declared * LINE_BYTES * lines} are declared")
-    past = [bool(STORES_PAST_THE_CACHE.fullmatch(each.mnemonic)) for each in moves if each.access.written_bytes]
+    past = [bool(STORES_PAST_THE_CACHE.fullmatch(move.mnemonic)) for move in moves if move.access.written_bytes]
     if set(past) - {mix in NON_TEMPORAL}:
         found.append(f"{sum(past)} of {len(past)} stores are non-temporal")
-    asked = sum(bool(PREFETCHES.fullmatch(each.mnemonic)) for each in body)
+    asked = sum(bool(PREFETCHES.fullmatch(instruction.mnemonic)) for instruction in body)
     wanted = lines * fetched(target, mix) if prefetch else 0
     if asked != wanted:
         found.append(f"{asked} lines are prefetched, {wanted} are wanted")
@@ -163,11 +166,13 @@ def test_the_loops_that_are_read_here_are_those_that_are_shipped(named: dict[Tar
     shipped = build(target).path.read_bytes()
     machine, functions = functions_of(named[target])
     kernel = re.compile(r"MIX_\w+|(fill|triad)_doubles|line_reads\w*|run_(avx2|avx512|neon|sve)")
-    checked = [each for each in functions if kernel.fullmatch(each.name)]
+    checked = [function for function in functions if kernel.fullmatch(function.name)]
     assert len(checked) >= (160 + 2) * len(WIDTHS[target]) + 2 + 2
     for function in checked:
         assert function.code in shipped, function.name
-    for function in (each for each in functions if each.name in {"chain_walk", "gaps_run", "corefreq_per_tick"}):
+    for function in (
+        function for function in functions if function.name in {"chain_walk", "gaps_run", "corefreq_per_tick"}
+    ):
         bodies = [body for body in loops(disassemble(function, machine)) if not any(e.mnemonic in CALLS for e in body)]
         assert bodies
         for body in bodies:
@@ -185,12 +190,12 @@ def test_bandwidth_loops_move_what_is_declared(named: dict[Target, Path], target
         spilled = prefetch and (target, mix, streams) in SPILLED
         if bad := faults(body, (target, width), mix, streams, prefetch, spilled=spilled):
             wrong[function.name] = bad
-        inner = [each for each in loops(body) if len(each) < len(body)]
+        inner = [loop for loop in loops(body) if len(loop) < len(body)]
         assert len(inner) == (max(STEPS_PER_DELAY, streams) // STEPS_PER_DELAY if delay else 0), function.name
-        for each in inner:
-            assert len(each) == DELAY_BLOCK + 2, function.name
-            assert {one.mnemonic for one in each[:DELAY_BLOCK]} == {"add"}
-            assert len({one.operands for one in each[:DELAY_BLOCK]}) == 1, "one register only, or they do not wait"
+        for item in inner:
+            assert len(item) == DELAY_BLOCK + 2, function.name
+            assert {one.mnemonic for one in item[:DELAY_BLOCK]} == {"add"}
+            assert len({one.operands for one in item[:DELAY_BLOCK]}) == 1, "one register only, or they do not wait"
     assert wrong == {}
 
 
@@ -198,9 +203,9 @@ def test_a_loop_that_is_not_as_declared_would_be_found(named: dict[Target, Path]
     shape: tuple[Target, str] = ("x86_64", "avx2")
     body = hot_loop(code_of(named, "x86_64", "MIX_COPY_NT_4_1_0", "streams_avx2.c"), WIDTHS["x86_64"]["avx2"])
     assert faults(body, shape, "COPY_NT", 4, True) == []
-    load = next(index for index, each in enumerate(body) if each.access.read_bytes)
-    store = next(index for index, each in enumerate(body) if each.access.written_bytes)
-    fetch = next(index for index, each in enumerate(body) if PREFETCHES.fullmatch(each.mnemonic))
+    load = next(index for index, instruction in enumerate(body) if instruction.access.read_bytes)
+    store = next(index for index, instruction in enumerate(body) if instruction.access.written_bytes)
+    fetch = next(index for index, instruction in enumerate(body) if PREFETCHES.fullmatch(instruction.mnemonic))
     for index, change, words in (
         (load, {"access": Access(32, 0, ("rsp",)), "operands": "ymm0, ymmword ptr [rsp]"}, "stack"),
         (load, {"access": Access(16, 0, ("rax",))}, "width"),
@@ -211,7 +216,7 @@ def test_a_loop_that_is_not_as_declared_would_be_found(named: dict[Target, Path]
     ):
         spoilt = list(body)
         spoilt[index] = replace(body[index], **change)
-        assert any(words in each for each in faults(spoilt, shape, "COPY_NT", 4, True)), words
+        assert any(words in fault for fault in faults(spoilt, shape, "COPY_NT", 4, True)), words
     assert faults(body, shape, "COPY", 4, True)
     assert faults(body, shape, "COPY_NT", 8, True)
 
@@ -221,11 +226,11 @@ def test_a_chase_is_64_loads_that_wait_for_one_another(named: dict[Target, Path]
     chases = [body for body in loops(code_of(named, target, "chain_walk")) if any(e.access.read_bytes for e in body)]
     assert len(chases) == 2, "one over addresses, one over offsets"
     for body in chases:
-        loads = [each for each in body if each.access.read_bytes]
+        loads = [instruction for instruction in body if instruction.access.read_bytes]
         assert len(loads) == 64
         assert len(body) == 66, "what is not a load counts blocks"
-        assert len({str(each).partition(": ")[2] for each in loads}) == 1
-        assert all(each.access == Access(8, 0, each.access.registers) for each in loads)
+        assert len({str(load).partition(": ")[2] for load in loads}) == 1
+        assert all(load.access == Access(8, 0, load.access.registers) for load in loads)
         target_register = loads[0].operands.split(",")[0]
         assert target_register in loads[0].access.registers, "the address is what the load before gave"
         assert not STACK & set(loads[0].access.registers)
@@ -234,12 +239,16 @@ def test_a_chase_is_64_loads_that_wait_for_one_another(named: dict[Target, Path]
 
 def additions(body: Sequence[Instruction]) -> list[Instruction]:
     """Return the additions of registers of which each waits for the one before."""
-    sums = [each for each in body if each.mnemonic == "add" and "#" not in each.operands and "[" not in each.operands]
-    for each in sums:
-        words = [word.strip() for word in each.operands.split(",")]
+    sums = [
+        instruction
+        for instruction in body
+        if instruction.mnemonic == "add" and "#" not in instruction.operands and "[" not in instruction.operands
+    ]
+    for instruction in sums:
+        words = [word.strip() for word in instruction.operands.split(",")]
         assert not words[-1].isdigit()
         assert words[0] == words[-2] or len(words) == 2
-    assert len({each.operands for each in sums}) <= 1, "one register only, or they do not wait"
+    assert len({instruction.operands for instruction in sums}) <= 1, "one register only, or they do not wait"
     return sums
 
 
@@ -250,7 +259,7 @@ def test_the_core_clock_is_64_additions_that_wait_for_one_another(named: dict[Ta
         for body in loops(code_of(named, target, "corefreq_per_tick"))
         if len(body) == 66 and len(additions(body)) == 64
     )
-    assert not [each for each in body if each.access != Access(0, 0, ())]
+    assert not [instruction for instruction in body if instruction.access != Access(0, 0, ())]
 
 
 @pytest.mark.parametrize(
@@ -261,13 +270,13 @@ def test_vector_work_is_the_same_chain_with_vectors_beside_it(
     named: dict[Target, Path], target: Target, work: str, letter: str
 ) -> None:
     body = max(loops(code_of(named, target, f"run_{work}", "work.c")), key=len)
-    vectors = [each for each in body if re.fullmatch(r"vfn?madd231ps|fml[as]", each.mnemonic)]
+    vectors = [instruction for instruction in body if re.fullmatch(r"vfn?madd231ps|fml[as]", instruction.mnemonic)]
     assert len(additions(body)) == 64
     assert len(vectors) == 48
     assert len(body) == 64 + 48 + 2
-    assert not [each for each in body if each.access != Access(0, 0, ())]
+    assert not [instruction for instruction in body if instruction.access != Access(0, 0, ())]
     index = -1 if target == "x86_64" else 0
-    accumulators = Counter(each.operands.split(",")[0 if target == "x86_64" else index].strip() for each in vectors)
+    accumulators = Counter(vector.operands.split(",")[0 if target == "x86_64" else index].strip() for vector in vectors)
     assert len(accumulators) == 12
     assert set(accumulators.values()) == {4}
     assert all(name.startswith(letter) for name in accumulators)
@@ -278,12 +287,12 @@ def test_the_gap_loop_reads_the_clock_and_nothing_else(named: dict[Target, Path]
     mnemonic, operand = CLOCKS[target]
 
     def clock_reads(body: Sequence[Instruction]) -> int:
-        return sum(each.mnemonic == mnemonic and operand in each.operands for each in body)
+        return sum(instruction.mnemonic == mnemonic and operand in instruction.operands for instruction in body)
 
     quiet = min((body for body in loops(code_of(named, target, "gaps_run")) if clock_reads(body)), key=len)
     assert clock_reads(quiet) == 1
-    assert not [str(each) for each in quiet if each.access != Access(0, 0, ())]
-    assert not [str(each) for each in quiet if each.mnemonic in CALLS]
+    assert not [str(instruction) for instruction in quiet if instruction.access != Access(0, 0, ())]
+    assert not [str(instruction) for instruction in quiet if instruction.mnemonic in CALLS]
     assert len(quiet) <= 16, "a longer turn sees shorter gaps less well"
 
 
@@ -312,8 +321,8 @@ SLED = 1024
 """No-ops of the sled of line_reads, into which a delay jumps."""
 
 
-def is_no_op(each: Instruction) -> bool:
-    return each.mnemonic == "nop" and not each.operands
+def is_no_op(instruction: Instruction) -> bool:
+    return instruction.mnemonic == "nop" and not instruction.operands
 
 
 def sled_of(instructions: Sequence[Instruction]) -> list[Instruction]:
@@ -326,11 +335,11 @@ def sled_of(instructions: Sequence[Instruction]) -> list[Instruction]:
 def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], target: Target) -> None:
     for name in ("line_reads", "line_reads_delayed"):
         instructions = code_of(named, target, name)
-        body = min((each for each in loops(instructions) if any(e.access.read_bytes for e in each)), key=len)
-        moves = [each for each in body if each.access != Access(0, 0, ())]
-        assert [(each.access.read_bytes, each.access.written_bytes) for each in moves] in ([(8, 0)] * 4, [(16, 0)] * 2)
-        assert not [str(each) for each in moves if on_stack(each)], "the four loads wait for nothing"
-        others = [each for each in body if not is_no_op(each) and each not in moves]
+        body = min((loop for loop in loops(instructions) if any(e.access.read_bytes for e in loop)), key=len)
+        moves = [instruction for instruction in body if instruction.access != Access(0, 0, ())]
+        assert [(move.access.read_bytes, move.access.written_bytes) for move in moves] in ([(8, 0)] * 4, [(16, 0)] * 2)
+        assert not [str(move) for move in moves if on_stack(move)], "the four loads wait for nothing"
+        others = [item for item in body if not is_no_op(item) and item not in moves]
         assert len(others) <= 16, "what is no load and no no-op is little"
         assert len(sled_of(instructions)) == (SLED if name == "line_reads_delayed" else 0)
 
@@ -340,7 +349,7 @@ def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], ta
 def test_so_many_no_ops_are_executed_as_are_asked(named: dict[Target, Path], target: Target, no_ops: int) -> None:
     steps, passes = 8, 2
     elf, name = Elf(named[target]), "line_reads_delayed" if no_ops else "line_reads"
-    (function,) = (each for each in functions_of(named[target])[1] if each.name == name)
+    (function,) = (item for item in functions_of(named[target])[1] if item.name == name)
     sled = sled_of(code_of(named, target, name))
     watched = (sled[0].address, sled[-1].address) if sled else None
     counted = emulate(
@@ -358,14 +367,18 @@ def test_a_volume_is_moved_by_regular_stores_and_nothing_else(
 ) -> None:
     for name, read in (("fill_doubles", 0), ("triad_doubles", 2)):
         instructions = code_of(named, target, name, f"streams_{width}.c")
-        assert not [str(each) for each in instructions if each.mnemonic in CALLS or "rep" in each.mnemonic]
+        assert not [
+            str(instruction)
+            for instruction in instructions
+            if instruction.mnemonic in CALLS or "rep" in instruction.mnemonic
+        ]
         moved = [body for body in loops(instructions) if vector_loop(body, WIDTHS[target][width])]
         assert moved
         for body in moved:
-            moves = [each for each in body if each.access != Access(0, 0, ())]
-            assert not [str(each) for each in moves if on_stack(each)]
-            assert not [str(each) for each in moves if STORES_PAST_THE_CACHE.fullmatch(each.mnemonic)]
-            written = sum(each.access.written_bytes for each in moves)
+            moves = [instruction for instruction in body if instruction.access != Access(0, 0, ())]
+            assert not [str(move) for move in moves if on_stack(move)]
+            assert not [str(move) for move in moves if STORES_PAST_THE_CACHE.fullmatch(move.mnemonic)]
+            written = sum(move.access.written_bytes for move in moves)
             assert written > 0
             assert written % LINE_BYTES == 0
-            assert sum(each.access.read_bytes for each in moves) == read * written
+            assert sum(move.access.read_bytes for move in moves) == read * written

@@ -20,7 +20,7 @@ SHARE = 0.03
 ROUNDS = 3
 """Of each timing the least of so many counts; CPU time varies by a tenth on a busy machine."""
 LINEAR = 8
-"""Four times the work takes four times as long where it is linear, and sixteen times where it is quadratic."""
+"""Four times the work takes four times as long if it is linear, and sixteen times if it is quadratic."""
 
 ALONE = (
     "affinity", "allocate", "cgroup", "demand", "error", "files", "hugetlb", "interference", "json", "looking",
@@ -154,7 +154,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     def compiled(name: str, text: str, sources: Sequence[str] = ALONE) -> Path:
         (place / f"{name}.c").write_text(text)
-        files = [place / f"{name}.c", *(f"{each}.c" for each in sources)]
+        files = [place / f"{name}.c", *(f"{source}.c" for source in sources)]
         subprocess.run(
             [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-musl", *COMMON_FLAGS, BASELINE["x86_64"],
              "-I.", "-o", place / name, *files, "-lm"],
@@ -183,7 +183,7 @@ def parsed(program: Path, table: Path, cpus: str) -> tuple[int, dict[str, tuple[
     done = subprocess.run([program, table, cpus], capture_output=True, text=True, check=True)
     time, *rows = done.stdout.splitlines()
     words = [row.split() for row in rows]
-    return int(time), {label: (timer == "1", [int(each) for each in counts]) for label, timer, *counts in words}
+    return int(time), {label: (timer == "1", [int(count) for count in counts]) for label, timer, *counts in words}
 
 
 def test_a_table_is_parsed_in_linear_time(program: Callable[..., Path], tmp_path: Path) -> None:
@@ -254,19 +254,19 @@ def test_a_table_that_takes_long_is_read_less_often(native: Path, cpus: list[int
         "bandwidth", "--group", f"{cpus[-1]}@0", "--mix", "reads", "--buffer-bytes", "16384,65536,4194304",
         "--placements", "4", "--windows", "5", "--window-s", "0.01",
     )  # fmt: skip
-    plain, laid = (read_document(with_table(native, each, *step)) for each in (None, table))
+    plain, laid = (read_document(with_table(native, item, *step)) for item in (None, table))
     assert plain.result
     assert laid.result
-    placements = [[point["placements"] for point in each.result["points"]] for each in (plain, laid)]
+    placements = [[point["placements"] for point in item.result["points"]] for item in (plain, laid)]
     assert [len(point) for point in placements[0]] == [len(point) for point in placements[1]] == [4, 4, 4]
     for document in (plain, laid):
         assert document.looking
         assert document.looking.measurements == 12
         assert document.looking.share <= SHARE
     assert laid.looking
-    unknown = [each for point in placements[1] for each in point if each["interference"]["interrupts"] is None]
+    unknown = [item for point in placements[1] for item in point if item["interference"]["interrupts"] is None]
     assert len(unknown) == laid.looking.left_out["interrupts"] > 0
-    assert "LOOKED_LESS" in {each.code for each in laid.warnings}
+    assert "LOOKED_LESS" in {warning.code for warning in laid.warnings}
 
 
 def test_numa_balancing_passes_over_the_program(native: Path, cpus: list[int]) -> None:

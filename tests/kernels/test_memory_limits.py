@@ -48,7 +48,7 @@ class Kind(NamedTuple):
     pages: str
     obtained: frozenset[str]
     thp_bytes: int = 0
-    """Of transparent huge pages, where it is not the machine's own size."""
+    """Of transparent huge pages, if it is not the machine's own size."""
     default_kib: int = 0
     """Of the machine's default hugetlb pages, of which some are free."""
     reserved: int = 0
@@ -259,7 +259,7 @@ class Walk:
                 assert asked, "expected a refusal under a limit of a few MiB"
                 assert outcome.failed == 0, f"reached its limit {outcome.failed} times"
                 ran = outcome
-                limit -= STEP + STEP // 2  # not back to where it was refused: that may be less by more than one
+                limit -= STEP + STEP // 2  # not back to the refused size, which may be lower by more than one step
             else:
                 asked, available = outcome.refused
                 assert available < asked

@@ -54,15 +54,17 @@ def durations(run: VirtualRun) -> set[int]:
 def chained_loads(run: VirtualRun) -> int:
     """Return how many counted loads took their address from the load before."""
 
-    def chained(each: Instruction) -> bool:
-        return each.access.read_bytes == 8 and each.operands.split(",")[0] in each.access.registers
+    def chained(instruction: Instruction) -> bool:
+        return instruction.access.read_bytes == 8 and instruction.operands.split(",")[0] in instruction.access.registers
 
-    return sum(count for each, count in run.executed(1) if chained(each))
+    return sum(count for item, count in run.executed(1) if chained(item))
 
 
 def additions(run: VirtualRun) -> int:
     """Return how many counted additions were of one register to another."""
-    return sum(count for each, count in run.executed() if each.mnemonic == "add" and "," in each.operands)
+    return sum(
+        count for instruction, count in run.executed() if instruction.mnemonic == "add" and "," in instruction.operands
+    )
 
 
 def test_the_counter_is_calibrated_and_the_cost_of_a_read_known(native: Path) -> None:
@@ -88,7 +90,7 @@ def test_a_latency_is_the_time_of_a_window_over_its_loads(native: Path, cpus: li
     assert loads == point["hops_per_window"]
     ticks = [ns * loads * TICKS_PER_NS for ns in placement["windows_ns"]]
     assert ticks == exactly([ticks[0] + 4 * window for window in range(WINDOWS)]), "two reads in each window"
-    assert min(abs(ticks[0] - each) for each in durations(run)) < 0.01
+    assert min(abs(ticks[0] - duration) for duration in durations(run)) < 0.01
     assert placement["dirty_windows"] == list(range(WINDOWS)), "each was interrupted to read the clock"
 
 
@@ -190,7 +192,7 @@ def test_threads_add_up(native: Path, cpus: list[int]) -> None:
         "--pages", "base", "--placements", "1", "--windows", "3", "--window-s", str(WINDOW_S), steps=constant(CHUNK),
     ).document()  # fmt: skip
     one, two = (document["result"]["points"][0]["placements"][0] for document in (alone, both))
-    assert two["windows_mb_s"] == exactly([2 * each for each in one["windows_mb_s"]])
+    assert two["windows_mb_s"] == exactly([2 * item for item in one["windows_mb_s"]])
     assert two["per_thread_mb_s"] == exactly(2 * one["per_thread_mb_s"])
 
 
@@ -287,7 +289,7 @@ def test_a_transfer_is_the_time_of_its_rounds_over_their_loads(
     measured = [ns * rounds * loads * TICKS_PER_NS for ns in windows_of(run.document())]
     assert measured == exactly([measured[0] + 2 * by * rounds**2 * window for window in range(windows)])
     # Three rounds are two reads apart each: their mean is the middle one's.
-    assert min(abs(measured[0] / rounds + READ_COST - each) for each in durations(run)) < 0.01
+    assert min(abs(measured[0] / rounds + READ_COST - duration) for duration in durations(run)) < 0.01
 
 
 @pytest.mark.parametrize("by", [2, -2])
@@ -299,7 +301,7 @@ def test_jitter_intervals_add_up_read_by_read(native: Path, cpus: list[int], by:
     made = (intervals + 1) * executions + 1
     begin, _ = before.places_of(made)
     run = VirtualRun(*command, steps=growing(ticks, by), count=(begin, 5))
-    assert {count for each, count in run.executed() if each.mnemonic.startswith("and")} == {loops}
+    assert {count for instruction, count in run.executed() if instruction.mnemonic.startswith("and")} == {loops}
     (cpu,) = run.document()["result"]["cpus"]
     pma = cpu["pma"]
     assert pma["tick_hz"] == exactly(HZ)
@@ -368,7 +370,7 @@ def test_gaps_are_those_of_the_clock(native: Path, cpus: list[int], threshold: s
     assert sum(bucket["count"] for bucket in gaps["histogram"]) == len(found)
     known = {rate["threshold_ns"]: rate["rate"] for rate in gaps["rates_per_s"]}
     assert min(known) >= least
-    assert known == exactly({ns: sum(each >= ns for each in lengths) / gaps["wall_s"] for ns in known})
+    assert known == exactly({ns: sum(length >= ns for length in lengths) / gaps["wall_s"] for ns in known})
     assert len({rate for rate in known.values() if rate}) >= 3
     for quantile in gaps["quantiles"]:
         check_quantile(quantile["gap_ns"], quantile["time_fraction"], lengths, least, wall * 1e9 / hz)
@@ -382,7 +384,7 @@ def check_quantile(gap_ns: float, fraction: float, lengths: list[float], least: 
     """Steps up to *gap_ns* make up at least *fraction* of the time; those an eighth shorter do not."""
 
     def made_up(ns: float) -> float:
-        return 1 - sum(each for each in lengths if each > ns * (1 + 1e-9)) / wall_ns
+        return 1 - sum(length for length in lengths if length > ns * (1 + 1e-9)) / wall_ns
 
     assert made_up(gap_ns) >= fraction - 1e-9
     assert gap_ns == exactly(least) or made_up(gap_ns / 1.126) < fraction
@@ -403,7 +405,7 @@ def test_a_volume_takes_the_time_between_its_first_and_last_read(native: Path, c
         init, triad_s, whole = (repeat[key] * HZ for key in ("init_seconds", "triad_seconds", "seconds"))
         assert triad_s - init == exactly(2 * 2000), "the end of the triads is two reads after that of the filling"
         assert whole == exactly(3 * init + 3 * 2000), "with the read between"
-        assert min(abs(init - each) for each in durations(counted[0])) < 0.1
+        assert min(abs(init - duration) for duration in durations(counted[0])) < 0.1
 
 
 def test_a_frequency_is_the_additions_of_a_slice_over_its_time(native: Path, cpus: list[int]) -> None:

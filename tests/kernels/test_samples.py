@@ -56,9 +56,9 @@ def test_a_pmu_that_is_not_there_is_refused_and_nothing_else_fails(probe: Probe,
 
 
 def sampled_by_clock(found: list[Samples | None]) -> list[Samples]:
-    taken = [each for each in found if each is not None]
+    taken = [item for item in found if item is not None]
     assert len(taken) == len(found)
-    refused = next((each.refused for each in taken if each.refused), None)
+    refused = next((item.refused for item in taken if item.refused), None)
     if refused:
         assert refused.errno is not None
         assert refused.reason
@@ -85,7 +85,7 @@ def test_the_threads_of_a_load_are_sampled_in_each_placement(probe: Probe, cpus:
     )  # fmt: skip
     assert done.code == 0, done.stderr
     points = read_result(read_document(done.document), LoadedResult).points
-    found = sampled_by_clock([each.samples for point in points for each in point.placements or ()])
+    found = sampled_by_clock([placement.samples for point in points for placement in point.placements or ()])
     assert len(found) == 4
     assert all(samples.taken > 0 and samples.kept == 0 for samples in found)
 
@@ -98,16 +98,16 @@ def test_the_threads_of_a_bandwidth_are_sampled_in_each_placement_of_search_and_
         "0,10000", "--buffer-bytes", str(4 * MIB), "--placements", "2", "--windows", "1", "--window-s", "0.1",
         "--keep-best", "1",
     )  # fmt: skip
-    assert {each for *_, each in sampled_points(probe(*command))} == {None}
+    assert {point for *_, point in sampled_points(probe(*command))} == {None}
     found = sampled_points(probe(*command, "--sample", TASK_CLOCK))
     assert [phase for phase, _ in found] == ["scan", "scan", "full", "full"]
-    assert all(samples.taken > 0 and samples.kept == 0 for samples in sampled_by_clock([each for _, each in found]))
+    assert all(samples.taken > 0 and samples.kept == 0 for samples in sampled_by_clock([item for _, item in found]))
 
 
 def sampled_points(done: Finished) -> list[tuple[str, Samples | None]]:
     assert done.code == 0, done.stderr
     points = read_result(read_document(done.document), BandwidthResult).points
-    return [(point.phase, each.samples) for point in points for each in point.placements or ()]
+    return [(point.phase, placement.samples) for point in points for placement in point.placements or ()]
 
 
 def test_an_emulated_processor_has_nothing_to_sample_with(emulated_aarch64: Probe) -> None:

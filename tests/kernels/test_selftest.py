@@ -58,7 +58,7 @@ def native_run(probe: Probe) -> Finished:
 def test_native(native_run: Finished) -> None:
     """Where a machine's clocks cannot be read closely enough, only that is no fault, and a warning says so."""
     (case,) = [case for case in cases_of(native_run) if case.name == "clock"]
-    warned = {each["code"] for each in native_run.document["warnings"]}
+    warned = {warning["code"] for warning in native_run.document["warnings"]}
     known = native_run.document["clock"]["hz_uncertainty_ppm"] <= 1
     assert known == ("CLOCK_UNCERTAIN" not in warned)
     assert case.note
@@ -117,24 +117,24 @@ def test_a_fault_is_found_by_its_case(tmp_path: Path) -> None:
 
 def test_injected_gaps_are_found(native_run: Finished) -> None:
     found = native_run.document["result"]["injections"]
-    assert {(each["mechanism"].split(",")[0], each["busy_ns"], each["period_ns"]) for each in found} == {
+    assert {(item["mechanism"].split(",")[0], item["busy_ns"], item["period_ns"]) for item in found} == {
         (mechanism, busy_ns, period_ns)
         for mechanism in ("signal", "rival")
         for busy_ns, period_ns in ((5_000, 1_000_000), (20_000, 4_000_000), (200_000, 100_000_000))
     }
-    for each in found:
+    for item in found:
         # The machine's own noise makes gaps longer and more of them, never shorter or fewer.
-        assert 0 < each["injected"] <= 1.01 * 2e9 / each["period_ns"]
-        assert each["in_gaps"] >= 0.99 * each["injected"], each
-        assert each["alone"] <= each["injected"]
-        if each["found_median_ns"]:
-            assert each["found_median_ns"] + each["overhead_ns"] >= 0.99 * each["busy_ns"], each
-        assert each["verdict"] != "missed", each
-        assert (each["reason"] is None) == (each["verdict"] == "found")
-        if each["verdict"] == "found":
-            assert each["found_median_ns"] == pytest.approx(each["busy_ns"], rel=0.05)
-            assert each["found_period_ns"] == pytest.approx(each["period_ns"], rel=0.01)
-            assert each["found_period_gaps"] > 0
+        assert 0 < item["injected"] <= 1.01 * 2e9 / item["period_ns"]
+        assert item["in_gaps"] >= 0.99 * item["injected"], item
+        assert item["alone"] <= item["injected"]
+        if item["found_median_ns"]:
+            assert item["found_median_ns"] + item["overhead_ns"] >= 0.99 * item["busy_ns"], item
+        assert item["verdict"] != "missed", item
+        assert (item["reason"] is None) == (item["verdict"] == "found")
+        if item["verdict"] == "found":
+            assert item["found_median_ns"] == pytest.approx(item["busy_ns"], rel=0.05)
+            assert item["found_period_ns"] == pytest.approx(item["period_ns"], rel=0.01)
+            assert item["found_period_gaps"] > 0
 
 
 def test_aarch64_under_emulation(emulated_aarch64: Probe) -> None:

@@ -48,7 +48,7 @@ def tracefs(tmp_path: Path) -> Iterator[Path]:
 
 
 def instances(tracefs: Path) -> set[str]:
-    return {each.name for each in (tracefs / "instances").iterdir() if each.name.startswith("sutprobe-")}
+    return {path.name for path in (tracefs / "instances").iterdir() if path.name.startswith("sutprobe-")}
 
 
 def abandoned(tracefs: Path) -> set[str]:
@@ -57,7 +57,7 @@ def abandoned(tracefs: Path) -> set[str]:
 
 
 def mounts() -> set[str]:
-    """Return what is mounted, but for what tests that run meanwhile mount in directories of theirs."""
+    """Return what is mounted, except what tests that run meanwhile mount in directories of theirs."""
     lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     return {line for line in lines if "/test_" not in line}
 
@@ -89,15 +89,15 @@ def test_gaps_are_attributed_and_their_books_agree(probe: Probe, cpus: list[int]
     if not view.lost_events:
         assert view.told_gaps == view.with_tracing.gaps
     assert view.edges.gaps + view.unexplained.gaps == view.told_gaps
-    whole = view.edges.total_ns + view.unexplained.total_ns + sum(each.total_ns for each in view.causes)
+    whole = view.edges.total_ns + view.unexplained.total_ns + sum(cause.total_ns for cause in view.causes)
     assert whole == pytest.approx(view.told_ns)
-    shares = [view.edges.share, view.unexplained.share, *(each.share for each in view.causes)]
-    assert sum(each or 0.0 for each in shares) == pytest.approx(1.0)
-    assert sum(each.owned for each in view.causes) == view.told_gaps - view.unexplained.without_events
-    for each in view.causes:
-        assert each.longest_ns <= each.total_ns + 1
-        assert each.gaps <= view.told_gaps
-        assert (each.irq is not None) == (each.kind == "interrupt")
+    shares = [view.edges.share, view.unexplained.share, *(cause.share for cause in view.causes)]
+    assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
+    assert sum(cause.owned for cause in view.causes) == view.told_gaps - view.unexplained.without_events
+    for cause in view.causes:
+        assert cause.longest_ns <= cause.total_ns + 1
+        assert cause.gaps <= view.told_gaps
+        assert (cause.irq is not None) == (cause.kind == "interrupt")
 
 
 def test_a_thread_of_this_test_is_found_by_its_name(probe: Probe, cpus: list[int], tracefs: Path) -> None:  # noqa: ARG001 - where there is none nothing is traced
@@ -112,7 +112,7 @@ def test_a_thread_of_this_test_is_found_by_its_name(probe: Probe, cpus: list[int
         rival.kill()
         rival.wait()
     assert view is not None
-    (found,) = [each for each in view.causes if each.name == "disturber"]
+    (found,) = [cause for cause in view.causes if cause.name == "disturber"]
     assert (found.kind, found.pid) == ("task", rival.pid)
     assert found.events > 1
     assert found.total_ns > 0
@@ -123,8 +123,8 @@ def test_what_is_planted_is_found(probe: Probe, tracefs: Path) -> None:  # noqa:
     result = read_result(read_document(done.document), SelftestResult)
     assert [case.passed for case in result.cases] == [True]
     assert result.plantings is not None, result.cases[0].note
-    for each in result.plantings.plants:
-        assert each.found_events >= 0.9 * each.planted_events - 2
+    for plant in result.plantings.plants:
+        assert plant.found_events >= 0.9 * plant.planted_events - 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -165,7 +165,7 @@ def test_tracing_that_cannot_be_removed_is_told_of(native: Path, cpus: list[int]
             printed, _ = process.communicate()
     left.rmdir()
     assert process.returncode == 0
-    (warned,) = [each for each in read_document(json.loads(printed)).warnings if each.code == "TRACING_LEFT"]
+    (warned,) = [warning for warning in read_document(json.loads(printed)).warnings if warning.code == "TRACING_LEFT"]
     assert f"instances/{left.name}*" in warned.message
 
 

@@ -86,7 +86,9 @@ def test_groups_of_a_command_share_the_buffers_of_their_node(native: Path, cpus:
     both = faults(native, *command, *SHORT, "--group", f"{first}+{second}")
     assert both >= 2 * pages
     groups = (first, second, f"{first}+{second}", f"{second}+{first}")
-    assert faults(native, *command, *SHORT, *(word for each in groups for word in ("--group", each))) < both + pages / 2
+    assert (
+        faults(native, *command, *SHORT, *(word for group in groups for word in ("--group", group))) < both + pages / 2
+    )
 
 
 def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Probe, cpus: list[int]) -> None:
@@ -106,8 +108,8 @@ def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Pro
         assert point.checked
         assert point.placements is not None
         assert len(point.placements) == 3
-        assert [len(each.per_thread_mb_s) for each in point.placements] == 3 * [point.threads]
-    seeds = {tuple(each.seed for each in point.placements or ()) for point in result.points}
+        assert [len(placement.per_thread_mb_s) for placement in point.placements] == 3 * [point.threads]
+    seeds = {tuple(placement.seed for placement in point.placements or ()) for point in result.points}
     assert len(seeds) == 1, "points had placements of their own"
 
 

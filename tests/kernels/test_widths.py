@@ -20,8 +20,8 @@ def emulated(architecture: str, model: str, binary: Path) -> Probe:
 
 def sve_of(bits: int) -> str:
     """Name a processor whose SVE registers have so many bits and no fewer are used."""
-    shorter = ",".join(f"sve{each}=on" for each in SVE_BITS if each < bits)
-    longer = ",".join(f"sve{each}=off" for each in SVE_BITS if each > bits)
+    shorter = ",".join(f"sve{bit}=on" for bit in SVE_BITS if bit < bits)
+    longer = ",".join(f"sve{bit}=off" for bit in SVE_BITS if bit > bits)
     return ",".join(part for part in ("max", f"sve{bits}=on", shorter, longer) if part)
 
 

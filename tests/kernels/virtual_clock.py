@@ -145,7 +145,11 @@ class VirtualRun:
 
     def vector_bytes(self) -> tuple[int, int]:
         """Return the bytes that the counted vector loads and vector stores moved."""
-        moves = [(each.access, count) for each, count in self.executed() if re.search("[xyz]mm", each.operands)]
+        moves = [
+            (instruction.access, count)
+            for instruction, count in self.executed()
+            if re.search("[xyz]mm", instruction.operands)
+        ]
         return sum(a.read_bytes * count for a, count in moves), sum(a.written_bytes * count for a, count in moves)
 
     def _trace(self) -> int:
@@ -270,7 +274,7 @@ class VirtualRun:
     def _release(self) -> None:
         """Resume the measuring threads that waited for a supervising thread to act."""
         if self._sleeper is None:
-            for number in [each for each, reads in self._ahead.items() if reads > AHEAD]:
+            for number in [key for key, reads in self._ahead.items() if reads > AHEAD]:
                 self._go_on(number)
             self._ahead.clear()
 
@@ -280,7 +284,7 @@ class VirtualRun:
         return self._code[at]
 
     def _hide_vdso(self) -> None:
-        """Have clock_gettime enter the kernel, where it can be answered."""
+        """Have clock_gettime enter the kernel, if it can be answered."""
         regs = self._regs
         ptrace(GETREGS, self._main, 0, ctypes.addressof(regs))
         at = regs[RSP] + 8

@@ -107,11 +107,11 @@ def regulated(name: str, *, prefetchers: bool) -> dict[str, Any]:
         for number, placement in enumerate(point["placements"]):
             wall_s = 0.1
             rate = median(placement["windows_mb_s"]) * 1e6
-            probes = sum(each["probe_mb_s"] for each in placement.get("probes", ())) * 1e6
+            probes = sum(value["probe_mb_s"] for value in placement.get("probes", ())) * 1e6
             threads = len(placement.get("per_thread_mb_s", [0]))
             latency_ns = 90.0 + rate / 1e9 * 10 + number
             placement["counters"] = counters(rate * wall_s / 64, wall_s, threads, latency_ns, prefetchers=prefetchers)
-            reads = [each for each in placement["counters"]["events"] if each["name"] == "dram.reads"]
+            reads = [item for item in placement["counters"]["events"] if item["name"] == "dram.reads"]
             reads[0]["scaled"] += probes * wall_s / 64
             placement["samples"] = samples(latency_ns * (1 + number / 20))
     return raw
@@ -153,10 +153,10 @@ def counted_document(reads: float = OVERCOUNTED) -> RunDocument:
             "measurements": (
                 *measured(volume(reads), "counted_volume"),
                 *(
-                    each
+                    item
                     for prefetchers in (None, "off")
                     for threads, name in ((1, "regulation"), (2, "regulation-2"))
-                    for each in measured(
+                    for item in measured(
                         regulated(name, prefetchers=prefetchers is None),
                         f"regulation-{threads}{'' if prefetchers is None else '-off'}",
                         prefetchers,

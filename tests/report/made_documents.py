@@ -48,7 +48,7 @@ FIRST_NIGHT: Final = date(2026, 1, 1)
 START: Final = "T010000Z-"
 
 PER_TESTBED: Final = 10
-"""SUTs of a testbed: they are of one kind, and held against each other."""
+"""SUTs of a testbed: they are of one kind, and compared with each other."""
 
 Floats = NDArray[np.float64]
 
@@ -131,28 +131,28 @@ class Template:
         self.group_of_number: list[int] = []
         self.groups: dict[str, int] = {}
         self.metrics: dict[str, list[str]] = {}
-        verdicts = {each["name"]: each for each in raw["verdicts"]}
+        verdicts = {verdict["name"]: verdict for verdict in raw["verdicts"]}
         for measurement in raw["measurements"]:
-            own = [each["metric"] for each in verdicts.values() if each["measurement"] == measurement["id"]]
-            groups = {each["name"]: self._group(measurement, each) for each in own}
+            own = [verdict["metric"] for verdict in verdicts.values() if verdict["measurement"] == measurement["id"]]
+            groups = {item["name"]: self._group(measurement, item) for item in own}
             for name, group in groups.items():
                 if group is not None:
                     self.metrics.setdefault(group, []).append(name)
-            known = [(each["unit"], each["value"], groups[each["name"]]) for each in own]
+            known = [(metric["unit"], metric["value"], groups[metric["name"]]) for metric in own]
             measurement["values"] = self._values(measurement["values"], known)
-            for each in own:
-                group = groups[each["name"]]
+            for item in own:
+                group = groups[item["name"]]
                 if group is not None:
-                    each["value"] = self._gap(each["value"], group)
-                    each["interval"] = each["interval"] and [self._gap(end, group) for end in each["interval"]]
-            for metric in (each["metric"] for each in raw["record"] if each["measurement"] == measurement["id"]):
+                    item["value"] = self._gap(item["value"], group)
+                    item["interval"] = item["interval"] and [self._gap(end, group) for end in item["interval"]]
+            for metric in (figure["metric"] for figure in raw["record"] if figure["measurement"] == measurement["id"]):
                 group = _nearest(metric["value"], metric["unit"], known)
                 if group is not None:
                     metric["value"] = self._gap(metric["value"], group)
                     metric["interval"] = metric["interval"] and [self._gap(end, group) for end in metric["interval"]]
         pieces = self.GAP.split(json.dumps(raw, indent=1, ensure_ascii=False))
-        self.form = DIGITS.join(each.replace("%", "%%") for each in pieces[::2])
-        order = np.array([int(each) for each in pieces[1::2]])
+        self.form = DIGITS.join(piece.replace("%", "%%") for piece in pieces[::2])
+        order = np.array([int(piece) for piece in pieces[1::2]])
         self.base = np.array(self.numbers)[order]
         self.group = np.array(self.group_of_number)[order]
 
@@ -178,9 +178,9 @@ class Template:
                 return (
                     value if group is None else {**value, **{name: self._moved(value[name], group) for name in MOVED}}
                 )
-            return {name: self._values(each, known, SCALED.get(name)) for name, each in value.items()}
+            return {name: self._values(item, known, SCALED.get(name)) for name, item in value.items()}
         if isinstance(value, list):
-            return [self._values(each, known, unit) for each in value]
+            return [self._values(item, known, unit) for item in value]
         if unit is not None and isinstance(value, float):
             group = _nearest(value, unit, known)
             return value if group is None else self._gap(value, group)
@@ -188,7 +188,7 @@ class Template:
 
     def _moved(self, value: Any, group: str) -> Any:
         if isinstance(value, list):
-            return [self._moved(each, group) for each in value]
+            return [self._moved(item, group) for item in value]
         return value if value is None else self._gap(value, group)
 
     def text(self, factors: Floats) -> str:
@@ -229,7 +229,8 @@ class State:
         )
         capture = context.capture.model_copy(update={"kernel_release": "6.1.0-56-amd64"})
         models = tuple(
-            each.model_copy(update={"microcode": self.microcode or each.microcode}) for each in context.processor.models
+            model.model_copy(update={"microcode": self.microcode or model.microcode})
+            for model in context.processor.models
         )
         processor = context.processor.model_copy(update={"models": models})
         parsed: Context = context.model_copy(update={"firmware": firmware, "capture": capture, "processor": processor})
@@ -288,7 +289,7 @@ def base_document() -> RunDocument:
         )
         run = begun.directory
         record_kernels(run, KERNELS)
-        steps = [each for each in begun.plan.steps if (RECORDED / f"{each.id}.json").exists()]
+        steps = [step for step in begun.plan.steps if (RECORDED / f"{step.id}.json").exists()]
         for step in steps:
             answer = json.loads((RECORDED / f"{step.id}.json").read_text(encoding="utf-8"))
             record_answer(run, step, answer, now)
@@ -300,7 +301,7 @@ def base_document() -> RunDocument:
         update={
             "run": document.run.model_copy(update={"status": "complete"}),
             "plan": document.plan.model_copy(update={"steps": tuple(steps)}),
-            "not_measured": tuple(each for each in document.not_measured if each.cause == "not_planned"),
+            "not_measured": tuple(omitted for omitted in document.not_measured if omitted.cause == "not_planned"),
         }
     )
 
@@ -317,7 +318,7 @@ def template(state: State, base: Base = base_document) -> Template:
 
 def family_of(metric: str) -> Family:
     """Return the family of *metric*."""
-    return next(each for each in FAMILIES if re.fullmatch(each.names, metric))
+    return next(family for family in FAMILIES if re.fullmatch(family.names, metric))
 
 
 def names(suts: int) -> list[tuple[str, str]]:
@@ -373,7 +374,7 @@ def write_night(
     """Write what *sut* left of one night, if anything."""
     when = FIRST_NIGHT + timedelta(days=night)
     run_id = f"{when:%Y%m%d}{START}{night:04x}"
-    since = {each.kind: each.night for each in events}
+    since = {event.kind: event.night for event in events}
     if since.get("no_run") == night:
         return
     state = State("0x2b000620" if night >= since.get("microcode", night + 1) else None)
@@ -402,10 +403,10 @@ def make(
             workers.submit(_write_sut, results, sut, nights, seed, events=own_events(sut, events), base=base)
             for sut in names(suts)
         ]
-        for each in written:
-            each.result()
+        for item in written:
+            item.result()
 
 
 def own_events(sut: tuple[str, str], events: Iterable[Event]) -> list[Event]:
     """Return those of *events* that were planted on *sut*."""
-    return [each for each in events if (each.testbed, each.sut) == sut]
+    return [event for event in events if (event.testbed, event.sut) == sut]

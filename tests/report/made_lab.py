@@ -55,9 +55,9 @@ class Lab:
         run_id = f"{night:%Y%m%d}{START}{accepted:04x}"
         runs = [results / testbed / sut / run_id for testbed, sut in names(self.suts) if (testbed, sut) != self.unknown]
         now = datetime.combine(night, time(12), UTC)
-        for each in propose(runs, scope="sut", by="ann@example.org", reason="as delivered", metrics=(), now=now):
-            if each.acceptance is not None:
-                add_acceptance(results, each.place, each.acceptance)
+        for item in propose(runs, scope="sut", by="ann@example.org", reason="as delivered", metrics=(), now=now):
+            if item.acceptance is not None:
+                add_acceptance(results, item.place, item.acceptance)
 
 
 if __name__ == "__main__":  # python -m tests.report.made_lab RESULTS [SUTS [NIGHTS]]

@@ -317,7 +317,7 @@ class Answers:
         single = {name: found if name in repeated else found[0] for name, found in parameters.items()}
         for name in ("mix", "streams", "prefetch_bytes", "size_bytes", "stride_bytes", "order", "delay", "work"):
             if name in single and not (name == "mix" and step.argv[1] == "loaded"):
-                single[name] = [_number(each) for each in str(single[name]).split(",")]
+                single[name] = [_number(part) for part in str(single[name]).split(",")]
         result = {
             "jitter": self.jitter,
             "frequency": self.frequency,
@@ -476,12 +476,12 @@ class Answers:
 
     def bandwidth(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return the points of traffic: all settings, and in a search the best of each mix again."""
-        sizes = [int(each) for each in str(asked["buffer_bytes"]).split(",")]
+        sizes = [int(part) for part in str(asked["buffer_bytes"]).split(",")]
         search = "keep_best" in asked
         settings = list(
             product(asked["group"], asked["mix"], sizes, asked["streams"], asked.get("prefetch_bytes", [0]))
         )
-        points = [self.traffic(asked, each, "scan" if search else "full") for each in settings]
+        points = [self.traffic(asked, setting, "scan" if search else "full") for setting in settings]
         if search:
             best: dict[str, tuple[float, tuple[Any, ...]]] = {}
             for setting, point in zip(settings, points, strict=True):
@@ -636,7 +636,7 @@ class Answers:
                     cells.append(self.transfer(asked, (writer, reader), home, state, method))
         for cell in cells:
             cell["evidence"] = self.evidence(512)
-            cell["placements"] = [each["windows_ns"] for each in cell["placements"]]
+            cell["placements"] = [placement["windows_ns"] for placement in cell["placements"]]
         cells = list({(cell["writer"], cell["reader"]): cell for cell in cells}.values())
         estimate = {
             "pairs": len(cells),
@@ -732,12 +732,12 @@ class Answers:
                 for source, rate, length, spread in sources
                 for _ in range(max(1, round(rate * wall_s * self.chance.uniform(0.97, 1.03))))
             ),
-            key=lambda each: -each[1],
+            key=lambda source: -source[1],
         )
         lengths = [length for _, length, _ in gaps]
         lost_ns = sum(lengths)
         count = len(gaps)
-        interrupts = {source: sum(each[2] == source for each in gaps) for source, *_ in sources}
+        interrupts = {source: sum(gap[2] == source for gap in gaps) for source, *_ in sources}
         return {
             "cpu": cpu,
             "cpu_verified": True,
@@ -779,7 +779,7 @@ class Answers:
                             "count": interrupts[source],
                             "rate_per_s": interrupts[source] / wall_s,
                             "explained_gaps": interrupts[source],
-                            "explained_lost_ns": sum(length for _, length, each in gaps if each == source),
+                            "explained_lost_ns": sum(length for _, length, gap in gaps if gap == source),
                             "reason": None,
                         }
                         for source, *_ in sources
@@ -856,7 +856,7 @@ def _histogram(lengths: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def _quantile(descending: Sequence[float], rest_ns: float) -> float:
-    """Return the length of gap that all but *rest_ns* of the time is spent below; the threshold where it is in none."""
+    """Return the length of gap that all but *rest_ns* of the time is spent below; the threshold if it is in none."""
     beyond = 0.0
     for length in descending:
         beyond += length

@@ -150,10 +150,13 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         "kernels": KERNELS,
         "status": "complete",
     }
-    found = [each for name in (RECORDED if names is None else names) for each in measurements_of(name, machine)]
-    run_values = {each.id: each.values for each in found}
+    found = [item for name in (RECORDED if names is None else names) for item in measurements_of(name, machine)]
+    run_values = {measurement.id: measurement.values for measurement in found}
     measurements = tuple(
-        each.model_copy(update={"values": declaration(each.kind).completed(each.values, run_values)}) for each in found
+        measurement.model_copy(
+            update={"values": declaration(measurement.kind).completed(measurement.values, run_values)}
+        )
+        for measurement in found
     )
     return RunDocument(
         schema_version=SCHEMA_VERSION,
@@ -234,8 +237,8 @@ def second_document(
         argv = MlcCommand(command=command).argv(prefetchers_ok=False)
         printed = print_of_mlc(argv[1:])
         found = [
-            each.model_copy(update={"id": f"mlc.{command}.{each.id}"})
-            for each in read_mlc_output(printed.encode(), argv)
+            step.model_copy(update={"id": f"mlc.{command}.{step.id}"})
+            for step in read_mlc_output(printed.encode(), argv)
         ]
         readings += found
         runs.append(
@@ -252,7 +255,7 @@ def second_document(
                 outcome="ok",
                 program_sha256="45" * 32,
                 prefetchers=read_prefetchers(said),
-                readings=tuple(each.id for each in found),
+                readings=tuple(step.id for step in found),
             )
         )
     fields: dict[str, Any] = {
@@ -280,15 +283,15 @@ def prefetchers_document() -> RunDocument:
     (found,) = document.measurements
     values = found.values
     assert isinstance(values, PrefetcherEffectValues)
-    random = {each.stride_bytes: each for each in values.points if each.order == "random"}
+    random = {point.stride_bytes: point for point in values.points if point.order == "random"}
     off = values.model_copy(
         update={
             "prefetchers": "off",
             "points": tuple(
-                random[each.stride_bytes].model_copy(
-                    update={"order": each.order, "of_random": None if each.order == "random" else 1.0}
+                random[point.stride_bytes].model_copy(
+                    update={"order": point.order, "of_random": None if point.order == "random" else 1.0}
                 )
-                for each in values.points
+                for point in values.points
             ),
         }
     )
@@ -412,7 +415,7 @@ def replace(document: RunDocument, index: int, **fields: Any) -> RunDocument:
 
 
 def index_of(document: RunDocument, kind: str) -> int:
-    return next(index for index, each in enumerate(document.measurements) if each.kind == kind)
+    return next(index for index, measurement in enumerate(document.measurements) if measurement.kind == kind)
 
 
 def flagged(document: RunDocument, index: int, code: str, reason: str) -> RunDocument:
@@ -427,10 +430,10 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
         {
             **estimate.model_dump(),
             "value": estimate.value * factor,
-            "interval": None if estimate.interval is None else tuple(each * factor for each in estimate.interval),
+            "interval": None if estimate.interval is None else tuple(item * factor for item in estimate.interval),
             "minimum": estimate.minimum * factor,
             "maximum": estimate.maximum * factor,
-            "samples": tuple(tuple(each * factor for each in line) for line in estimate.samples),
+            "samples": tuple(tuple(item * factor for item in line) for line in estimate.samples),
         }
     )
 

@@ -118,7 +118,7 @@ def test_axe_finds_what_is_wrong(browser: webdriver.Chrome, axe: str, tmp_path: 
         "<img src='data:,'><p style='color: #999; background: #aaa'>Nobody reads this</p>", encoding="utf-8"
     )
     browser.get(page.as_uri())
-    found = {each.partition(":")[0] for each in violations(browser, axe)}
+    found = {violation.partition(":")[0] for violation in violations(browser, axe)}
     assert {"image-alt", "color-contrast", "html-has-lang"} <= found
 
 
@@ -126,7 +126,7 @@ def test_what_scrolls_sideways_can_be_reached_with_the_keyboard(browser: webdriv
     browser.get(f"{root}/{PAGE}")
     boxes = browser.find_elements(By.CSS_SELECTOR, "article pre, article .table-wrapper")
     sizes = "return [arguments[0].scrollWidth > arguments[0].clientWidth, arguments[0].tabIndex]"
-    found = {tuple(browser.execute_script(sizes, each)) for each in boxes}
+    found = {tuple(browser.execute_script(sizes, box)) for box in boxes}
     assert found == {(True, 0), (False, -1)}
 
 
@@ -144,9 +144,9 @@ def search(browser: webdriver.Chrome, root: str, words: str) -> list[str]:
     summary = (By.CSS_SELECTOR, "#search-results .search-summary")
     # While the page of results takes the place of the one before, the driver may refuse to look.
     wait = WebDriverWait(browser, 60, ignored_exceptions=[WebDriverException])
-    wait.until(lambda each: re.search("found|not match", each.find_element(*summary).text))
+    wait.until(lambda item: re.search("found|not match", item.find_element(*summary).text))
     links = browser.find_elements(By.CSS_SELECTOR, "#search-results ul.search li > a")
-    return [str(each.get_attribute("href")).removeprefix(f"{root}/").partition("?")[0] for each in links]
+    return [str(link.get_attribute("href")).removeprefix(f"{root}/").partition("?")[0] for link in links]
 
 
 SEARCHES = {
@@ -162,7 +162,7 @@ def test_search_finds_the_page(browser: webdriver.Chrome, root: str, published: 
     """Search the site on a server for names, and the one opened from the disk for what is read."""
     found = search(browser, root if "_" in words else published.as_uri(), words)
     page = SEARCHES[words]
-    assert page in {each.partition("#")[0] if "#" not in page else each for each in found[:5]}, found
+    assert page in {item.partition("#")[0] if "#" not in page else item for item in found[:5]}, found
 
 
 def test_search_for_what_is_nowhere_says_so(browser: webdriver.Chrome, root: str) -> None:

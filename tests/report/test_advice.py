@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each advice is given where the causes support it, and not where they do not or it is followed already."""
+"""Each advice is given where the causes support it, and not if they do not or it is followed already."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ SILENT = {
 
 def test_every_rule_has_a_case() -> None:
     for number, rule in enumerate(RULES):
-        assert any(rule.about(each) for each in CASES.values()), number
+        assert any(rule.about(case) for case in CASES.values()), number
 
 
 @pytest.mark.parametrize("words", CASES)

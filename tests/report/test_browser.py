@@ -41,9 +41,9 @@ def browser(
 def shown(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
     found = browser.find_elements(By.CSS_SELECTOR, selector)
     assert found, f"nothing matches {selector}"
-    for each in found:
-        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", each)
-        assert each.is_displayed(), each.get_attribute("outerHTML")
+    for item in found:
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", item)
+        assert item.is_displayed(), item.get_attribute("outerHTML")
     return found
 
 
@@ -128,7 +128,7 @@ def test_charts_follow_the_dark(browser: webdriver.Chrome) -> None:
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     )
     try:
-        WebDriverWait(browser, 30).until(lambda each: each.execute_script(ink, chart) != light)
+        WebDriverWait(browser, 30).until(lambda item: item.execute_script(ink, chart) != light)
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
@@ -145,7 +145,7 @@ def test_tables_and_result_blocks_have_their_texts(browser: webdriver.Chrome, sh
 
 
 def test_the_sections_are_in_their_order(browser: webdriver.Chrome) -> None:
-    headings = [(each.text or "").rstrip("¶#").strip() for each in shown(browser, "article h2")]
+    headings = [(item.text or "").rstrip("¶#").strip() for item in shown(browser, "article h2")]
     assert headings[: len(SECTIONS) + 1] == [*SECTIONS, "Evidence"]
 
 
@@ -154,9 +154,9 @@ def test_an_invalid_figure_is_struck_out_on_the_screen(browser: webdriver.Chrome
     line_of = "return getComputedStyle(arguments[0]).textDecorationLine"
     struck = browser.find_elements(By.CSS_SELECTOR, "article .struck")
     assert struck
-    assert {browser.execute_script(line_of, each) for each in struck} == {"line-through"}
+    assert {browser.execute_script(line_of, item) for item in struck} == {"line-through"}
     sound = browser.find_elements(By.CSS_SELECTOR, "article div.highlight-default:not(.struck) pre, article td p")
-    assert "none" in {browser.execute_script(line_of, each) for each in sound}
+    assert "none" in {browser.execute_script(line_of, item) for item in sound}
     assert browser.find_elements(By.CSS_SELECTOR, "article .struck pre"), "the result block itself is struck out"
 
 
@@ -166,34 +166,34 @@ def test_the_page_is_never_wider_than_the_window(browser: webdriver.Chrome) -> N
     # what is wider than the window scrolls in a box of its own
     boxes = browser.find_elements(By.CSS_SELECTOR, "article div.highlight pre, article .table-wrapper")
     wider = [
-        each
-        for each in boxes
-        if browser.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth + 1", each)
+        box
+        for box in boxes
+        if browser.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth + 1", box)
     ]
     assert wider, "the page has lines that are longer than any window"
-    for each in wider:
+    for item in wider:
         assert browser.execute_script(
             "let e = arguments[0];"
             "while (e && getComputedStyle(e).overflowX !== 'auto') e = e.parentElement;"
             "return e !== null",
-            each,
+            item,
         )
 
 
 def test_the_browser_has_nothing_to_complain_about_and_asks_no_other_server(
     browser: webdriver.Chrome, address: str
 ) -> None:
-    assert [each for each in browser.get_log("browser") if each["level"] in {"SEVERE", "WARNING"}] == []
+    assert [item for item in browser.get_log("browser") if item["level"] in {"SEVERE", "WARNING"}] == []
     origin = address.partition("/calibration/")[0]
-    messages = [json.loads(each["message"])["message"] for each in browser.get_log("performance")]
-    sent = [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
-    asked = {each["requestId"]: each["request"]["url"] for each in sent if each["documentURL"].startswith(origin)}
+    messages = [json.loads(item["message"])["message"] for item in browser.get_log("performance")]
+    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    asked = {item["requestId"]: item["request"]["url"] for item in sent if item["documentURL"].startswith(origin)}
     assert address in asked.values()
     assert [url for url in asked.values() if not url.startswith((origin, "data:"))] == []
-    failed = [each["params"] for each in messages if each["method"] == "Network.loadingFailed"]
-    assert [each for each in failed if each["requestId"] in asked] == []
-    answers = [each["params"] for each in messages if each["method"] == "Network.responseReceived"]
-    statuses = {each["requestId"]: each["response"]["status"] for each in answers if each["requestId"] in asked}
+    failed = [message["params"] for message in messages if message["method"] == "Network.loadingFailed"]
+    assert [item for item in failed if item["requestId"] in asked] == []
+    answers = [message["params"] for message in messages if message["method"] == "Network.responseReceived"]
+    statuses = {answer["requestId"]: answer["response"]["status"] for answer in answers if answer["requestId"] in asked}
     assert statuses
     assert [asked[request] for request, status in statuses.items() if status >= 400] == []
 
@@ -203,9 +203,9 @@ def test_tonight_is_told_in_signs_beside_the_colours(browser: webdriver.Chrome, 
     assert shown(browser, ".lab-sentence")[0].text.startswith("2 of 6 SUTs fail tonight")
     colour = "return getComputedStyle(arguments[0]).backgroundColor"
     cells = shown(browser, "table.lab-map td:has(a)")
-    pairs = {(each.text, browser.execute_script(colour, each)) for each in cells}
+    pairs = {(cell.text, browser.execute_script(colour, cell)) for cell in cells}
     assert {sign for sign, _ in pairs} == {"\N{MINUS SIGN}", "\N{MIDDLE DOT}", "?", "w", "\N{WHITE CIRCLE}"}
-    assert len({each for _, each in pairs}) == 3
+    assert len({pair for _, pair in pairs}) == 3
     rows = shown(browser, "table.lab-map tbody tr")
     assert all(row.size["height"] <= 14 for row in rows), "a hundred SUTs fit on one screen"
 

@@ -40,11 +40,13 @@ def run_of(measurements: Sequence[Measurement], domains: Sequence[range] | None 
     """Return a run of *measurements* on the recorded machine, whose last-level caches are *domains* where given."""
     context = DOCUMENT.context.parsed  # type: ignore[union-attr] # it has one
     if domains is not None:
-        caches = tuple(tuple(each) for each in domains)
+        caches = tuple(tuple(domain) for domain in domains)
         topology = context.topology.model_copy(update={"last_level_cache_domains": caches})
         context = context.model_copy(update={"topology": topology})
-    kinds = dict.fromkeys(each.kind for each in measurements)
-    return MeasuredRun({kind: [each for each in measurements if each.kind == kind] for kind in kinds}, context)
+    kinds = dict.fromkeys(measurement.kind for measurement in measurements)
+    return MeasuredRun(
+        {kind: [measurement for measurement in measurements if measurement.kind == kind] for kind in kinds}, context
+    )
 
 
 def main_chart(*measurements: Measurement, width: int = WIDE) -> Chart | None:
@@ -55,7 +57,7 @@ def main_chart(*measurements: Measurement, width: int = WIDE) -> Chart | None:
 def other_chart(*measurements: Measurement, domains: Sequence[range] | None = None, named: str = "") -> Chart | None:
     """Return the first chart beside the main one, of those whose name begins like *named*."""
     found = registry()[measurements[0].kind].charts(run_of(measurements, domains))
-    return next((each for each in found if each is None or each.name.startswith(named)), None)
+    return next((item for item in found if item is None or item.name.startswith(named)), None)
 
 
 def core_to_core(measurement: Measurement, domains: Sequence[range]) -> Chart | None:
@@ -64,7 +66,7 @@ def core_to_core(measurement: Measurement, domains: Sequence[range]) -> Chart | 
 
 def of(kind: str) -> Any:
     """Return the first recorded measurement of *kind*."""
-    return next(each for each in DOCUMENT.measurements if each.kind == kind)
+    return next(measurement for measurement in DOCUMENT.measurements if measurement.kind == kind)
 
 
 def with_values(measurement: Measurement, **fields: Any) -> Measurement:
@@ -79,8 +81,8 @@ def jitter(count: int) -> list[Measurement]:
     for cpu in range(count):
         factor = 8.0 if cpu == count - 3 else 1.0 + cpu % 5 / 10
         bins = tuple(
-            each.model_copy(update={"from_ns": each.from_ns * factor, "to_ns": each.to_ns * factor})
-            for each in one.histogram
+            item.model_copy(update={"from_ns": item.from_ns * factor, "to_ns": item.to_ns * factor})
+            for item in one.histogram
         )
         own = one.model_copy(update={"histogram": bins, "max_ns": one.max_ns * factor})
         measurements.append(with_values(found, cpu=cpu, isolated=cpu > 3, gaps=own))
@@ -128,7 +130,7 @@ def loaded(probes: int) -> Measurement:
 def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) -> tuple[Measurement, list[range]]:
     """Return the latency between *count* CPUs (of *chosen* pairs) and the CPUs behind each last-level cache."""
     found = of("c2c_matrix")
-    cell = next(each for row in found.values.latency_ns for each in row if each is not None)
+    cell = next(item for row in found.values.latency_ns for item in row if item is not None)
     pairs = [(one, two) for one in range(count) for two in range(count) if one != two]
     cells: list[list[Any]] = [[None] * count for _ in range(count)]
     for one, two in pairs if chosen is None else Random(1).sample(pairs, chosen):
@@ -162,7 +164,7 @@ def cores(count: int, per_cache: int, per_node: int, chosen: int | None = None) 
 def frequencies(count: int) -> Measurement:
     """Return clocks of *count* CPUs, of which CPU 1 is 3 % slower."""
     found = of("core_frequency")
-    point = next(each for each in found.values.points if each.active == "all")
+    point = next(point for point in found.values.points if point.active == "all")
     clocks = [
         point.model_copy(update={"cpu": cpu, "frequency_hz": scaled(point.frequency_hz, 0.97 if cpu == 1 else 1.0)})
         for cpu in range(count)
@@ -181,10 +183,10 @@ def trends(nights: int, suts: int, **fields: Any) -> Chart | None:
 
 
 def all_of(kind: str) -> list[Measurement]:
-    return [each for each in DOCUMENT.measurements if each.kind == kind]
+    return [measurement for measurement in DOCUMENT.measurements if measurement.kind == kind]
 
 
-COUNTED = next(each for each in counted_document().measurements if each.kind == "counted_volume")
+COUNTED = next(measurement for measurement in counted_document().measurements if measurement.kind == "counted_volume")
 
 SMALL: dict[str, Callable[[], Chart | None]] = {
     "latency_ladder": lambda: main_chart(*all_of("latency_ladder")),
@@ -318,7 +320,7 @@ def test_noise_is_not_drawn_as_structure() -> None:
 
     noise = cell_fills(node_matrix("latency_matrix", 2, lambda row, column: 1.0 + 0.0046 * (row != column)))
     real = cell_fills(node_matrix("latency_matrix", 2, distance))
-    near, far = (max(abs(a - b) for a, b in zip(*map(shade, each[:2]), strict=True)) for each in (noise, real))
+    near, far = (max(abs(a - b) for a, b in zip(*map(shade, item[:2]), strict=True)) for item in (noise, real))
     assert near < 20
     assert far > 100
 
@@ -333,7 +335,9 @@ def test_a_scale_has_a_smallest_span(values: Sequence[float], ends: tuple[float,
 def test_levels_and_caches_are_named_on_the_ladder() -> None:
     chart = drawn(SMALL["latency_ladder"])
     text = picture(chart)
-    values = next(each.values for each in all_of("latency_ladder") if each.values.series == "random")  # type: ignore[attr-defined] # it has one
+    values = next(
+        measurement.values for measurement in all_of("latency_ladder") if measurement.values.series == "random"
+    )  # type: ignore[attr-defined] # it has one
     for level in values.levels:  # type: ignore[attr-defined] # it has some
         assert base.shown(level.latency_ns.value, "ns") in chart.alt
         assert f" {base.shown(level.latency_ns.value, 'ns')}<" in text

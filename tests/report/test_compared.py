@@ -17,10 +17,10 @@ def told(first: Sequence[Figured], second: Sequence[Figured]) -> str:
 
 def matrix(count: int, values: Sequence[float]) -> list[Figured]:
     found = [
-        figure(each, (each * 0.999, each * 1.001), name=f"latency_matrix.0.{n}.latency_ns")
-        for n, each in zip(range(count), values, strict=True)
+        figure(value, (value * 0.999, value * 1.001), name=f"latency_matrix.0.{n}.latency_ns")
+        for n, value in zip(range(count), values, strict=True)
     ]
-    return [each.model_copy(update={"kind": "latency_matrix"}) for each in found]
+    return [item.model_copy(update={"kind": "latency_matrix"}) for item in found]
 
 
 def test_the_largest_ratio_comes_first_whichever_side_is_better() -> None:
@@ -65,15 +65,15 @@ def test_what_is_missing_is_told_by_kind() -> None:
 def test_facts_that_differ_say_how_many_figures_they_can_move_the_nearest_cause_first(document: RunDocument) -> None:
     own = {"BIOS": "1", "governor": "performance", "DIMMs": "8 x 32 GiB", "kernel": "6.1", "turbo": "on"}
     other = {"BIOS": "2", "governor": "performance", "DIMMs": "7 x 32 GiB", "SMT": "on", "turbo": "off"}
-    first, second = (document.model_copy(update={"facts": each}) for each in (own, other))
+    first, second = (document.model_copy(update={"facts": item}) for item in (own, other))
     found = _facts(first, second, ["idle_latency.latency_ns", "jitter.cpu1.inst_jitter_ns"])
-    assert [(each.fact, each.first, each.second, each.moves) for each in found] == [
+    assert [(change.fact, change.first, change.second, change.moves) for change in found] == [
         ("turbo", "on", "off", 2),
         ("BIOS", "1", "2", 2),
         ("DIMMs", "8 x 32 GiB", "7 x 32 GiB", 1),
     ]
-    assert all(each.reason for each in found)
-    assert [(each.moves, each.reason) for each in _facts(first, second, [])] == [(0, None)] * 3
+    assert all(item.reason for item in found)
+    assert [(fact.moves, fact.reason) for fact in _facts(first, second, [])] == [(0, None)] * 3
 
 
 def test_two_runs_of_one_machine_have_no_facts_that_differ(document: RunDocument) -> None:

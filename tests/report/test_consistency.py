@@ -28,7 +28,7 @@ def idle(document: RunDocument, figure: Estimate, **fields: Any) -> RunDocument:
 def latencies(document: RunDocument) -> ConsistencyCheck:
     """Return what is said of the idle latency beside the matrix."""
     (check,) = (
-        each for each in consistency(document.measurements) if (each.figure.name, each.other.name) == (IDLE, MATRIX)
+        item for item in consistency(document.measurements) if (item.figure.name, item.other.name) == (IDLE, MATRIX)
     )
     return check
 
@@ -88,22 +88,22 @@ def test_another_cpu_or_node_is_another_quantity(field: str) -> None:
 
 def test_no_recorded_run_contradicts_itself(tmp_path: Path) -> None:
     checks = run_document().consistency
-    assert {each.rule for each in checks} == set(RULES) - {"own_memory"}
-    assert [each for each in checks if each.outcome != "pass"] == []
-    assert not any(each.figure.name.startswith("bandwidth_matrix") for each in checks if each.rule == "part"), (
+    assert {check.rule for check in checks} == set(RULES) - {"own_memory"}
+    assert [check for check in checks if check.outcome != "pass"] == []
+    assert not any(check.figure.name.startswith("bandwidth_matrix") for check in checks if check.rule == "part"), (
         "one node"
     )
     for path in sorted((FIXTURES / "runs").glob("*-last.json.gz")):
         (tmp_path / RUN).write_bytes(gzip.decompress(path.read_bytes()))
         older = read_run(tmp_path)
         assert older.consistency == ()
-        assert [each for each in consistency(older.measurements) if each.outcome == "fail"] == []
+        assert [verdict for verdict in consistency(older.measurements) if verdict.outcome == "fail"] == []
 
 
 def test_a_machine_of_many_nodes_has_a_check_for_each_and_not_for_each_pair() -> None:
     document = with_nodes(run_document(), 16)
     checks = consistency(document.measurements)
-    own = [each for each in checks if each.rule == "own_memory"]
+    own = [check for check in checks if check.rule == "own_memory"]
     assert len(own) == 15  # the last cell has no value
     assert len(checks) < 50
-    assert [each for each in checks if each.outcome == "fail"] == []
+    assert [check for check in checks if check.outcome == "fail"] == []

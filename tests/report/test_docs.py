@@ -107,7 +107,7 @@ def sections(tree: nodes.Element) -> dict[str, nodes.section]:
 
 def literals(tree: nodes.Element) -> set[str]:
     """Return the texts of all inline literals below *tree*."""
-    return {each.astext() for each in tree.findall(nodes.literal)}
+    return {element.astext() for element in tree.findall(nodes.literal)}
 
 
 def table_rows(tree: nodes.Element, first_heading: str) -> list[list[str]]:
@@ -136,7 +136,7 @@ def test_every_kind_has_a_method_page_and_no_page_lacks_a_kind() -> None:
 
 
 def test_the_readme_has_the_question_of_each_measurement() -> None:
-    """CALIBRATION_BLESS=1 writes the table anew."""
+    """CALIBRATION_BLESS=1 writes the table again."""
     kinds = [registry()[kind] for kind in page_order()]
     width = max(len(kind.title) for kind in kinds)
     rule = f"{'=' * width}  {'=' * max(len(kind.question) for kind in kinds)}"
@@ -180,8 +180,8 @@ def test_every_flag_is_described_with_its_true_severity() -> None:
         if not re.fullmatch(r"[A-Z0-9_]+", title):
             continue
         fields = {
-            text_of(each, nodes.field_name): text_of(each, nodes.field_body).strip()
-            for each in section.findall(nodes.field)
+            text_of(element, nodes.field_name): text_of(element, nodes.field_body).strip()
+            for element in section.findall(nodes.field)
         }
         assert set(fields) == {"Severity", "Cause", "What to do"}, title
         assert all(fields.values()), title
@@ -251,7 +251,7 @@ def test_every_profile_is_described() -> None:
 
 
 def test_the_example_profile_is_one(tmp_path: Path) -> None:
-    blocks = [each.astext() for each in parsed(DOCS / "guide" / "profiles.rst").findall(nodes.literal_block)]
+    blocks = [element.astext() for element in parsed(DOCS / "guide" / "profiles.rst").findall(nodes.literal_block)]
     example = tmp_path / "example.yml"
     example.write_text(next(block for block in blocks if block.startswith("title:")), encoding="utf-8")
     profile = load_profile(str(example))
@@ -321,8 +321,8 @@ def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[st
             for info in model.model_fields.values():
                 models_in(info.annotation, found)
     elif get_origin(model) is not None:
-        for each in get_args(model):
-            models_in(each, found)
+        for value in get_args(model):
+            models_in(value, found)
     return found
 
 
@@ -370,7 +370,7 @@ def test_every_direct_dependency_has_its_line_and_no_other_has_one() -> None:
 
 
 def test_the_first_two_literal_blocks_of_the_readme_are_one_command_each() -> None:
-    blocks = [each.astext() for each in parsed(CHECKOUT / "README.rst").findall(nodes.literal_block)]
+    blocks = [element.astext() for element in parsed(CHECKOUT / "README.rst").findall(nodes.literal_block)]
     for block in blocks[:2]:
         assert block.splitlines() == [block.strip()]
         interpreter, script, *_ = block.split()
@@ -396,7 +396,7 @@ def test_paths_that_are_named_exist(path: Path) -> None:
     for pattern in patterns:
         if re.match(rf"({ROOTS})/", pattern) and "<" not in pattern:
             assert list(CHECKOUT.glob(pattern)), pattern
-    assert sorted(each for each in named - MADE if not (CHECKOUT / each).exists()) == []
+    assert sorted(item for item in named - MADE if not (CHECKOUT / item).exists()) == []
 
 
 # The site
@@ -483,17 +483,17 @@ def reference(doctrees: Path, topic: str) -> nodes.document:
 def declared(tree: nodes.Element, kind: str) -> dict[str, tuple[dict[str, str], str]]:
     """Return all objects of *kind* (confval, option) below *tree* by name: their fields, and the text below them."""
     found = {}
-    for each in tree.findall(addnodes.desc):
-        if each["objtype"] != kind:
+    for element in tree.findall(addnodes.desc):
+        if element["objtype"] != kind:
             continue
         fields = {
             text_of(item, nodes.field_name): text_of(item, nodes.field_body).strip()
-            for item in each.findall(nodes.field)
+            for item in element.findall(nodes.field)
         }
-        content = each.next_node(addnodes.desc_content)
+        content = element.next_node(addnodes.desc_content)
         assert content is not None
         text = " ".join(one_line(part.astext()) for part in content.children if isinstance(part, nodes.paragraph))
-        for name in each.findall(addnodes.desc_name):
+        for name in element.findall(addnodes.desc_name):
             assert name.astext() not in found
             found[name.astext()] = (fields, text)
     return found
@@ -527,9 +527,9 @@ def test_reference_has_every_subcommand_and_option_with_its_true_default(doctree
     assert set(shown) == {"Command line", "calibration"} | {f"calibration {name}" for name in commands()}
     for name, command in commands().items():
         section = shown[f"calibration {name}"]
-        options = [each for each in command.params if isinstance(each, click.Option)]
+        options = [param for param in command.params if isinstance(param, click.Option)]
         described = declared(section, "option")
-        assert set(described) == {each for option in options for each in option.opts}, name
+        assert set(described) == {opt for option in options for opt in option.opts}, name
         for option in options:
             _, text = described[option.opts[-1]]
             for piece in re.split(r"docs/[a-z0-9_/]+\.rst", one_line(option.help or "")):
@@ -576,7 +576,7 @@ def test_reference_has_every_field_of_every_record(doctrees: Path) -> None:
     page = reference(doctrees, "records")
     of_runs = models_in(RunDocument, {})
     models = models_in(ProbeDocument, models_in(Record, {}))
-    check_fields(fields_shown(page), {name: each for name, each in models.items() if name not in of_runs})
+    check_fields(fields_shown(page), {name: model for name, model in models.items() if name not in of_runs})
 
 
 def test_reference_has_every_field_of_verdicts_and_limits(doctrees: Path) -> None:
@@ -586,21 +586,21 @@ def test_reference_has_every_field_of_verdicts_and_limits(doctrees: Path) -> Non
 def test_reference_has_every_form_of_a_metric_s_name(doctrees: Path) -> None:
     page = reference(doctrees, "metrics")
     shown = sections(page)
-    assert set(shown) == {"Metrics"} | {each.title for each in registry().values()}
+    assert set(shown) == {"Metrics"} | {item.title for item in registry().values()}
     for kind, declaration in registry().items():
         section = shown[declaration.title]
-        texts = {form: one_line(each.astext()) for form, each in defined(section).items()}
+        texts = {form: one_line(item.astext()) for form, item in defined(section).items()}
         assert texts == {
-            name_form(each.names): f"{each.unit}, {each.better} is better: {each.meaning}."
-            for each in declaration.figures
+            name_form(figure.names): f"{figure.unit}, {figure.better} is better: {figure.meaning}."
+            for figure in declaration.figures
         }
-        assert f"/method/{kind}" in [each.get("reftarget") for each in section.findall(addnodes.pending_xref)]
+        assert f"/method/{kind}" in [element.get("reftarget") for element in section.findall(addnodes.pending_xref)]
 
 
 def test_reference_has_every_setting_with_its_true_default(doctrees: Path) -> None:
     page = reference(doctrees, "settings")
     shown = sections(page)
-    assert set(shown) == {"Settings"} | {each.title for each in registry().values()}
+    assert set(shown) == {"Settings"} | {item.title for item in registry().values()}
     for kind, declaration in registry().items():
         section = shown[declaration.title]
         documented = {name: json.loads(default) for name, default in table_rows(section, "Setting")}
@@ -618,14 +618,14 @@ def test_the_form_of_a_name_reads_like_a_name() -> None:
 def test_reference_has_every_flag_with_its_severity(doctrees: Path) -> None:
     page = reference(doctrees, "flags")
     shown = defined(page)
-    assert {code: text_of(each, nodes.emphasis) for code, each in shown.items()} == {
+    assert {code: text_of(item, nodes.emphasis) for code, item in shown.items()} == {
         code: f"{severity}." for code, severity in SEVERITIES.items()
     }
 
 
 def test_reference_has_every_exit_code(doctrees: Path) -> None:
     page = reference(doctrees, "exit_codes")
-    shown = {code: one_line(each.astext()) for code, each in defined(page).items()}
+    shown = {code: one_line(item.astext()) for code, item in defined(page).items()}
     assert shown == {str(code): meaning for code, meaning in EXIT_CODES.items()}
     assert list(EXIT_CODES) == [GOOD, VERDICT_FAILED, BAD_INPUT, ENVIRONMENT, INTERRUPTED]
 

@@ -77,7 +77,7 @@ def test_inline_text_of_others_stays_text_at_the_start_of_a_cell(text: str) -> N
     assert all(isinstance(node, nodes.Text) for node in entries[0].children[0].children)
 
 
-@pytest.mark.parametrize("text", [each for each in HOSTILE if each.strip()])
+@pytest.mark.parametrize("text", [item for item in HOSTILE if item.strip()])
 def test_a_heading_of_any_text_is_a_title(text: str) -> None:
     document = parsed(f"{filters.heading(text, '=')}\n\nparagraph\n")
     assert document["title"] == shown(text) if "title" in document else shown(text) in document.astext()
@@ -95,7 +95,7 @@ def test_a_literal_block_cannot_be_left(text: str) -> None:
     assert isinstance(block, nodes.literal_block)
     assert after.astext() == "after"
     wanted = [
-        "".join(each if each == " " else filters.visible(each) for each in line.rstrip()).rstrip()
+        "".join(item if item == " " else filters.visible(item) for item in line.rstrip()).rstrip()
         for line in text.split("\n")
     ]
     while wanted and not wanted[-1]:

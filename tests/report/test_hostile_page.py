@@ -48,13 +48,13 @@ def document() -> RunDocument:
 
 
 def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
-    """Return *value* with *text* for every text in it, but for those at the places *kept*."""
+    """Return *value* with *text* for every text in it, except those at the places *kept*."""
     if path in kept or (path and path[-1] in OURS):
         return value
     if isinstance(value, dict):
-        return {key: replace(each, text, kept, (*path, key)) for key, each in value.items()}
+        return {key: replace(item, text, kept, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [replace(each, text, kept, (*path, number)) for number, each in enumerate(value)]
+        return [replace(item, text, kept, (*path, number)) for number, item in enumerate(value)]
     return text if isinstance(value, str) else value
 
 

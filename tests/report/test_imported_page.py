@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of imported documents: all figures of the text, marked as imported.
 
-``CALIBRATION_BLESS=1`` writes the blessed pages anew, to be reviewed before they are committed.
+``CALIBRATION_BLESS=1`` writes the blessed pages again, to be reviewed before they are committed.
 """
 
 import os
@@ -43,7 +43,7 @@ def test_every_figure_of_a_text_stands_on_its_page(path: Path) -> None:
     published = read_published(path.read_bytes().decode())
     found = figures(published.read)
     assert ("The text has no figure." in page.text) == (not found)
-    printed = {float(each) for each in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", blocks(page))}
+    printed = {float(text) for text in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", blocks(page))}
     gone = [name for name, value in found.items() if not {value, round(value, 1), round(value, 2)} & printed]
     assert gone == []
     for line in (published.context.cmdline, published.context.uname):
@@ -52,12 +52,12 @@ def test_every_figure_of_a_text_stands_on_its_page(path: Path) -> None:
 
 def blocks(page: Page) -> str:
     """Return what stands in the literal blocks of *page*."""
-    return "\n".join(each.astext() for each in parsed(page).findall(nodes.literal_block))
+    return "\n".join(element.astext() for element in parsed(page).findall(nodes.literal_block))
 
 
 def pictures(page: Page) -> list[str]:
     """Return the paths of the pictures of *page*, without their dark versions."""
-    return [each for each in page.figures if each.endswith(".svg") and not each.endswith("-dark.svg")]
+    return [figure for figure in page.figures if figure.endswith(".svg") and not figure.endswith("-dark.svg")]
 
 
 def test_a_page_that_this_project_made_is_not_imported() -> None:
@@ -72,8 +72,8 @@ def test_a_page_says_that_it_is_imported_and_what_contradicts_itself(path: Path)
     text = page_of(path).text
     assert "not measured here" in text
     assert "2021-02-03" in text
-    for each in read_published(path.read_text(encoding="utf-8")).read.inconsistencies:
-        assert each.code.replace("_", "\\_") in text
+    for inconsistency in read_published(path.read_text(encoding="utf-8")).read.inconsistencies:
+        assert inconsistency.code.replace("_", "\\_") in text
 
 
 @pytest.mark.thorough

@@ -15,7 +15,9 @@ from calibration.results.model import NotMeasured, RunDocument
 
 def section(document: RunDocument) -> nodes.admonition:
     return next(
-        each for each in parsed(page_of(document)).findall(nodes.admonition) if each.children[0].astext() == "Intel MLC"
+        element
+        for element in parsed(page_of(document)).findall(nodes.admonition)
+        if element.children[0].astext() == "Intel MLC"
     )
 
 
@@ -26,7 +28,7 @@ def compared(document: RunDocument) -> SideBySide:
 
 
 def line_of(document: RunDocument, name: str) -> Line:
-    (found,) = [each for each in compared(document).lines if each.theirs.name == name]
+    (found,) = [line for line in compared(document).lines if line.theirs.name == name]
     return found
 
 
@@ -50,7 +52,7 @@ def test_a_run_without_it_has_no_section() -> None:
 
 def test_every_figure_of_both_stands_in_a_line_with_their_ratio() -> None:
     document = second_document()
-    names = [each.theirs.name for each in compared(document).lines]
+    names = [line.theirs.name for line in compared(document).lines]
     assert len(names) == len(set(names)) == 1 + 4 + 4 + 5 + 5 + 3 + 6
     line = line_of(document, "latency_matrix.0.0.latency_ns")
     assert line.theirs.value == 88.3
@@ -89,9 +91,9 @@ def test_without_consent_to_publish_no_figure_and_no_word_of_it_is_shown() -> No
     assert "its licence is reported to restrict" in found.astext()
     assert list(found.findall(nodes.table)) == []
     whole = page_of(document).text
-    shown = {f"{metric.value:g}" for each in document.readings for metric in each.values.metrics()}
+    shown = {f"{metric.value:g}" for reading in document.readings for metric in reading.values.metrics()}
     assert shown
-    assert [each for each in shown if f" {each} " in found.astext()] == []
+    assert [item for item in shown if f" {item} " in found.astext()] == []
     assert "4711.5" not in whole
     assert "3.5" not in found.astext()
 
@@ -102,7 +104,7 @@ def test_its_conditions_and_its_warnings_are_stated() -> None:
     noted = first.model_copy(update={"notes": ("*** Unable to modify prefetchers", "Using all the threads")})
     document = document.model_copy(update={"readings": (noted, *document.readings[1:])})
     text = section(document).astext()
-    for each in (
+    for name in (
         "Intel MLC 3.5",
         "mlc_v3.5.tgz, sha256 6767",
         "a SCRIPT, which may print anything",
@@ -111,7 +113,7 @@ def test_its_conditions_and_its_warnings_are_stated() -> None:
         "Intel MLC was allowed to switch them. after --idle_latency, --latency_matrix",
         "as they were",
     ):
-        assert each in text, each
+        assert name in text, name
     assert "Using all the threads" not in text
 
 

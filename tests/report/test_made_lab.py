@@ -26,7 +26,9 @@ def test_tonight_is_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     before, tonight = sorted({night for found in runs.values() for night in found})[-2:]
 
     failed = Counter(
-        (each.testbed, each.sut) for each in judge_night(results).verdicts if each.outcome == "fail" and not each.waiver
+        (verdict.testbed, verdict.sut)
+        for verdict in judge_night(results).verdicts
+        if verdict.outcome == "fail" and not verdict.waiver
     )
     assert lab.missing in failed
     assert [sut for sut, _ in failed.most_common(1)] == [lab.slower]
@@ -40,7 +42,7 @@ def test_tonight_is_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert renewed == set(lab.renewed)
 
     newest = read_run(results.joinpath(*lab.renewed[0], runs[lab.renewed[0]][tonight].run_id))
-    figures = {each.name: each.metric for each in newest.verdicts if each.metric is not None}
-    same = [each for each in newest.record if each.metric.name in figures]
+    figures = {verdict.name: verdict.metric for verdict in newest.verdicts if verdict.metric is not None}
+    same = [figure for figure in newest.record if figure.metric.name in figures]
     assert same
-    assert all(each.metric.value == figures[each.metric.name].value for each in same)
+    assert all(figure.metric.value == figures[figure.metric.name].value for figure in same)

@@ -13,11 +13,11 @@ from tests.report.made_machines import NOISY_CPU, STARTED, Answers, Server, larg
 
 def trusts(document: RunDocument) -> set[tuple[str, str | None]]:
     """Return the trust in the figures of record, each with its reason."""
-    return {(each.trust, each.reason and each.reason.code) for each in document.record}
+    return {(item.trust, item.reason and item.reason.code) for item in document.record}
 
 
 def value(document: RunDocument, name: str) -> float:
-    (metric,) = (each.metric for each in document.verdicts if each.name == name)
+    (metric,) = (verdict.metric for verdict in document.verdicts if verdict.name == name)
     assert metric is not None
     return metric.value
 
@@ -25,8 +25,8 @@ def value(document: RunDocument, name: str) -> float:
 def test_everything_that_a_night_measures_is_there(tmp_path: Path) -> None:
     document = large_document()
     assert document.run.status == "complete"
-    assert {each.cause for each in document.not_measured} == {"not_planned"}
-    assert {each.kind for each in document.measurements} == set(load_profile("nightly").measurements)
+    assert {omitted.cause for omitted in document.not_measured} == {"not_planned"}
+    assert {measurement.kind for measurement in document.measurements} == set(load_profile("nightly").measurements)
     assert read_run(store(document, tmp_path)) == document
 
 
@@ -52,7 +52,7 @@ def test_what_is_wrong_with_it_is_in_its_figures() -> None:
         ("poor", "BIMODAL"),
         ("observed", None),
     }
-    assert all(each.outcome != "fail" for each in document.consistency)
+    assert all(verdict.outcome != "fail" for verdict in document.consistency)
 
 
 def test_nothing_is_wrong_with_it_where_nothing_was_asked_for() -> None:
@@ -60,9 +60,9 @@ def test_nothing_is_wrong_with_it_where_nothing_was_asked_for() -> None:
     assert trusts(sound) == {("on_target", None), ("observed", None)}
     assert value(sound, f"jitter.cpu{NOISY_CPU}.gaps.lost_fraction") < 1e-4
     assert sound.context is not None
-    assert len([each for each in sound.context.parsed.firmware.dimms if each.size_bytes]) == 16
+    assert len([dimm for dimm in sound.context.parsed.firmware.dimms if dimm.size_bytes]) == 16
 
 
 def test_a_contradiction_fails_a_check() -> None:
     checks = large_document(Server(contradiction=True)).consistency
-    assert [each.rule for each in checks if each.outcome == "fail"] == ["same_latency"]
+    assert [check.rule for check in checks if check.outcome == "fail"] == ["same_latency"]

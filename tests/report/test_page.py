@@ -65,16 +65,16 @@ def titles(tree: nodes.document) -> list[str]:
 
 def fold(tree: nodes.document, title: str) -> nodes.admonition:
     """Return the folded part whose title begins with *title*."""
-    return next(each for each in tree.findall(nodes.admonition) if each.children[0].astext().startswith(title))
+    return next(element for element in tree.findall(nodes.admonition) if element.children[0].astext().startswith(title))
 
 
 def first_screen(tree: nodes.document) -> str:
     """Return the text above the first section."""
-    return "\n".join(each.astext() for each in tree.children if not isinstance(each, nodes.section))
+    return "\n".join(child.astext() for child in tree.children if not isinstance(child, nodes.section))
 
 
 def section(tree: nodes.document, title: str) -> nodes.section:
-    return next(each for each in tree.findall(nodes.section) if each.children[0].astext() == title)
+    return next(element for element in tree.findall(nodes.section) if element.children[0].astext() == title)
 
 
 # What pages look like
@@ -159,23 +159,30 @@ def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
     page = page_of(document)
     assert "with made counts" in page.text
     assert page.text.count(f"{OVERCOUNTED:.1%}".replace("%", " %")) > 4
-    assert "COUNTED_DIFFERS" not in {flag.code for each in document.measurements for flag in each.validity.flags}
+    assert "COUNTED_DIFFERS" not in {
+        flag.code for measurement in document.measurements for flag in measurement.validity.flags
+    }
     assert "only with prefetchers off" in page.text
     assert "made: the machine has no such link" in page.text.replace("\\", "")
     wrong = counted_document(36 / 33)  # the total that the article prints, against the volume that it describes
-    (flag,) = (flag for each in wrong.measurements for flag in each.validity.flags if flag.code == "COUNTED_DIFFERS")
+    (flag,) = (
+        flag
+        for measurement in wrong.measurements
+        for flag in measurement.validity.flags
+        if flag.code == "COUNTED_DIFFERS"
+    )
     assert flag.reason.endswith("bytes read: +9.1 %")
 
 
 def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:
     raw = regulated("regulation", prefetchers=True)
-    for each in (placement for point in raw["result"]["points"] for placement in point["placements"]):
-        of = each["counters"]
+    for item in (placement for point in raw["result"]["points"] for placement in point["placements"]):
+        of = item["counters"]
         of["events"] = [event for event in of["events"] if event["name"] != "core.fb_hit"]
         refused = {"name": "core.fb_hit", "pmu": "cpu", "cpu": None, "errno": "EACCES", "reason": "not permitted here"}
         of["refused"] = [refused]
         reason = {"errno": "EINVAL", "reason": "no such sampling"}
-        each["samples"] |= {"latency_cycles": None, "histogram": [], "kept": 0, "refused": reason}
+        item["samples"] |= {"latency_cycles": None, "histogram": [], "kept": 0, "refused": reason}
     document = counted_document().model_copy(update={"measurements": tuple(measured(raw, "regulation-1"))})
     text = page_of(document).text.replace("\\", "")
     assert text.count("* core.fb_hit: cpu: not permitted here\n") == 1
@@ -197,7 +204,7 @@ def test_a_run_without_counters_shows_bandwidth_and_chase_and_says_once_what_is_
 
 def test_the_verdict_comes_first_and_the_sections_in_their_order(document: RunDocument) -> None:
     tree = parsed(page_of(document))
-    sections = [each.children[0].astext() for each in tree.findall(nodes.section)]
+    sections = [element.children[0].astext() for element in tree.findall(nodes.section)]
     assert sections == [*SECTIONS, "Evidence"]
     blocks = [title for title in titles(tree) if title not in sections]
     assert blocks[0] == "example-lab / t3-sut2"
@@ -210,7 +217,7 @@ def test_the_verdict_comes_first_and_the_sections_in_their_order(document: RunDo
         "Peak injection bandwidth",
         "Maximum bandwidth",
     ]
-    assert [each for kind in order for each in blocks if each == f"{kind}: samples, intervals, command"] == [
+    assert [block for kind in order for block in blocks if block == f"{kind}: samples, intervals, command"] == [
         f"{kind}: samples, intervals, command" for kind in order
     ]
     ends = [
@@ -223,7 +230,7 @@ def test_the_verdict_comes_first_and_the_sections_in_their_order(document: RunDo
         "Skipped",
         "Provenance",
     ]
-    assert [each.split(":")[0] for each in blocks[-len(ends) :]] == ends
+    assert [block.split(":")[0] for block in blocks[-len(ends) :]] == ends
 
 
 def test_the_table_of_a_section_is_the_metrics_of_its_kinds(document: RunDocument) -> None:
@@ -237,7 +244,7 @@ def test_the_table_of_a_section_is_the_metrics_of_its_kinds(document: RunDocumen
     for measurement in document.measurements:
         metrics = list(registry()[measurement.kind].metrics(measurement.values))
         if measurement.kind != "max_bandwidth":  # what is the peak's figure has no row of its own
-            assert {(each.title, units.headline(each)) for each in metrics} <= shown, measurement.kind
+            assert {(metric.title, units.headline(metric)) for metric in metrics} <= shown, measurement.kind
 
 
 @pytest.mark.parametrize("machine", sorted(path.name[:-7] for path in (FIXTURES / "context").glob("*.tar.gz")))
@@ -308,7 +315,7 @@ def test_the_page_and_its_figures_are_written_beside_the_document(document: RunD
     page = page_of(document)
     written = {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
     assert written == {"page.rst": page.text, **page.figures}
-    assert sorted(each.name for each in directory.iterdir()) == ["report", RUN]
+    assert sorted(path.name for path in directory.iterdir()) == ["report", RUN]
 
 
 def test_figures_of_an_older_page_do_not_stay(document: RunDocument, tmp_path: Path) -> None:
@@ -335,7 +342,7 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
     with pytest.raises(EnvironmentLacksError, match="No space left on device"):
         render_run(directory)
     assert (directory / "report" / "page.rst").read_bytes() == before
-    assert sorted(each.name for each in directory.iterdir()) == ["report", RUN]
+    assert sorted(path.name for path in directory.iterdir()) == ["report", RUN]
 
 
 def test_a_broken_document_has_no_page(document: RunDocument, tmp_path: Path) -> None:
@@ -343,7 +350,7 @@ def test_a_broken_document_has_no_page(document: RunDocument, tmp_path: Path) ->
     (directory / RUN).write_bytes(as_bytes(document).replace(b'"run/1"', b'"run/0"'))
     with pytest.raises(InputError, match="run"):
         render_run(directory)
-    assert [each.name for each in directory.iterdir()] == [RUN]
+    assert [path.name for path in directory.iterdir()] == [RUN]
 
 
 # Every figure is in the document
@@ -361,16 +368,20 @@ class Known:
     texts: frozenset[str]
 
     def unknown(self, text: str) -> list[str]:
-        return [each for each in NUMBER.findall(text) if each not in self.texts and each.lstrip("0") not in self.texts]
+        return [
+            element
+            for element in NUMBER.findall(text)
+            if element not in self.texts and element.lstrip("0") not in self.texts
+        ]
 
 
 def leaves(value: Any) -> Iterator[float]:
     if isinstance(value, dict):
-        for each in value.values():
-            yield from leaves(each)
+        for item in value.values():
+            yield from leaves(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from leaves(each)
+        for item in value:
+            yield from leaves(item)
     elif isinstance(value, bool):
         return
     elif isinstance(value, int | float):
@@ -392,7 +403,7 @@ def known_of(document: RunDocument) -> Known:
                 found.add((estimate.interval[1] - estimate.interval[0]) / 2)
         found |= {metric.value for metric in registry()[measurement.kind].metrics(measurement.values)}
         values = measurement.values.model_dump()
-        found |= {float(len(each)) for each in values.values() if isinstance(each, tuple | list | dict)}
+        found |= {float(len(value)) for value in values.values() if isinstance(value, tuple | list | dict)}
         for timed in (values, *values.get("points", ()), *values.get("levels", ())):
             if timed.get("core_hz") is not None and "latency_ns" in timed:
                 found.add(timed["latency_ns"]["value"] * timed["core_hz"] / 1e9)
@@ -488,12 +499,12 @@ def _poisoned(document: RunDocument) -> RunDocument:
             "processor": context.processor.model_copy(
                 update={
                     "models": tuple(
-                        each.model_copy(update={"name": EVIL, "microcode": EVIL}) for each in context.processor.models
+                        model.model_copy(update={"name": EVIL, "microcode": EVIL}) for model in context.processor.models
                     )
                 }
             ),
             "mitigations": {EVIL: EVIL, "l1tf": "Not affected"},
-            "caches": tuple(each.model_copy(update={"type": EVIL}) for each in context.caches),
+            "caches": tuple(cache.model_copy(update={"type": EVIL}) for cache in context.caches),
             "clocksource": context.clocksource.model_copy(update={"current": EVIL}),
             "frequency": context.frequency.model_copy(update={"drivers": (EVIL,), "governors": (EVIL,)}),
         }
@@ -552,8 +563,8 @@ def test_nothing_that_a_sut_says_becomes_markup(document: RunDocument) -> None:
     assert "\\u2028" in text
     for kind in (nodes.section, nodes.literal_block, nodes.image, nodes.target, nodes.transition, nodes.system_message):
         assert len(list(poisoned.findall(kind))) == len(list(clean.findall(kind))), kind
-    assert {each.get("refuri") for each in poisoned.findall(nodes.reference)} == (
-        {each.get("refuri") for each in clean.findall(nodes.reference)}
+    assert {element.get("refuri") for element in poisoned.findall(nodes.reference)} == (
+        {element.get("refuri") for element in clean.findall(nodes.reference)}
     )
     drawn = "".join(page_of(_poisoned(document)).figures.values())
     assert "alert" not in drawn
@@ -574,11 +585,11 @@ def test_an_invalid_figure_is_struck_out_marked_and_still_there(document: RunDoc
     assert "struck" in block["classes"]
     assert f"{value:.1f}" in block.astext()
     assert "INVALID, struck out" in part.astext()
-    cells = [each.astext() for each in part.findall(nodes.inline) if "struck" in each["classes"]]
+    cells = [element.astext() for element in part.findall(nodes.inline) if "struck" in element["classes"]]
     assert units.figure(value, "ns") in cells
 
     rows = [row for row in section(tree, "Latency").findall(nodes.row) if row.astext().startswith("Idle latency")]
-    assert [each.astext() for each in rows[0].findall(nodes.inline) if "struck" in each["classes"]] == [
+    assert [element.astext() for element in rows[0].findall(nodes.inline) if "struck" in element["classes"]] == [
         f"{value:.0f} ns"
     ]
     assert rows[0].astext().endswith("invalid: placement")
@@ -589,7 +600,9 @@ def test_an_invalid_figure_is_struck_out_marked_and_still_there(document: RunDoc
 def test_valid_figures_are_not_struck_out(document: RunDocument) -> None:
     tree = parsed(page_of(document))
     assert not [
-        each for each in tree.findall() if isinstance(each, nodes.Element) and "struck" in each.get("classes", [])
+        element
+        for element in tree.findall()
+        if isinstance(element, nodes.Element) and "struck" in element.get("classes", [])
     ]
     assert "INVALID" not in tree.astext()
 
@@ -609,12 +622,12 @@ def test_an_invalid_measurement_marks_its_chart(document: RunDocument) -> None:
 )
 def test_a_kind_without_a_measurement_says_why(document: RunDocument, kind: str) -> None:
     gone = NotMeasured(kind=kind, what="All of it", reason="the kernel ended with exit code 3", cause="failed")
-    kept = tuple(each for each in document.measurements if each.kind != kind)
+    kept = tuple(measurement for measurement in document.measurements if measurement.kind != kind)
     tree = parsed(page_of(document.model_copy(update={"measurements": kept, "not_measured": (gone,)})))
     assert "Not measured: All of it: the kernel ended with exit code 3." in first_screen(tree)
     skipped = fold(tree, "Skipped: 1 failed")
     assert "the kernel ended with exit code 3" in skipped.astext()
-    assert not [each for each in titles(tree) if each == f"{registry()[kind].title}: samples, intervals, command"]
+    assert not [title for title in titles(tree) if title == f"{registry()[kind].title}: samples, intervals, command"]
     assert [title for title in titles(tree) if title in SECTIONS] == list(SECTIONS)
 
 
@@ -654,7 +667,7 @@ def test_a_synthetic_shape_of_many_nodes_has_all_its_transfers(document: RunDocu
     figures, *halves = (block.astext() for block in part.findall(nodes.literal_block))
     assert figures.count("Reader Numa Node") == (2 if count > 1 else 0)
     matrices = (values.remote_hitm_writer_homed_ns, values.remote_hitm_reader_homed_ns)
-    shown = [_rows(each, count) for each in figures.split("Writer Numa Node")[1:]]
+    shown = [_rows(part, count) for part in figures.split("Writer Numa Node")[1:]]
     assert shown == [
         [[str(node), *("-" if cell is None else f"{cell.value:.1f}" for cell in row)] for node, row in enumerate(cells)]
         for cells in matrices
@@ -715,8 +728,8 @@ def test_the_command_renders_every_run(document: RunDocument, tmp_path: Path) ->
     second = store(run_document(names=(), id="20260103T030405Z-0a1b"), tmp_path)
     result = CliRunner().invoke(report_command, [str(tmp_path)])
     assert result.exit_code == 0
-    assert result.output.split() == [str(each / "report" / "page.rst") for each in (first, second)]
-    assert all((each / "report" / "page.rst").is_file() for each in (first, second))
+    assert result.output.split() == [str(item / "report" / "page.rst") for item in (first, second)]
+    assert all((item / "report" / "page.rst").is_file() for item in (first, second))
 
 
 @pytest.mark.parametrize("existing", [True, False])

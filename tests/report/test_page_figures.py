@@ -86,7 +86,7 @@ def page(name: str) -> tuple[RunDocument, nodes.document]:
 def tables(tree: nodes.document) -> Iterator[tuple[str | None, list[list[str]]]]:
     """Yield each table, heading first, with the command of the measurement whose section it is in."""
     command = None
-    for node in tree.findall(lambda each: isinstance(each, nodes.table | nodes.literal_block)):
+    for node in tree.findall(lambda item: isinstance(item, nodes.table | nodes.literal_block)):
         if isinstance(node, nodes.literal_block):
             first = node.astext().split("\n")[0]
             command = first if first.startswith("$ ") else command
@@ -134,9 +134,9 @@ def test_the_tables_have_every_headline_figure_with_its_unit_and_half_width(name
         assert many or metric.title in shown or metric.name.startswith("max_bandwidth."), metric
     for title, value, plus_minus, _ in rows:
         of = re.sub(r" \((?:lowest|highest) of \d+\)$", "", title)
-        found = [each for each in metrics if each.title == of and shows(value, each.value, each.unit)]
+        found = [metric for metric in metrics if metric.title == of and shows(value, metric.value, metric.unit)]
         assert found, (title, value)
-        assert plus_minus in {half_width(each) for each in found}, title
+        assert plus_minus in {half_width(item) for item in found}, title
 
 
 def half_width(metric: Metric) -> str:
@@ -200,9 +200,9 @@ def ladder(values: Json) -> Iterator[Row]:
 
 def shapes(values: Json) -> Iterator[Row]:
     rows: dict[tuple[int, int], list[str]] = {}
-    for each in values["tried"]:
-        setting = each["setting"]
-        figure = f"{each['bandwidth_mb_s']['value']:.1f}"
+    for item in values["tried"]:
+        setting = item["setting"]
+        figure = f"{item['bandwidth_mb_s']['value']:.1f}"
         rows.setdefault((setting["streams"], setting["prefetch_bytes"]), []).append(figure)
     for (streams, prefetch), figures in rows.items():
         yield [str(streams), str(prefetch), *figures]
@@ -270,10 +270,10 @@ def seconds(values: Json) -> Iterator[Row]:
 
 
 def pairs(values: Json) -> Iterator[Row]:
-    for each in values["classes"]:
-        figures = (each["median_ns"], each["minimum_ns"], each["maximum_ns"])
-        words = {"smt_siblings": ["threads", "of", "one", "core"]}[each["name"]]
-        yield [*words, str(each["pairs"]), str(each["measured"]), *(f"{figure:.1f}" for figure in figures)]
+    for class_name in values["classes"]:
+        figures = (class_name["median_ns"], class_name["minimum_ns"], class_name["maximum_ns"])
+        words = {"smt_siblings": ["threads", "of", "one", "core"]}[class_name["name"]]
+        yield [*words, str(class_name["pairs"]), str(class_name["measured"]), *(f"{figure:.1f}" for figure in figures)]
 
 
 def clocks(values: Json) -> Iterator[Row]:
@@ -330,12 +330,12 @@ def test_every_block_has_the_rows_of_its_measurement_in_order(name: str) -> None
 
 def test_a_chosen_delay_is_named_by_its_share() -> None:
     document, tree = page("chosen-delays")
-    (values,) = (each["values"] for each in json.loads(as_bytes(document))["measurements"])
+    (values,) = (measurement["values"] for measurement in json.loads(as_bytes(document))["measurements"])
     named = [
         str(point["inject_delay"]) + ("" if point["share"] is None else f" ({100 * point['share']:.0f} % of peak)")
         for point in values["points"]
     ]
-    assert len([each for each in named if each.endswith("% of peak)")]) == 4
+    assert len([text for text in named if text.endswith("% of peak)")]) == 4
     first_cells = [[row[0] for row in rows[1:]] for _, rows in tables(tree)]
     assert named in first_cells
 
@@ -359,11 +359,11 @@ def found(value: object) -> Iterator[Json]:
         if "estimator" in value and "samples" in value:
             yield value
         else:
-            for each in value.values():
-                yield from found(each)
+            for item in value.values():
+                yield from found(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from found(each)
+        for item in value:
+            yield from found(item)
 
 
 def is_row_of(row: list[str], estimate: Json, unit: str) -> bool:
@@ -377,7 +377,7 @@ def is_row_of(row: list[str], estimate: Json, unit: str) -> bool:
     cells.append(row[5] == f"{len(estimate['samples'])} / {len(flat)}")
     cells.append(row[6] == {True: "yes", False: "no", None: "-"}[estimate["converged"]])
     if len(estimate["samples"]) > 1:
-        cells.append(is_close(row[0], median(median(each) for each in estimate["samples"]) / scale))
+        cells.append(is_close(row[0], median(median(sample) for sample in estimate["samples"]) / scale))
     if estimate["interval"] is None:
         return all(cells) and row[1:3] == ["-", "-"]
     bounds, coverage = re.fullmatch(r"(.*) \(([\d.]+) %\)", row[2]).groups()  # type: ignore[union-attr]
@@ -426,10 +426,10 @@ def test_every_row_of_estimates_is_one_of_the_document_and_under_its_own_name(na
             continue
         unit = heading[1].removeprefix("Median, ")
         for title, *cells in rows:
-            candidates = [each for measurement in by_command[command] for each in found(measurement["values"])]
+            candidates = [item for measurement in by_command[command] for item in found(measurement["values"])]
             for measurement in by_command[command]:
                 candidates = [named(measurement)[title]] if title in named(measurement) else candidates
                 seen.add((measurement["id"], title))
-            assert any(is_row_of(cells, each, unit) for each in candidates), (command, title, cells)
+            assert any(is_row_of(cells, candidate, unit) for candidate in candidates), (command, title, cells)
     for measurement in measurements:
         assert {(measurement["id"], title) for title in named(measurement)} <= seen

@@ -8,11 +8,11 @@ from calibration.results.model import RunDocument, Verdict
 
 
 def tiles(document: RunDocument) -> dict[str, Tile]:
-    return {each.title: each for each in story(document).tiles}
+    return {tile.title: tile for tile in story(document).tiles}
 
 
 def limited(document: RunDocument, name: str, lower: float | None, upper: float | None, outcome: str) -> RunDocument:
-    metric = next(each.metric for each in document.record if each.metric.name == name)
+    metric = next(figure.metric for figure in document.record if figure.metric.name == name)
     verdict = Verdict(
         name=name,
         measurement="latency_matrix",
@@ -48,14 +48,14 @@ def test_a_failed_limit_is_the_first_finding_and_marks_its_tile(document: RunDoc
     assert told.level == "bad"
     assert told.verdict.startswith("Out of limits: 1 of 1 limits failed.")
     assert "; the limit is at most 90 ns." in told.findings[0]
-    tile = next(each for each in told.tiles if each.title == "Idle latency")
+    tile = next(tile for tile in told.tiles if tile.title == "Idle latency")
     assert (tile.band, tile.outside) == ("accepted: at most 90 ns", True)
-    inside = next(each for each in story(limited(document, name, 90.0, 200.0, "pass")).tiles)
+    inside = next(tile for tile in story(limited(document, name, 90.0, 200.0, "pass")).tiles)
     assert (inside.band, inside.outside) == ("accepted: 90 to 200 ns", False)
 
 
 def test_a_failed_cross_check_is_in_the_verdict_and_among_the_findings(document: RunDocument) -> None:
-    check = next(each for each in document.consistency if each.rule == "same_latency")
+    check = next(item for item in document.consistency if item.rule == "same_latency")
     failed = check.model_copy(update={"outcome": "fail", "difference": 0.42})
     told = story(document.model_copy(update={"consistency": (failed,)}))
     assert told.verdict.startswith("Contradictory")
@@ -71,9 +71,9 @@ def test_an_invalid_measurement_is_said_once_with_its_reason(document: RunDocume
     told = story(emulated)
     assert told.verdict.startswith(f"Not valid: {len(document.measurements)} of {len(document.measurements)}")
     assert told.findings[0] == "All figures are invalid: the hypervisor calls itself 'TCG'."
-    assert {each.trust for each in told.tiles} == {"invalid"}
+    assert {tile.trust for tile in told.tiles} == {"invalid"}
     one = flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "3 of 4 pages")
-    assert any("PLACEMENT_WRONG: 3 of 4 pages" in each for each in story(one).findings)
+    assert any("PLACEMENT_WRONG: 3 of 4 pages" in finding for finding in story(one).findings)
 
 
 def test_an_interrupted_run_says_so_first(document: RunDocument) -> None:

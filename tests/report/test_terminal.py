@@ -72,8 +72,8 @@ def test_what_is_folded_is_left_out_and_the_rest_is_short(make, monkeypatch: pyt
     assert max(map(len, text.splitlines())) <= 100
     assert story(document).verdict in " ".join(text.split())
     tree = parsed(page_of(document))
-    folds = [each for each in tree.findall(nodes.admonition) if "fold" in each["classes"]]
-    titles = [each.next_node(nodes.title).astext() for each in folds]
+    folds = [element for element in tree.findall(nodes.admonition) if "fold" in element["classes"]]
+    titles = [fold.next_node(nodes.title).astext() for fold in folds]
     assert len(titles) > 5
     assert [title for title in titles if title in text.splitlines()] == []
     assert text.splitlines()[-1].startswith(f"{len(folds)} folded parts")
@@ -120,7 +120,7 @@ def test_json_has_every_value_with_its_interval(tmp_path: Path) -> None:
     document = run_document()
     found = json.loads(invoke(str(store(document, tmp_path)), "--json"))
     assert found["run"]["id"] == document.run.id
-    by_kind = {each["kind"]: each for each in found["measurements"]}
+    by_kind = {measurement["kind"]: measurement for measurement in found["measurements"]}
     assert set(by_kind) == set(registry())
     values = document.measurements[index_of(document, "latency_matrix")].values.model_dump()
     cell = values["latency_ns"][0][0]
@@ -136,8 +136,8 @@ def test_json_has_every_value_with_its_interval(tmp_path: Path) -> None:
 def test_no_estimate_is_lost_on_the_way_to_json() -> None:
     document = run_document()
     text = json.dumps(plain_document(document)["measurements"])
-    numbers = {float(each) for each in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)}
-    measured = [each.value for measurement in document.measurements for each in estimates(measurement.values)]
+    numbers = {float(item) for item in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)}
+    measured = [estimate.value for measurement in document.measurements for estimate in estimates(measurement.values)]
     assert len(measured) > 100
     assert [value for value in measured if value not in numbers] == []
 

@@ -95,7 +95,7 @@ def test_why_osnoise_was_not_used_is_told() -> None:
 )
 def test_events_are_put_into_the_classes_of_osnoise(kind: str, share: float) -> None:
     kinds = ("interrupt", "ipi", "vector", "nmi", "softirq", "task", "work")
-    told = view(*(cause(each, each) for each in kinds), cause("timer", "timer wheel"))
+    told = view(*(cause(item, item) for item in kinds), cause("timer", "timer wheel"))
     assert class_share(told, kind) == pytest.approx(share)
     assert class_share(told.model_copy(update={"told_ns": 0.0}), kind) is None
 
@@ -136,24 +136,24 @@ def test_events_that_were_lost_are_flagged(lost: int | None, flags: list[str]) -
     document = json.loads(RECORDED["jitter"].read_text(encoding="utf-8"))
     context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
     told = TOLD.model_copy(update={"view": view().model_copy(update={"lost_events": lost})})
-    for each in document["result"]["cpus"]:
-        each["gaps"]["traced"] = told.model_dump(mode="json")
-    planned = next(each for each in declaration("jitter").steps(context, JitterSettings()) if isinstance(each, Step))
+    for cpu in document["result"]["cpus"]:
+        cpu["gaps"]["traced"] = told.model_dump(mode="json")
+    planned = next(step for step in declaration("jitter").steps(context, JitterSettings()) if isinstance(step, Step))
     found = list(declaration("jitter").parse(read_document(document), planned, context))
     assert found
-    for each in found:
-        assert isinstance(each.values, JitterValues)
-        assert each.values.gaps.traced == told
-        assert [flag.code for flag in each.flags if flag.code == "TRACE_LOST"] == flags
+    for measurement in found:
+        assert isinstance(measurement.values, JitterValues)
+        assert measurement.values.gaps.traced == told
+        assert [flag.code for flag in measurement.flags if flag.code == "TRACE_LOST"] == flags
 
 
 @pytest.mark.parametrize("attribute", [True, False])
 def test_the_kernel_is_traced_where_a_profile_asks_for_it(attribute: bool) -> None:
     context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
     settings = JitterSettings(attribute=attribute, gap_s=20.0)
-    (planned,) = (each for each in declaration("jitter").steps(context, settings) if isinstance(each, Step))
+    (planned,) = (step for step in declaration("jitter").steps(context, settings) if isinstance(step, Step))
     (plain,) = (
-        each for each in declaration("jitter").steps(context, JitterSettings(gap_s=20.0)) if isinstance(each, Step)
+        step for step in declaration("jitter").steps(context, JitterSettings(gap_s=20.0)) if isinstance(step, Step)
     )
     assert ("--attribute" in planned.argv) == attribute
     # half as long again, and a second to make something of what was traced

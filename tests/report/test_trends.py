@@ -30,7 +30,7 @@ def link(_testbed: str, sut: str) -> str | None:
 
 
 def rendered(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
-    found = [each for each in standings(nights) if each.testbed == TESTBED]
+    found = [standing for standing in standings(nights) if standing.testbed == TESTBED]
     pages, files = render_testbed(nights, TESTBED, found, link)
     return {name: body for name, (_, body, _) in pages.items()}, files
 
@@ -59,7 +59,7 @@ def made(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
 
 
 def test_every_sut_has_its_state_and_those_to_look_at_come_first(nights: Nights) -> None:
-    found = [(each.sut, each.state) for each in standings(nights)]
+    found = [(standing.sut, standing.state) for standing in standings(nights)]
     assert found == [
         ("t3-sut2", "fails"),
         ("t3-sut4", "fails"),
@@ -72,23 +72,25 @@ def test_every_sut_has_its_state_and_those_to_look_at_come_first(nights: Nights)
 
 
 def test_what_is_worst_is_told_with_its_size_and_what_changed(nights: Nights) -> None:
-    told = {each.sut: summary(nights, each) for each in reversed(findings(nights))}
+    told = {finding.sut: summary(nights, finding) for finding in reversed(findings(nights))}
     assert told["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; another BIOS"
     assert told["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
     assert told["t4-sut1"].startswith("expected a run of this night, found none")
 
 
 def test_what_moved_most_figures_is_told_first(nights: Nights) -> None:
-    verdict = next(each for each in nights.verdicts if each.sut == "t3-sut4" and each.check == "homogeneity")
+    verdict = next(
+        verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
+    )
     more = [verdict.model_copy(update={"metric": GAP.format(cpu)}) for cpu in (4, 5)]
     changed = replace(nights, verdicts=[*nights.verdicts, *more])
-    assert [len(each.metrics) for each in findings(changed)] == [1, 3, 1, 1]
+    assert [len(finding.metrics) for finding in findings(changed)] == [1, 3, 1, 1]
 
 
 def test_a_run_that_failed_but_left_figures_is_not_called_missing(nights: Nights) -> None:
     missing = nights.verdicts[-1].model_copy(update={"testbed": TESTBED, "sut": "t3-sut1", "run_id": run_id(LAST)})
     found = standings(replace(nights, verdicts=[*nights.verdicts, missing]))
-    assert next(each.state for each in found if each.sut == "t3-sut1") == "fails"
+    assert next(run.state for run in found if run.sut == "t3-sut1") == "fails"
 
 
 # The lab
@@ -101,10 +103,10 @@ def test_the_first_sentence_says_how_many_fail_and_what_is_wrong(lab: Lab) -> No
 
 
 def test_every_metric_has_one_family_and_cells_are_those_of_the_families(lab: Lab) -> None:
-    assert {column_of(each.metric).code for each in lab.nights.history.series} == {"lat", "gap", "read"}
+    assert {column_of(series.metric).code for series in lab.nights.history.series} == {"lat", "gap", "read"}
     assert column_of("latency_matrix.1.1.latency_ns").code == "lat"
     assert column_of("latency_matrix.1.0.latency_ns").code == "rem"
-    assert [each for each in COLUMNS if each.code == "more"] == [COLUMNS[-1]]
+    assert [column for column in COLUMNS if column.code == "more"] == [COLUMNS[-1]]
     assert {cell.step for cell in cells(lab, "t3-sut1").values()} == {"same", "absent"}
 
 
@@ -124,10 +126,10 @@ def test_cells_tell_what_fails_is_missing_waived_or_has_no_baseline(lab: Lab) ->
 )  # fmt: skip
 def test_a_cell_s_step_is_the_deviation_in_tolerances(nights: Nights, value: float, outcome: str, step: str) -> None:
     changed = [
-        each.model_copy(update={"value": value, "outcome": outcome})
-        if (each.sut, each.metric, each.check) == ("t3-sut1", IDLE, "limits")
-        else each
-        for each in nights.verdicts
+        verdict.model_copy(update={"value": value, "outcome": outcome})
+        if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", IDLE, "limits")
+        else verdict
+        for verdict in nights.verdicts
     ]
     cell = cells(Lab(replace(nights, verdicts=changed), standings(nights)), "t3-sut1")["lat"]
     assert cell.step == step
@@ -142,10 +144,10 @@ def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: Nights) -> N
 
 def test_an_open_end_makes_nothing_better(nights: Nights) -> None:
     changed = [
-        each.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
-        if (each.sut, each.metric, each.check) == ("t3-sut1", GAP.format(2), "limits")
-        else each
-        for each in nights.verdicts
+        verdict.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
+        if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", GAP.format(2), "limits")
+        else verdict
+        for verdict in nights.verdicts
     ]
     lab = Lab(replace(nights, verdicts=changed), standings(nights))
     assert cells(lab, "t3-sut1")["gap"].step == "same"
@@ -163,19 +165,19 @@ def test_platforms_are_told_apart_and_many_suts_have_tables_side_by_side(nights:
     assert newest is not None
     other = replace(newest, facts={"processor": "AuthenticAMD AMD EPYC 25 1 1", "cores": "2 with 1 threads each"})
     many = [found[0]._replace(sut=f"s{n}", newest=other) for n in range(30)]
-    platforms = {each.title: each for each in Lab(nights, [*found, *many]).platforms}
+    platforms = {platform.title: platform for platform in Lab(nights, [*found, *many]).platforms}
     assert set(platforms) == {"Processor unknown", "AMD EPYC, 2 cores"}
     assert [len(rows) for rows in platforms["AMD EPYC, 2 cores"].tables] == [10, 10, 10]
 
 
 def test_what_all_suts_share_is_told_once(nights: Nights) -> None:
-    verdict = next(each for each in nights.verdicts if each.sut == "t3-sut2" and each.check == "drift")
+    verdict = next(verdict for verdict in nights.verdicts if verdict.sut == "t3-sut2" and verdict.check == "drift")
     same = [verdict.model_copy(update={"sut": sut}) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
     changed = replace(nights, verdicts=[*nights.verdicts, *same])
     wrong = Lab(changed, standings(changed)).wrong
     assert len(wrong[0].suts) == 4
     assert "with another BIOS" in wrong[0].what
-    assert sum("Idle latency" in each.what and each.since == str(NIGHTS[SHIFT]) for each in wrong) == 1
+    assert sum("Idle latency" in verdict.what and verdict.since == str(NIGHTS[SHIFT]) for verdict in wrong) == 1
 
 
 def test_facts_that_changed_tonight_are_clustered_with_what_moved(nights: Nights) -> None:
@@ -191,8 +193,8 @@ def test_facts_that_changed_tonight_are_clustered_with_what_moved(nights: Nights
         for sut, those in history.runs.items()
     }
     verdicts = [
-        each.model_copy(update={"since": LAST}) if (each.sut, each.outcome) == ("t3-sut2", "fail") else each
-        for each in nights.verdicts
+        verdict.model_copy(update={"since": LAST}) if (verdict.sut, verdict.outcome) == ("t3-sut2", "fail") else verdict
+        for verdict in nights.verdicts
     ]
     moved = replace(nights, history=replace(history, runs=runs), verdicts=verdicts)
     (fact,) = Lab(moved, standings(moved)).facts
@@ -240,7 +242,9 @@ def test_what_fails_comes_first_and_has_a_chart(made: tuple[dict[str, str], dict
 
 
 def test_charts_are_few_however_much_fails(nights: Nights) -> None:
-    verdict = next(each for each in nights.verdicts if each.sut == "t3-sut4" and each.check == "homogeneity")
+    verdict = next(
+        verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
+    )
     more = [
         verdict.model_copy(update={"metric": GAP.format(cpu), "since": NIGHTS[cpu + 2], "sut": f"t3-sut{cpu % 5 + 1}"})
         for cpu in range(9)
@@ -256,7 +260,7 @@ def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, byte
 
 
 def test_a_testbed_of_which_nothing_fails_says_so(nights: Nights) -> None:
-    good = [each.model_copy(update={"outcome": "pass"}) for each in nights.verdicts]
+    good = [verdict.model_copy(update={"outcome": "pass"}) for verdict in nights.verdicts]
     pages, _ = rendered(replace(nights, verdicts=good))
     assert "Nothing fails." in pages["index.html"]
     assert "0 of 5 SUTs fail tonight" in pages["index.html"]
@@ -318,7 +322,7 @@ def test_noise_is_not_drawn_as_structure() -> None:
 
 def test_what_is_drawn_can_be_downloaded(nights: Nights, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     rows = list(csv.DictReader(gzip.decompress(made[1]["figures.csv.gz"]).decode().splitlines()))
-    own = [row for row, each in enumerate(nights.history.series) if each.testbed == TESTBED]
+    own = [row for row, series in enumerate(nights.history.series) if series.testbed == TESTBED]
     assert len(rows) == int(np.isfinite(nights.history.values[own]).sum())
     shifted = [row for row in rows if (row["sut"], row["metric"]) == ("t3-sut2", IDLE)]
     assert float(shifted[SHIFT]["value"]) == pytest.approx(
@@ -353,7 +357,7 @@ def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path, res
     assert (output / "example-lab" / "figures.csv.gz").is_file()
     tonight = json.loads((output / "tonight.json").read_text(encoding="utf-8"))
     assert tonight["night"] == "2026-01-02"
-    assert {each["outcome"] for each in tonight["verdicts"]} >= {"no_reference"}
+    assert {verdict["outcome"] for verdict in tonight["verdicts"]} >= {"no_reference"}
 
 
 def test_a_run_alone_has_no_tonight(tmp_path: Path, results: Path) -> None:
@@ -363,10 +367,10 @@ def test_a_run_alone_has_no_tonight(tmp_path: Path, results: Path) -> None:
 
 
 def test_only_the_newest_runs_have_documents_and_the_one_since_which_it_fails(nights: Nights, tmp_path: Path) -> None:
-    runs = [tmp_path / each.directory for those in nights.history.runs.values() for each in those.values()]
+    runs = [tmp_path / expired.directory for those in nights.history.runs.values() for expired in those.values()]
     found = standings(nights)
-    those = {str(each.relative_to(tmp_path)) for each in site._with_documents(runs, tmp_path, nights, found)}
-    own = {each for each in those if "/t3-sut2/" in each}
+    those = {str(document.relative_to(tmp_path)) for document in site._with_documents(runs, tmp_path, nights, found)}
+    own = {item for item in those if "/t3-sut2/" in item}
     newest = {f"{TESTBED}/t3-sut2/{run_id(night)}" for night in NIGHTS[-site.HISTORY :]}
     assert own == {*newest, f"{TESTBED}/t3-sut2/{run_id(NIGHTS[SHIFT])}"}
     imported = tmp_path / TESTBED / "t3-sut2" / "imported-0123456789ab"

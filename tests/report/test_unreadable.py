@@ -116,10 +116,10 @@ def _night(tmp_path_factory: pytest.TempPathFactory) -> Night:
     build_site(results, guide(place / "docs"), place / "html")
     served = publish(place / "html", place / "judged", place / "www", keep=2).current
     removed = expired(results, night_of(NIGHTS - 1), Policy(nights=1, raw_nights=0))
-    for each in removed:
-        remove(results, each)
+    for item in removed:
+        remove(results, item)
     screen = (served / "night" / "judgement.txt").read_text(encoding="utf-8")
-    return Night(results, judgement, tested, screen, served, [each.directory for each in removed])
+    return Night(results, judgement, tested, screen, served, [item.directory for item in removed])
 
 
 @pytest.fixture(scope="module", name="without")
@@ -134,9 +134,9 @@ def _without(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
 
 def unreadable(verdicts: Judgement) -> dict[str, list[NightVerdict]]:
     found: dict[str, list[NightVerdict]] = {}
-    for each in verdicts.verdicts:
-        if each.check == "unreadable":
-            found.setdefault(each.sut, []).append(each)
+    for verdict in verdicts.verdicts:
+        if verdict.check == "unreadable":
+            found.setdefault(verdict.sut, []).append(verdict)
     return found
 
 
@@ -154,27 +154,27 @@ def test_each_damage_fails_its_sut_and_names_its_file(night: Night, sut: str) ->
     page = (night.served / "calibration" / "index.html").read_text(encoding="utf-8")
     assert page.count(f"<li>cannot read {file_of(sut)}: ") == 1
     stored_verdicts = json.loads((night.served / "night" / "judgement.json").read_bytes())["verdicts"]
-    assert [each["metric"] for each in stored_verdicts if (each["sut"], each["check"]) == (sut, "unreadable")] == [
-        file_of(sut)
-    ]
+    assert [
+        verdict["metric"] for verdict in stored_verdicts if (verdict["sut"], verdict["check"]) == (sut, "unreadable")
+    ] == [file_of(sut)]
     (gate,) = (
-        each
-        for each in night.tested
-        if each.sut == f"lab / {sut}" and each.gate == "Nothing That Was There Before Is Missing"
+        test
+        for test in night.tested
+        if test.sut == f"lab / {sut}" and test.gate == "Nothing That Was There Before Is Missing"
     )
     assert gate.status == "FAIL"
     assert file_of(sut) in gate.message
     hosts = {("lab", name): name for name in (*GOOD, *DAMAGES)}
     failed = failures(night.judgement.verdicts, night.tested, hosts, limited=False)
-    said = [host for host, reasons in failed.items() for each in reasons if file_of(sut) in each]
+    said = [host for host, reasons in failed.items() for reason in reasons if file_of(sut) in reason]
     assert said == ([] if sut == GONE else [sut])
 
 
 def test_all_other_verdicts_are_as_without_the_damaged_files(night: Night, without: Judgement) -> None:
     assert set(unreadable(night.judgement)) == {*DAMAGES, GONE}
-    others = [each for each in night.judgement.verdicts if each.check != "unreadable"]
+    others = [verdict for verdict in night.judgement.verdicts if verdict.check != "unreadable"]
     assert others == list(without.verdicts)
-    assert {each.sut for each in others} == {*GOOD, *DAMAGES}
+    assert {other.sut for other in others} == {*GOOD, *DAMAGES}
 
 
 def test_the_site_has_the_pages_and_trends_of_all_that_can_be_read(night: Night) -> None:
@@ -201,7 +201,7 @@ def test_retention_removes_old_runs_and_keeps_what_cannot_be_read(night: Night) 
 def test_commands_given_a_damaged_document_name_it_and_end_with_bad_input(night: Night, sut: str) -> None:
     path = night.results / file_of(sut)
     for words in (["validate", path], ["validate", path.parent], ["compare", path, path]):
-        done = CliRunner().invoke(calibration, [str(each) for each in words])
+        done = CliRunner().invoke(calibration, [str(word) for word in words])
         assert isinstance(done.exception, InputError), done.exception
         assert done.exception.exit_code == BAD_INPUT
         assert str(path.parent) in str(done.exception)
@@ -223,12 +223,16 @@ def test_a_document_of_tonight_is_missed_and_everything_else_is_judged(small: Pa
     whole = judge_night(small, night_of(2))
     (small / file_of("s2", 2)).write_bytes(b"{")
     found = judge_night(small, night_of(2))
-    failed = {(each.sut, each.check, each.metric): each for each in found.verdicts if each.outcome == "fail"}
+    failed = {
+        (verdict.sut, verdict.check, verdict.metric): verdict for verdict in found.verdicts if verdict.outcome == "fail"
+    }
     assert set(failed) == {("s2", "unreadable", file_of("s2", 2)), ("s2", "missing", "run")}
     assert f"cannot read {file_of('s2', 2)}" in failed["s2", "missing", "run"].reason
-    assert {each.run_id for each in failed.values()} == {None}
-    of_others = [each for each in whole.verdicts if each.sut != "s2" and each.check != "homogeneity"]
-    assert [each for each in found.verdicts if each.sut != "s2" and each.check != "homogeneity"] == of_others
+    assert {item.run_id for item in failed.values()} == {None}
+    of_others = [verdict for verdict in whole.verdicts if verdict.sut != "s2" and verdict.check != "homogeneity"]
+    assert [
+        verdict for verdict in found.verdicts if verdict.sut != "s2" and verdict.check != "homogeneity"
+    ] == of_others
 
 
 def test_a_night_of_which_no_document_can_be_read_is_judged(small: Path) -> None:
@@ -247,12 +251,12 @@ def test_tolerances_that_cannot_be_read_fail_every_sut_and_all_else_is_judged_by
     before = judge_night(small)
     path.write_bytes(b"- {metrics: x}")
     found = judge_night(small)
-    failed = [each for each in found.verdicts if each.outcome == "fail"]
-    assert {(each.sut, each.check, each.metric) for each in failed} == {
+    failed = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
+    assert {(verdict.sut, verdict.check, verdict.metric) for verdict in failed} == {
         (sut, "unreadable", "references/tolerances.yml") for sut in ("s1", "s2", "s3")
     }
-    assert all("line 1, tolerance 1: fraction: Field required" in each.reason for each in failed)
-    assert [each for each in found.verdicts if each not in failed] == list(before.verdicts)
+    assert all("line 1, tolerance 1: fraction: Field required" in item.reason for item in failed)
+    assert [verdict for verdict in found.verdicts if verdict not in failed] == list(before.verdicts)
     done = CliRunner().invoke(calibration, ["judge", str(small)])
     assert done.exit_code == 1
     assert "references/tolerances.yml" in done.output
@@ -264,14 +268,14 @@ def test_bounds_that_cannot_be_read_fail_only_those_they_are_for(small: Path) ->
     before = judge_night(small)
     path.write_bytes(b"[" * 10**6)
     found = judge_night(small)
-    (failed,) = (each for each in found.verdicts if each.outcome == "fail")
+    (failed,) = (verdict for verdict in found.verdicts if verdict.outcome == "fail")
     assert (failed.sut, failed.check, failed.metric) == ("s2", "unreadable", "references/baselines/sut/lab/s2.json")
-    assert [each for each in found.verdicts if each is not failed] == list(before.verdicts)
+    assert [verdict for verdict in found.verdicts if verdict is not failed] == list(before.verdicts)
     for words in (
         ["trend", "lab/s2", LATENCY, "--results", small],
         ["accept", (small / file_of("s2", 2)).parent, "--by", "A", "--reason", "b"],
     ):
-        done = CliRunner().invoke(calibration, [str(each) for each in words])
+        done = CliRunner().invoke(calibration, [str(word) for word in words])
         assert isinstance(done.exception, InputError)
         assert str(path) in str(done.exception)
 
@@ -281,7 +285,7 @@ def test_waivers_nested_without_end_are_named(small: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"[" * 10**5)
     found = unreadable(judge_night(small))
-    assert {each.metric for of in found.values() for each in of} == {"references/waivers.yml"}
+    assert {figure.metric for of in found.values() for figure in of} == {"references/waivers.yml"}
     assert set(found) == {"s1", "s2", "s3"}
 
 
@@ -289,7 +293,7 @@ def test_a_trend_an_acceptance_and_a_report_name_what_they_leave_out(small: Path
     (small / file_of("s2", 1)).write_bytes(b"")
 
     def called(*words: Any) -> Any:
-        return CliRunner().invoke(calibration, [str(each) for each in words])
+        return CliRunner().invoke(calibration, [str(word) for word in words])
 
     nights = {line[:10]: line for line in called("trend", "lab/s2", LATENCY, "--results", small).output.splitlines()}
     assert f"cannot read {file_of('s2', 1)[:30]}" in nights[str(night_of(1))]

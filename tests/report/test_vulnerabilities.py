@@ -25,7 +25,7 @@ def block(document: RunDocument) -> str:
 
 
 def warnings(document: RunDocument) -> list[str]:
-    return [each.astext() for each in section(document).findall(nodes.warning)]
+    return [element.astext() for element in section(document).findall(nodes.warning)]
 
 
 def finding(cve: str, *, vulnerable: bool | None, info: str = "so it is") -> Finding:
@@ -37,13 +37,18 @@ def test_every_captured_machine_is_laid_out_by_cve(machine: str) -> None:
     document = run_document(machine, names=())
     assert document.context is not None
     text = block(document)
-    for each in vulnerabilities(document.context.parsed):
-        said = each.reason if each.text is None else each.text
+    for vulnerability in vulnerabilities(document.context.parsed):
+        said = vulnerability.reason if vulnerability.text is None else vulnerability.text
         status = {"vulnerable": "VULNERABLE", "mitigated": "NOT VULNERABLE", "not_affected": "NOT VULNERABLE"}
-        (part,) = [part for part in text.split("\n\n") if part.startswith(f"{each.cve or each.name} ")]
-        assert each.name in part
-        assert f"> STATUS: {status.get(each.state or '', 'UNKNOWN')} ({said})" in part.splitlines()
-        assert f"* Kernel's file: /sys/devices/system/cpu/vulnerabilities/{each.file}" in part or each.file is None
+        (part,) = [
+            part for part in text.split("\n\n") if part.startswith(f"{vulnerability.cve or vulnerability.name} ")
+        ]
+        assert vulnerability.name in part
+        assert f"> STATUS: {status.get(vulnerability.state or '', 'UNKNOWN')} ({said})" in part.splitlines()
+        assert (
+            f"* Kernel's file: /sys/devices/system/cpu/vulnerabilities/{vulnerability.file}" in part
+            or vulnerability.file is None
+        )
     assert "CHECKER" not in text
     assert "gave no spectre-meltdown-checker" in section(document).astext()
 
@@ -75,7 +80,7 @@ def test_the_summary_has_a_mark_for_each() -> None:
 def test_a_contradiction_is_said_and_nothing_else_is(cve: str, vulnerable: bool | None, *, contradicted: bool) -> None:
     document = checked_document(findings=(finding(cve, vulnerable=vulnerable),))
     said = "contradict each other"
-    assert ([said in each and cve in each for each in warnings(document)] == [True]) == contradicted
+    assert ([said in warning and cve in warning for warning in warnings(document)] == [True]) == contradicted
     (part,) = [part for part in block(document).split("\n\n") if part.startswith(cve)]
     assert (said in part) == contradicted
 

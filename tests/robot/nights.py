@@ -75,12 +75,12 @@ def _times(value: Any, factor: float, which: Sequence[str | int]) -> Any:
         step, *rest = which
         if isinstance(value, dict):
             return {**value, step: _times(value[step], factor, rest)}
-        return tuple(_times(each, factor, rest) if place == step else each for place, each in enumerate(value))
+        return tuple(_times(item, factor, rest) if place == step else item for place, item in enumerate(value))
     if isinstance(value, dict) and "estimator" in value:
         return scaled(Estimate.model_validate(value), factor).model_dump()
     if isinstance(value, dict):
-        return {name: _times(each, factor, ()) for name, each in value.items()}
-    return tuple(_times(each, factor, ()) for each in value) if isinstance(value, tuple) else value
+        return {name: _times(item, factor, ()) for name, item in value.items()}
+    return tuple(_times(item, factor, ()) for item in value) if isinstance(value, tuple) else value
 
 
 def verdict(check: Check, metric: str, **changes: Any) -> NightVerdict:
@@ -108,7 +108,11 @@ def verdict(check: Check, metric: str, **changes: Any) -> NightVerdict:
 def good_verdicts(document: RunDocument) -> list[NightVerdict]:
     """Return passing verdicts of every check on every figure of *document*."""
     run = document.run
-    names = [metric.name for each in document.measurements for metric in declaration(each.kind).metrics(each.values)]
+    names = [
+        metric.name
+        for measurement in document.measurements
+        for metric in declaration(measurement.kind).metrics(measurement.values)
+    ]
     about = {"testbed": run.testbed, "sut": run.sut, "run_id": run.id}
     return [verdict(check, name, **about) for name in names for check in CHECKS]
 
@@ -116,8 +120,8 @@ def good_verdicts(document: RunDocument) -> list[NightVerdict]:
 def failing(verdicts: Sequence[NightVerdict], check: Check, metric: str, **changes: Any) -> list[NightVerdict]:
     """Return *verdicts* with that of *check* on *metric* failed."""
     return [
-        each.model_copy(update={"outcome": "fail", **changes}) if (each.check, each.metric) == (check, metric) else each
-        for each in verdicts
+        item.model_copy(update={"outcome": "fail", **changes}) if (item.check, item.metric) == (check, metric) else item
+        for item in verdicts
     ]
 
 
@@ -157,11 +161,11 @@ def judged(check: Check, metric: str, **changes: Any) -> Callable[[], Case]:
 def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
     """Write the runs and the verdicts of *cases* into *folder*; return the store and the file of verdicts."""
     results = folder / "results"
-    for each in cases:
-        measured = each.document.measurements
+    for item in cases:
+        measured = item.document.measurements
         judged_once = {"verdicts": tuple(verdicts_of(measured)), "consistency": consistency(measured)}
-        store(each.document.model_copy(update=judged_once), results)
+        store(item.document.model_copy(update=judged_once), results)
     path = folder / "verdicts.json"
-    found = [each.model_dump(mode="json") for case in cases for each in case.verdicts]
+    found = [item.model_dump(mode="json") for case in cases for item in case.verdicts]
     path.write_text(json.dumps({"night": str(NIGHT), "verdicts": found}), encoding="utf-8")
     return results, path

@@ -167,7 +167,7 @@ EVERY = {**POSSIBLE, **{name: make for name, (make, _) in IMPOSSIBLE.items()}}
 
 
 def contradictions(checks: Iterable[ConsistencyCheck]) -> list[str]:
-    return sorted(f"{each.figure.name}: {each.reason}" for each in checks if each.outcome == "fail")
+    return sorted(f"{check.figure.name}: {check.reason}" for check in checks if check.outcome == "fail")
 
 
 @pytest.fixture(scope="module")
@@ -176,10 +176,10 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     suts = {name: f"sut{number}" for number, name in enumerate(EVERY)}
     documents = [make() for make in EVERY.values()]
     named = [
-        each.model_copy(update={"run": each.run.model_copy(update={"sut": sut})})
-        for each, sut in zip(documents, suts.values(), strict=True)
+        document.model_copy(update={"run": document.run.model_copy(update={"sut": sut})})
+        for document, sut in zip(documents, suts.values(), strict=True)
     ]
-    results, _ = write_night(tmp_path_factory.mktemp("night"), [Case(each, ()) for each in named])
+    results, _ = write_night(tmp_path_factory.mktemp("night"), [Case(item, ()) for item in named])
     return results, suts
 
 
@@ -187,13 +187,13 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
 def judged(night: tuple[Path, dict[str, str]]) -> list[dict[str, Any]]:
     done = CliRunner().invoke(calibration, ["judge", str(night[0]), "--json"])
     assert done.exit_code == VERDICT_FAILED, done.output
-    return [each for each in json.loads(done.output)["verdicts"] if each["check"] == "consistency"]
+    return [verdict for verdict in json.loads(done.output)["verdicts"] if verdict["check"] == "consistency"]
 
 
 @pytest.fixture(scope="module")
 def gates(night: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, GateOutcome]:
     tested = run_gates(tmp_path_factory.mktemp("gate"), {"RESULTS": night[0]})
-    return {each.sut.rpartition(" / ")[2]: each for each in tested if each.gate == GATE}
+    return {test.sut.rpartition(" / ")[2]: test for test in tested if test.gate == GATE}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -205,16 +205,20 @@ def test_all_say_the_same_of_a_run(
     stored = read_run(directory)
     found = contradictions(stored.consistency)
     wanted = IMPOSSIBLE[name][1] if name in IMPOSSIBLE else ()
-    assert [each.partition(": ")[0] for each in found] == [figure for figure, _ in wanted]
+    assert [item.partition(": ")[0] for item in found] == [figure for figure, _ in wanted]
     assert all(reason in said for said, (_, reason) in zip(found, wanted, strict=True))
     page = render((directory / "run.json").read_bytes()).text.replace("\\", "")
     assert ("Cross-check failed" in page) == bool(wanted)
     assert page.count(":invalid:`fail`: ") == len(found)
-    said = [each for each in COLLECT.summary(directory, stored)["failed_verdicts"] if each.startswith(tuple(found))]
+    said = [
+        verdict for verdict in COLLECT.summary(directory, stored)["failed_verdicts"] if verdict.startswith(tuple(found))
+    ]
     assert len(said) == bool(found)
-    assert all(each.endswith(f"(and {len(found) - 1} more cross-checks)") == (len(found) > 1) for each in said)
-    of = [each for each in judged if each["sut"] == suts[name]]
-    assert sorted(f"{each['metric']}: {each['reason']}" for each in of if each["outcome"] == "fail") == found
-    assert len(of) == len([each for each in stored.consistency if each.outcome != "skipped"]) > 10
+    assert all(text.endswith(f"(and {len(found) - 1} more cross-checks)") == (len(found) > 1) for text in said)
+    of = [verdict for verdict in judged if verdict["sut"] == suts[name]]
+    assert (
+        sorted(f"{verdict['metric']}: {verdict['reason']}" for verdict in of if verdict["outcome"] == "fail") == found
+    )
+    assert len(of) == len([verdict for verdict in stored.consistency if verdict.outcome != "skipped"]) > 10
     gate = gates[suts[name]]
     assert (gate.status, gate.message if found else "") == ("FAIL" if found else "PASS", "\n".join(found))

@@ -157,7 +157,7 @@ def unjudged(check: str, metric: str | None = None) -> Callable[[], Case]:
     def make() -> Case:
         case = good_case()
         return changed(
-            case, verdicts=[each for each in case.verdicts if each.check != check or metric not in {None, each.metric}]
+            case, verdicts=[item for item in case.verdicts if item.check != check or metric not in {None, item.metric}]
         )
 
     return make
@@ -212,7 +212,7 @@ def case_of(name: str) -> Case:
     """Return a case as that of its own SUT."""
     case, sut = CASES[name](), SUTS[name]
     run = case.document.run.model_copy(update={"testbed": "testbed1", "sut": sut})
-    verdicts = [each.model_copy(update={"sut": sut}) for each in case.verdicts]
+    verdicts = [item.model_copy(update={"sut": sut}) for item in case.verdicts]
     return Case(case.document.model_copy(update={"run": run}), verdicts)
 
 
@@ -312,7 +312,7 @@ def test_a_night_with_a_fault_says_who_and_why_and_exits_with_1(tmp_path: Path) 
     assert code == VERDICT_FAILED, said
     assert "  The SUT Is What The Inventory Promises: testbed1 / sut2\n      Kernel release: expected 6.1.*" in said
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
-    (failed,) = (each for each in root.iter("testcase") if each.find("failure") is not None)
+    (failed,) = (item for item in root.iter("testcase") if item.find("failure") is not None)
     assert failed.get("name") == "testbed1 / sut2: The SUT Is What The Inventory Promises"
     assert failed.get("classname") == "Gates of a night.Run"
     code, said = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
@@ -335,7 +335,7 @@ def test_a_night_is_judged_where_nobody_gave_verdicts(tmp_path: Path) -> None:
     assert "No Figure Contradicts Another                             2       0        0" in said
     assert "Every Figure Is Within Limits                             0       0        2" in said
     judged = json.loads((tmp_path / "out" / VERDICTS).read_text(encoding="utf-8"))
-    assert {each["sut"] for each in judged["verdicts"]} == {"sut1", "sut2"}
+    assert {item["sut"] for item in judged["verdicts"]} == {"sut1", "sut2"}
     code, said = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")
     assert code == BAD_INPUT
     assert "2026-01-03" in said
@@ -468,7 +468,7 @@ def test_every_keyword_says_what_it_does(name: str) -> None:
     assert library.doc
     assert len(library.inits) == 1
     assert library.inits[0].doc
-    assert [each.name for each in library.keywords if not each.doc.endswith(".")] == []
+    assert [keyword.name for keyword in library.keywords if not keyword.doc.endswith(".")] == []
 
 
 def test_the_command_is_documented_by_itself() -> None:

@@ -67,8 +67,8 @@ def test_a_known_sut_is_what_was_measured(servers: Servers) -> None:
     assert now.cmdline == Path("/proc/cmdline").read_text(encoding="utf-8").strip()
     assert now.boot_id == Path(FILES["boot_id"]).read_text(encoding="utf-8").strip()
     found = list(still_as_measured(this_machine(run_document(names=())), now))
-    assert {each.outcome for each in found} <= {"passed", "undecided"}
-    assert any(each.text.startswith("kernel release: ") and each.outcome == "passed" for each in found)
+    assert {verdict.outcome for verdict in found} <= {"passed", "undecided"}
+    assert any(verdict.text.startswith("kernel release: ") and verdict.outcome == "passed" for verdict in found)
 
 
 def test_a_sut_with_the_key_of_another_is_refused(servers: Servers, tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ def test_a_server_that_stops_after_its_banner_is_given_up(servers: Servers) -> N
         with pytest.raises(EnvironmentLacksError, match="cannot connect: "):
             look(where, servers.known_hosts, IMPATIENCE_S)
         thread.join()
-        for each in held:
-            each.close()
+        for item in held:
+            item.close()
 
 
 def test_nobody_listening_is_told(servers: Servers) -> None:
@@ -253,7 +253,7 @@ def now_of(document: RunDocument) -> Live:
 def test_what_is_another_is_a_fault_and_what_is_not_told_is_no_pass(field: str, name: str) -> None:
     document = run_document(names=())
     then = now_of(document)
-    assert {each.outcome for each in still_as_measured(document, then)} == {"passed"}
+    assert {verdict.outcome for verdict in still_as_measured(document, then)} == {"passed"}
     (fault,) = fell_out(document, then._replace(**{field: "another"}))
     assert fault == ("failed", f"{name}: expected {getattr(then, field)} as in the run, found another")
     (unknown,) = fell_out(document, then._replace(**{field: None}))
@@ -263,7 +263,7 @@ def test_what_is_another_is_a_fault_and_what_is_not_told_is_no_pass(field: str, 
 
 def fell_out(document: RunDocument, now: Live) -> list[Result]:
     """Return what does not pass."""
-    return [each for each in still_as_measured(document, now) if each.outcome != "passed"]
+    return [verdict for verdict in still_as_measured(document, now) if verdict.outcome != "passed"]
 
 
 def test_a_run_without_a_capture_can_be_compared_with_nothing() -> None:
@@ -366,7 +366,7 @@ def test_the_gate_passes_one_sut_and_fails_the_one_with_another_kernel(servers: 
     results, verdicts = write_night(tmp_path, cases)
     variables = {"RESULTS": results, "VERDICTS": verdicts, "LIVE": inventory(servers, tmp_path)}
     tested = run_gates(tmp_path / "gate", {**variables, "KNOWN_HOSTS": servers.known_hosts})
-    ended = {each.sut: each for each in tested if each.gate == "The SUT Is Still What Was Measured"}
+    ended = {test.sut: test for test in tested if test.gate == "The SUT Is Still What Was Measured"}
     assert ended["testbed1 / sut1"].status == "PASS", ended
     assert ended["testbed1 / sut2"].status == "FAIL"
     now = Path(FILES["release"]).read_text(encoding="ascii").strip()

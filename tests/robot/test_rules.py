@@ -11,9 +11,9 @@ def test_a_start_that_was_refused_counts_where_no_other_did() -> None:
     refused = attempt(checks=(MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met"}),))
     document = run_document(names=())
     resumed = list(check_promises(document.model_copy(update={"attempts": (refused, attempt(checks=(MET,)))})))
-    assert [each.outcome for each in resumed] == ["passed"]
+    assert [verdict.outcome for verdict in resumed] == ["passed"]
     alone = list(check_promises(document.model_copy(update={"attempts": (refused,)})))
     assert alone == [("failed", "Kernel release: expected 6.1.*, found 5.4.0-1")]
     flagged = attempt(checks=(MET.model_copy(update={"outcome": "unknown", "effect": "flag"}),))
     both = check_promises(document.model_copy(update={"attempts": (flagged, attempt(checks=(MET,)))}))
-    assert [each.outcome for each in both] == ["failed", "passed"]
+    assert [side.outcome for side in both] == ["failed", "passed"]

@@ -48,7 +48,7 @@ def command_build(options: argparse.Namespace) -> int:
 
 def command_start(options: argparse.Namespace) -> int:
     """Start guests."""
-    wanted = [(shape, name or shape) for shape, _, name in (each.partition("=") for each in options.guests)]
+    wanted = [(shape, name or shape) for shape, _, name in (guest.partition("=") for guest in options.guests)]
     for sut in start(wanted, bound=False):
         print(describe(sut))
     return 0

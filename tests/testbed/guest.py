@@ -83,7 +83,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def started_ticks(pid: int) -> int | None:
-    """Return when process *pid* was started, in the kernel's ticks; None where there is no such process."""
+    """Return when process *pid* was started, in the kernel's ticks; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
@@ -198,7 +198,7 @@ class Sut:
     def kernel_arguments(self, shape: Shape) -> list[str]:
         """Return the kernel's command line."""
         console = {"console=ttyS0": f"console={ARCHITECTURES[shape.architecture].console}"}
-        return [*(console.get(each, each) for each in KERNEL), f"systemd.hostname={self.name}", *shape.kernel]
+        return [*(console.get(item, item) for item in KERNEL), f"systemd.hostname={self.name}", *shape.kernel]
 
     def identity(self) -> None:
         """Make the archive of what only this guest has: its host key, who may log in, and the passwords."""
@@ -275,7 +275,7 @@ class Sut:
         """End QEMU: the guest loses its power."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()  # also where it has ended by itself: nobody else does
+            self.process.wait()  # also if it has ended by itself: nobody else does
         pid = self.pid
         if pid is None:
             return

@@ -255,7 +255,7 @@ def write(scratch: Path, architecture: str, archive: str) -> None:
     shutil.copytree(OVERLAY, overlay)
     for path in (overlay, *overlay.rglob("*")):  # whatever the umask was when this was checked out
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-    command = [each.replace("OVERLAY", str(overlay)) for each in command_of(architecture, archive)]
+    command = [item.replace("OVERLAY", str(overlay)) for item in command_of(architecture, archive)]
     mode = "root" if os.geteuid() == 0 else "unshare"
     run([*command, f"--mode={mode}", "--format=tar", "", str(tree), "-"], "make the root file system", archive)
     # Owners and device files are those of the archive when it is unpacked by root, or by who is root in a namespace.

@@ -86,4 +86,4 @@ class Shape(BaseModel):
 
 def shapes(path: Path = FILE) -> dict[str, Shape]:
     """Return all shapes by name."""
-    return {name: Shape.model_validate(each) for name, each in yaml.safe_load(path.read_text(encoding="utf-8")).items()}
+    return {name: Shape.model_validate(item) for name, item in yaml.safe_load(path.read_text(encoding="utf-8")).items()}

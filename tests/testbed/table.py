@@ -27,8 +27,8 @@ def rst(rows: Sequence[Row]) -> str:
 
     def cells(texts: Sequence[str]) -> str:
         wrapped = [textwrap.wrap(text, width) or [""] for text, width in zip(texts, WIDTHS, strict=True)]
-        height = max(len(each) for each in wrapped)
-        lines = [[each[n] if n < len(each) else "" for each in wrapped] for n in range(height)]
+        height = max(len(item) for item in wrapped)
+        lines = [[item[n] if n < len(item) else "" for item in wrapped] for n in range(height)]
         padded = ([f" {text:{width}} " for text, width in zip(line, WIDTHS, strict=True)] for line in lines)
         return "".join("|" + "|".join(line) + "|\n" for line in padded)
 

@@ -111,5 +111,5 @@ def test_the_core_pmu_of_an_aarch64_sut_counts(
     assert lacks.returncode == 3
     refused = read_result(read_document(json.loads(lacks.stdout)), CountersResult).counters
     assert refused is not None
-    assert [(each.errno, "it is not on this model" in each.reason) for each in refused.refused] == [("ENOENT", True)]
+    assert [(event.errno, "it is not on this model" in event.reason) for event in refused.refused] == [("ENOENT", True)]
     scenario("an aarch64 SUT with a core PMU", "more events than counters", "cycles of thread and chase", "turns taken")

@@ -43,15 +43,15 @@ def test_what_is_planted_in_a_guest_is_found(sut: Sut, scenario: Scenario) -> No
     (case,), found = result["cases"], result["plantings"]
     assert case["passed"], case
     assert not case["note"], case
-    for each in found["plants"]:
-        assert each["planted_events"] > 20, each
+    for plant in found["plants"]:
+        assert plant["planted_events"] > 20, plant
     assert found["unexplained"]["share"] < 1.0
     assert sut.read(INSTANCES) == before
     scenario(
         "disturbances planted on a CPU",
         "none",
-        ", ".join(f"{each['planted']}: {each['planted_events']}" for each in found["plants"]),
-        ", ".join(str(each["found_events"]) for each in found["plants"])
+        ", ".join(f"{plant['planted']}: {plant['planted_events']}" for plant in found["plants"]),
+        ", ".join(str(plant["found_events"]) for plant in found["plants"])
         + f" found; {found['unexplained']['share']:.0%} of the lost time unexplained",
     )
 
@@ -71,7 +71,7 @@ def test_gaps_of_a_guest_are_attributed(sut: Sut) -> None:
     assert view is not None, traced.refused
     assert traced.tracers == ""  # Debian's kernel for clouds has none of them
     assert (traced.osnoise, traced.osnoise_refused) == (None, "this kernel has no osnoise tracer")
-    assert {"timer"} <= {each.kind for each in view.causes}
+    assert {"timer"} <= {cause.kind for cause in view.causes}
 
 
 def test_nothing_of_a_killed_tracing_stays(sut: Sut) -> None:

@@ -48,17 +48,17 @@ def other(testbed: Testbed) -> Sut:
 
 def outcomes(lab: Lab, sut: Sut) -> list[tuple[str, str]]:
     """Return step and outcome of all records of a SUT's newest run, in their order."""
-    found = (each for each in records(lab.newest(sut)) if isinstance(each, StepRecord))
-    return [(each.step.id, each.outcome) for each in found]
+    found = (record for record in records(lab.newest(sut)) if isinstance(record, StepRecord))
+    return [(verdict.step.id, verdict.outcome) for verdict in found]
 
 
 def measured(document: RunDocument) -> set[str]:
-    return {each.kind for each in document.measurements}
+    return {measurement.kind for measurement in document.measurements}
 
 
 def reasons(document: RunDocument) -> dict[str, str]:
     """Return why what was planned and not measured was not."""
-    return {each.kind: each.reason for each in document.not_measured if each.cause != "not_planned"}
+    return {omitted.kind: omitted.reason for omitted in document.not_measured if omitted.cause != "not_planned"}
 
 
 def assert_nothing_is_left(sut: Sut) -> None:
@@ -298,9 +298,9 @@ def test_a_clock_that_jumps_moves_no_figure_and_ends_no_step(
     document = lab.document(sut)
     assert document.run.status == "complete", ended.text
     assert measured(document) == set(STEPS)
-    starts = [each.started_at for each in records(lab.newest(sut)) if isinstance(each, StepRecord)]
+    starts = [record.started_at for record in records(lab.newest(sut)) if isinstance(record, StepRecord)]
     assert starts == sorted(starts)
-    assert all((each.duration_s or 0) < 3600 for each in document.measurements)
+    assert all((measurement.duration_s or 0) < 3600 for measurement in document.measurements)
     assert_nothing_is_left(sut)
     scenario("clock jumps", "a day ahead in the long step", "every step, with its true duration", "status complete")
 
@@ -322,11 +322,11 @@ def test_a_sut_without_python_or_with_an_old_one_is_told_of(
     with undone(sut, f"rm -r {old} {site}"):
         ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}, hosts=hosts))
     assert ended.rc == ENVIRONMENT, ended.text
-    for each in (sut, other):
-        document = lab.document(each)
+    for item in (sut, other):
+        document = lab.document(item)
         assert document.run.status == "not_begun"
         assert "Python" in document.not_measured[0].reason
-        assert_nothing_is_left(each)
+        assert_nothing_is_left(item)
     scenario(
         "Python old or missing",
         "an interpreter that says 3.5; none at all",
@@ -388,20 +388,20 @@ def test_two_of_five_suts_fail_and_resume_finishes_what_is_missing(
         running.until_step(crashing, LAST, "kill -SEGV $p")
         ended = running.end()
     assert ended.rc == ENVIRONMENT, ended.text
-    for each in good:
-        assert lab.document(each).run.status == "complete"
+    for item in good:
+        assert lab.document(item).run.status == "complete"
     assert measured(lab.document(crashing)) == {last}
     assert lab.document(unreachable).run.status == "not_begun"
-    kept = {each.name: (lab.newest(each) / "records.jsonl").read_bytes() for each in suts}
+    kept = {item.name: (lab.newest(item) / "records.jsonl").read_bytes() for item in suts}
     unreachable.link(up=True)
     again = lab.calibrate(inventory, "--resume", profile=brief)
     assert again.rc == VERDICT_FAILED, again.text
-    for each in suts:
-        assert lab.document(each).run.status == "complete"
-        assert measured(lab.document(each)) == {first, last}
-        content = (lab.newest(each) / "records.jsonl").read_bytes()
-        assert content.startswith(kept[each.name])
-        assert (content == kept[each.name]) == (each in good), each.name
+    for item in suts:
+        assert lab.document(item).run.status == "complete"
+        assert measured(lab.document(item)) == {first, last}
+        content = (lab.newest(item) / "records.jsonl").read_bytes()
+        assert content.startswith(kept[item.name])
+        assert (content == kept[item.name]) == (item in good), item.name
     assert [step for step, _ in outcomes(lab, crashing)] == [first, last, first]
     scenario(
         "two of five fail",

@@ -59,8 +59,8 @@ def test_each_oddity_of_a_lab_has_a_shape() -> None:
     assert [bool(node.cpus) for node in known["memory-only"].nodes] == [True, False]
     assert [bool(node.memory_mib) for node in known["no-memory"].nodes] == [True, False]
     assert known["smt"].threads == 2
-    assert any(each.startswith("maxcpus=") for each in known["offline"].kernel)
-    assert {each.partition("=")[0] for each in known["isolated"].kernel} == {"isolcpus", "nohz_full", "rcu_nocbs"}
+    assert any(text.startswith("maxcpus=") for text in known["offline"].kernel)
+    assert {item.partition("=")[0] for item in known["isolated"].kernel} == {"isolcpus", "nohz_full", "rcu_nocbs"}
     assert {"hugepagesz=1G", "hugepagesz=2M"} <= set(known["hugepages"].kernel)
 
 
@@ -88,7 +88,7 @@ def test_a_newer_kernel_comes_from_the_backports_of_the_release(monkeypatch: pyt
     assert image.archive_of("x86_64") == archive
     more = image.archive_of("x86_64-rt")
     assert more == f"{archive}deb somewhere suite-backports main\n"
-    (asked,) = [each for each in image.command_of("x86_64-rt", more) if each.startswith("--include=")]
+    (asked,) = [text for text in image.command_of("x86_64-rt", more) if text.startswith("--include=")]
     assert "linux-image-rt-amd64/suite-backports" in asked.split(",")
     monkeypatch.setattr(image, "sources", lambda: "deb somewhere suite-updates main\n")
     with pytest.raises(image.TestbedError, match="expected a release of Debian"):

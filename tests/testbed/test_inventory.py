@@ -119,8 +119,8 @@ def test_the_traffic_generator_is_reserved_the_way_csit_does(
     document = lab.document(sut)
     assert document.run.status == "complete", ended.text
     assert document.run.id in held
-    for each in suts:
-        assert each.read("find /tmp /var/tmp -name 'reservation*' -o -name 'calibration-*'") == ""
+    for item in suts:
+        assert item.read("find /tmp /var/tmp -name 'reservation*' -o -name 'calibration-*'") == ""
     scenario(
         "traffic generator in use",
         "CSIT's reservation with a file of another job on it",

@@ -66,7 +66,7 @@ def test_a_quick_run_on_many_cpus_is_complete_and_every_page_is_where_it_was_pla
     sut = testbed.sut("many-cpus")
     ended = lab.calibrate(testbed.inventory({"large": [sut]}, {"ansible_become": True}), profile=patient(lab.directory))
     document = lab.document(sut)
-    failed = [each for each in document.not_measured if each.cause != "not_planned"]
+    failed = [omitted for omitted in document.not_measured if omitted.cause != "not_planned"]
     assert (document.run.status, failed) == ("complete", []), ended.text
     assert document.context is not None
     context = document.context.parsed
@@ -74,30 +74,30 @@ def test_a_quick_run_on_many_cpus_is_complete_and_every_page_is_where_it_was_pla
     assert context.distances == shape.distances
     assert (context.topology.packages, context.topology.threads_per_core) == (2, 2)
 
-    measured = {each.kind for each in document.measurements}
-    left_out = {each.kind for each in document.not_measured}
+    measured = {measurement.kind for measurement in document.measurements}
+    left_out = {omitted.kind for omitted in document.not_measured}
     assert measured >= load_profile("quick").measurements.keys() - left_out
     assert measured | left_out >= registry().keys()
-    by_id: dict[str, Any] = {each.id: each.values for each in document.measurements}
+    by_id: dict[str, Any] = {measurement.id: measurement.values for measurement in document.measurements}
     for kind, cells in (("latency_matrix", "latency_ns"), ("bandwidth_matrix", "bandwidth_mb_s")):
         values = by_id[kind]
         assert (values.cpu_nodes, values.memory_nodes) == (rows, columns)
         assert [[cell is not None for cell in row] for row in getattr(values, cells)] == [[True] * 8] * 7
     transfers = by_id["c2c_latency"]
     assert transfers.nodes == rows
-    sampled = {each.what for each in document.not_measured if each.kind == "c2c_latency"}
+    sampled = {omitted.what for omitted in document.not_measured if omitted.kind == "c2c_latency"}
     assert sampled == {"4 of 24 pairs of different packages"}
     for matrix in (transfers.remote_hitm_writer_homed_ns, transfers.remote_hitm_reader_homed_ns):
         left = {frozenset((a, b)) for a in rows for b in rows if matrix[a][b] is None}
         assert left == {frozenset((a, a)) for a in rows} | {frozenset((0, 5)), frozenset((1, 4))}
     # 16 cores of two threads behind two last-level caches, each of which all nodes of its package share
-    classes = {each.name: each.measured for each in by_id["c2c_matrix"].classes}
+    classes = {class_name.name: class_name.measured for class_name in by_id["c2c_matrix"].classes}
     assert classes == {"smt_siblings": 2, "same_llc": 2, "other_package": 2}
 
-    for each in document.measurements:
-        assert "EMULATED" in {flag.code for flag in each.validity.flags}, each.id
-        if each.pages is not None:
-            assert each.pages.total == each.pages.checked == each.pages.on_node, each.id
+    for measurement in document.measurements:
+        assert "EMULATED" in {flag.code for flag in measurement.validity.flags}, measurement.id
+        if measurement.pages is not None:
+            assert measurement.pages.total == measurement.pages.checked == measurement.pages.on_node, measurement.id
     assert_planned(lab.newest(sut), set(columns))
     page = lab.page(sut)
     assert all(f"node {node}" in page for node in columns)

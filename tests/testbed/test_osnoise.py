@@ -36,15 +36,15 @@ def test_osnoise_accounts_for_the_gaps_that_events_tell(sut: Sut, scenario: Scen
     assert traced.osnoise is not None
     assert traced.view is not None
     assert traced.view.unreadable == 0
-    classes = {each.kind: each for each in traced.osnoise}
+    classes = {item.kind: item for item in traced.osnoise}
     assert list(classes) == ["irq", "nmi", "softirq", "thread"]
-    (timer,) = [each for each in classes["irq"].names if each.name == "local_timer"]
-    (told,) = [each for each in traced.view.causes if each.name == "local timer"]
+    (timer,) = [name for name in classes["irq"].names if name.name == "local_timer"]
+    (told,) = [cause for cause in traced.view.causes if cause.name == "local timer"]
     # Both count the same interrupts; one that ends within a microsecond of a gap's edge may be in one book alone.
     assert timer.count == pytest.approx(told.events, rel=0.05)
     assert classes["softirq"].count == 0  # with PREEMPT_RT these are threads
-    assert {"ksoftirqd/1", "sutprobe"} & {each.name for each in classes["thread"].names} == {"ksoftirqd/1"}
-    whole = sum(each.share or 0.0 for each in traced.osnoise)
+    assert {"ksoftirqd/1", "sutprobe"} & {name.name for name in classes["thread"].names} == {"ksoftirqd/1"}
+    whole = sum(item.share or 0.0 for item in traced.osnoise)
     assert 0.0 < whole <= 1.0
     scenario(
         "a kernel with the tracer osnoise",

@@ -40,16 +40,16 @@ def run(testbed: Testbed, lab: Lab, sut: Sut, profile: str, **variables: Any) ->
 def flags(document: RunDocument, kind: str) -> dict[str, str]:
     """Return the flags of the measurements of a kind, with their reasons."""
     return {
-        each.code: each.reason
+        flag.code: flag.reason
         for measurement in document.measurements
         if measurement.kind == kind
-        for each in measurement.validity.flags
+        for flag in measurement.validity.flags
     }
 
 
 def refused(document: RunDocument) -> dict[str, str]:
     """Return the flag of each kind that has no figure."""
-    return {each.kind: each.flag.code for each in document.not_measured if each.flag is not None}
+    return {omitted.kind: omitted.flag.code for omitted in document.not_measured if omitted.flag is not None}
 
 
 def placements(value: Any) -> Iterator[tuple[set[int], dict[str, Any]]]:
@@ -57,8 +57,8 @@ def placements(value: Any) -> Iterator[tuple[set[int], dict[str, Any]]]:
     for point in (*value.get("points", ()), *value.get("pairs", ()), *value.get("cells", ())):
         nodes = set(point.get("nodes") or ([point["home"]] if "home" in point else ()))
         made = [point["evidence"]] if "evidence" in point else point.get("placements")
-        for each in made or ():
-            yield nodes, each["pages"]
+        for item in made or ():
+            yield nodes, item["pages"]
 
 
 @pytest.mark.parametrize("shape", NODES)
@@ -69,21 +69,21 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
     try:
         document = run(testbed, lab, sut, "places.yml")
         name, rows, columns, kinds = NODES[shape]
-        by_kind = {each.kind: each for each in document.measurements}
-        failed = [each for each in document.not_measured if each.cause == "failed"]
+        by_kind = {measurement.kind: measurement for measurement in document.measurements}
+        failed = [omitted for omitted in document.not_measured if omitted.cause == "failed"]
         assert not failed
         assert by_kind.keys() == kinds
         for kind in ("latency_matrix", "bandwidth_matrix"):
             values = by_kind[kind].values
             assert (values.cpu_nodes, values.memory_nodes) == (rows, columns), kind
         assert all(cell is not None for row in by_kind["latency_matrix"].values.latency_ns for cell in row)
-        for each in by_kind.values():
-            proof = each.pages
-            assert proof is not None, each.kind
-            assert proof.total, each.kind
-            assert proof.total == proof.checked == proof.on_node, each.kind
-            assert "EMULATED" in {flag.code for flag in each.validity.flags}
-            assert "CLOCK_FALLBACK" in {flag.code for flag in each.validity.flags}
+        for measurement in by_kind.values():
+            proof = measurement.pages
+            assert proof is not None, measurement.kind
+            assert proof.total, measurement.kind
+            assert proof.total == proof.checked == proof.on_node, measurement.kind
+            assert "EMULATED" in {flag.code for flag in measurement.validity.flags}
+            assert "CLOCK_FALLBACK" in {flag.code for flag in measurement.validity.flags}
         assert_planned(lab.newest(sut), set(columns))
     finally:
         sut.stop()
@@ -97,7 +97,7 @@ def test_each_cpu_node_is_a_row_and_each_memory_node_a_column(
 
 def assert_planned(directory: Path, columns: set[int]) -> None:
     """Every point is on nodes that its step was planned for, and every page on these."""
-    for record in (each for each in records(directory) if isinstance(each, StepRecord)):
+    for record in (record for record in records(directory) if isinstance(record, StepRecord)):
         assert set(record.step.nodes) <= columns, record.step.id
         assert record.document is not None
         words = [found for word in record.step.argv for found in re.findall(r"@(\d+(?:\+\d+(?![-,@\d]))*)", word)]
@@ -128,7 +128,7 @@ def test_pages_that_are_moved_leave_no_figure_and_a_throttled_policy_none_either
         two.ssh(f"kill {process}")
     assert document.run.status == "incomplete"
     assert refused(document) == {"idle_latency": "PLACEMENT_WRONG", "jitter": "RT_THROTTLE_POSSIBLE"}
-    reasons = {each.kind: each.reason for each in document.not_measured}
+    reasons = {omitted.kind: omitted.reason for omitted in document.not_measured}
     assert "elsewhere" in reasons["idle_latency"]
     assert "sched_rt_runtime_us" in reasons["jitter"]
     scenario(
@@ -157,10 +157,10 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
     found = flags(document, "latency_matrix")
     assert "node 1 has too few free hugetlb pages" in found["HUGEPAGE_EXHAUSTED"]
     assert "2 of 4 CPUs online (2-3)" in found["CPUS_HIDDEN"]
-    (matrix,) = (each for each in document.measurements if each.kind == "latency_matrix")
+    (matrix,) = (measurement for measurement in document.measurements if measurement.kind == "latency_matrix")
     assert (matrix.values.cpu_nodes, matrix.values.memory_nodes) == ((0,), (0, 1))
     obtained = {
-        tuple(point["nodes"]): {each["pages"]["obtained"] for each in point["placements"]}
+        tuple(point["nodes"]): {placement["pages"]["obtained"] for placement in point["placements"]}
         for record in records(lab.newest(two))
         if isinstance(record, StepRecord) and record.step.kind == "latency_matrix" and record.document is not None
         for point in record.document["result"]["points"]

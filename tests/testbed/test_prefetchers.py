@@ -40,9 +40,9 @@ def test_a_write_that_is_ignored_is_found_out_and_the_prefetchers_are_not_called
     document = lab.document(sut)
     assert document.plan is not None
     assert [step.prefetchers for step in document.plan.steps] == [None, None, "off"]
-    measured = {each.id for each in document.measurements}
+    measured = {measurement.id for measurement in document.measurements}
     assert measured == {"prefetcher_effect", "idle_latency"}, ended.text
-    (gone,) = [each for each in document.not_measured if each.cause == "failed"]
+    (gone,) = [omitted for omitted in document.not_measured if omitted.cause == "failed"]
     assert gone.what.endswith("prefetchers off")
     assert (
         "the prefetchers could not be switched off: expected /dev/cpu/0/msr:0x1a4 to read 0xf after that was "
@@ -68,7 +68,7 @@ def test_without_the_driver_the_steps_that_need_it_say_so(testbed: Testbed, lab:
     sut.read("modprobe -r msr")
     wanted = {"tune_prefetchers_ok": True, "ansible_become": True}
     lab.calibrate(testbed.inventory({"testbed1": [sut]}, wanted), profile=PROFILE)
-    (gone,) = [each for each in lab.document(sut).not_measured if each.cause == "failed"]
+    (gone,) = [omitted for omitted in lab.document(sut).not_measured if omitted.cause == "failed"]
     assert "expected MSR 0x1a4 of CPU 0 to be readable at /dev/cpu/0/msr" in gone.reason
     assert "load the kernel module msr" in gone.reason
     scenario(

@@ -40,14 +40,14 @@ def suts(testbed: Testbed) -> list[Sut]:
 
 
 def checks(document: RunDocument) -> dict[str, Check]:
-    return {each.name: each for each in document.attempts[-1].checks}
+    return {check.name: check for check in document.attempts[-1].checks}
 
 
 def raised(document: RunDocument) -> set[str]:
     """Return the titles of the checks that every measurement was flagged with."""
     flagged = [
-        {flag.reason.partition(":")[0] for flag in each.validity.flags if flag.code == "NOT_AS_EXPECTED"}
-        for each in document.measurements
+        {flag.reason.partition(":")[0] for flag in measurement.validity.flags if flag.code == "NOT_AS_EXPECTED"}
+        for measurement in document.measurements
     ]
     assert flagged
     return set.intersection(*flagged)
@@ -72,12 +72,12 @@ def test_suts_that_are_as_promised_say_so(testbed: Testbed, lab: Lab, suts: list
         document = lab.document(sut)
         found = checks(document)
         # what emulation cannot have is found too: its guests' clock source is another one
-        assert {name for name, each in found.items() if each.failed} == {"clock_source"}, found
+        assert {name for name, item in found.items() if item.failed} == {"clock_source"}, found
         assert "hpet" in found["clock_source"].found or "acpi_pm" in found["clock_source"].found
         assert raised(document) == {found["clock_source"].title}
         assert found["isolated_cpus"].found == "1,3"
         assert found["kernel_release"].found == release
-        assert found["microcode"].expected.endswith(f"as on {next(each.name for each in suts if each is not sut)}")
+        assert found["microcode"].expected.endswith(f"as on {next(item.name for item in suts if item is not sut)}")
         assert document.run.status == "complete"
         assert {"isolation_kept", "foreign_load", "free_memory", "time", "directory_safe", "cpu_model"} <= found.keys()
     scenario(
@@ -141,7 +141,7 @@ def test_what_disturbs_a_sut_is_flagged_on_every_figure(
     assert document.run.status == "complete"
     found = checks(document)
     expected = {"foreign_load", "free_memory", "time", "microcode"}
-    assert {name for name, each in found.items() if each.outcome == "not_met"} == {*expected, "clock_source"}
+    assert {name for name, verdict in found.items() if verdict.outcome == "not_met"} == {*expected, "clock_source"}
     assert raised(document) == {found[name].title for name in (*expected, "clock_source")}
     assert "CPU 1 " in found["foreign_load"].found
     assert f"sh (process {sut.read('cat /run/intruder').strip()})" in found["foreign_load"].found

@@ -130,7 +130,7 @@ def test_a_changed_sut_is_put_right_whatever_ends_the_run(
         fault(sut, process)
         assert process.wait(PATIENCE_S) != 0
     wait_until(lambda: now(sut) == before, lambda: now(sut) + log.read_text())
-    assert [each.kind for each in lab.document(sut).measurements] == ["idle_latency"], log.read_text()
+    assert [measurement.kind for measurement in lab.document(sut).measurements] == ["idle_latency"], log.read_text()
     name, injected, reported = row
     scenario(name, injected, "the steps that had ended; the SUT's settings as they were", reported)
 

@@ -133,7 +133,7 @@ FILTERS = (
 )
 
 
-@pytest.mark.parametrize("seccomp", FILTERS, ids=lambda each: each.row[0])
+@pytest.mark.parametrize("seccomp", FILTERS, ids=lambda item: item.row[0])
 def test_a_login_that_may_not_call_the_kernel_is_measured_or_says_what_is_not_permitted(
     testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario, seccomp: Filter
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_login_that_may_not_call_the_kernel_is_measured_or_says_what_is_not_pe
     document = lab.document(sut)
     assert measured(document) == ({"idle_latency"} if reason is None else set()), ended.text
     assert document.run.status == ("complete" if reason is None else "incomplete")
-    assert all(reason is not None and reason in each for each in reasons(document).values())
+    assert all(reason is not None and reason in item for item in reasons(document).values())
     assert ended.rc == VERDICT_FAILED, ended.text
     assert now(sut) == before
     scenario(*seccomp.row, f"each step: {reason}; status incomplete" if reason else "status complete")
@@ -188,7 +188,7 @@ DISSOLVED = "cd /sys/fs/cgroup; echo member > taken/cpuset.cpus.partition; rmdir
 
 
 def flags(document: RunDocument) -> dict[str, str]:
-    return {flag.code: flag.reason for each in document.measurements for flag in each.validity.flags}
+    return {flag.code: flag.reason for measurement in document.measurements for flag in measurement.validity.flags}
 
 
 def test_cpus_that_a_partition_has_are_named_and_not_measured(

@@ -18,13 +18,15 @@ GIB = 1 << 30
 
 def pool(context: Context, size_bytes: int) -> list[int | None]:
     """Return how many huge pages of a size each node has."""
-    return [each.total for node in context.nodes for each in node.hugepages if each.size_bytes == size_bytes]
+    return [
+        hugepage.total for node in context.nodes for hugepage in node.hugepages if hugepage.size_bytes == size_bytes
+    ]
 
 
 ODDITIES: dict[str, Callable[[Context], bool]] = {
     "small": lambda context: context.cpus.online == (0,),
     "haswell": lambda context: (
-        [(each.vendor, each.model) for each in context.processor.models] == [("GenuineIntel", "60")]
+        [(model.vendor, model.model) for model in context.processor.models] == [("GenuineIntel", "60")]
     ),
     "two-nodes": lambda context: context.distances == ((10, 20), (20, 10)),
     "four-nodes": lambda context: context.distances == shapes()["four-nodes"].distances,
@@ -43,7 +45,7 @@ ODDITIES: dict[str, Callable[[Context], bool]] = {
 
 def test_every_shape_is_tried_here() -> None:
     elsewhere = {"many-cpus"}  # test_many_cpus.py
-    assert set(ODDITIES) | elsewhere == {name for name, each in shapes().items() if each.architecture == "x86_64"}
+    assert set(ODDITIES) | elsewhere == {name for name, shape in shapes().items() if shape.architecture == "x86_64"}
 
 
 @pytest.mark.parametrize("name", ODDITIES)

@@ -45,7 +45,7 @@ class Controller:
 
     def begun(self) -> list[int]:
         """Return when the calibration was begun, in seconds since 1970."""
-        return [int(each) for each in self.sut.read("cat /srv/calibration/begun 2>/dev/null || true").split()]
+        return [int(part) for part in self.sut.read("cat /srv/calibration/begun 2>/dev/null || true").split()]
 
     def show(self, unit: str, name: str) -> str:
         """Return a property of a unit."""

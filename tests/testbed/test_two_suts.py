@@ -47,20 +47,23 @@ def pages(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         if {"checked", "on_node", "elsewhere"} <= value.keys():
             yield value
-        for each in value.values():
-            yield from pages(each)
+        for item in value.values():
+            yield from pages(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from pages(each)
+        for item in value:
+            yield from pages(item)
 
 
 def test_both_are_measured_completely_and_at_once(calibrated: Calibrated, scenario: Callable[..., None]) -> None:
     documents = [read_run(calibrated.run(sut)) for sut in calibrated.suts]
     for document in documents:
         assert document.run.status == "complete", calibrated.ended.text
-        assert {each.kind for each in document.not_measured} == {"counters"}  # a guest's hypervisor shows it none
-        assert {each.kind for each in document.measurements} == {"latency_matrix", "bandwidth_matrix"}
-    starts, ends = [each.run.started_at for each in documents], [each.run.finished_at for each in documents]
+        assert {omitted.kind for omitted in document.not_measured} == {"counters"}  # a guest's hypervisor shows it none
+        assert {measurement.kind for measurement in document.measurements} == {"latency_matrix", "bandwidth_matrix"}
+    starts, ends = (
+        [document.run.started_at for document in documents],
+        [document.run.finished_at for document in documents],
+    )
     assert max(starts) < min(end for end in ends if end is not None)
     scenario(
         "two SUTs at once", "none", "both documents, complete", "every figure EMULATED, so that no verdict is good"
@@ -69,12 +72,12 @@ def test_both_are_measured_completely_and_at_once(calibrated: Calibrated, scenar
 
 def test_every_page_was_on_the_node_that_the_plan_asked_for(calibrated: Calibrated) -> None:
     for sut in calibrated.suts:
-        for step in (each for each in records(calibrated.run(sut)) if isinstance(each, StepRecord)):
+        for step in (record for record in records(calibrated.run(sut)) if isinstance(record, StepRecord)):
             found = list(pages(step.document))
             assert found, step.step.id
-            for each in found:
-                assert each["checked"] > 0
-                assert (each["on_node"], each["elsewhere"]) == (each["checked"], 0), (sut.name, step.step.id, each)
+            for item in found:
+                assert item["checked"] > 0
+                assert (item["on_node"], item["elsewhere"]) == (item["checked"], 0), (sut.name, step.step.id, item)
 
 
 def test_the_matrices_have_each_node_as_row_and_as_column(calibrated: Calibrated) -> None:

@@ -54,9 +54,9 @@ def history(
 
     *facts* of a night hold until the next given ones; *runs* take the place of those of lab/t1, ``None`` for no run.
     """
-    named = {(("lab", "t1", each) if isinstance(each, str) else each): row for each, row in figures.items()}
+    named = {(("lab", "t1", key) if isinstance(key, str) else key): row for key, row in figures.items()}
     keys = sorted(named)
-    values = np.array([[np.nan if each is None else each for each in named[key]] for key in keys], dtype=np.float64)
+    values = np.array([[np.nan if item is None else item for item in named[key]] for key in keys], dtype=np.float64)
     half = np.nan if half_width is None else half_width
     nights = tuple(night_of(number) for number in range(values.shape[1]))
     by_sut: dict[tuple[str, str], dict[date, NightRun]] = {}
@@ -125,7 +125,7 @@ def run(number: int, status: str = "complete", reasons: tuple[str, ...] = ()) ->
 
 def steady(row: Sequence[float], changes: tuple[Change, ...] = (), flips: Flips | None = None) -> Analysis:
     """Return what is known of a series: its nights from the last change on are one stretch."""
-    first = max((each.night for each in changes), default=0)
+    first = max((change.night for change in changes), default=0)
     stretch = np.array(row[first:], dtype=np.float64)
     level = float(np.nanmedian(stretch))
     spread = float(np.nanstd(stretch)) / level if level else float("nan")

@@ -68,13 +68,13 @@ def machine(
                     "threads_per_core": threads,
                     "cores": tuple(
                         Core(
-                            cpus=each,
+                            cpus=sibling,
                             core_id=core,
                             cluster_id=None,
                             die_id=None,
                             package_id=package_of[core // cores],
                         )
-                        for core, each in enumerate(siblings)
+                        for core, sibling in enumerate(siblings)
                     ),
                     "packages": packages,
                     "last_level_cache_domains": domains,

@@ -72,7 +72,7 @@ def test_bounds_come_from_all_nights_of_the_level_up_to_the_run(results: Path) -
     assert proposal.acceptance is not None
     found = proposal.acceptance
     assert (found.accepted_by, found.reason, found.accepted_at, found.night) == ("Ada", "as bought", NOW, night_of(31))
-    names = [each.id for each in found.runs]
+    names = [run.id for run in found.runs]
     assert found.bounds[LATENCY].nights == len(names)
     assert names[-1] == run_id(31)
     assert 10 <= len(names) <= 13
@@ -83,9 +83,9 @@ def test_what_is_accepted_is_what_later_nights_are_judged_by(results: Path) -> N
     runs = stored(results, [*noise(20, 80.0), 120.0])
     path = accept([runs[19]])
     assert path == results / "references" / "baselines" / "sut" / "lab" / "t1.json"
-    (verdict,) = [each for each in judge_night(results).verdicts if each.check == "limits"]
+    (verdict,) = [verdict for verdict in judge_night(results).verdicts if verdict.check == "limits"]
     assert (verdict.outcome, verdict.since) == ("fail", night_of(20))
-    (verdict,) = [each for each in judge_night(results, night_of(19)).verdicts if each.check == "limits"]
+    (verdict,) = [verdict for verdict in judge_night(results, night_of(19)).verdicts if verdict.check == "limits"]
     assert verdict.outcome == "pass"
 
 
@@ -98,8 +98,8 @@ def test_the_file_keeps_every_acceptance_with_a_line_for_each_metric(results: Pa
     common = first.removesuffix("\n  }\n ]\n}\n")
     assert second.startswith(common)
     kept = BaselineFile.model_validate_json(second)
-    assert [each.reason for each in kept.acceptances] == ["as bought", "measured longer"]
-    (line,) = [each for each in first.splitlines() if LATENCY in each]
+    assert [acceptance.reason for acceptance in kept.acceptances] == ["as bought", "measured longer"]
+    (line,) = [line for line in first.splitlines() if LATENCY in line]
     entry = json.loads(line.strip().removeprefix(f'"{LATENCY}": '))
     assert set(entry) == {"value", "lower", "upper", "unit", "method", "why", "spread", "relative", "nights"}
     assert entry["method"] == "nights"
@@ -112,7 +112,7 @@ def test_runs_that_bounds_do_not_come_from_are_not_named(results: Path) -> None:
     (proposal,) = proposed([runs[-1]])
     assert proposal.acceptance is not None
     names = [run_id(number) for number, figure in enumerate(figures) if figure not in {None, 120.0}]
-    assert [each.id for each in proposal.acceptance.runs] == names
+    assert [run.id for run in proposal.acceptance.runs] == names
     assert proposal.acceptance.bounds[LATENCY].nights == len(names)
 
 
@@ -123,8 +123,10 @@ def test_metrics_with_other_nights_share_one_list_of_runs(results: Path) -> None
         made = document.model_copy(
             update={
                 "measurements": tuple(
-                    each.model_copy(update={"validity": each.validity.model_copy(update={"valid": True, "flags": ()})})
-                    for each in document.measurements
+                    measurement.model_copy(
+                        update={"validity": measurement.validity.model_copy(update={"valid": True, "flags": ()})}
+                    )
+                    for measurement in document.measurements
                 )
             }
         )
@@ -132,7 +134,7 @@ def test_metrics_with_other_nights_share_one_list_of_runs(results: Path) -> None
     (proposal,) = proposed([run.with_name(run_id(10))])
     assert proposal.acceptance is not None
     found = proposal.acceptance
-    assert [each.id for each in found.runs] == [run_id(number) for number in range(11)]
+    assert [run.id for run in found.runs] == [run_id(number) for number in range(11)]
     ladder = next(name for name in found.bounds if name.startswith("latency_ladder"))
     assert (found.bounds[LATENCY].nights, found.bounds[ladder].nights) == (8, 7)
 
@@ -161,7 +163,7 @@ def test_an_invalid_figure_is_refused(results: Path) -> None:
     made = flagged(document, 0, "PLACEMENT_UNVERIFIED", "pages lay elsewhere")
     made = judge_run(made)
     (proposal,) = proposed([store(made, results)])
-    refused = {each.metric: each.reason for each in proposal.refused}
+    refused = {figure.metric: figure.reason for figure in proposal.refused}
     assert refused[LATENCY].startswith("the figure is invalid (PLACEMENT_UNVERIFIED")
     assert proposal.acceptance is not None
     assert LATENCY not in proposal.acceptance.bounds
@@ -183,9 +185,9 @@ def test_a_figure_that_is_observed_once_has_one_bound_and_only_after_several_nig
         made = replace(document, 0, values=first.values.model_copy(update={"gaps": gaps}))
         runs.append(store(judge_run(made), results))
     (one,) = proposed([runs[0]])
-    names = [each.metric for each in one.refused if each.metric.endswith("max_ns")]
+    names = [figure.metric for figure in one.refused if figure.metric.endswith("max_ns")]
     assert names
-    assert all("nothing says how much it may vary" in each.reason for each in one.refused)
+    assert all("nothing says how much it may vary" in item.reason for item in one.refused)
     (many,) = proposed([runs[-1]])
     assert many.acceptance is not None
     found = many.acceptance.bounds[names[0]]
@@ -213,10 +215,10 @@ def test_bounds_of_a_testbed_are_as_wide_as_its_suts_differ(results: Path) -> No
     assert bounds(together)[2] / bounds(together)[0] > bounds(alone)[2] / bounds(alone)[0]
     assert together.acceptance is not None
     assert together.acceptance.bounds[LATENCY].method == "SUTs"
-    assert {each.sut for each in together.acceptance.runs} == {"t0", "t1", "t2"}
+    assert {run.sut for run in together.acceptance.runs} == {"t0", "t1", "t2"}
     path = accept(runs, "testbed")
     assert path == results / "references" / "baselines" / "testbed" / "lab.json"
-    outcomes = {each.sut: each.outcome for each in judge_night(results).verdicts if each.check == "limits"}
+    outcomes = {verdict.sut: verdict.outcome for verdict in judge_night(results).verdicts if verdict.check == "limits"}
     assert set(outcomes.values()) == {"pass"}
 
 
@@ -234,8 +236,8 @@ def test_figures_of_other_units_make_no_bounds_together(results: Path) -> None:
     runs = [stored(results, [80.0], sut=sut)[-1] for sut in ("t1", "t2")]
     path = runs[1] / "run.json"
     raw = json.loads(path.read_bytes())
-    for each in raw["verdicts"]:
-        each["metric"]["unit"] = "us"
+    for verdict in raw["verdicts"]:
+        verdict["metric"]["unit"] = "us"
     path.write_text(json.dumps(raw), encoding="utf-8")
     with pytest.raises(InputError, match=f"expected {LATENCY} in ns, found us of lab/t2"):
         proposed(runs, "testbed")
@@ -249,7 +251,9 @@ def test_bounds_of_a_platform_are_for_every_sut_of_its_kind(results: Path) -> No
     platform = platform_of(facts)
     assert platform is not None
     assert path.name == f"{platform_key(platform)}.json"
-    assert {(each.sut, each.outcome) for each in judge_night(results).verdicts if each.check == "limits"} == {
+    assert {
+        (verdict.sut, verdict.outcome) for verdict in judge_night(results).verdicts if verdict.check == "limits"
+    } == {
         ("t1", "pass"),
         ("t9", "pass"),
     }
@@ -313,7 +317,7 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_fault(results: Path, o
     with pytest.raises(InputError, match=fault) as raised:
         proposed([runs[-1]])
     assert str(path) in str(raised.value)
-    (found,) = (each for each in judge_night(results).verdicts if each.check == "unreadable")
+    (found,) = (verdict for verdict in judge_night(results).verdicts if verdict.check == "unreadable")
     assert (found.testbed, found.sut, found.outcome) == ("lab", "t1", "fail")
     assert found.metric == str(path.relative_to(results))
     assert re.search(fault, found.reason)

@@ -36,19 +36,19 @@ def test_what_changed_is_told_in_the_order_of_the_facts_with_both_texts_and_the_
     before = run(FACTS, night=date(2026, 1, 1))
     after = run({**FACTS, "DIMMs": "7 x 32 GB at 4800 MT/s", "microcode": "0x2"})
     changes = context_changes(before, after)
-    assert [(each.fact, each.before, each.after) for each in changes] == [
+    assert [(change.fact, change.before, change.after) for change in changes] == [
         ("microcode", "0x1", "0x2"),
         ("DIMMs", "8 x 32 GB at 4800 MT/s", "7 x 32 GB at 4800 MT/s"),
     ]
-    assert {each.night for each in changes} == {date(2026, 1, 2)}
+    assert {change.night for change in changes} == {date(2026, 1, 2)}
     assert context_changes(before, run(FACTS)) == ()
 
 
 def test_a_fact_that_one_night_does_not_know_is_told_with_none_and_suspected_last() -> None:
     without = {name: text for name, text in FACTS.items() if name != "DIMMs"}
     changes = context_changes(run(FACTS), run({**without, "microcode": "0x2"}))
-    assert [(each.fact, each.after) for each in changes] == [("microcode", "0x2"), ("DIMMs", None)]
-    assert [each.fact for each in likely(changes, "max_bandwidth.reads.bandwidth_mb_s")] == ["microcode", "DIMMs"]
+    assert [(change.fact, change.after) for change in changes] == [("microcode", "0x2"), ("DIMMs", None)]
+    assert [change.fact for change in likely(changes, "max_bandwidth.reads.bandwidth_mb_s")] == ["microcode", "DIMMs"]
     assert context_changes(run(without), run(FACTS))[0].before is None
     assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(FACTS))[0].before is None
     assert context_changes(run({**FACTS, "DIMMs": "not known"}), run(without)) == ()
@@ -67,7 +67,7 @@ def test_a_fact_that_one_night_does_not_know_is_told_with_none_and_suspected_las
 )
 def test_the_nearest_cause_of_a_figure_comes_first(metric: str, order: list[str]) -> None:
     changes = context_changes(run(FACTS), run({**FACTS, "microcode": "2", "BIOS": "2", "DIMMs": "2", "turbo": "off"}))
-    assert [each.fact for each in likely(changes, metric)] == order
+    assert [change.fact for change in likely(changes, metric)] == order
 
 
 def test_another_instrument_is_suspected_before_anything_of_the_sut() -> None:
@@ -85,12 +85,12 @@ def test_a_fact_that_cannot_move_a_figure_has_no_cause_and_one_that_can_says_why
 
 def test_every_row_concerns_a_metric_that_exists() -> None:
     names = [
-        *(figures.names.replace("\\", "") for each in registry().values() for figures in each.figures),
+        *(figures.names.replace("\\", "") for item in registry().values() for figures in item.figures),
         "latency_ladder.L2.latency_ns",
         "bandwidth_ladder.one_CPU.reads.L1.program_mb_s",
     ]
-    for each in CAUSES:
-        assert any(re.fullmatch(each.metrics, name) for name in names), each
+    for cause in CAUSES:
+        assert any(re.fullmatch(cause.metrics, name) for name in names), cause
 
 
 def test_a_sut_is_held_against_what_most_of_the_others_have() -> None:
@@ -105,10 +105,10 @@ def test_what_half_of_the_others_have_too_or_nobody_knows_is_no_difference() -> 
     assert differences_from(run({**FACTS, "governor": "performance"}), others) == ()
     assert differences_from(run({**FACTS, "DIMMs": "not known"}), others) == ()
     unknown = [run({**FACTS, "DIMMs": "not known"}, sut="sut2"), run({**FACTS, "DIMMs": "16 x 32 GB"}, sut="sut3")]
-    assert [each.before for each in differences_from(run(FACTS), unknown)] == ["16 x 32 GB"]
+    assert [change.before for change in differences_from(run(FACTS), unknown)] == ["16 x 32 GB"]
     assert differences_from(run(FACTS), []) == ()
 
 
 def test_every_fact_of_a_machine_can_move_something() -> None:
     for fact in facts(load(CAPTURE), None):
-        assert any(re.fullmatch(each.facts, fact) for each in CAUSES), fact
+        assert any(re.fullmatch(cause.facts, fact) for cause in CAUSES), fact

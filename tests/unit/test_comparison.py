@@ -119,7 +119,7 @@ def test_every_family_of_metrics_has_a_tolerance_of_its_own() -> None:
     names = [family.names for declaration in registry().values() for family in declaration.figures]
     assert names
     used = {tolerance_of(name.replace("\\", "")).names for name in names}
-    assert used >= {each.names for each in TOLERANCES}
+    assert used >= {tolerance.names for tolerance in TOLERANCES}
 
 
 def test_equal_machines_hardly_ever_differ_and_others_are_found() -> None:
@@ -140,9 +140,9 @@ def test_equal_machines_hardly_ever_differ_and_others_are_found() -> None:
 def test_a_published_page_differs_indicatively() -> None:
     compared = compare(read_compared(PAGES[1]), read_compared(PAGES[2]))
     assert compared.first == "t7 / t7-sut2, imported"
-    assert {each.outcome for each in compared.figures} == {"undecided", "indicative", "only_first", "only_second"}
+    assert {item.outcome for item in compared.figures} == {"undecided", "indicative", "only_first", "only_second"}
     assert re.fullmatch(r"\d+ of \d+ metrics differ indicatively; largest: .+ [\d.]+x\.", compared.summary)
-    assert any(each.startswith("uname: Linux t7-sut2 4.19.0") for each in compared.context)
+    assert any(text.startswith("uname: Linux t7-sut2 4.19.0") for text in compared.context)
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--rst"]])
@@ -161,7 +161,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_document_is_identical_to_itself() -> None:
     document = run_document()
     compared = compare(document, document)
-    assert {each.outcome for each in compared.figures} == {"identical"}
+    assert {item.outcome for item in compared.figures} == {"identical"}
     assert compared.summary == f"Identical: all {len(compared.figures)} metrics."
 
 
@@ -171,7 +171,7 @@ def test_the_largest_ratio_comes_first_whichever_side_is_larger() -> None:
     values = document.measurements[place].values
     halved = values.model_copy(update={"latency_ns": scaled(values.latency_ns, 0.5)})  # type: ignore[union-attr]
     compared = compare(document, replace(document, place, values=halved))
-    differing = [each for each in compared.figures if each.outcome == "differs"]
+    differing = [item for item in compared.figures if item.outcome == "differs"]
     assert differing[0].name.startswith("idle_latency")
     assert f"differ; largest: {differing[0].title} 0.50x." in compared.summary
 

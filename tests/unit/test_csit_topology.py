@@ -37,7 +37,7 @@ def test_a_topology_as_csit_keeps_them() -> None:
     assert is_topology(text)
     read = read_topology(text, "t91")
     tg, dut1, dut2 = read.nodes
-    assert [read.host_name(each) for each in read.nodes] == ["t91-tg", "t91-dut1", "t91-dut2"]
+    assert [read.host_name(item) for item in read.nodes] == ["t91-tg", "t91-dut1", "t91-dut2"]
     assert (tg.type, tg.host, tg.port, tg.subtype) == ("TG", "192.0.2.83", 6001, "TREX")
     assert (dut1.type, dut1.username, dut1.port, dut1.arch, dut1.model) == (
         "DUT",
@@ -247,7 +247,7 @@ def refused_or_read(text: str) -> None:
         read = read_topology(text, "t1")
     except InputError:
         return
-    assert any(each.type == "DUT" for each in read.nodes)
+    assert any(item.type == "DUT" for item in read.nodes)
 
 
 @given(st.text())

@@ -246,17 +246,17 @@ def test_shifts_and_drifts_stay_changes_of_the_level(rise: float) -> None:
     moved = shifted(quiet, 100, 8.0), drifting(quiet[:, :130], 100, rise)
     for figures in moved:
         for nights in (118, figures.shape[1]):
-            kinds = [[kind for at, kind in each if at > 95] for each in walked(figures[:, :nights].T - 100.0).begins]
-            assert np.mean(["level" in each and "spread" not in each for each in kinds]) > 0.96
+            kinds = [[kind for at, kind in begin if at > 95] for begin in walked(figures[:, :nights].T - 100.0).begins]
+            assert np.mean(["level" in kind and "spread" not in kind for kind in kinds]) > 0.96
 
 
 @pytest.mark.parametrize(("noise", "least"), [("autocorrelation 0", 0.90), ("Student t, 3 df", 0.60)])
 def test_a_threefold_spread_is_found_within_a_month_and_is_no_change_of_the_level(noise: str, least: float) -> None:
     figures = made(noise, 9, 500, 120) - 100.0
     figures[:, 90:] *= 3.0
-    kinds = [[kind for at, kind in each if at > 80] for each in walked(figures.T).begins]
-    assert np.mean(["spread" in each for each in kinds]) > least
-    assert np.mean(["level" in each for each in kinds]) < 0.15
+    kinds = [[kind for at, kind in begin if at > 80] for begin in walked(figures.T).begins]
+    assert np.mean(["spread" in kind for kind in kinds]) > least
+    assert np.mean(["level" in kind for kind in kinds]) < 0.15
 
 
 @any_size

@@ -71,7 +71,7 @@ def test_a_spread_that_trebles_is_a_change_of_the_spread() -> None:
     changes = one(figures).changes
     assert [change.kind for change in changes] == ["spread"]
     assert abs(changes[0].night - 80) <= 10
-    before, after = (each.std(ddof=1) / 100.0 for each in np.split(figures, [changes[0].night]))
+    before, after = (part.std(ddof=1) / 100.0 for part in np.split(figures, [changes[0].night]))
     assert (changes[0].before, changes[0].after) == pytest.approx((before, after), rel=0.05)
     assert changes[0].size == pytest.approx(after / before - 1.0, rel=0.1)
     assert changes[0].interval[0] < 2.0 < changes[0].interval[1]
@@ -105,10 +105,10 @@ def test_the_interval_is_wider_where_nights_remember_the_night_before() -> None:
     widths = []
     for correlation in (0.0, 0.3):
         figures = shifted(made(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
-        intervals = [change.interval for each in analyse(figures) for change in each.changes]
+        intervals = [change.interval for analysis in analyse(figures) for change in analysis.changes]
         widths.append(np.median([high - low for low, high in intervals]))
-    estimated = [(100.0 * each + 50.0 * 0.25) / 150.0 for each in (0.0, 0.3)]
-    memory = [(1.0 + each) / (1.0 - each) for each in estimated]
+    estimated = [(100.0 * value + 50.0 * 0.25) / 150.0 for value in (0.0, 0.3)]
+    memory = [(1.0 + item) / (1.0 - item) for item in estimated]
     assert widths[1] / widths[0] == pytest.approx(math.sqrt(memory[1] / memory[0]), rel=0.06)
 
 
@@ -118,8 +118,8 @@ def test_nineteen_in_twenty_intervals_have_the_true_size(noise: str) -> None:
     true = np.where(np.arange(500) % 2 == 0, 0.04, -0.04)
     inside = [
         change.interval[0] <= size <= change.interval[1]
-        for size, each in zip(true, analyse(figures), strict=True)
-        for change in each.changes
+        for size, analysis in zip(true, analyse(figures), strict=True)
+        for change in analysis.changes
         if abs(change.night - 60) <= CLOSE
     ]
     assert len(inside) > 450
@@ -145,13 +145,13 @@ def test_two_levels_night_by_night_are_flips_and_not_changes(share: float, night
     rng = np.random.default_rng(4)
     figures = 100.0 + rng.standard_normal((50, nights)) + 20.0 * (rng.random((50, nights)) < share)
     analyses = analyse(figures)
-    flips = [each.flips for each in analyses if each.flips is not None]
+    flips = [analysis.flips for analysis in analyses if analysis.flips is not None]
     assert len(flips) >= 47
-    assert sum(bool(each.changes) for each in analyses) <= 3
-    for each in flips:
-        assert each.lower == pytest.approx(100.0, abs=1.5)
-        assert each.upper == pytest.approx(120.0, abs=2.0)
-    assert np.mean([each.upper_share for each in flips]) == pytest.approx(share, abs=0.04)
+    assert sum(bool(analysis.changes) for analysis in analyses) <= 3
+    for flip in flips:
+        assert flip.lower == pytest.approx(100.0, abs=1.5)
+        assert flip.upper == pytest.approx(120.0, abs=2.0)
+    assert np.mean([flip.upper_share for flip in flips]) == pytest.approx(share, abs=0.04)
 
 
 def test_flips_begin_where_they_begin() -> None:
@@ -228,8 +228,8 @@ def test_below_zero_is_judged_as_above() -> None:
 
 def test_no_series_and_no_nights_are_nothing() -> None:
     assert analyse(np.empty((0, 30))) == []
-    assert [each.count for each in analyse(np.empty((2, 0)))] == [0, 0]
-    assert [each.count for each in analyse(np.full((2, 30), np.nan))] == [0, 0]
+    assert [analysis.count for analysis in analyse(np.empty((2, 0)))] == [0, 0]
+    assert [analysis.count for analysis in analyse(np.full((2, 30), np.nan))] == [0, 0]
 
 
 def test_a_series_is_judged_as_if_it_were_alone() -> None:
@@ -237,9 +237,9 @@ def test_a_series_is_judged_as_if_it_were_alone() -> None:
     figures[::3, 70:] += 5.0
     figures[1::3, ::2] = np.nan
     alone = [one(row) for row in figures]
-    for together, each in zip(analyse(figures), alone, strict=True):
-        assert [change[:2] for change in together.changes] == [change[:2] for change in each.changes]
-        assert together.level == pytest.approx(each.level)
+    for together, item in zip(analyse(figures), alone, strict=True):
+        assert [change[:2] for change in together.changes] == [change[:2] for change in item.changes]
+        assert together.level == pytest.approx(item.level)
 
 
 def test_a_spread_of_a_stretch_that_just_began_waits_for_more_figures() -> None:

@@ -123,7 +123,7 @@ CORE_FREQUENCY_S = {"quick": 5, "nightly": 10, "full": 15}
 
 def steps_of(kind: str, machine: Context, profile: str) -> tuple[list[Step], list[NotPlanned]]:
     every = list(declaration(kind).steps(machine, load_profile(profile).measurements[kind]))
-    return [each for each in every if isinstance(each, Step)], [each for each in every if isinstance(each, NotPlanned)]
+    return [item for item in every if isinstance(item, Step)], [item for item in every if isinstance(item, NotPlanned)]
 
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
@@ -174,5 +174,5 @@ def test_transfers_between_eight_nodes_are_sampled_in_a_quick_run_alone(profile:
     assert len(pairs) == 56 - left
     assert {(reader, writer) for writer, reader in pairs} == pairs
     assert {node for pair in pairs for node in pair} == set(range(8))
-    assert sum(int(each.what.split()[0]) for each in told) == left
-    assert all("stands for the class" in each.reason for each in told)
+    assert sum(int(omitted.what.split()[0]) for omitted in told) == left
+    assert all("stands for the class" in item.reason for item in told)

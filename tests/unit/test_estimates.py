@@ -80,7 +80,7 @@ def growing_s(machine: Context, profile: str) -> float:
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
 def test_a_wider_machine_costs_more(profile: str) -> None:
-    costs = [growing_s(each, profile) for each in (small(), server(1), server(2))]
+    costs = [growing_s(item, profile) for item in (small(), server(1), server(2))]
     assert costs == sorted(costs)
     assert costs[0] < costs[-1]
 
@@ -150,10 +150,10 @@ def test_threads_fill_cores_before_siblings_and_nodes_in_both_orders() -> None:
     assert spread[:4] == [0, 32, 1, 33]
     assert set(spread[:64]) == set(range(64))
     assert sorted(spread) == fill
-    assert [len(each) for each in counted(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert [len(item) for item in counted(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
     uneven = Sut(made(packages=2, nodes=2, cores=3, threads=2, node_bytes=16 * GIB, llc_bytes=32 * MIB))
-    assert [len(each) for each in counted(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
-    assert [len(each) for each in counted(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
+    assert [len(item) for item in counted(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
+    assert [len(item) for item in counted(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
 
 
 def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
@@ -179,7 +179,7 @@ def test_ladder_sizes_that_are_equal_are_measured_once_and_those_beyond_memory_a
     unknown = small().model_copy(update={"caches": ()})
     assert ladder(Sut(unknown), [Part((0,), 0)], ("reads",)) == {}
     plan = make_plan(unknown, load_profile("quick"))
-    assert any(each.kind == "bandwidth_ladder" and "no cache" in each.reason for each in plan.not_planned)
+    assert any(omitted.kind == "bandwidth_ladder" and "no cache" in omitted.reason for omitted in plan.not_planned)
 
 
 def test_a_group_is_read_as_it_was_written() -> None:
@@ -227,7 +227,7 @@ def test_copies_share_the_memory_of_their_node_in_the_ladder() -> None:
     memory = small().nodes[0].model_copy(update={"available_bytes": 256 * MIB})
     machine = small().model_copy(update={"nodes": (memory,)})
     text = "title: t\nmeasurements: {latency_ladder: {copies: [2]}}"
-    step = next(each for each in make_plan(machine, parse_profile(text, "t", "test")).steps if "copies" in each.id)
+    step = next(step for step in make_plan(machine, parse_profile(text, "t", "test")).steps if "copies" in step.id)
     assert int(step.argv[step.argv.index("--size-bytes") + 1].split(",")[-1]) == 60 * MIB
 
 
@@ -274,5 +274,5 @@ def test_cpus_of_an_unreported_cache_are_taken_to_share_it_with_nobody() -> None
 def test_a_buffer_below_four_times_the_last_level_cache_is_flagged() -> None:
     machine = Sut(small())
     assert machine.llc_bytes == 32 * MIB
-    assert [each.code for each in size_flags(machine, 128 * MIB - 1)] == ["BUFFER_TOO_SMALL"]
+    assert [flag.code for flag in size_flags(machine, 128 * MIB - 1)] == ["BUFFER_TOO_SMALL"]
     assert list(size_flags(machine, 128 * MIB)) == []

@@ -33,7 +33,7 @@ def document(*, hypervisor: str | None = None, **changes: Any) -> ProbeDocument:
 
 
 def machine(context: Context, said: ProbeDocument) -> dict[str, str]:
-    return {each.code: each.reason for each in (*emulation_flags(context, said), *machine_flags(context))}
+    return {flag.code: flag.reason for flag in (*emulation_flags(context, said), *machine_flags(context))}
 
 
 def test_an_emulator_is_known_by_cpuid_whatever_processor_it_makes() -> None:
@@ -44,13 +44,13 @@ def test_an_emulator_is_known_by_cpuid_whatever_processor_it_makes() -> None:
 
 
 def test_an_emulator_is_known_by_its_processors_name() -> None:
-    models = [each.model_copy(update={"name": "QEMU TCG CPU version 2.5+"}) for each in TWO_NODES.processor.models]
+    models = [model.model_copy(update={"name": "QEMU TCG CPU version 2.5+"}) for model in TWO_NODES.processor.models]
     named = TWO_NODES.model_copy(update={"processor": TWO_NODES.processor.model_copy(update={"models": tuple(models)})})
     assert "TCG CPU" in machine(named, document())["EMULATED"]
 
 
 def test_an_aarch64_processor_of_software_is_known_by_its_implementer() -> None:
-    models = [each.model_copy(update={"vendor": "implementer 0x00"}) for each in AARCH64.processor.models]
+    models = [model.model_copy(update={"vendor": "implementer 0x00"}) for model in AARCH64.processor.models]
     made = AARCH64.model_copy(update={"processor": AARCH64.processor.model_copy(update={"models": tuple(models)})})
     assert "implementer is 0" in machine(made, document())["EMULATED"]
 
@@ -103,7 +103,7 @@ def test_other_refusals_have_none(error: str) -> None:
 
 
 def failed(code: str, *warned: str) -> ProbeDocument:
-    warnings = [{"code": each, "message": f"{each} was seen"} for each in warned]
+    warnings = [{"code": item, "message": f"{item} was seen"} for item in warned]
     return document(status="failed", error={"code": code, "message": "no"}, warnings=warnings, result=None)
 
 
@@ -123,7 +123,7 @@ def test_warnings_that_are_flags_are_raised_by_their_name() -> None:
         {"code": "HUGEPAGE_EXHAUSTED", "message": "node 1 has too few"},
         {"code": "INTERFERENCE_UNREADABLE", "message": "x"},
     ]
-    assert [(each.code, each.severity) for each in document_flags(document(warnings=warnings))] == [
+    assert [(flag.code, flag.severity) for flag in document_flags(document(warnings=warnings))] == [
         ("HUGEPAGE_EXHAUSTED", "warn")
     ]
 
@@ -131,8 +131,8 @@ def test_warnings_that_are_flags_are_raised_by_their_name() -> None:
 def test_the_proof_of_all_pages_is_their_sum() -> None:
     made = raw()
     placements = made["result"]["points"][0]["placements"]
-    for number, each in enumerate(placements):
-        each["pages"] = {**each["pages"], "total": 512, "checked": 512, "on_node": 512 - (number == 0)}
+    for number, placement in enumerate(placements):
+        placement["pages"] = {**placement["pages"], "total": 512, "checked": 512, "on_node": 512 - (number == 0)}
     count = sum(len(point["placements"]) for point in made["result"]["points"])
     assert count == len(placements)
     proof = pages_proof(read_document(made))

@@ -22,7 +22,7 @@ KERNELS = Kernels(
 
 @pytest.fixture(name="machine")
 def _machine() -> Context:
-    return load(next(each for each in CAPTURES if each.name == "x86_64-isolated.tar.gz"))
+    return load(next(capture for capture in CAPTURES if capture.name == "x86_64-isolated.tar.gz"))
 
 
 def changed(context: Context, part: str, **fields: Any) -> Context:
@@ -94,7 +94,7 @@ def test_a_change_that_figures_depend_on_changes_its_fact_alone(
     machine: Context, part: str, fields: dict[str, Any], name: str, says: str
 ) -> None:
     before, after = facts(machine, None), facts(changed(machine, part, **fields), None)
-    assert [each for each in before if before[each] != after[each]] == [name]
+    assert [item for item in before if before[item] != after[item]] == [name]
     assert after[name].startswith(says) or says in after[name]
     assert other_facts(before, after) == [f"{name}: expected {before[name]}, found {after[name]}"]
 
@@ -140,4 +140,4 @@ def test_what_a_run_may_tune_keeps_none_from_going_on(machine: Context) -> None:
     assert differences(machine, other) == [f"kernel: expected {machine.capture.uname}, found Linux sut9 6.1"]
     assert differences(machine, machine.model_copy(update={"cmdline": None}))[0].endswith("found none")
     other = changed(machine, "firmware", bios_version="9")
-    assert [each.partition(":")[0] for each in differences(machine, other)] == ["BIOS"]
+    assert [difference.partition(":")[0] for difference in differences(machine, other)] == ["BIOS"]

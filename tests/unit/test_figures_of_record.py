@@ -23,8 +23,8 @@ def document() -> RunDocument:
 
 def by_quantity(measurements: tuple[Measurement, ...]) -> dict[str, RecordFigure]:
     found = figures_of_record(measurements)
-    assert len({each.quantity for each in found}) == len(found)
-    return {each.quantity: each for each in found}
+    assert len({item.quantity for item in found}) == len(found)
+    return {item.quantity: item for item in found}
 
 
 def test_each_quantity_has_one_figure(document: RunDocument) -> None:
@@ -40,11 +40,11 @@ def test_each_quantity_has_one_figure(document: RunDocument) -> None:
 def test_a_machine_of_nodes_has_a_figure_for_each_and_each_pair(document: RunDocument) -> None:
     found = by_quantity(with_nodes(document, 4).measurements)
     assert {f"read_bandwidth.{node}" for node in range(3)} <= found.keys()
-    assert sum(each.family == "idle_latency" for each in found.values()) == 15  # the last cell has no value
+    assert sum(item.family == "idle_latency" for item in found.values()) == 15  # the last cell has no value
 
 
 def test_without_the_matrix_the_idle_latency_is_of_record(document: RunDocument) -> None:
-    rest = tuple(each for each in document.measurements if each.kind != "latency_matrix")
+    rest = tuple(measurement for measurement in document.measurements if measurement.kind != "latency_matrix")
     assert by_quantity(rest)["idle_latency"].metric.name == "idle_latency.latency_ns"
 
 
@@ -53,8 +53,8 @@ def test_an_invalid_figure_is_of_record_only_where_there_is_no_other(document: R
         faults = [flag("EMULATED", "an emulator"), flag("PLACEMENT_WRONG", "3 of 4 pages"), flag("DRIFT", "moved")]
         wrong = validity(faults)
         return tuple(
-            each.model_copy(update={"validity": wrong}) if each.kind in kinds else each
-            for each in document.measurements
+            measurement.model_copy(update={"validity": wrong}) if measurement.kind in kinds else measurement
+            for measurement in document.measurements
         )
 
     found = by_quantity(broken("peak_injection_bandwidth"))["read_bandwidth.machine"]
@@ -64,7 +64,7 @@ def test_an_invalid_figure_is_of_record_only_where_there_is_no_other(document: R
 
 
 def test_the_worst_gap_is_that_of_an_isolated_cpu_where_there_is_one(document: RunDocument) -> None:
-    (jitter,) = (each for each in document.measurements if each.kind == "jitter")
+    (jitter,) = (measurement for measurement in document.measurements if measurement.kind == "jitter")
     assert isinstance(jitter.values, JitterValues)
 
     def one(cpu: int, max_ns: float, *, isolated: bool) -> Measurement:
@@ -79,11 +79,11 @@ def test_the_worst_gap_is_that_of_an_isolated_cpu_where_there_is_one(document: R
 
 
 def test_other_measurements_of_a_quantity_are_checked_against_its_figure_of_record(document: RunDocument) -> None:
-    record = {each.metric.name for each in document.record}
-    checks = [each for each in consistency(document.measurements) if each.rule == "same_latency"]
-    assert {each.figure.name for each in checks} >= {"idle_latency.latency_ns", "latency_ladder.memory.latency_ns"}
-    for each in checks:
-        assert each.other.name in record
-        assert each.difference == pytest.approx(each.figure.value / each.other.value - 1)
-        assert each.difference_interval is not None
-        assert each.difference_interval[0] < each.difference < each.difference_interval[1]
+    record = {figure.metric.name for figure in document.record}
+    checks = [item for item in consistency(document.measurements) if item.rule == "same_latency"]
+    assert {check.figure.name for check in checks} >= {"idle_latency.latency_ns", "latency_ladder.memory.latency_ns"}
+    for check in checks:
+        assert check.other.name in record
+        assert check.difference == pytest.approx(check.figure.value / check.other.value - 1)
+        assert check.difference_interval is not None
+        assert check.difference_interval[0] < check.difference < check.difference_interval[1]

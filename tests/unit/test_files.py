@@ -129,7 +129,7 @@ def test_a_file_takes_the_place_of_what_is_planted_there(tmp_path: Path, outside
     assert path.is_file()
     assert not path.is_symlink()
     assert path.read_bytes() == b"content"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "outside"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "outside"]
 
 
 def test_a_pending_file_is_gone_after_a_failure(tmp_path: Path, file_size_limit: Any) -> None:

@@ -132,12 +132,12 @@ class Sut:
         machine = self.directory / "root"
         found = {str(path): path.read_text().strip() for path in (machine / "sys").rglob("*") if path.is_file()}
         for path in (machine / "dev").rglob("msr"):
-            found |= {f"{path}:{each:#x}": value for each in REGISTERS if (value := peek(path, each))}
+            found |= {f"{path}:{register:#x}": value for register in REGISTERS if (value := peek(path, register))}
         return {**found, "irqbalance": (machine / "irqbalance").read_text()}
 
 
 def peek(path: Path, register: int) -> str:
-    """Return what the register file *path* has at *register*, nothing where it ends before."""
+    """Return what the register file *path* has at *register*, nothing if it ends before."""
     with path.open("rb") as stream:
         return os.pread(stream.fileno(), 8, register)[::-1].hex().lstrip("0")
 
@@ -153,13 +153,13 @@ def poke(path: Path, values: dict[int, int], size: int = 8) -> None:
 def guardians(base: Path) -> list[str]:
     """Return the guardians that live with a program below *base*."""
     found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = each.read_bytes().decode(errors="replace").split("\0")
+            words = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue  # it has ended
         if any(word.startswith(str(base)) and word.endswith("/guardian.py") for word in words):
-            found.append(each.parent.name)
+            found.append(path.parent.name)
     return found
 
 
@@ -281,13 +281,13 @@ def test_a_stale_reservation_is_put_right_and_taken_over_by_exactly_one(sut: Sut
         thread.start()
     for thread in threads:
         thread.join()
-    (held,) = [each for each in taken if each is not None]
+    (held,) = [item for item in taken if item is not None]
     assert sut.settings() == before
     assert not Path(dead["directory"]).exists()
     if held[1] is not None:  # the one that put it right may be another than the one that came to hold it
         assert held[1]["holder"]["run_id"] == "run1"
         assert held[1]["why"] == "its guardian is gone"
-        assert {each["restored_by"] for each in held[1]["changes"]} == {"cleanup"}
+        assert {change["restored_by"] for change in held[1]["changes"]} == {"cleanup"}
 
 
 def test_another_boot_makes_it_stale_and_its_settings_are_only_forgotten(sut: Sut) -> None:
@@ -440,9 +440,9 @@ def test_when_nobody_is_heard_of_the_guardian_ends_the_run_and_puts_everything_b
     assert sut.settings() == before
     answer = sut.release(changes=changes)
     assert not answer["released"]
-    assert {each["restored_by"] for each in answer["changes"]} == {"guardian"}
-    assert [(each["where"], each["restored"]) for each in answer["changes"]] == [
-        (each["where"], each["before"]) for each in changes
+    assert {change["restored_by"] for change in answer["changes"]} == {"guardian"}
+    assert [(change["where"], change["restored"]) for change in answer["changes"]] == [
+        (change["where"], change["before"]) for change in changes
     ]
 
 
@@ -481,8 +481,8 @@ def test_a_guardian_that_is_killed_leaves_its_journal_and_cleaning_up_puts_back(
         assert answer["ended"] == [kernel.pid]
     assert sut.settings() == before
     assert sut.left() == []
-    assert [each | {"restored": None, "restored_by": None} for each in answer["changes"]] == changes
-    assert {each["restored_by"] for each in answer["changes"]} == {"cleanup"}
+    assert [change | {"restored": None, "restored_by": None} for change in answer["changes"]] == changes
+    assert {change["restored_by"] for change in answer["changes"]} == {"cleanup"}
 
 
 def test_a_lease_is_of_the_machines_own_seconds_and_a_step_renews_it(sut: Sut) -> None:
@@ -627,7 +627,7 @@ def test_the_guardian_sleeps_until_it_is_told_something(sut: Sut) -> None:
 def test_everything_is_changed_recorded_and_put_back(sut: Sut) -> None:
     before = sut.settings()
     holder, _ = sut.hold()
-    changes = {each["where"]: (each["before"], each["after"]) for each in sut.tune(holder, EVERYTHING)}
+    changes = {change["where"]: (change["before"], change["after"]) for change in sut.tune(holder, EVERYTHING)}
     assert changes == {
         PAGES % 0: ("0", "64"),
         PAGES % 1: ("0", "32"),
@@ -638,7 +638,9 @@ def test_everything_is_changed_recorded_and_put_back(sut: Sut) -> None:
     }
     assert sut.tune(holder, EVERYTHING) == []
     answer = sut.release()
-    assert all(each["restored"] == each["before"] and each["restored_by"] == "run" for each in answer["changes"])
+    assert all(
+        change["restored"] == change["before"] and change["restored_by"] == "run" for change in answer["changes"]
+    )
     assert sut.settings() == before
     assert sut.left() == []
 
@@ -649,7 +651,7 @@ def test_what_a_program_may_change_is_put_back_at_the_end_and_not_told(sut: Sut)
     sut.tune(holder, {"prefetchers": "off"})
     tuned = sut.settings()
     entries, unread = guardian.prefetchers(sut.machine)
-    assert ([(each.where, each.before) for each in entries], unread) == (
+    assert ([(entry.where, entry.before) for entry in entries], unread) == (
         [("/dev/cpu/0/msr:0x1a4", "0x4f"), ("/dev/cpu/1/msr:0x1a4", "0x4f")],
         None,
     )
@@ -666,7 +668,7 @@ def test_what_a_program_may_change_is_put_back_at_the_end_and_not_told(sut: Sut)
 def test_registers_that_cannot_be_read_are_named(sut: Sut) -> None:
     sut.file("/dev/cpu/1/msr").unlink()
     entries, unread = guardian.prefetchers(sut.machine)
-    assert [each.where for each in entries] == ["/dev/cpu/0/msr:0x1a4"]
+    assert [entry.where for entry in entries] == ["/dev/cpu/0/msr:0x1a4"]
     assert unread == "MSR 0x1a4 of CPUs 1: No such file or directory"
 
 
@@ -734,8 +736,8 @@ def to_all_cpus(write: Any) -> Callable[[Any, str, str], None]:
     """Return *write* as the kernel does it: what is written to the default is written to all CPUs."""
 
     def store(machine: Any, where: str, text: str) -> None:
-        for each in (where, *(machine.glob("/sys/devices/system/cpu/cpu[0-9]*/dscr") if where == DSCR_DEFAULT else ())):
-            write(machine, each, text)
+        for path in (where, *(machine.glob("/sys/devices/system/cpu/cpu[0-9]*/dscr") if where == DSCR_DEFAULT else ())):
+            write(machine, path, text)
 
     return store
 
@@ -768,12 +770,14 @@ def test_each_processor_has_its_own_registers_and_bits_and_no_other_is_written(
     before = sut.settings()
     holder, _ = sut.hold()
     changes = sut.tune(holder, {"prefetchers": "off"})
-    assert {each["where"]: (each["before"], each["after"]) for each in changes} == {
+    assert {change["where"]: (change["before"], change["after"]) for change in changes} == {
         f"/dev/cpu/{{0-1}}/msr:{register:#x}": (hex(was), hex(now)) for register, (was, now) in registers.items()
     }
     touched = {name.rpartition(":")[2] for name, value in sut.settings().items() if before.get(name) != value}
     assert touched == {hex(register) for register in registers}
-    again = {each.where: int(each.wanted, 16) for each in guardian.wanted_prefetchers(sut.machine, "on")}
+    again = {
+        prefetcher.where: int(prefetcher.wanted, 16) for prefetcher in guardian.wanted_prefetchers(sut.machine, "on")
+    }
     assert again == {MSR % cpu + f":{register:#x}": was for cpu in (0, 1) for register, (was, _) in registers.items()}
     sut.release()
     assert sut.settings() == before
@@ -787,14 +791,14 @@ def test_streams_of_power_are_switched_on_all_cpus_and_each_has_its_own_back(
     before = sut.settings()
     holder, _ = sut.hold()
     changes = sut.tune(holder, {"prefetchers": "off"})
-    assert {each["where"]: (each["before"], each["after"]) for each in changes} == {
+    assert {change["where"]: (change["before"], change["after"]) for change in changes} == {
         "/sys/devices/system/cpu/cpu{0,3}/dscr": ("0", "1"),
         DSCR % 2: ("1d7", "1"),
         DSCR_DEFAULT: ("0", "1"),
     }
     assert [sut.read(DSCR % cpu) for cpu in range(4)] == ["1"] * 4
     assert sut.tune(holder, {"prefetchers": "off"}) == []
-    assert all(each["restored"] == each["before"] for each in sut.release()["changes"])
+    assert all(change["restored"] == change["before"] for change in sut.release()["changes"])
     assert sut.settings() == before
 
 
@@ -870,13 +874,13 @@ def test_one_setting_is_put_back_before_the_end_and_the_others_stay(sut: Sut) ->
     known = Path(sut.path, "journal").read_text()
     for _ in range(2):
         changes, mark = guardian.tune(sut.path, sut.machine, holder["token"], {"prefetchers": "off"}, lease_s=LONG_S)
-        assert [(each["where"], each["after"]) for each in changes] == [("/dev/cpu/{0-1}/msr:0x1a4", "0x4f")]
+        assert [(change["where"], change["after"]) for change in changes] == [("/dev/cpu/{0-1}/msr:0x1a4", "0x4f")]
         assert Path(sut.path, "journal").read_text() != known
         (change,) = guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S)
         assert (change["after"], change["restored"], change["restored_by"]) == ("0x4f", "0x40", "run")
         assert sut.settings() == tuned
         assert Path(sut.path, "journal").read_text() == known
-    assert {each["setting"] for each in sut.release()["changes"]} == {"hugepages_2m", "turbo"}
+    assert {change["setting"] for change in sut.release()["changes"]} == {"hugepages_2m", "turbo"}
     assert sut.settings() == before
 
 
@@ -887,7 +891,7 @@ def test_what_was_off_before_is_not_switched_and_nothing_is_put_back(sut: Sut) -
     assert changes == []
     assert guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S) == []
     assert peek(sut.file(MSR % 0), 0x1A4) == "4f"
-    assert [each["restored"] for each in sut.release()["changes"]] == ["0x40"]
+    assert [change["restored"] for change in sut.release()["changes"]] == ["0x40"]
 
 
 def test_a_refused_change_forgets_nothing_of_what_was_changed_before(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -899,7 +903,7 @@ def test_a_refused_change_forgets_nothing_of_what_was_changed_before(sut: Sut, m
         with pytest.raises(guardian.Refused, match="all was put back"):
             sut.tune(holder, {"prefetchers": "off"})
     assert sut.read(PAGES % 0) == "64"
-    assert [each["setting"] for each in sut.release()["changes"]] == ["hugepages_2m"]
+    assert [change["setting"] for change in sut.release()["changes"]] == ["hugepages_2m"]
     assert sut.settings() == before
 
 
@@ -920,7 +924,7 @@ def test_what_cannot_be_put_back_early_is_put_back_at_the_end(sut: Sut, monkeypa
         patched.setattr(guardian, "write_value", lambda *_: None)
         with pytest.raises(guardian.Refused, match="expected /dev/cpu/1/msr:0x1a4 to read 0x40 again, found 0x4f"):
             guardian.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S)
-    assert [each["restored"] for each in sut.release()["changes"]] == ["0x40"]
+    assert [change["restored"] for change in sut.release()["changes"]] == ["0x40"]
     assert sut.settings() == before
 
 
@@ -1111,7 +1115,7 @@ def test_a_traffic_generator_is_shared_by_the_suts_of_a_run_and_left_by_the_last
     assert guardian.tg_hold(path, "run1", "sut2", "x", False)
     assert not guardian.tg_hold(path, "run1", "sut2", "x", False)
     assert guardian.tg_release(path, "run1", "sut1", False)
-    assert [each.name for each in Path(path).iterdir()] == ["calibration-run1-sut2"]
+    assert [item.name for item in Path(path).iterdir()] == ["calibration-run1-sut2"]
     assert guardian.tg_release(path, "run1", "sut2", False)
     assert not Path(path).exists()
     assert not guardian.tg_release(path, "run1", "sut2", False)
@@ -1127,7 +1131,7 @@ def test_a_traffic_generator_of_others_is_refused_with_its_names(tmp_path: Path,
     assert str(refused.value).isprintable()
     assert guardian.printable(name, 128) in str(refused.value)
     assert "rm -r" in str(refused.value)
-    assert [each.name for each in Path(path).iterdir()] == [name]
+    assert [item.name for item in Path(path).iterdir()] == [name]
 
 
 def test_an_empty_or_linked_reservation_of_a_traffic_generator_is_not_taken(

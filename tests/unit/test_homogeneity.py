@@ -18,7 +18,7 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
 
 LATENCY = "idle_latency.latency_ns"
-NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=each) for each in range(30))
+NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=number) for number in range(30))
 
 
 def nights(level: float, *, spread: float = 0.01, seed: int = 0, count: int = len(NIGHTS)) -> list[float]:
@@ -26,7 +26,7 @@ def nights(level: float, *, spread: float = 0.01, seed: int = 0, count: int = le
     chance = np.random.default_rng(seed)
     values = level * (1 + spread * chance.standard_normal(len(NIGHTS)))
     values[: len(NIGHTS) - count] = np.nan
-    return [float(each) for each in values]
+    return [float(value) for value in values]
 
 
 def judged(
@@ -65,25 +65,25 @@ def judged(
             )
         )
     runs = {}
-    for each in series:
-        own = {"processor": "Maker Model 1", "BIOS": "1.0", **(facts or {}).get(each.sut, {})}
-        runs[each.testbed, each.sut] = {
+    for item in series:
+        own = {"processor": "Maker Model 1", "BIOS": "1.0", **(facts or {}).get(item.sut, {})}
+        runs[item.testbed, item.sut] = {
             night: NightRun(
-                each.testbed, each.sut, f"{night:%Y%m%d}T220000Z-00000000", night, "complete", "", own | changing, ()
+                item.testbed, item.sut, f"{night:%Y%m%d}T220000Z-00000000", night, "complete", "", own | changing, ()
             )
             for night, changing in zip(
-                NIGHTS, [{"BIOS": name} for name in (bios or {}).get(each.sut, ())] or [{}] * len(NIGHTS), strict=True
+                NIGHTS, [{"BIOS": name} for name in (bios or {}).get(item.sut, ())] or [{}] * len(NIGHTS), strict=True
             )
         }
     history = History(NIGHTS, tuple(series), values, values * (1 - width), values * (1 + width), runs, {})
     found = list(judge_homogeneity(history, analyses, Tolerances()))
-    assert {(each.check, each.night) for each in found} <= {("homogeneity", NIGHTS[-1])}
-    return {(each.sut, each.metric): each for each in found}
+    assert {(verdict.check, verdict.night) for verdict in found} <= {("homogeneity", NIGHTS[-1])}
+    return {(figure.sut, figure.metric): figure for figure in found}
 
 
 def test_servers_that_are_the_same_pass_and_the_reason_has_the_spread_between_and_within_them() -> None:
-    found = judged({(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(4)})
-    assert {each.outcome for each in found.values()} == {"pass"}
+    found = judged({(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(4)})
+    assert {verdict.outcome for verdict in found.values()} == {"pass"}
     verdict = found["sut1", LATENCY]
     assert verdict.bound == pytest.approx((97, 103), abs=0.8)
     assert verdict.interval is not None
@@ -98,14 +98,14 @@ def test_servers_that_are_the_same_pass_and_the_reason_has_the_spread_between_an
 @pytest.mark.parametrize("suts", [3, 4, 5, 10])
 def test_an_odd_one_fails_and_makes_no_other_look_odd(suts: int) -> None:
     found = judged(
-        {(f"sut{each}", LATENCY): nights(110 if each == 2 else 100, seed=each) for each in range(suts)},
+        {(f"sut{number}", LATENCY): nights(110 if number == 2 else 100, seed=number) for number in range(suts)},
         facts={"sut2": {"BIOS": "0.9"}},
     )
-    assert [sut for (sut, _), each in found.items() if each.outcome != "pass"] == ["sut2"]
+    assert [sut for (sut, _), verdict in found.items() if verdict.outcome != "pass"] == ["sut2"]
     verdict = found["sut2", LATENCY]
     assert verdict.outcome == "fail"
     assert verdict.since == NIGHTS[0]
-    assert [(each.fact, each.before, each.after, each.night) for each in verdict.context_changes] == [
+    assert [(change.fact, change.before, change.after, change.night) for change in verdict.context_changes] == [
         ("BIOS", "1.0", "0.9", NIGHTS[0])
     ]
     assert f"by {suts} tests together (Holm, 1 %)" in verdict.reason
@@ -113,19 +113,19 @@ def test_an_odd_one_fails_and_makes_no_other_look_odd(suts: int) -> None:
 
 
 def test_bounds_are_the_tolerance_up_and_down_as_ratios() -> None:
-    found = judged({(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(3)})["sut1", LATENCY]
+    found = judged({(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(3)})["sut1", LATENCY]
     assert found.bound is not None
     lower, upper = found.bound
     assert lower is not None
     assert upper is not None
-    others = [float(np.median(nights(100, seed=each))) for each in (0, 2)]
-    assert upper / 1.03 == pytest.approx(min(others, key=lambda each: abs(each - (found.value or 0.0))), rel=1e-9)
+    others = [float(np.median(nights(100, seed=value))) for value in (0, 2)]
+    assert upper / 1.03 == pytest.approx(min(others, key=lambda other: abs(other - (found.value or 0.0))), rel=1e-9)
     assert upper / lower == pytest.approx(1.03**2, rel=1e-9)
 
 
 def test_a_difference_began_with_the_last_change_to_it() -> None:
     found = judged(
-        {(f"sut{each}", LATENCY): nights(110 if each == 2 else 100, seed=each) for each in range(4)},
+        {(f"sut{number}", LATENCY): nights(110 if number == 2 else 100, seed=number) for number in range(4)},
         bios={"sut2": ["0.9"] * 10 + ["1.0"] * 10 + ["0.9"] * 10},
     )
     (change,) = found["sut2", LATENCY].context_changes
@@ -152,33 +152,33 @@ def test_intervals_and_probabilities_are_those_worked_out_by_hand() -> None:
 
 @pytest.mark.parametrize(("missing", "outcome"), [(7, "pass"), (8, "no_reference")])
 def test_a_figure_of_a_week_ago_still_counts(missing: int, outcome: str) -> None:
-    figures = {(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(2)}
+    figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
     figures["sut1", LATENCY][-missing:] = [float("nan")] * missing
     assert judged(figures)["sut0", LATENCY].outcome == outcome
 
 
 def test_of_two_nobody_can_say_which_is_odd_so_both_fail() -> None:
     found = judged({("sut1", LATENCY): nights(100, seed=1), ("sut2", LATENCY): nights(110, seed=2)})
-    assert [each.outcome for each in found.values()] == ["fail", "fail"]
-    assert all("of two nobody can say which is the odd one" in each.reason for each in found.values())
+    assert [verdict.outcome for verdict in found.values()] == ["fail", "fail"]
+    assert all("of two nobody can say which is the odd one" in item.reason for item in found.values())
 
 
 def test_two_groups_of_equal_size_all_fail_and_a_majority_passes() -> None:
-    even = judged({(f"sut{each}", LATENCY): nights(110 if each < 2 else 100, seed=each) for each in range(4)})
-    assert {each.outcome for each in even.values()} == {"fail"}
-    assert all("nobody can say which are the odd ones" in each.reason for each in even.values())
-    three = judged({(f"sut{each}", LATENCY): nights(110 if each < 2 else 100, seed=each) for each in range(5)})
-    assert [each.outcome for each in three.values()] == ["fail", "fail", "pass", "pass", "pass"]
-    assert all("nobody" not in each.reason for each in three.values())
+    even = judged({(f"sut{number}", LATENCY): nights(110 if number < 2 else 100, seed=number) for number in range(4)})
+    assert {verdict.outcome for verdict in even.values()} == {"fail"}
+    assert all("nobody can say which are the odd ones" in item.reason for item in even.values())
+    three = judged({(f"sut{number}", LATENCY): nights(110 if number < 2 else 100, seed=number) for number in range(5)})
+    assert [verdict.outcome for verdict in three.values()] == ["fail", "fail", "pass", "pass", "pass"]
+    assert all("nobody" not in item.reason for item in three.values())
 
 
 def test_only_suts_of_one_processor_and_one_testbed_are_compared() -> None:
-    figures = {(f"sut{each}", LATENCY): nights(100 + 20 * (each > 2), seed=each) for each in range(5)}
+    figures = {(f"sut{number}", LATENCY): nights(100 + 20 * (number > 2), seed=number) for number in range(5)}
     other = {"processor": "Maker Model 2"}
     kinds = judged(figures, facts={"sut3": other, "sut4": other})
     testbeds = judged(figures, testbeds={"sut3": "testbed2", "sut4": "testbed2"})
     for found in (kinds, testbeds):
-        assert {each.outcome for each in found.values()} == {"pass"}
+        assert {verdict.outcome for verdict in found.values()} == {"pass"}
         assert "the other SUT of its kind" in found["sut4", LATENCY].reason
     alone = judged(figures, facts={"sut4": other})["sut4", LATENCY]
     assert (alone.outcome, alone.bound) == ("no_reference", None)
@@ -186,7 +186,7 @@ def test_only_suts_of_one_processor_and_one_testbed_are_compared() -> None:
 
 
 def test_what_is_not_known_is_not_compared() -> None:
-    figures = {(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(3)}
+    figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(3)}
     unknown = judged(figures, facts={"sut1": {"processor": "not known"}})
     assert "processor is not known" in unknown["sut1", LATENCY].reason
     assert "median of" not in unknown["sut0", LATENCY].reason
@@ -201,19 +201,19 @@ def test_what_is_not_known_is_not_compared() -> None:
 
 
 def test_a_figure_of_zero_is_like_others_of_zero_and_like_nothing_else() -> None:
-    zeros = {(f"sut{each}", "jitter.cpu1.gaps.lost_fraction"): [0.0] * 30 for each in range(3)}
-    assert {each.outcome for each in judged(zeros).values()} == {"pass"}
+    zeros = {(f"sut{number}", "jitter.cpu1.gaps.lost_fraction"): [0.0] * 30 for number in range(3)}
+    assert {verdict.outcome for verdict in judged(zeros).values()} == {"pass"}
     some = zeros | {("sut1", "jitter.cpu1.gaps.lost_fraction"): nights(0.1)}
     found = list(judged(some).values())
-    assert [each.outcome for each in found] == ["no_reference"] * 3
+    assert [verdict.outcome for verdict in found] == ["no_reference"] * 3
     assert "ratio to nothing" in found[0].reason
 
 
 def test_undecided_says_whether_it_is_too_wide_or_a_difference_that_may_not_matter() -> None:
-    wide = judged({(f"sut{each}", LATENCY): nights(100, spread=0.05, seed=each, count=6) for each in range(3)})
-    assert {each.outcome for each in wide.values()} == {"no_reference"}
-    assert any("too wide for a tolerance of 3 %" in each.reason for each in wide.values())
-    near = judged({(f"sut{each}", LATENCY): nights(100 + 3.2 * (each == 2), seed=each) for each in range(4)})
+    wide = judged({(f"sut{number}", LATENCY): nights(100, spread=0.05, seed=number, count=6) for number in range(3)})
+    assert {verdict.outcome for verdict in wide.values()} == {"no_reference"}
+    assert any("too wide for a tolerance of 3 %" in item.reason for item in wide.values())
+    near = judged({(f"sut{number}", LATENCY): nights(100 + 3.2 * (number == 2), seed=number) for number in range(4)})
     verdict = near["sut2", LATENCY]
     assert verdict.outcome == "no_reference"
     assert "not surely more than the tolerance of 3 %" in verdict.reason
@@ -238,7 +238,10 @@ def test_what_is_beyond_the_tolerance_alone_is_no_outlier_among_many_tests() -> 
 
 def test_with_few_nights_the_interval_of_the_figure_stands_in_and_one_night_names_nobody() -> None:
     def odd(count: int) -> dict[tuple[str, str], Sequence[float]]:
-        return {(f"sut{each}", LATENCY): nights(120 if each == 1 else 100, seed=each, count=count) for each in range(4)}
+        return {
+            (f"sut{number}", LATENCY): nights(120 if number == 1 else 100, seed=number, count=count)
+            for number in range(4)
+        }
 
     three = judged(odd(3), interval=0.005)
     assert three["sut1", LATENCY].outcome == "fail"
@@ -253,10 +256,10 @@ def test_with_few_nights_the_interval_of_the_figure_stands_in_and_one_night_name
 
 
 def test_a_new_server_beside_old_ones_is_as_sure_as_their_nights_are_alike() -> None:
-    old = {(f"sut{each}", LATENCY): nights(100, spread=0.002, seed=each) for each in range(3)}
+    old = {(f"sut{number}", LATENCY): nights(100, spread=0.002, seed=number) for number in range(3)}
     new = nights(106, spread=0.002, count=3)
     assert judged(old | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "fail"
-    noisy = {(f"sut{each}", LATENCY): nights(100, spread=0.05, seed=each) for each in range(3)}
+    noisy = {(f"sut{number}", LATENCY): nights(100, spread=0.05, seed=number) for number in range(3)}
     assert judged(noisy | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "no_reference"
 
 
@@ -272,7 +275,7 @@ def test_since_is_when_a_change_made_it_odd_whoever_changed() -> None:
         {("sut1", LATENCY): nights(100, seed=1), ("sut2", LATENCY): changed, ("sut3", LATENCY): changed},
         first={("sut2", LATENCY): 20, ("sut3", LATENCY): 20},
     )
-    assert [each.outcome for each in others.values()] == ["fail", "pass", "pass"]
+    assert [other.outcome for other in others.values()] == ["fail", "pass", "pass"]
     assert others["sut1", LATENCY].since == NIGHTS[20]
 
 
@@ -289,18 +292,18 @@ def test_since_reaches_back_over_a_change_from_one_odd_level_to_another_and_over
 def test_a_clock_that_was_measured_to_differ_is_told_as_a_cause_but_not_of_itself() -> None:
     clock, cache = "core_frequency.scalar.all.median_hz", "latency_ladder.L2.latency_ns"
     figures = {}
-    for each in range(4):
-        figures[f"sut{each}", clock] = nights(3.3e9 if each == 1 else 3e9, spread=0.001, seed=each)
-        figures[f"sut{each}", cache] = nights(4.5 if each == 1 else 5, spread=0.001, seed=10 + each)
+    for number in range(4):
+        figures[f"sut{number}", clock] = nights(3.3e9 if number == 1 else 3e9, spread=0.001, seed=number)
+        figures[f"sut{number}", cache] = nights(4.5 if number == 1 else 5, spread=0.001, seed=10 + number)
     found = judged(figures, facts={"sut1": {"BIOS": "0.9"}})
     changes = found["sut1", cache].context_changes
-    assert [each.fact for each in changes] == [CLOCK, "BIOS"]
+    assert [change.fact for change in changes] == [CLOCK, "BIOS"]
     assert (changes[0].before, changes[0].after) == ("3.000 GHz", f"3.300 GHz in {clock}: a higher turbo")
-    assert [each.fact for each in found["sut1", clock].context_changes] == ["BIOS"]
+    assert [change.fact for change in found["sut1", clock].context_changes] == ["BIOS"]
 
 
 def test_a_sut_without_a_figure_tonight_has_no_verdict_and_a_recent_one_is_still_held_against() -> None:
-    figures = {(f"sut{each}", LATENCY): nights(100, seed=each) for each in range(2)}
+    figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
     figures["sut1", LATENCY][-3:] = [float("nan")] * 3
     found = judged(figures)
     assert list(found) == [("sut0", LATENCY)]
@@ -322,7 +325,7 @@ def test_the_median_of_the_others_is_that_of_sorting_them() -> None:
     low, high = leave_one_out(values)
     for column in range(40):
         for row in range(7):
-            others = sorted(each for each in np.delete(values[:, column], row) if np.isfinite(each))
+            others = sorted(item for item in np.delete(values[:, column], row) if np.isfinite(item))
             if not others or np.isnan(values[row, column]):
                 assert np.isnan(low[row, column])
                 continue

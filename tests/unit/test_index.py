@@ -43,7 +43,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="results")
 def _results(tmp_path: Path) -> Path:
-    """A directory whose name means something to DuckDB, where it could."""
+    """A directory whose name means something to DuckDB, if it could."""
     path = tmp_path / "it's [1] *" / "a=b"
     path.mkdir(parents=True)
     return path
@@ -80,7 +80,9 @@ def night(
 
 
 def latency(document: RunDocument) -> float:
-    return next(each.metric.value for each in document.verdicts if each.name == METRIC and each.metric is not None)
+    return next(
+        verdict.metric.value for verdict in document.verdicts if verdict.name == METRIC and verdict.metric is not None
+    )
 
 
 def changed_ns(results: Path) -> int:
@@ -95,12 +97,12 @@ def test_a_history_is_what_the_documents_say(results: Path, document: RunDocumen
         for number in (0, 1, 3)
         if (sut, number) != ("s22", 1)
     }
-    for each in made.values():
-        store_document(each, results)
+    for item in made.values():
+        store_document(item, results)
     history = read_history(results)
     assert history.nights == (date(2026, 1, 30), date(2026, 1, 31), date(2026, 2, 2))
-    names = sorted(each.name for each in made["s1", 0].verdicts)
-    assert [each[:3] for each in history.series] == [("t1", sut, name) for sut in ("s1", "s22") for name in names]
+    names = sorted(verdict.name for verdict in made["s1", 0].verdicts)
+    assert [series[:3] for series in history.series] == [("t1", sut, name) for sut in ("s1", "s22") for name in names]
     assert history.values.shape == history.low.shape == history.high.shape == (2 * len(names), 3)
     for row, series in enumerate(history.series):
         for column, number in enumerate((0, 1, 3)):
@@ -108,7 +110,7 @@ def test_a_history_is_what_the_documents_say(results: Path, document: RunDocumen
             if one is None:
                 assert math.isnan(history.values[row, column])
                 continue
-            (metric,) = (each.metric for each in one.verdicts if each.name == series.metric)
+            (metric,) = (verdict.metric for verdict in one.verdicts if verdict.name == series.metric)
             assert metric is not None
             assert (series.unit, series.better) == (metric.unit, metric.better)
             assert history.values[row, column] == metric.value
@@ -125,7 +127,7 @@ def test_a_history_is_what_the_documents_say(results: Path, document: RunDocumen
         status="complete",
         directory=f"t1/s1/{one.run.id}",
         facts=one.facts,
-        reasons=tuple(f"{each.what}: {each.reason}" for each in one.not_measured),
+        reasons=tuple(f"{omitted.what}: {omitted.reason}" for omitted in one.not_measured),
     )
     assert list(history.runs["t1", "s1"][date(2026, 1, 30)].facts) == list(one.facts)
     assert set(history.recorded) == {("t1", sut, name) for sut in ("s1", "s22") for name in names}
@@ -137,36 +139,36 @@ def test_a_part_of_the_history_looks_at_no_other_document(results: Path, documen
         store_document(night(document, number, testbed="t2"), results)
         store_document(night(document, number, sut="s2"), results)
     whole = read_history(results)
-    broken = [each for each in results.glob(f"*/*/*/{RUN}") if "t1/s1" not in str(each)]
+    broken = [path for path in results.glob(f"*/*/*/{RUN}") if "t1/s1" not in str(path)]
     for path in broken:
         path.write_text("{")
     shutil.rmtree(index.index_of(results))
     assert read_history(results, testbed="t1", sut="s1", metric=METRIC, until=date(2026, 1, 30)).values.shape == (1, 1)
     part = read_history(results, testbed="t1", sut="s1")
-    kept = [row for row, each in enumerate(whole.series) if each[:2] == ("t1", "s1")]
+    kept = [row for row, series in enumerate(whole.series) if series[:2] == ("t1", "s1")]
     assert part.series == tuple(whole.series[row] for row in kept)
     assert np.array_equal(part.values, whole.values[kept])
     assert part.runs == {("t1", "s1"): whole.runs["t1", "s1"]}
     assert read_history(results, testbed="none").series == ()
     assert read_history(results, testbed="t1", sut="none").nights == ()
-    assert {(each.testbed, each.sut) for each in read_history(results, sut="s1").unreadable} == {("t2", "s1")}
+    assert {(damaged.testbed, damaged.sut) for damaged in read_history(results, sut="s1").unreadable} == {("t2", "s1")}
 
 
 def test_of_several_runs_of_a_night_the_newest_complete_one_stands_for_it(results: Path, document: RunDocument) -> None:
     complete = [night(document, 0, id=f"20260130T0{hour}0000Z-aaaa", factor=hour) for hour in (1, 2)]
     later = night(document, 0, id="20260130T030000Z-aaaa", factor=3, status="incomplete")
-    for each in (*complete, later):
+    for item in (*complete, later):
         store_document(
-            each.model_copy(
-                update={"run": each.run.model_copy(update={"started_at": FIRST.replace(hour=int(each.run.id[10]))})}
+            item.model_copy(
+                update={"run": item.run.model_copy(update={"started_at": FIRST.replace(hour=int(item.run.id[10]))})}
             ),
             results,
         )
     history = read_history(results, metric=METRIC)
     assert history.values.tolist() == [[latency(complete[1])]]
     assert history.runs["t1", "s1"][date(2026, 1, 30)].run_id == complete[1].run.id
-    for each in complete:
-        shutil.rmtree(results / "t1" / "s1" / each.run.id)
+    for item in complete:
+        shutil.rmtree(results / "t1" / "s1" / item.run.id)
     assert read_history(results, metric=METRIC).values.tolist() == [[latency(later)]]
 
 
@@ -191,10 +193,12 @@ def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, do
     store_document(night(imported(page), 3, id="imported-1", testbed="t1"), results)
     history = read_history(results)
     assert history.nights == tuple(FIRST.date() + timedelta(days=number) for number in range(3))
-    row = [each.metric for each in history.series].index(METRIC)
+    row = [series.metric for series in history.series].index(METRIC)
     assert np.isnan(history.values[row]).tolist() == [False, True, True]
     assert np.isnan(history.low[row]).tolist() == np.isnan(history.high[row]).tolist() == [False, True, True]
-    assert {each.metric for each in history.series} == {each.name for each in wrong.verdicts} - {limits[0].metric}
+    assert {series.metric for series in history.series} == {verdict.name for verdict in wrong.verdicts} - {
+        limits[0].metric
+    }
     runs = list(history.runs["t1", "s1"].values())
     assert f"{METRIC}: its memory lay elsewhere" in runs[1].reasons
     assert (runs[2].status, runs[2].facts, runs[2].reasons) == ("not_begun", {}, (refused.not_measured[0].reason,))
@@ -219,8 +223,8 @@ def test_a_figure_whose_unit_changed_is_not_mixed(results: Path, document: RunDo
     store_document(old, results)
     path = results / "t1" / "s1" / old.run.id / RUN
     raw = json.loads(path.read_bytes())
-    for each in raw["verdicts"]:
-        each["metric"]["unit"] = "us"
+    for verdict in raw["verdicts"]:
+        verdict["metric"]["unit"] = "us"
     path.write_text(json.dumps(raw))
     store_document(night(document, 1), results)
     history = read_history(results, metric=METRIC)
@@ -332,10 +336,10 @@ def test_processes_that_come_at_the_same_time_agree(results: Path, document: Run
         threading.Thread(target=lambda: found.append(read_history(results, metric=METRIC).values[0].tolist()))
         for _ in range(4)
     ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert found == [found[0]] * 4
     assert len(set(found[0])) == 4
 
@@ -570,7 +574,7 @@ def test_nothing_is_written_outside_the_cache_and_nothing_is_fetched(
         assert (ended.returncode, ended.stderr) == (0, "")
         assert ended.stdout.startswith("(")
     assert not [*home.iterdir(), *work.iterdir()]
-    assert sorted(each.name for each in results.iterdir()) == ["t1"]
+    assert sorted(path.name for path in results.iterdir()) == ["t1"]
 
 
 def test_duckdb_may_load_and_fetch_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,19 +632,19 @@ def test_only_tonights_documents_say_whether_a_run_contradicts_itself(results: P
         of = night(document, number, factor=factor, **run)
         return of.model_copy(update={"consistency": consistency(of.measurements)})
 
-    for each in (made(0, 3.0), made(1, 1.0), made(0, 3.0, sut="s2"), made(1, 3.0, sut="s3")):
-        store_document(each, results)
+    for item in (made(0, 3.0), made(1, 1.0), made(0, 3.0, sut="s2"), made(1, 3.0, sut="s3")):
+        store_document(item, results)
     found = read_history(results).consistency
     assert set(found) == {("t1", "s1"), ("t1", "s3")}
-    outcomes = {sut: {each.metric: each.outcome for each in found["t1", sut]} for sut in ("s1", "s3")}
+    outcomes = {sut: {verdict.metric: verdict.outcome for verdict in found["t1", sut]} for sut in ("s1", "s3")}
     ladder = {f"bandwidth_ladder.one_CPU.{mix}.memory.program_mb_s": "pass" for mix in ("reads", "write", "copy")}
     assert outcomes == {"s1": {METRIC: "pass", **ladder}, "s3": {METRIC: "fail", **ladder}}
-    (check,) = (each for each in found["t1", "s3"] if each.metric == METRIC)
-    stored = next(each for each in made(1, 3.0).consistency if each.figure.name == METRIC)
+    (check,) = (item for item in found["t1", "s3"] if item.metric == METRIC)
+    stored = next(item for item in made(1, 3.0).consistency if item.figure.name == METRIC)
     told = (check.value, check.unit, check.interval, check.bound, check.reason)
     assert told == (stored.figure.value, stored.figure.unit, stored.figure.interval, stored.bound, stored.reason)
     past = read_history(results, until=date(2026, 1, 30)).consistency
-    assert {sut: [each.outcome for each in of if each.metric == METRIC] for sut, of in past.items()} == {
+    assert {sut: [verdict.outcome for verdict in of if verdict.metric == METRIC] for sut, of in past.items()} == {
         ("t1", "s1"): ["fail"],
         ("t1", "s2"): ["fail"],
     }

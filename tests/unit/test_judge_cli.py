@@ -83,12 +83,12 @@ def test_the_exit_code_and_the_json_are_those_of_the_verdicts(results: Path) -> 
     assert good.exit_code == 0
     found = json.loads(good.output)
     assert found["night"] == night_of(13).isoformat()
-    assert {each["outcome"] for each in found["verdicts"]} == {"pass", "no_reference"}
+    assert {item["outcome"] for item in found["verdicts"]} == {"pass", "no_reference"}
     stored(results, noise(13, 80.0), sut="t2")
     bad = called("judge", results, "--json")
     assert bad.exit_code == 1
     assert [
-        (each["sut"], each["check"]) for each in json.loads(bad.output)["verdicts"] if each["outcome"] == "fail"
+        (item["sut"], item["check"]) for item in json.loads(bad.output)["verdicts"] if item["outcome"] == "fail"
     ] == [("t2", "missing")]
     assert called("judge", results).exit_code == 1
     assert called("judge", results, "--sut", "lab/t1").exit_code == 0
@@ -123,7 +123,7 @@ def test_waivers_that_cannot_be_read_fail_every_sut(results: Path) -> None:
 def test_one_event_is_one_line_with_its_size_its_beginning_and_what_changed() -> None:
     metrics = [f"bandwidth_matrix.{node}.bandwidth_mb_s" for node in ("0.0", "0.1", "1.0", "1.1")]
     text = shown(
-        *(verdict(metric=each) for each in metrics[:3]),
+        *(verdict(metric=metric) for metric in metrics[:3]),
         verdict(metric=metrics[3], interval=(-0.068, -0.055), since=date(2026, 11, 19)),
         verdict("t2", outcome="pass"),
     )
@@ -148,7 +148,7 @@ def test_events_apart_are_lines_apart_and_a_missing_run_comes_first() -> None:
             verdict(metric="run", check="missing", since=date(2026, 11, 20)),
         ]
     )
-    assert [[each.metric for each in one.verdicts] for one in found] == [
+    assert [[item.metric for item in one.verdicts] for one in found] == [
         ["run"],
         [LATENCY, "c2c_latency.local_hit_ns"],
         [BANDWIDTH],
@@ -167,7 +167,9 @@ def test_it_is_one_screen_whatever_the_size_of_the_lab(count: int, monkeypatch: 
         for kind in ("jitter", "c2c_latency")
     ]
     rest = [verdict(f"w{number}", outcome="pass", waiver=waived) for number in range(50)]
-    lines = shown(*verdicts, *rest, *(verdict("u", check=each, outcome="no_reference") for each in checks)).splitlines()
+    lines = shown(
+        *verdicts, *rest, *(verdict("u", check=check, outcome="no_reference") for check in checks)
+    ).splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"{count} of {count + 51} SUTs fail tonight, 2026-11-21"
@@ -285,7 +287,7 @@ def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, me
     assert (found["unit"], found["better"]) == ("ns", "lower")
     assert (found["bounds"]["accepted_by"], found["bounds"]["scope"]) == ("Ada", "sut")
     assert found["bounds"]["lower"] < 80 < found["bounds"]["upper"]
-    assert next(each["night"] for each in found["nights"] if each["outside"]) == "2026-01-22"
+    assert next(night["night"] for night in found["nights"] if night["outside"]) == "2026-01-22"
     assert found["nights"][20]["missing"] == "no run"
     assert found["nights"][0]["missing"] is None
     assert found["nights"][0]["interval"][0] < found["nights"][0]["value"] < found["nights"][0]["interval"][1]

@@ -81,7 +81,7 @@ class Made:
 
     def short(self) -> Context:
         """Return the context with too little memory available on every node for anything, on either machine."""
-        nodes = tuple(each.model_copy(update={"available_bytes": 128 << 20}) for each in self.context.nodes)
+        nodes = tuple(node.model_copy(update={"available_bytes": 128 << 20}) for node in self.context.nodes)
         return self.context.model_copy(update={"nodes": nodes})
 
 
@@ -148,7 +148,7 @@ def restored(on: Made) -> None:
     entries += [
         guardian.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf") for cpu in guardian.processors(machine)
     ]
-    guardian.told([guardian.Entry.of_line(each.line()) for each in entries])
+    guardian.told([guardian.Entry.of_line(entry.line()) for entry in entries])
     changes, faults = guardian.put_all_back(machine, entries, "run")
     assert len(faults) == on.machine.cpus
     guardian.look_after(machine, guardian.grouped(changes), "run")
@@ -186,7 +186,7 @@ def test_no_step_costs_more_than_its_share_of_four_times_the_cpus(name: str, sma
     found = []
     for _ in range(TRIES):
         found.append((cost_s(STEPS[name], small), cost_s(STEPS[name], large)))
-        one, four = (min(each) for each in zip(*found, strict=True))
+        one, four = (min(item) for item in zip(*found, strict=True))
         if four < COMPARED_S or four <= MAX_GROWTH * one:
             return
     pytest.fail(f"{four:.2f} s on {large.machine.cpus} CPUs, {one:.2f} s on {small.machine.cpus}")
@@ -230,9 +230,11 @@ def test_a_run_of_it_has_a_complete_document_and_a_page(either: Made) -> None:
     document = read_run(either.run)
     assert document.run.status == "complete"
     shapes = {}
-    for each in document.measurements:
-        if each.kind in ("latency_matrix", "bandwidth_matrix"):
-            values = json.loads(each.values.model_dump_json())
-            shapes[each.kind] = len(values["cpu_nodes"]), len(values["memory_nodes"])
+    for measurement in document.measurements:
+        if measurement.kind in ("latency_matrix", "bandwidth_matrix"):
+            values = json.loads(measurement.values.model_dump_json())
+            shapes[measurement.kind] = len(values["cpu_nodes"]), len(values["memory_nodes"])
     assert shapes == {"latency_matrix": (12, 16), "bandwidth_matrix": (12, 16)}
-    assert sum(each.kind == "jitter" for each in document.measurements) == 1 + len(either.context.isolated_cpus)
+    assert sum(measurement.kind == "jitter" for measurement in document.measurements) == 1 + len(
+        either.context.isolated_cpus
+    )

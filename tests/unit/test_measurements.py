@@ -73,11 +73,11 @@ def parse(path: Path, raw: dict[str, Any], context: Context) -> list[Parsed]:
 
 def numbers(value: Any) -> Iterator[float]:
     if isinstance(value, dict):
-        for each in value.values():
-            yield from numbers(each)
+        for item in value.values():
+            yield from numbers(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from numbers(each)
+        for item in value:
+            yield from numbers(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield float(value)
 
@@ -101,7 +101,7 @@ def test_every_kind_has_a_recorded_document() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind, each in registry().items() if "target_half_width" in each.settings.model_fields]
+    "kind", [kind for kind, item in registry().items() if "target_half_width" in item.settings.model_fields]
 )
 def test_a_half_width_that_no_kernel_takes_is_refused(kind: str) -> None:
     settings = declaration(kind).settings
@@ -116,16 +116,16 @@ def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Conte
     parsed = parse(path, read(path), context)
     assert parsed
     names = []
-    for each in parsed:
-        model = declaration(each.values.kind).values
-        assert model.model_validate_json(each.values.model_dump_json()) == each.values
-        for metric in declaration(each.values.kind).metrics(each.values):
+    for measurement in parsed:
+        model = declaration(measurement.values.kind).values
+        assert model.model_validate_json(measurement.values.model_dump_json()) == measurement.values
+        for metric in declaration(measurement.values.kind).metrics(measurement.values):
             names.append(metric.name)
-            assert metric.name.startswith(each.values.kind)
+            assert metric.name.startswith(measurement.values.kind)
             assert math.isfinite(metric.value)
             assert metric.value >= 0
             assert unit_of(metric.name) == metric.unit
-            fitting = [form for form in declaration(each.values.kind).figures if form.matches(metric.name)]
+            fitting = [form for form in declaration(measurement.values.kind).figures if form.matches(metric.name)]
             assert [(form.unit, form.better) for form in fitting] == [(metric.unit, metric.better)]
             assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
     assert names
@@ -136,13 +136,13 @@ def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Conte
 def test_every_sample_was_printed_by_the_kernel(path: Path, context: Context) -> None:
     raw = read(path)
     printed = set(numbers(raw["result"]))
-    for each in parse(path, raw, context):
-        for figure in estimates(each.values):
+    for measurement in parse(path, raw, context):
+        for figure in estimates(measurement.values):
             samples = {sample for placement in figure.samples for sample in placement}
-            if each.values.kind == "sustained_bandwidth" and figure.unit == "fraction":
+            if measurement.values.kind == "sustained_bandwidth" and figure.unit == "fraction":
                 continue  # of two windows each: test_what_is_lost_is_held_against_the_first_second
-            if each.values.kind == "jitter":
-                samples = {round(sample * each.values.tick_hz / 1e9) for sample in samples}
+            if measurement.values.kind == "jitter":
+                samples = {round(sample * measurement.values.tick_hz / 1e9) for sample in samples}
             assert samples <= printed
 
 
@@ -153,7 +153,7 @@ def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> 
         match change:
             case "missing":
                 name = next(
-                    each for each in ("cpu", "mix", "inject_delay", "writer", "triad_seconds") if each in points(raw)[0]
+                    name for name in ("cpu", "mix", "inject_delay", "writer", "triad_seconds") if name in points(raw)[0]
                 )
                 del points(raw)[0][name]
             case "unknown":
@@ -181,7 +181,7 @@ def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Contex
     if len(points(raw)) > 1:
         fail(points(raw)[-1])
         (parsed,) = parse(path, raw, context)
-        assert [each.reason for each in parsed.missing] == ["no_memory: expected 128 MiB on node 0, found 4"]
+        assert [item.reason for item in parsed.missing] == ["no_memory: expected 128 MiB on node 0, found 4"]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, cont
     pages = raw["result"].get("pages") or (point.get("evidence") or point["placements"][0])["pages"]
     pages["elsewhere"] += 1
     pages["on_node"] -= 1
-    flags = [each for parsed in parse(path, raw, context) for each in parsed.flags]
-    assert {each.code for each in flags if each.severity == "invalid"} == {"PLACEMENT_WRONG"}
+    flags = [flag for parsed in parse(path, raw, context) for flag in parsed.flags]
+    assert {flag.code for flag in flags if flag.severity == "invalid"} == {"PLACEMENT_WRONG"}
 
 
 def test_a_clock_that_changed_is_told_from_jitter(context: Context) -> None:
@@ -205,7 +205,7 @@ def test_a_clock_that_changed_is_told_from_jitter(context: Context) -> None:
     (steady,) = parse(path, raw, context)
     gaps["core_hz_after"] = 0.9 * gaps["core_hz_before"]
     (slower,) = parse(path, raw, context)
-    assert {each.code for each in slower.flags} - {each.code for each in steady.flags} == {"FREQ_CHANGED"}
+    assert {flag.code for flag in slower.flags} - {flag.code for flag in steady.flags} == {"FREQ_CHANGED"}
 
 
 def test_a_gap_view_that_observed_too_little_of_its_time_is_flagged(context: Context) -> None:
@@ -214,7 +214,7 @@ def test_a_gap_view_that_observed_too_little_of_its_time_is_flagged(context: Con
     for coverage, flagged in ((0.9989, True), (0.9991, False)):
         points(raw)[0]["gaps"]["coverage_fraction"] = coverage
         (parsed,) = parse(path, raw, context)
-        assert ("COVERAGE_LOW" in {each.code for each in parsed.flags}) == flagged
+        assert ("COVERAGE_LOW" in {flag.code for flag in parsed.flags}) == flagged
 
 
 def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context) -> None:
@@ -230,7 +230,7 @@ def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context
         raw = read(path)
         points(raw)[0][proof] = False
         (parsed,) = parse(path, raw, context)
-        assert "WORK_UNPROVED" in {each.code for each in parsed.flags if each.severity == "invalid"}
+        assert "WORK_UNPROVED" in {flag.code for flag in parsed.flags if flag.severity == "invalid"}
 
 
 def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(context: Context) -> None:
@@ -259,7 +259,7 @@ def awake(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
             placement["awake"] = {
                 **walk,
                 "first": False,
-                "windows_ns": [factor * each for each in placement["windows_ns"]],
+                "windows_ns": [factor * n for n in placement["windows_ns"]],
                 "core_hz_before": 2 * placement["core_hz_before"],
                 "core_hz_after": 2 * placement["core_hz_after"],
                 "companions": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
@@ -288,8 +288,8 @@ def test_the_latency_awake_is_that_of_record_where_the_two_differ(
     assert values.awake_ns.value == pytest.approx(factor * before.values.latency_ns.value)
     assert values.latency_ns == (values.awake_ns if condition == "awake" else values.asleep_ns)
     assert values.core_hz == pytest.approx(before.values.core_hz * (2 if condition == "awake" else 1))
-    assert [(each.cpu, each.node, each.mb_s) for each in values.companions] == [(3, 0, 300.0)]
-    assert "COMPANION_SLOW" not in {each.code for each in after.flags}
+    assert [(companion.cpu, companion.node, companion.mb_s) for companion in values.companions] == [(3, 0, 300.0)]
+    assert "COMPANION_SLOW" not in {flag.code for flag in after.flags}
 
 
 def test_latencies_whose_intervals_meet_are_one_figure(context: Context) -> None:
@@ -319,7 +319,7 @@ def test_a_matrix_has_both_conditions_of_each_cell(context: Context) -> None:
             assert cell is not None
             assert other is not None
             assert other.value == pytest.approx(cell.value / 2)
-    assert "COMPANION_SLOW" in {each.code for each in parsed.flags}
+    assert "COMPANION_SLOW" in {flag.code for flag in parsed.flags}
 
 
 def frequencies(context: Context, **changes: Any) -> Parsed:
@@ -327,10 +327,10 @@ def frequencies(context: Context, **changes: Any) -> Parsed:
     path = FIXTURES / "sutprobe" / "core_frequency.json"
     raw = read(path)
     factor = changes.pop("factor", 1.0)
-    recorded = {(each["work"], each["active"], each["cpu"]): each for each in points(raw)}
+    recorded = {(point["work"], point["active"], point["cpu"]): point for point in points(raw)}
     for (work, active, cpu), point in recorded.items():
         if cpu == 1:
-            point["windows_hz"] = [factor * each for each in recorded[work, active, 0]["windows_hz"]]
+            point["windows_hz"] = [factor * item for item in recorded[work, active, 0]["windows_hz"]]
             point["dirty_windows"] = recorded[work, active, 0]["dirty_windows"]
             point.update(changes)
     (parsed,) = parse(path, raw, context)
@@ -365,12 +365,12 @@ def test_a_core_is_held_against_the_median_of_the_others(count: int) -> None:
 
 
 def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) -> None:
-    assert "SLOW_CORE" not in {each.code for each in frequencies(context).flags}
-    assert "SLOW_CORE" not in {each.code for each in frequencies(context, factor=0.99).flags}
-    slow = [each.reason for each in frequencies(context, factor=0.9).flags if each.code == "SLOW_CORE"]
+    assert "SLOW_CORE" not in {flag.code for flag in frequencies(context).flags}
+    assert "SLOW_CORE" not in {flag.code for flag in frequencies(context, factor=0.99).flags}
+    slow = [flag.reason for flag in frequencies(context, factor=0.9).flags if flag.code == "SLOW_CORE"]
     assert len(slow) == 4
-    assert all("CPU 1" in each for each in slow)
-    assert "CPU 0" in next(each.reason for each in frequencies(context, factor=1.2).flags if each.code == "SLOW_CORE")
+    assert all("CPU 1" in item for item in slow)
+    assert "CPU 0" in next(flag.reason for flag in frequencies(context, factor=1.2).flags if flag.code == "SLOW_CORE")
 
 
 @pytest.mark.parametrize(
@@ -385,8 +385,8 @@ def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) 
 def test_a_chain_that_is_no_clock_makes_the_measurement_invalid(
     context: Context, changes: dict[str, Any], code: str
 ) -> None:
-    assert not [each for each in frequencies(context).flags if each.severity == "invalid"]
-    assert {each.code for each in frequencies(context, **changes).flags if each.severity == "invalid"} == {code}
+    assert not [flag for flag in frequencies(context).flags if flag.severity == "invalid"]
+    assert {flag.code for flag in frequencies(context, **changes).flags if flag.severity == "invalid"} == {code}
 
 
 def flat(value: float) -> Estimate:
@@ -438,7 +438,7 @@ def two_nodes_of_transfers() -> dict[str, Any]:
     for number, (writer, reader, home) in enumerate(((1, 4, 0), (1, 4, 1), (4, 1, 1), (4, 1, 0)), 2):
         pair = copy.deepcopy(recorded) | {"writer": writer, "reader": reader, "home": home, "lines": 512 * writer}
         for placement in pair["placements"]:
-            placement["windows_ns"] = [each * number for each in placement["windows_ns"]]
+            placement["windows_ns"] = [n * number for n in placement["windows_ns"]]
         points(raw).append(pair)
     return raw
 
@@ -457,8 +457,8 @@ def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader
         assert cells[0][0] is cells[1][1] is None
         assert cells[0][1].value == pytest.approx(base * there)
         assert cells[1][0].value == pytest.approx(base * back)
-    assert len([each for each in parsed.flags if each.code == "ASYMMETRIC"]) == 2
-    assert "ASYMMETRIC" not in {each.code for each in alone.flags}
+    assert len([flag for flag in parsed.flags if flag.code == "ASYMMETRIC"]) == 2
+    assert "ASYMMETRIC" not in {flag.code for flag in alone.flags}
     assert {metric.name for metric in declaration("c2c_latency").metrics(values)} == {
         "c2c_latency.local_hit_ns",
         "c2c_latency.local_hitm_ns",
@@ -480,7 +480,7 @@ def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Cont
     assert values.local_hitm_ns is not None
     assert values.remote_hitm_reader_homed_ns[0][1] is None
     assert values.remote_hitm_reader_homed_ns[1][0] is not None
-    assert [each.what for each in parsed.missing] == [
+    assert [omitted.what for omitted in parsed.missing] == [
         "HIT from CPU 1 to CPU 0, homed in node 0",
         "HITM from CPU 1 to CPU 4, homed in node 1",
     ]
@@ -528,14 +528,14 @@ def test_a_core_matrix_sums_up_each_class_and_names_its_extremes(context: Contex
     assert (values.cpus, values.nodes) == ((0, 1, 2, 4), (0, 0, 0, 1))
     assert values.latency_ns[0][3].value == 600
     assert values.latency_ns[3][0] is values.latency_ns[1][1] is None
-    found = {each.name: each for each in values.classes}
+    found = {class_name.name: class_name for class_name in values.classes}
     near, far = found["smt_siblings"], found["other_package"]
     assert (near.pairs, near.measured, near.median_ns, near.interval_ns) == (2, 2, 150, (100, 200))
     assert (near.minimum_pair, near.maximum_pair) == ((0, 1), (1, 0))
     assert (far.pairs, far.measured, far.median_ns, far.interval_ns) == (6, 1, 600, None)
-    assert sum(each.pairs for each in values.classes) == 4 * 3
-    assert [(each.what, each.reason) for each in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
-    (told,) = (each.reason for each in parsed.flags if each.code == "ASYMMETRIC")
+    assert sum(class_name.pairs for class_name in values.classes) == 4 * 3
+    assert [(omitted.what, omitted.reason) for omitted in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
+    (told,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
     assert "2 pairs" in told
     assert "CPUs 0 and 1: by 100 %" in told
 
@@ -556,17 +556,17 @@ def compared(
     levels = [
         Level(name=name, size_bytes=size, reported_bytes=None, latency_ns=latency) for name, size in found.items()
     ]
-    return {each.name: each for each in compare_levels(levels, [1024, largest], context)}
+    return {level.name: level for level in compare_levels(levels, [1024, largest], context)}
 
 
 def test_levels_that_end_where_the_kernel_says_agree() -> None:
     found = compared({"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
-    assert [(each.name, each.reported_bytes, each.agrees) for each in found.values()] == [
+    assert [(item.name, item.reported_bytes, item.agrees) for item in found.values()] == [
         ("L1", 48 << 10, True),
         ("L2", 1 << 20, True),
         ("L3", 32 << 20, True),
     ]
-    assert {each.explanation for each in found.values()} == {"the curve leaves it where the kernel says it ends"}
+    assert {item.explanation for item in found.values()} == {"the curve leaves it where the kernel says it ends"}
     assert compared({"L3": 25 << 20})["L3"].agrees  # within the distance of neighbouring sizes
     assert not compared({"L3": 24 << 20})["L3"].agrees
 
@@ -620,12 +620,12 @@ def test_a_sweep_that_was_cut_short_keeps_its_points_and_claims_no_drift(context
         zero["windows_ns_middle"] = [110.0]
         zero["windows_ns_end"] = []
     (drifted,) = parse(path, raw, context)
-    assert "DRIFT" in {each.code for each in drifted.flags}
+    assert "DRIFT" in {flag.code for flag in drifted.flags}
     for zero in raw["result"]["zero_load"]:
         zero["windows_ns_middle"] = []
     fail(raw["result"]["points"][-1])
     (cut,) = parse(path, raw, context)
-    assert "DRIFT" not in {each.code for each in cut.flags}
+    assert "DRIFT" not in {flag.code for flag in cut.flags}
     assert len(cut.missing) == 1
     assert cut.values.model_dump()["points"] == whole.values.model_dump()["points"][:-1]
 
@@ -675,7 +675,7 @@ def test_each_probe_has_a_latency_at_the_share_of_record(context: Context) -> No
     for point in points(raw):
         for placement in point["placements"]:
             (probe,) = placement["probes"]
-            placement["probes"].append({**probe, "cpu": 7, "windows_ns": [2 * each for each in probe["windows_ns"]]})
+            placement["probes"].append({**probe, "cpu": 7, "windows_ns": [2 * n for n in probe["windows_ns"]]})
     (parsed,) = parse(CHOSEN, raw, context)
     found = {metric.name: metric.value for metric in declaration("loaded_latency").metrics(parsed.values)}
     first, second = found["loaded_latency.90pct.latency_ns"], found["loaded_latency.90pct.cpu7.latency_ns"]
@@ -685,12 +685,12 @@ def test_each_probe_has_a_latency_at_the_share_of_record(context: Context) -> No
 def test_a_share_that_was_not_reached_is_said_to_be_so(context: Context) -> None:
     raw = read(CHOSEN)
     (parsed,) = parse(CHOSEN, raw, context)
-    assert "SHARE_MISSED" not in {each.code for each in parsed.flags}
+    assert "SHARE_MISSED" not in {flag.code for flag in parsed.flags}
     (half,) = (point for point in points(raw) if point.get("share_percent") == 50)
     for placement in half["placements"]:
-        placement["windows_mb_s"] = [each * 1.2 for each in placement["windows_mb_s"]]
+        placement["windows_mb_s"] = [item * 1.2 for item in placement["windows_mb_s"]]
     (missed,) = parse(CHOSEN, raw, context)
-    (flagged,) = (each for each in missed.flags if each.code == "SHARE_MISSED")
+    (flagged,) = (flag for flag in missed.flags if flag.code == "SHARE_MISSED")
     assert flagged.reason.startswith("50 % of peak: 6")
 
 
@@ -702,12 +702,12 @@ def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(contex
     (parsed,) = parse(CHOSEN, raw, context)
     found = parsed.values
     assert isinstance(found, LoadedLatencyValues)
-    assert [each.what for each in parsed.missing] == ["inject delay 0", "90 % of peak", "inject delay 20000"]
+    assert [omitted.what for omitted in parsed.missing] == ["inject delay 0", "90 % of peak", "inject delay 20000"]
     assert found.ends == ()
     assert not list(declaration("loaded_latency").metrics(found))
     # Without a point without delay, what the search saw is left.
     seen = {point.get("share_percent"): point.get("share_found") for point in points(raw)}
-    assert [each.share_reached for each in found.points] == [seen[percent] for percent in (75, 50, 25)]
+    assert [point.share_reached for point in found.points] == [seen[percent] for percent in (75, 50, 25)]
 
 
 def test_shares_are_asked_of_the_kernel_and_their_search_takes_time(context: Context) -> None:
@@ -737,7 +737,7 @@ def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_t
     found = parsed.values
     assert isinstance(found, PrefetcherEffectValues)
     assert (found.prefetchers, found.cpu, found.node, found.effects) == ("as_found", 1, 0, ())
-    by = {(each.order, each.stride_bytes): each for each in found.points}
+    by = {(point.order, point.stride_bytes): point for point in found.points}
     assert {order for order, _ in by} == {"random", "forward", "backward"}
     for (order, stride), point in by.items():
         assert point.touched_bytes == found.size_bytes * 64 // stride
@@ -761,10 +761,10 @@ def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_t
     slower = copy.deepcopy(raw)
     for point in slower["result"]["points"]:
         for placement in point["placements"]:
-            placement["windows_ns"] = [2 * each for each in placement["windows_ns"]]
+            placement["windows_ns"] = [2 * n for n in placement["windows_ns"]]
     (parsed,) = kind.parse(read_document(slower), step, context)
     off = kind.completed(parsed.values, {"prefetcher_effect": found})
-    assert {round(each.ratio, 6) for each in off.effects} == {2.0}
+    assert {round(effect.ratio, 6) for effect in off.effects} == {2.0}
     assert len(off.effects) == len(found.points)
     assert {metric.name for metric in kind.metrics(off)} >= {"prefetcher_effect.off.forward_64.latency_ns"}
     assert all(".off." not in metric.name for metric in kind.metrics(found))
@@ -827,7 +827,7 @@ def test_drift_without_load_is_found_when_it_came_and_went(context: Context) -> 
         for moment, value in (("start", 100.0), ("middle", middle), ("end", 100.0)):
             zero[f"windows_ns_{moment}"] = [value] * 3
         (parsed,) = parse(path, raw, context)
-        assert ("DRIFT" in {each.code for each in parsed.flags}) == flagged
+        assert ("DRIFT" in {flag.code for flag in parsed.flags}) == flagged
 
 
 def test_threads_and_their_shares_of_a_scaling_are_told_by_value(context: Context) -> None:
@@ -847,7 +847,7 @@ def test_threads_and_their_shares_of_a_scaling_are_told_by_value(context: Contex
 def test_the_winner_of_the_search_is_the_fastest_measured_in_full(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "max_bandwidth.json"
     raw = read(path)
-    full = next(each for each in points(raw) if each["phase"] == "full")
+    full = next(point for point in points(raw) if point["phase"] == "full")
     slower = copy.deepcopy(full)
     for placement in slower["placements"]:
         placement["windows_mb_s"] = [value / 2 for value in placement["windows_mb_s"]]
@@ -857,7 +857,7 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full(context: Conte
     now: Any = parsed.values
     was: Any = before.values
     assert now.mixes == was.mixes
-    assert len(now.search) == sum(each["phase"] == "scan" for each in points(raw))
+    assert len(now.search) == sum(point["phase"] == "scan" for point in points(raw))
 
 
 @pytest.mark.parametrize(
@@ -877,7 +877,7 @@ def test_what_stands_against_a_jitter_is_flagged(
     cpu = points(raw)[0]
     (cpu if of == "cpu" else cpu["gaps"]["interference"])[field] = value
     (parsed,) = parse(path, raw, context)
-    assert code in {each.code for each in parsed.flags}
+    assert code in {flag.code for flag in parsed.flags}
 
 
 def sustained(context: Context, windows: list[float]) -> Parsed:
@@ -893,19 +893,19 @@ def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None
     assert found.values.lost_fraction.value == pytest.approx(0.1)
     assert found.values.bandwidth_mb_s.value == 900.0
     assert found.values.seconds_mb_s == (1000.0, 950.0, 900.0)
-    (flagged,) = (each for each in found.flags if each.code == "NOT_SUSTAINED")
+    (flagged,) = (flag for flag in found.flags if flag.code == "NOT_SUSTAINED")
     assert "10.0 % less in the last second than in the first" in flagged.reason
 
 
 @pytest.mark.parametrize("last", [985.0, 1000.0, 1100.0])
 def test_what_stays_within_two_percent_is_sustained(context: Context, last: float) -> None:
     found = sustained(context, [1000.0] * 10 + [last] * 10)
-    assert "NOT_SUSTAINED" not in {each.code for each in found.flags}
+    assert "NOT_SUSTAINED" not in {flag.code for flag in found.flags}
 
 
 def test_a_loss_that_noise_explains_is_not_flagged(context: Context) -> None:
     found = sustained(context, [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5)
-    assert "NOT_SUSTAINED" not in {each.code for each in found.flags}
+    assert "NOT_SUSTAINED" not in {flag.code for flag in found.flags}
 
 
 def test_a_course_too_short_for_two_seconds_is_refused(context: Context) -> None:

@@ -44,10 +44,10 @@ def test_every_recorded_output_is_read() -> None:
 
 def test_the_shapes_say_the_same() -> None:
     terse, text = recorded("0.46.json"), recorded("0.46.txt")
-    assert [(each.cve, each.vulnerable, each.info) for each in terse.findings] == [
-        (each.cve, each.vulnerable, each.info) for each in text.findings
+    assert [(finding.cve, finding.vulnerable, finding.info) for finding in terse.findings] == [
+        (finding.cve, finding.vulnerable, finding.info) for finding in text.findings
     ]
-    assert {each.name for each in text.findings} == {None}
+    assert {finding.name for finding in text.findings} == {None}
     assert terse.version is None
     first, second = recorded("0.46-later.json").findings, recorded("format-1.json").findings
     assert second[:-1] == first[:-1]
@@ -56,7 +56,7 @@ def test_the_shapes_say_the_same() -> None:
 
 
 def test_a_finding_is_what_was_printed() -> None:
-    (found,) = [each for each in recorded("0.46.json").findings if each.cve == "CVE-2017-5715"]
+    (found,) = [finding for finding in recorded("0.46.json").findings if finding.cve == "CVE-2017-5715"]
     assert found.name == "SPECTRE VARIANT 2"
     assert found.vulnerable is True
     assert found.info == "IBRS+IBPB or retpoline+IBPB is needed to mitigate the vulnerability"
@@ -135,8 +135,8 @@ def test_any_bytes_are_refused_or_can_be_written(output: bytes) -> None:
 @given(JSON, st.integers(0, 3))
 def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> None:
     around = {"meta": {"format_version": version}, "vulnerabilities": [content]}
-    for each in (content, [content], around):
-        assert refused_or_can_be_written(json.dumps(each).encode())
+    for item in (content, [content], around):
+        assert refused_or_can_be_written(json.dumps(item).encode())
 
 
 @given(st.sampled_from(sorted(COUNTS)), st.data())

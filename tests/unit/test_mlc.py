@@ -34,7 +34,7 @@ IDLE = b"Intel(R) Memory Latency Checker - v3.5\nEach iteration took 227.2 core 
 
 
 def test_the_profiles_name_commands_that_exist() -> None:
-    found = {name: [each.command for each in load_profile(name).mlc] for name in profile_names()}
+    found = {name: [item.command for item in load_profile(name).mlc] for name in profile_names()}
     assert found["full"] == list(mlc.COMMANDS)
     assert set(found["quick"]) < set(found["nightly"]) < set(found["full"])
 
@@ -45,7 +45,7 @@ def test_the_prefetchers_are_left_alone_without_consent() -> None:
     assert latency.argv(prefetchers_ok=True) == ("mlc", "--latency_matrix", "-b200000", "-r")
     traffic = MlcCommand(command="max_bandwidth")
     assert traffic.argv(prefetchers_ok=False) == ("mlc", "--max_bandwidth", "-e")
-    assert {"-e" in mlc.UNTOUCHED[each] for each in mlc.COMMANDS if each != "c2c_latency"} == {True}
+    assert {"-e" in mlc.UNTOUCHED[command] for command in mlc.COMMANDS if command != "c2c_latency"} == {True}
 
 
 def test_commands_of_a_profile_may_have_options() -> None:
@@ -147,7 +147,7 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
         "too large: at most 32768",
     ),
     "too many": (
-        lambda path: packed(path, *((f"{each}", b"") for each in range(9))),
+        lambda path: packed(path, *((f"{number}", b"") for number in range(9))),
         "too large: at most 32768",
     ),
     "cut off": (
@@ -267,15 +267,15 @@ def assembled(
 
 
 def gone(document: RunDocument) -> list[tuple[str, str, str]]:
-    return [(each.what, each.cause, each.reason) for each in document.not_measured if each.kind == "mlc"]
+    return [(omitted.what, omitted.cause, omitted.reason) for omitted in document.not_measured if omitted.kind == "mlc"]
 
 
 def test_what_it_printed_is_read_and_the_rest_is_missing(tmp_path: Path) -> None:
     document = assembled(tmp_path, ("idle_latency", "ok", IDLE))
     assert document.mlc is not None
-    assert [each.readings for each in document.mlc.commands] == [("mlc.idle_latency.idle_latency",)]
+    assert [command.readings for command in document.mlc.commands] == [("mlc.idle_latency.idle_latency",)]
     (reading,) = document.readings
-    assert [(each.name, each.value) for each in reading.values.metrics()] == [("idle_latency.latency_ns", 99.0)]
+    assert [(metric.name, metric.value) for metric in reading.values.metrics()] == [("idle_latency.latency_ns", 99.0)]
     assert gone(document) == [
         ("Intel MLC --latency_matrix", "failed", "the run ended before this step and left no reason")
     ]
@@ -286,13 +286,13 @@ def test_the_last_of_several_tries_counts(tmp_path: Path) -> None:
     document = assembled(tmp_path, *tries)
     assert gone(document) == [("Intel MLC --latency_matrix", "failed", "so it is")]
     directory = tmp_path / "results" / "t" / "s" / "r"
-    assert [each.command for each in mlc_commands(directory)] == ["latency_matrix"]
+    assert [command.command for command in mlc_commands(directory)] == ["latency_matrix"]
 
 
 @pytest.mark.parametrize(("planned", "cause"), [(True, "failed"), (False, "not_planned")])
 def test_a_program_that_cannot_run_is_a_reason_for_all_commands(tmp_path: Path, planned: bool, cause: str) -> None:
     document = assembled(tmp_path, planned=planned, reason="no program")
-    assert [each[1:] for each in gone(document)] == [(cause, "no program")] * 2
+    assert [item[1:] for item in gone(document)] == [(cause, "no program")] * 2
 
 
 def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reas
     [(90, "printed too much besides its results"), (2001, f"at most {MAX_OUTPUT_LINES} lines")],
 )
 def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path, notes: int, reason: str) -> None:
-    said = [b"note %d " % each + b"x" * 40 for each in range(notes)]
+    said = [b"note %d " % number + b"x" * 40 for number in range(notes)]
     lines = said + [b"Each iteration took 1.0 core clocks ( 9.0 ns)"] * 2000
     document = assembled(tmp_path, ("idle_latency", "ok", b"\n".join(lines) + b"\n"))
     assert document.readings == ()
@@ -332,12 +332,12 @@ def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path
 
 def test_what_a_guest_lacks_makes_no_run_incomplete(tmp_path: Path) -> None:
     document = assembled(tmp_path, ("idle_latency", "failed", None))
-    own = [each for each in document.not_measured if each.kind not in {"mlc", "context", "counters"}]
-    assert [each.cause for each in own] == ["failed"]  # of the one step, which nobody ran
+    own = [omitted for omitted in document.not_measured if omitted.kind not in {"mlc", "context", "counters"}]
+    assert [omitted.cause for omitted in own] == ["failed"]  # of the one step, which nobody ran
     from calibration.results.assemble import _status
 
-    rest = [each for each in document.not_measured if each not in own]
-    assert {each.cause for each in rest if each.kind == "mlc"} == {"failed"}
+    rest = [omitted for omitted in document.not_measured if omitted not in own]
+    assert {part.cause for part in rest if part.kind == "mlc"} == {"failed"}
     assert _status(rest, interrupted=False) == "complete"
     assert _status(rest, interrupted=True) == "complete"
 

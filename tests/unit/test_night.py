@@ -66,7 +66,11 @@ def judged(
 
 
 def the(judgement: Judgement, check: str, metric: str = BANDWIDTH, sut: str = "t1") -> NightVerdict:
-    (found,) = [each for each in judgement.verdicts if (each.sut, each.metric, each.check) == (sut, metric, check)]
+    (found,) = [
+        verdict
+        for verdict in judgement.verdicts
+        if (verdict.sut, verdict.metric, verdict.check) == (sut, metric, check)
+    ]
     return found
 
 
@@ -83,7 +87,7 @@ def accepted(
 ) -> Baselines:
     """Accept the run of *night* of lab/*sut* with these bounds for what *scope* says, and return what is accepted."""
     name = RunName(testbed="lab", sut=sut, id=run_id(night))
-    middle = [each for each in (lower, upper) if each is not None]
+    middle = [item for item in (lower, upper) if item is not None]
     add_acceptance(
         results,
         place_of(scope, ("lab", sut), FACTS),
@@ -249,7 +253,7 @@ def test_a_change_of_the_level_fails_and_says_since_when_by_how_much_and_what_el
     assert verdict.bound is not None
     assert 98 < (verdict.bound[0] or 0) < 100 < (verdict.bound[1] or 0) < 102
     assert verdict.reason.startswith("level -10 % (-10.5 to -9.5 %) since 2026-01-21, from 100 MB/s to 90 MB/s")
-    changed = {each.fact: (each.before, each.after, each.night) for each in verdict.context_changes}
+    changed = {change.fact: (change.before, change.after, change.night) for change in verdict.context_changes}
     assert changed["BIOS"] == (FACTS["BIOS"], "Example 2.2 2026-01-20", night_of(20))
     assert set(changed) == {"BIOS", "microcode"}
 
@@ -266,7 +270,7 @@ def test_what_changed_is_looked_for_between_the_runs_around_a_gap() -> None:
     row = [*noise(20), None, None, *noise(5, 90.0)]
     past = history({BANDWIDTH: row}, facts={21: new}, runs={20: None, 21: None})
     verdict = the(judged(past, [steady(row, (shift(22, 100.0, 90.0),))]), "drift")  # type: ignore[arg-type]
-    assert [(each.fact, each.night) for each in verdict.context_changes] == [("BIOS", night_of(22))]
+    assert [(change.fact, change.night) for change in verdict.context_changes] == [("BIOS", night_of(22))]
 
 
 def test_a_change_that_was_accepted_passes_and_one_after_that_fails(tmp_path: Path) -> None:
@@ -333,7 +337,7 @@ def test_what_is_wrong_stays_said_on_a_night_without_a_figure() -> None:
     level = steady(row, (shift(20, 100.0, 90.0),))  # type: ignore[arg-type]
     judgement = judged(past, [level, steady(noise(26))])
     assert the(judgement, "drift").outcome == "fail"
-    assert not [each for each in judgement.verdicts if (each.metric, each.check) == (BANDWIDTH, "limits")]
+    assert not [verdict for verdict in judgement.verdicts if (verdict.metric, verdict.check) == (BANDWIDTH, "limits")]
 
 
 # missing
@@ -341,7 +345,7 @@ def test_what_is_wrong_stays_said_on_a_night_without_a_figure() -> None:
 
 def test_a_night_with_all_figures_passes() -> None:
     judgement = judged(history({BANDWIDTH: noise(12), LATENCY: noise(12)}))
-    found = {each.metric: each.outcome for each in judgement.verdicts if each.check == "missing"}
+    found = {verdict.metric: verdict.outcome for verdict in judgement.verdicts if verdict.check == "missing"}
     assert found == {"run": "pass", BANDWIDTH: "pass", LATENCY: "pass"}
 
 
@@ -352,14 +356,16 @@ def test_a_sut_without_a_run_fails_since_its_first_night_without() -> None:
     verdict = the(judgement, "missing", "run")
     assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", None, night_of(12))
     assert verdict.reason == f"expected a run of this night, found none; the last is {run_id(11)}"
-    assert [each.metric for each in judgement.verdicts if (each.sut, each.check) == ("t1", "missing")] == ["run"]
+    assert [verdict.metric for verdict in judgement.verdicts if (verdict.sut, verdict.check) == ("t1", "missing")] == [
+        "run"
+    ]
     assert the(judgement, "missing", "run", "t2").outcome == "pass"
 
 
 def test_a_run_without_any_figure_fails_with_its_reason() -> None:
     not_begun = run(12, "not_begun", ("run: the SUT could not be reached",))
     judgement = judged(history({BANDWIDTH: [*noise(12), None]}, runs={12: not_begun}))
-    assert [each.metric for each in judgement.verdicts if each.check == "missing"] == ["run"]
+    assert [verdict.metric for verdict in judgement.verdicts if verdict.check == "missing"] == ["run"]
     verdict = the(judgement, "missing", "run")
     assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", run_id(12), night_of(12))
     assert "not_begun: run: the SUT could not be reached" in verdict.reason
@@ -398,7 +404,7 @@ def test_what_had_no_figure_for_longer_than_a_month_is_not_expected(gap: int, sa
     row = [*noise(12), *[None] * gap]
     past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(12 + gap)})
     gone = replace(past, runs={**past.runs, ("lab", "t1"): {night_of(11): run(11)}})
-    assert bool([each for each in judged(gone).verdicts if each.sut == "t1"]) == said
+    assert bool([verdict for verdict in judged(gone).verdicts if verdict.sut == "t1"]) == said
 
 
 # waivers
@@ -437,7 +443,7 @@ def test_a_waiver_of_what_is_not_judged_fails_unless_it_is_missing_tonight() -> 
     assert "correct or remove it" in verdict.reason
     missing = history({BANDWIDTH: [*noise(12), None], LATENCY: noise(13)})
     judgement = judged(missing, waivers=waiver("limits", night_of(30)))
-    assert [each.check for each in judgement.verdicts if each.outcome == "fail"] == ["missing"]
+    assert [verdict.check for verdict in judgement.verdicts if verdict.outcome == "fail"] == ["missing"]
 
 
 # the whole
@@ -455,8 +461,8 @@ def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path
     judgement = judged(history(figures), references=accepted(tmp_path, 95.0, 110.0))
     found = json.loads(judgement.model_dump_json())
     assert set(found) == {"night", "verdicts", "events"}
-    assert all(set(each) == KEYS for each in found["verdicts"])
-    assert {each["check"] for each in found["verdicts"]} == {
+    assert all(set(verdict) == KEYS for verdict in found["verdicts"])
+    assert {verdict["check"] for verdict in found["verdicts"]} == {
         "limits",
         "drift",
         "spread",
@@ -464,10 +470,10 @@ def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path
         "homogeneity",
         "missing",
     }
-    assert {each["outcome"] for each in found["verdicts"]} == {"pass", "fail", "no_reference"}
+    assert {verdict["outcome"] for verdict in found["verdicts"]} == {"pass", "fail", "no_reference"}
     assert Judgement.model_validate_json(judgement.model_dump_json()) == judgement
     assert judgement.failed
-    suts = [each["sut"] for each in found["verdicts"]]
+    suts = [verdict["sut"] for verdict in found["verdicts"]]
     assert suts == sorted(suts)
 
 

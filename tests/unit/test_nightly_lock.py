@@ -57,7 +57,7 @@ def test_a_second_one_is_told_who_holds_the_lock_and_since_when(tmp_path: Path) 
     assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(told.value)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda item: item.name)
 def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, number: signal.Signals) -> None:
     with holding(tmp_path) as process:
         process.send_signal(number)

@@ -14,7 +14,8 @@ def lasting(factor: float) -> RunDocument:
     document = run_document()
     assert document.plan is not None
     measurements = tuple(
-        each.model_copy(update={"duration_s": 2 * factor, "validity": validity(())}) for each in document.measurements
+        measurement.model_copy(update={"duration_s": 2 * factor, "validity": validity(())})
+        for measurement in document.measurements
     )
     steps = tuple(
         Step(
@@ -28,7 +29,7 @@ def lasting(factor: float) -> RunDocument:
             longest_duration_s=2.0,
             deadline_s=30.0,
         )
-        for step in dict.fromkeys(each.step for each in measurements)
+        for step in dict.fromkeys(measurement.step for measurement in measurements)
     )
     plan = document.plan.model_copy(update={"steps": steps})
     return document.model_copy(update={"measurements": measurements, "plan": plan})

@@ -29,8 +29,8 @@ def options(step: Step, name: str) -> list[str]:
 
 def cpus_of(text: str) -> set[int]:
     found: set[int] = set()
-    for each in text.split(","):
-        low, _, high = each.partition("-")
+    for part in text.split(","):
+        low, _, high = part.partition("-")
         found |= set(range(int(low), int(high or low) + 1))
     return found
 
@@ -56,7 +56,7 @@ def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, 
     plan = make_plan(machine, load_profile(profile))
     wanted = load_profile(profile)
     named = wanted.measurements.keys() | wanted.not_measured.keys()
-    assert {step.kind for step in plan.steps} | {each.kind for each in plan.not_planned} >= named
+    assert {step.kind for step in plan.steps} | {omitted.kind for omitted in plan.not_planned} >= named
     nodes = {node.id for node in machine.nodes}
     for step in plan.steps:
         assert step.cpus
@@ -88,7 +88,7 @@ def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, pr
     for step in make_plan(machine, load_profile(profile)).steps:
         if not (sizes := options(step, "buffer-bytes")):
             continue
-        largest = max(int(each) for each in sizes[0].split(","))
+        largest = max(int(part) for part in sizes[0].split(","))
         arrays = max(BUFFERS[mix] for mix in options(step, "mix")[0].split(","))
         wanted: dict[int, list[int]] = {}  # the nth thread of any group on a node has its nth buffer
         for group in options(step, "group") or options(step, "load"):
@@ -100,7 +100,7 @@ def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, pr
             for node_id, count in threads.items():
                 buffers = wanted.setdefault(node_id, [])
                 buffers += [0] * (count - len(buffers))
-                buffers[:count] = [max(each, arrays * int(own or largest)) for each in buffers[:count]]
+                buffers[:count] = [max(buffer, arrays * int(own or largest)) for buffer in buffers[:count]]
         for node_id, buffers in wanted.items():
             free = machine.node(node_id).free_bytes
             assert free is None or sum(buffers) <= max(free / 2, 3 * 2**21 * len(machine.online_cpus))
@@ -130,7 +130,7 @@ def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> Non
     assert f"  3  {off.title}" in plan_text(plan, verbose=True)
     without = make_plan(smt, profile)
     assert without.steps == plan.steps[:2]
-    (gone,) = (each for each in without.not_planned if each.kind != "counters")
+    (gone,) = (omitted for omitted in without.not_planned if omitted.kind != "counters")
     assert (gone.kind, gone.what) == ("prefetcher_effect", off.title)
     assert "set tune_prefetchers_ok: true to agree" in gone.reason
     assert f"prefetcher_effect: {off.title}: it needs" in plan_text(without, verbose=True)
@@ -155,8 +155,8 @@ def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
 
 def short_of_memory(context: Context, node: int, available_bytes: int) -> Context:
     nodes = tuple(
-        each.model_copy(update={"available_bytes": available_bytes if each.id == node else 64 << 30})
-        for each in context.nodes
+        item.model_copy(update={"available_bytes": available_bytes if item.id == node else 64 << 30})
+        for item in context.nodes
     )
     return context.model_copy(update={"nodes": nodes})
 
@@ -183,8 +183,8 @@ def test_interleaved_ladders_cover_every_node_in_whole_pages_where_there_are_sev
         assert all(size % (len(nodes) << 21) == 0 for size in sizes)
         one = load(FIXTURES / "x86_64-smt-off.tar.gz")
         plan = make_plan(one, load_profile(profile))
-        assert "latency_ladder-interleaved" not in {each.id for each in plan.steps}
-        assert "only one node has memory" in {each.reason for each in plan.not_planned}
+        assert "latency_ladder-interleaved" not in {step.id for step in plan.steps}
+        assert "only one node has memory" in {omitted.reason for omitted in plan.not_planned}
 
 
 def test_copies_run_on_cores_of_their_own_and_share_the_nodes_memory() -> None:
@@ -198,7 +198,7 @@ def test_copies_run_on_cores_of_their_own_and_share_the_nodes_memory() -> None:
     assert cpus[0] == Sut(smt).measuring_cpu(0)
     assert {frozenset(nodes) for _, nodes, _ in places} == {frozenset({0})}
     plan = make_plan(smt, load_profile("nightly"))
-    assert "4 copies at the same time" in {each.what for each in plan.not_planned}
+    assert "4 copies at the same time" in {omitted.what for omitted in plan.not_planned}
 
 
 def test_prefetched_strides_are_one_process_of_strides_by_orders() -> None:
@@ -247,7 +247,7 @@ def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_
     assert len(pairs) == len(set(pairs)) == 2 * len(classes)
     assert {(reader, writer) for writer, reader in pairs} == set(pairs)
     assert len(gone) == sum(pairs > 1 for pairs in classes.values())
-    assert all("stands for the class" in each.reason for each in gone)
+    assert all("stands for the class" in item.reason for item in gone)
     assert sampled.expected_duration_s < full.expected_duration_s
     assert list(declared.steps(smt, few)) == [*gone, sampled]
 
@@ -276,7 +276,7 @@ def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowe
     *gone, step = declared.steps(machine, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(isolated[0], other) for other in cpus if other != isolated[0]}
-    assert any("(row_pairs)" in each.reason and format_cpulist(isolated[1:]) in each.what for each in gone)
+    assert any("(row_pairs)" in omitted.reason and format_cpulist(isolated[1:]) in omitted.what for omitted in gone)
 
 
 def test_local_transfers_are_between_two_cores_and_between_isolated_cpus_where_there_are_two() -> None:
@@ -314,7 +314,7 @@ def test_transfers_that_a_machine_has_no_cores_or_nodes_for_are_named(
     plan = make_plan(part, load_profile("quick"))
     found = [text for step in plan.steps if step.kind == "c2c_latency" for text in options(step, "pair")]
     assert len(found) == transfers
-    told = [each.reason for each in plan.not_planned if each.kind == "c2c_latency"]
+    told = [omitted.reason for omitted in plan.not_planned if omitted.kind == "c2c_latency"]
     assert [reason.startswith(expected) for reason, expected in zip(told, reasons, strict=True)] == [True] * len(told)
 
 
@@ -325,7 +325,7 @@ def test_a_node_without_memory_is_the_home_of_no_transfer() -> None:
     pairs = [transfer(text) for text in options(step_of(cpu_only, "quick", "c2c_latency"), "pair")]
     assert empty not in {home for _, _, home, _ in pairs}
     assert empty in {cpu_only.node_of(writer) for writer, *_ in pairs}
-    told = {each.what: each.reason for each in plan.not_planned if each.kind == "c2c_latency"}
+    told = {omitted.what: omitted.reason for omitted in plan.not_planned if omitted.kind == "c2c_latency"}
     assert told == {f"Transfers homed in node {empty}": f"node {empty} has no memory"}
 
 
@@ -363,7 +363,7 @@ def test_real_time_threads_leave_a_cpu_to_the_one_that_ends_them() -> None:
     text = "title: x\nmeasurements: {jitter: {fifo: 1}}"
     plan = make_plan(only, parse_profile(text, "x", "test"))
     assert cpus_of(options(plan.steps[0], "cpus")[0]) == set(online[1:])
-    assert any(f"CPU {online[0]}" in each.what and "real-time" in each.reason for each in plan.not_planned)
+    assert any(f"CPU {online[0]}" in omitted.what and "real-time" in omitted.reason for omitted in plan.not_planned)
     ordinary = make_plan(only, parse_profile(text.replace("fifo: 1", "fifo: 0"), "x", "test"))
     assert cpus_of(options(ordinary.steps[0], "cpus")[0]) == set(online)
 
@@ -390,7 +390,7 @@ def test_isolated_cpus_are_used_by_a_login_that_the_kernel_started_outside_of_th
 def test_a_machine_without_isolated_cpus_is_told_so() -> None:
     plain = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     plan = make_plan(plain, load_profile("quick"))
-    assert any(each.kind == "jitter" and "isolcpus" in each.reason for each in plan.not_planned)
+    assert any(omitted.kind == "jitter" and "isolcpus" in omitted.reason for omitted in plan.not_planned)
 
 
 def test_max_bandwidth_also_tries_one_thread_per_core_where_cores_have_siblings() -> None:
@@ -421,8 +421,8 @@ def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) 
     alone = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": (cpu,)})})
     plan = make_plan(alone, load_profile("quick"))
     assert "loaded_latency" not in {step.kind for step in plan.steps}
-    assert any(each.kind == "loaded_latency" and "no CPU is left" in each.reason for each in plan.not_planned)
-    assert {cpu} == {each for step in plan.steps for each in step.cpus}
+    assert any(omitted.kind == "loaded_latency" and "no CPU is left" in omitted.reason for omitted in plan.not_planned)
+    assert {cpu} == {cpu for step in plan.steps for cpu in step.cpus}
 
 
 def test_no_cpu_at_all_is_an_error_with_its_reasons(machine: Context) -> None:
@@ -437,8 +437,8 @@ def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> 
     for step in plan.steps:
         assert step.title in text
         assert " ".join(step.argv) in text
-    for each in plan.not_planned:
-        assert each.reason in text
+    for omitted in plan.not_planned:
+        assert omitted.reason in text
 
 
 def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_line(machine: Context) -> None:
@@ -509,7 +509,7 @@ def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
     alone = cpus_of(options(plan.steps[0], "alone-cpus")[0])
     assert {sut.node_of(cpu) for cpu in alone} == set(sut.cpu_nodes)
     assert len(alone) == 2
-    assert any("alone" in each.what for each in plan.not_planned if each.kind == "core_frequency")
+    assert any("alone" in omitted.what for omitted in plan.not_planned if omitted.kind == "core_frequency")
     works = options(plan.steps[0], "work")[0].split(",")
     points = len(works) * (2 + 1)
     assert plan.steps[0].expected_duration_s == pytest.approx(0.15 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
@@ -528,4 +528,4 @@ def test_work_that_the_processor_lacks_is_not_asked_for() -> None:
         other = machine.model_copy(update={"processor": processor})
         assert options(step_of(other, "quick", "core_frequency"), "work") == [works]
     told = make_plan(load(FIXTURES / "ppc64le-two-nodes.tar.gz"), load_profile("quick")).not_planned
-    assert any(each.kind == "core_frequency" and "ppc64le" in each.reason for each in told)
+    assert any(item.kind == "core_frequency" and "ppc64le" in item.reason for item in told)

@@ -97,7 +97,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
 
 
 def reason(operation: Callable[[Path], object], results: Path, path: Path) -> str:
-    """Return why *operation* failed; where it did not, because it needs nothing of *path*, the path itself."""
+    """Return why *operation* failed; if it did not, because it needs nothing of *path*, the path itself."""
     try:
         operation(results)
     except CalibrationError as error:
@@ -126,7 +126,7 @@ def test_nothing_that_is_planted_in_results_is_opened(
     with opens() as opened:
         OPERATIONS[operation](results)
     below = [Path(path) for path in opened if Path(path).is_relative_to(results)]
-    # No file by its name, but for those in a pending directory, which is gone or has another name now.
+    # No file by its name, except those in a pending directory, which is gone or has another name now.
     assert [path for path in below if path.parent.is_dir() and not path.is_dir()] == []
     paths = {path.relative_to(results) for path in looked_up if path.is_relative_to(results)}
     assert paths
@@ -152,9 +152,9 @@ def test_a_directory_that_is_a_link_is_set_aside(
     shutil.copytree(lab, results)
     shutil.move(results / linked, tmp_path / "elsewhere")
     (results / linked).symlink_to(tmp_path / "elsewhere")
-    failed = [each for each in judge_night(results).verdicts if each.check == "unreadable"]
-    assert {each.sut for each in failed} == {"t1"}
-    assert all(f"{Path(linked).name} is a symbolic link or not a directory" in each.reason for each in failed)
+    failed = [verdict for verdict in judge_night(results).verdicts if verdict.check == "unreadable"]
+    assert {run.sut for run in failed} == {"t1"}
+    assert all(f"{Path(linked).name} is a symbolic link or not a directory" in item.reason for item in failed)
     with pytest.raises(InputError, match="a symbolic link; remove it"):
         run_directory(results, "lab", "t1", run_id(2))
 

@@ -28,7 +28,7 @@ def nights(
     coverage: float | None = None,
     placements: int | None = None,
 ) -> Nights:
-    values = np.array([np.nan if each is None else each for each in figures], dtype=np.float64)
+    values = np.array([np.nan if figure is None else figure for figure in figures], dtype=np.float64)
     half = np.nan if half_width is None else half_width
     return Nights(
         values, values * (1 - half), values * (1 + half), steady(values.tolist(), changes), coverage, placements

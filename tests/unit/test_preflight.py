@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks before a run: each is shown met, not met, and unknown where it can be, with its words."""
+"""The checks before a run: each is shown met, not met, and unknown if it can be, with its words."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def found(
 ) -> Check:
     """Return the one check of *name*."""
     checks = evaluate(context, known or Known(), read_expectations(promised), plan=plan)
-    (check,) = (each for each in checks if each.name == name)
+    (check,) = (check for check in checks if check.name == name)
     return check
 
 
@@ -95,7 +95,7 @@ def test_arguments_that_repeat_in_a_value_are_compared_one_by_one(isolated: Cont
 
 
 def test_nothing_promised_is_nothing_checked(isolated: Context) -> None:
-    names = {each.name for each in evaluate(isolated, Known(), read_expectations({}))}
+    names = {check.name for check in evaluate(isolated, Known(), read_expectations({}))}
     assert names.isdisjoint({"kernel_arguments", "kernel_release", "isolated_cpus", *AGREED})
     assert {"isolation_kept", "foreign_load", "free_memory", "clock_source"} == names
 
@@ -209,7 +209,7 @@ def test_a_machine_without_isolation_is_as_promised_when_none_is() -> None:
     silent = plain.model_copy(update={"isolation": plain.isolation.model_copy(update={"isolated_source": None})})
     assert found(silent, "isolated_cpus", isolated_cpus="2").outcome == "unknown"
     assert [
-        each.name for each in evaluate(plain, Known(), read_expectations({})) if each.name == "isolation_kept"
+        check.name for check in evaluate(plain, Known(), read_expectations({})) if check.name == "isolation_kept"
     ] == []
 
 
@@ -303,8 +303,8 @@ def test_a_load_that_was_not_seen_is_no_pass(isolated: Context) -> None:
 def available(context: Context, **sizes_mib: int) -> Context:
     """Return *context* with so much memory available on each node, as node0=64."""
     nodes = tuple(
-        each.model_copy(update={"available_bytes": sizes_mib.get(f"node{each.id}", 1 << 30) << 20})
-        for each in context.nodes
+        node.model_copy(update={"available_bytes": sizes_mib.get(f"node{node.id}", 1 << 30) << 20})
+        for node in context.nodes
     )
     return context.model_copy(update={"nodes": nodes})
 
@@ -318,7 +318,7 @@ def test_a_node_with_too_little_memory_for_the_plan_is_named_with_what_would_do(
     assert short_of_memory(available(isolated, node1=-(-short[1] >> 20) + 1), profile, make_plan) == {}
     assert short_of_memory(available(isolated, node1=int(short[1] * 0.97) >> 20), profile, make_plan) != {}
     (check,) = (
-        each for each in evaluate(little, Known(), read_expectations({}), short=short) if each.name == "free_memory"
+        check for check in evaluate(little, Known(), read_expectations({}), short=short) if check.name == "free_memory"
     )
     assert (check.outcome, check.effect) == ("not_met", "flag")
     assert check.expected.startswith("at least ")
@@ -337,7 +337,7 @@ def test_the_inventory_may_ask_for_more_memory(isolated: Context) -> None:
 def test_a_node_without_memory_needs_none_and_one_that_does_not_tell_is_no_pass() -> None:
     context = load(FIXTURES / "context" / "x86_64-cpu-only-node.tar.gz")
     assert found(context, "free_memory", node_free_bytes=1 << 20).outcome == "met"
-    nodes = tuple(each.model_copy(update={"available_bytes": None}) for each in context.nodes)
+    nodes = tuple(node.model_copy(update={"available_bytes": None}) for node in context.nodes)
     check = found(context.model_copy(update={"nodes": nodes}), "free_memory")
     assert check.outcome == "unknown"
     assert "node 0 unknown of" in check.found
@@ -353,7 +353,7 @@ def clocked(context: Context, current: str | None, *, guest: bool, lacking: str 
             "clocksource": context.clocksource.model_copy(update={"current": current}),
             "virtualization": context.virtualization.model_copy(update={"guest": guest}),
             "processor": context.processor.model_copy(
-                update={"flags": tuple(each for each in flagged if each != lacking)}
+                update={"flags": tuple(item for item in flagged if item != lacking)}
             ),
         }
     )
@@ -418,7 +418,7 @@ def test_suts_of_a_testbed_agree_or_are_named(isolated: Context, name: str, fiel
 
 
 def names_of(context: Context, before: Known) -> set[str]:
-    return {each.name for each in evaluate(context, before, read_expectations({}))}
+    return {check.name for check in evaluate(context, before, read_expectations({}))}
 
 
 def test_only_what_can_be_compared_is(isolated: Context) -> None:
@@ -472,15 +472,15 @@ def base(**changes: Any) -> dict[str, Any]:
 
 
 def first(given: Facts, trip: RoundTrip = TRIP, **promised: Any) -> dict[str, Check]:
-    return {each.name: each for each in first_checks(given, WANTED, read_expectations(promised), trip)}
+    return {check.name: check for check in first_checks(given, WANTED, read_expectations(promised), trip)}
 
 
 def test_a_good_sut_meets_everything_and_says_what_was_found() -> None:
     checks = first(facts(), effects={"time_synchronised": "flag"})
-    assert {each.outcome for each in checks.values()} == {"met"}
+    assert {check.outcome for check in checks.values()} == {"met"}
     assert refusal(checks.values()) is None
     assert list(flags(checks.values())) == []
-    assert all(each.expected and each.found for each in checks.values())
+    assert all(check.expected and check.found for check in checks.values())
 
 
 @pytest.mark.parametrize(
@@ -571,14 +571,14 @@ def test_what_a_sut_says_is_one_line_of_bounded_length() -> None:
 def test_effects_are_by_declaration(isolated: Context) -> None:
     promised = {"kernel_arguments": "nosmt", "effects": {"kernel_arguments": "flag", "clock_source": "blocking"}}
     checks = evaluate(clocked(isolated, "hpet", guest=False), Known(), read_expectations(promised))
-    effects = {each.name: each.effect for each in checks if each.failed}
+    effects = {check.name: check.effect for check in checks if check.failed}
     assert effects == {"kernel_arguments": "flag", "foreign_load": "flag", "clock_source": "blocking"}
     reason = refusal(checks)
     assert reason is not None
     assert reason.startswith("Invariant clock source: expected tsc, and the processor flags")
     assert reason.endswith("dmesg | grep -i clocksource.")
     raised = list(flags(checks))
-    assert [(each.code, each.severity) for each in raised] == [("NOT_AS_EXPECTED", "warn")] * 2
+    assert [(item.code, item.severity) for item in raised] == [("NOT_AS_EXPECTED", "warn")] * 2
     assert raised[0].reason == (
         "Kernel arguments: expected in this order: nosmt, found nosmt: expected it, found no such argument"
     )

@@ -66,7 +66,7 @@ def test_old_versions_go_and_nothing_of_others(site: Path, night: Path, tmp_path
         folders.append((www / "current").resolve())
         if number == 0:
             (folders[0] / "calibration" / "notes.txt").write_text("others'")
-    assert [each.is_dir() for each in folders] == [True, False, True, True]
+    assert [folder.is_dir() for folder in folders] == [True, False, True, True]
     assert [path.name for path in folders[0].rglob("*") if path.is_file()] == ["notes.txt"]
     assert (www / "robots.txt").read_text() == "others'"
     assert (www / "current" / "index.html").read_text() == "night 3"

@@ -66,7 +66,7 @@ def controller(number: int, made: Sut, start: Barrier, answers: "Queue[tuple[int
 
 def test_of_processes_at_one_instant_one_reserves_and_the_others_learn_who(sut: Sut) -> None:
     start, answers = fork.Barrier(CONTROLLERS), fork.Queue()
-    processes = [fork.Process(target=controller, args=(each, sut, start, answers)) for each in range(CONTROLLERS)]
+    processes = [fork.Process(target=controller, args=(number, sut, start, answers)) for number in range(CONTROLLERS)]
     for process in processes:
         process.start()
     found = [answers.get() for _ in range(ROUNDS * CONTROLLERS)]
@@ -74,7 +74,7 @@ def test_of_processes_at_one_instant_one_reserves_and_the_others_learn_who(sut: 
         process.join()
         assert process.exitcode == 0
     for turn in range(ROUNDS):
-        said = {number: refusal for each, number, refusal in found if each == turn}
+        said = {number: refusal for item, number, refusal in found if item == turn}
         (holder,) = [number for number, refusal in said.items() if refusal is None]
         refusals = [refusal for refusal in said.values() if refusal is not None]
         assert len(refusals) == CONTROLLERS - 1
@@ -210,7 +210,7 @@ def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(t
                     outcomes[directory.exists] += 1
             except (files.Refused, OSError):
                 outcomes[False] += 1
-    assert [each.name for each in precious.iterdir()] == ["kept"]
+    assert [path.name for path in precious.iterdir()] == ["kept"]
 
 
 def read_text(path: Path) -> bool:

@@ -88,7 +88,7 @@ def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: 
                 validity=validity(parsed.flags),
             )
         )
-    run = {each.id: each.values for each in found}
+    run = {measurement.id: measurement.values for measurement in found}
     return RunDocument(
         schema_version=SCHEMA_VERSION,
         run=Run(
@@ -124,7 +124,9 @@ def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: 
             longest_duration_s=14.0,
             traffic_shape=None,
         ),
-        measurements=tuple(each.model_copy(update={"values": kind.completed(each.values, run)}) for each in found),
+        measurements=tuple(
+            measurement.model_copy(update={"values": kind.completed(measurement.values, run)}) for measurement in found
+        ),
         not_measured=(),
         verdicts=(),
     )
@@ -150,14 +152,14 @@ def test_a_choice_is_kept_with_its_run_and_taken_by_the_next_plan(sut: Context, 
     (path,) = keep_references(tmp_path, document)
     assert path == path_of(tmp_path, ShapeReference, platform_of(sut))
     assert path.parent == tmp_path / "references" / "traffic_shape"
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
     kept = kept_reference(tmp_path, ShapeReference, sut)
     assert kept is not None
     assert (kept.run.testbed, kept.run.sut, kept.run.id) == ("lab", "t1", document.run.id)
 
     later = make_plan(sut, load_profile("nightly"), kept)
     assert not [step for step in later.steps if step.kind == "traffic_shape"]
-    (told,) = [each for each in later.not_planned if each.kind == "traffic_shape"]
+    (told,) = [omitted for omitted in later.not_planned if omitted.kind == "traffic_shape"]
     assert document.run.id in told.reason
     assert later.traffic_shape == kept
     assert document.run.id in plan_text(later)
@@ -190,11 +192,11 @@ def test_what_a_profile_names_goes_before_what_is_kept(sut: Context) -> None:
         ("bandwidth_scaling", {"shape": {"streams": 1, "prefetch_bytes": 64}}),
     ):
         model = declaration(kind).settings.model_validate(settings, strict=False)
-        step = next(each for each in declaration(kind).planned(sut, model, kept) if isinstance(each, Step))
+        step = next(item for item in declaration(kind).planned(sut, model, kept) if isinstance(item, Step))
         assert shape(step) == ("1", "64", "auto")
     wide = declaration("peak_injection_bandwidth").settings.model_validate({"width": "sse2"}, strict=False)
     step = next(
-        each for each in declaration("peak_injection_bandwidth").planned(sut, wide, kept) if isinstance(each, Step)
+        item for item in declaration("peak_injection_bandwidth").planned(sut, wide, kept) if isinstance(item, Step)
     )
     assert shape(step) == ("2", "512", "sse2")
 
@@ -275,7 +277,7 @@ def test_a_damaged_reference_is_an_error_that_names_the_file(
             capture=MACHINE.read_bytes(),
             now=WHEN,
         )
-    assert [each.name for each in tmp_path.iterdir()] == ["references"]
+    assert [path.name for path in tmp_path.iterdir()] == ["references"]
 
 
 def test_a_reference_that_cannot_be_read_or_written_is_an_error(sut: Context, tmp_path: Path) -> None:
@@ -405,7 +407,7 @@ def guest(sut: Context) -> Context:
 def laddered(guest: Context, **fields: Any) -> RunDocument:
     """Return a run of *guest* with the recorded ladder as its one measurement, with *fields* of it replaced."""
     document = read_document(recorded("latency_ladder"))
-    step = next(each for each in make_plan(guest, load_profile("quick")).steps if each.id == "latency_ladder")
+    step = next(step for step in make_plan(guest, load_profile("quick")).steps if step.id == "latency_ladder")
     (parsed,) = declaration("latency_ladder").parse(document, step, guest)
     run = searched(guest)
     ladder = run.measurements[0].model_copy(
@@ -433,7 +435,7 @@ def of_size(guest: Context, found_bytes: int) -> CacheReference:
 
 
 def chain_mib(plan: Plan, step_id: str) -> int:
-    step = next(each for each in plan.steps if each.id == step_id)
+    step = next(step for step in plan.steps if step.id == step_id)
     return max(int(size) for size in options(step)["--size-bytes"].split(",")) >> 20
 
 
@@ -463,7 +465,7 @@ def test_the_last_level_cache_of_a_ladder_is_kept_and_sizes_the_next_plan(guest:
 def test_the_threads_of_a_cache_share_what_was_found_of_it(guest: Context) -> None:
     def buffer(kept: CacheReference | None) -> int:
         plan = make_plan(guest, load_profile("nightly"), None, kept)
-        return int(options(next(each for each in plan.steps if each.id == "bandwidth_matrix"))["--buffer-bytes"])
+        return int(options(next(step for step in plan.steps if step.id == "bandwidth_matrix"))["--buffer-bytes"])
 
     assert buffer(of_size(guest, 20 << 20)) * 32 == buffer(None) * 20
 
@@ -483,7 +485,7 @@ def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Contex
             results, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
         )
         record = {"outcome": "ok", "reason": None, "rc": 0, "started_at": WHEN, "duration_s": 1.0, "stderr": ""}
-        step = next(each for each in begun.plan.steps if each.id == "idle_latency")
+        step = next(step for step in begun.plan.steps if step.id == "idle_latency")
         append_record(
             begun.directory,
             StepRecord.model_validate({**record, "step": step, "document": recorded("idle_latency")}),
@@ -492,7 +494,7 @@ def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Contex
         path_of(results, CacheReference, platform_of(sut)).unlink(missing_ok=True)
         document = finish(begun.directory, now=WHEN)
         (found,) = document.measurements
-        return [each.reason for each in found.validity.flags if each.code == "BUFFER_TOO_SMALL"]
+        return [item.reason for item in found.validity.flags if item.code == "BUFFER_TOO_SMALL"]
 
     assert flags(tmp_path / "reported") == []
     path = path_of(tmp_path / "found", CacheReference, platform_of(sut))
@@ -505,7 +507,7 @@ def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Contex
 def test_a_ladder_that_does_not_show_the_end_of_the_last_cache_is_not_kept(guest: Context, tmp_path: Path) -> None:
     values = laddered(guest).measurements[0].values
     assert isinstance(values, LatencyLadderValues)
-    level = {each.name: each for each in values.levels}
+    level = {level.name: level for level in values.levels}
     assert last_cache_bytes(values) == level["L3"].size_bytes
 
     slow = level["L3"].model_copy(update={"latency_ns": estimate([[level["memory"].latency_ns.value / 1.4]] * 6, "ns")})

@@ -34,8 +34,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 def steps(context: Context, settings: RegulationSettings | None = None) -> list[Step]:
     found = list(MEASUREMENT.steps(context, settings or RegulationSettings()))
-    assert all(isinstance(each, Step) for each in found)
-    return [each for each in found if isinstance(each, Step)]
+    assert all(isinstance(item, Step) for item in found)
+    return [item for item in found if isinstance(item, Step)]
 
 
 def options(step: Step, name: str) -> list[str]:
@@ -62,29 +62,29 @@ def test_a_probe_has_a_core_of_its_own_while_there_is_one(guest: Context) -> Non
     (loading,) = options(one, "load")
     assert int(loading.partition("@")[0]) not in guest.siblings(int(probe.partition("@")[0]))
     assert options(both, "group") == ["0,2@0"]
-    for each in (one, both):
-        assert options(each, "mix") == ["line_reads"]
-        assert (options(each, "streams"), options(each, "prefetch-bytes")) == (["1"], ["0"])
-        assert options(each, "delay") == [",".join(map(str, NOPS))]
-        assert (options(each, "event"), options(each, "sample")) == ([], [])
-    assert [each.prefetchers for each in (one, both, one_off, both_off)] == [None, None, "off", "off"]
+    for item in (one, both):
+        assert options(item, "mix") == ["line_reads"]
+        assert (options(item, "streams"), options(item, "prefetch-bytes")) == (["1"], ["0"])
+        assert options(item, "delay") == [",".join(map(str, NOPS))]
+        assert (options(item, "event"), options(item, "sample")) == ([], [])
+    assert [item.prefetchers for item in (one, both, one_off, both_off)] == [None, None, "off", "off"]
 
 
 def test_prefetchers_are_switched_by_consent_alone(guest: Context) -> None:
     profile = load_profile("counters")
     without, agreed = make_plan(guest, profile), make_plan(guest, profile, prefetchers_ok=True)
-    assert {each.prefetchers for each in without.steps} == {None}
-    off = [each.id for each in agreed.steps if each.prefetchers == "off"]
+    assert {step.prefetchers for step in without.steps} == {None}
+    off = [step.id for step in agreed.steps if step.prefetchers == "off"]
     assert off == ["prefetcher_effect-off", "regulation-1-off", "regulation-2-off"]
-    assert [each.id for each in agreed.steps][-3:] == off
-    refused = [each for each in without.not_planned if "tune_prefetchers_ok" in each.reason]
-    assert [each.kind for each in refused] == ["prefetcher_effect", "regulation", "regulation"]
+    assert [step.id for step in agreed.steps][-3:] == off
+    refused = [omitted for omitted in without.not_planned if "tune_prefetchers_ok" in omitted.reason]
+    assert [item.kind for item in refused] == ["prefetcher_effect", "regulation", "regulation"]
 
 
 def test_what_a_machine_can_count_is_opened_in_the_reading_threads_and_at_its_controllers(server: Context) -> None:
     first, *_, last = steps(server, RegulationSettings(prefetchers=("as_found",)))
-    for each in (first, last):
-        opened = options(each, "event")
+    for item in (first, last):
+        opened = options(item, "event")
         assert {event.partition("=")[0] for event in opened} >= {
             "dram.reads",
             "dram.writes",
@@ -94,16 +94,16 @@ def test_what_a_machine_can_count_is_opened_in_the_reading_threads_and_at_its_co
             "core.cycles",
         }
         assert not [event for event in opened if event.startswith("probe.")]
-        assert options(each, "background-s") == ["1.0"]
-        assert [each.partition("=")[0] for each in options(each, "sample")] == ["pebs"]
+        assert options(item, "background-s") == ["1.0"]
+        assert [option.partition("=")[0] for option in options(item, "sample")] == ["pebs"]
     assert (first.argv[1], last.argv[1]) == ("loaded", "bandwidth")
     bare = RegulationSettings(counters=False, sampling=False)
-    assert not any(options(each, name) for each in steps(server, bare) for name in ("event", "sample"))
+    assert not any(options(step, name) for step in steps(server, bare) for name in ("event", "sample"))
 
 
 def test_other_kinds_have_their_counters_in_the_profile(server: Context) -> None:
     plan = make_plan(server, load_profile("counters"))
-    by_kind = {each.kind: options(each, "event") for each in plan.steps}
+    by_kind = {step.kind: options(step, "event") for step in plan.steps}
     assert {event.partition("=")[0] for event in by_kind["idle_latency"]} == {
         "core.cycles",
         "core.l1d_pending",
@@ -113,7 +113,7 @@ def test_other_kinds_have_their_counters_in_the_profile(server: Context) -> None
     assert {event.partition(".")[0] for event in by_kind["counted_volume"]} == {"dram", "link", "core"}
     assert by_kind["peak_injection_bandwidth"]
     loaded = make_plan(server, load_profile("quick"))
-    (sweep,) = (each for each in loaded.steps if each.kind == "loaded_latency")
+    (sweep,) = (step for step in loaded.steps if step.kind == "loaded_latency")
     assert any(event.startswith("probe.core.l1_miss=") for event in options(sweep, "event"))
     assert any(event.startswith("dram.reads=") for event in options(sweep, "event"))
 
@@ -125,11 +125,11 @@ def test_controllers_serve_the_nodes_of_their_package(server: Context) -> None:
 
 def test_what_is_not_counted_is_said_once_for_each_reason(guest: Context) -> None:
     found = list(uncounted(guest))
-    assert len(found) == len({each.reason for each in found})
+    assert len(found) == len({item.reason for item in found})
     assert "dram.reads" in found[0].what
-    assert {each.kind for each in found} == {"counters"}
+    assert {item.kind for item in found} == {"counters"}
     plan = make_plan(guest, load_profile("quick"))
-    assert [each for each in plan.not_planned if each.kind == "counters"] == found
+    assert [omitted for omitted in plan.not_planned if omitted.kind == "counters"] == found
 
 
 def test_the_arrays_of_the_triads_are_divided_among_the_threads(guest: Context) -> None:

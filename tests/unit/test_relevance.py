@@ -26,7 +26,7 @@ def judged(
 ) -> tuple[str, str]:
     past = history({metric: row}, unit=UNITS[metric])
     judgement = judge_history(past, [analysis], Baselines(Path("/nonexistent")), Waivers(), Tolerances(own))
-    (found,) = [each for each in judgement.verdicts if each.check == check]
+    (found,) = [item for item in judgement.verdicts if item.check == check]
     return found.outcome, found.reason
 
 
@@ -164,8 +164,8 @@ def test_what_begins_on_one_night_at_several_suts_is_one_event_with_the_facts_th
     (event,) = find_events(verdicts)
     assert (event.night, event.suts) == (night_of(50), ("lab/t1", "lab/t2", "lab/t3"))
     assert event.metrics == tuple(sorted((BANDWIDTH, LATENCY)))
-    assert [(each.fact, each.before, each.after) for each in event.context_changes] == [("bios", "1", "2.2")]
-    assert [event.has(each) for each in verdicts] == [True, True, True, True, False, False]
+    assert [(change.fact, change.before, change.after) for change in event.context_changes] == [("bios", "1", "2.2")]
+    assert [event.has(item) for item in verdicts] == [True, True, True, True, False, False]
 
 
 def test_failures_of_other_kinds_on_one_night_are_no_event_unless_a_fact_ties_them() -> None:
@@ -204,7 +204,7 @@ def test_a_lab_whose_clocks_moved_by_half_a_per_cent_is_green_and_says_so_once()
     assert not judgement.failed
     (event,) = judgement.events
     assert len(event.suts) == 20
-    assert [(each.fact, each.after) for each in event.context_changes] == [("kernel", "6.2")]
+    assert [(change.fact, change.after) for change in event.context_changes] == [("kernel", "6.2")]
     text = shown(judgement)
     assert text.startswith("0 of 20 SUTs fail tonight")
     assert "noted: 20 SUTs (lab/t00, lab/t01, lab/t02 and 17 more): core_frequency" in text

@@ -115,7 +115,7 @@ def test_a_result_that_contradicts_itself_is_not_measured(
     end_step(begun, "idle_latency", document=raw)
     document = finish(begun.directory, now=NOW)
     assert document.measurements == ()
-    (found,) = [each.reason for each in document.not_measured if each.kind == "idle_latency"]
+    (found,) = [omitted.reason for omitted in document.not_measured if omitted.kind == "idle_latency"]
     assert reason in found
 
 
@@ -129,11 +129,11 @@ def test_every_planned_step_is_measured_or_has_its_reason(begun: BegunRun) -> No
     append_record(directory, NoteRecord(reason="the SUT is no longer reachable"))
     document = finish(directory, now=NOW)
     assert document.run.status == "incomplete"
-    reasons = {each.kind: each.reason for each in document.not_measured if each.cause == "failed"}
+    reasons = {omitted.kind: omitted.reason for omitted in document.not_measured if omitted.cause == "failed"}
     assert reasons["latency_matrix"] == "took longer than its deadline of 30 s"
     assert "not a sutprobe document" in reasons["jitter"]
     assert reasons["max_bandwidth"] == "the SUT is no longer reachable"
-    kinds = {each.kind for each in document.measurements} | reasons.keys()
+    kinds = {measurement.kind for measurement in document.measurements} | reasons.keys()
     assert kinds == {step.kind for step in begun.plan.steps}
 
 
@@ -165,17 +165,17 @@ def test_a_step_that_was_told_to_end_keeps_what_it_measured(
     assert len(measured.values.model_dump()["points"]) == 30
     assert measured.missing[0].reason == "told to end"
     assert len(measured.missing) == 1 + len(document["result"]["points"]) - 30
-    assert "PARTIAL" in {each.code for each in measured.validity.flags}
-    gone = [each for each in run.not_measured if each.kind == "latency_ladder"]
+    assert "PARTIAL" in {flag.code for flag in measured.validity.flags}
+    gone = [omitted for omitted in run.not_measured if omitted.kind == "latency_ladder"]
     assert len(gone) == len(measured.missing)
-    assert {each.cause for each in gone} == {cause}
+    assert {omitted.cause for omitted in gone} == {cause}
     assert run.run.status == status
 
 
 def test_a_kernel_that_a_signal_ended_is_a_failure_of_the_run(begun: BegunRun) -> None:
     end_step(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139, document=None)
     run = finish(begun.directory, now=NOW)
-    (gone,) = [each for each in run.not_measured if each.kind == "latency_ladder"]
+    (gone,) = [omitted for omitted in run.not_measured if omitted.kind == "latency_ladder"]
     assert (gone.cause, gone.reason) == ("failed", "ended by SIGSEGV")
     assert run.run.status == "incomplete"
 
@@ -196,8 +196,8 @@ def test_what_failed_by_itself_is_no_interruption(begun: BegunRun) -> None:
     document["result"]["points"][40]["error"] = {"code": "no_memory", "message": "too large"}
     end_step(begun, "latency_ladder", outcome="killed", reason="told to end", rc=4, document=document)
     run = finish(begun.directory, now=NOW, interrupted=True)
-    failed = [each for each in run.not_measured if each.cause == "failed"]
-    assert [each.reason for each in failed] == ["no_memory: too large"]
+    failed = [omitted for omitted in run.not_measured if omitted.cause == "failed"]
+    assert [item.reason for item in failed] == ["no_memory: too large"]
 
 
 @pytest.mark.parametrize("keep", [0, None])
@@ -208,7 +208,7 @@ def test_a_step_that_ended_with_nothing_has_its_reason(begun: BegunRun, keep: in
     end_step(begun, "latency_ladder", outcome="timed_out", reason="took too long", rc=3, document=document)
     run = finish(begun.directory, now=NOW)
     assert run.measurements == ()
-    (gone,) = [each for each in run.not_measured if each.kind == "latency_ladder"]
+    (gone,) = [omitted for omitted in run.not_measured if omitted.kind == "latency_ladder"]
     assert gone.reason.startswith("took too long")
     assert gone.cause == "failed"
 
@@ -229,7 +229,7 @@ def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: BegunRun) ->
             placement["windows_mb_s"] = [factor * window for window in placement["windows_mb_s"]]
     end_step(begun, "peak_injection_bandwidth", document=peak)
     end_step(begun, "max_bandwidth")
-    run = {each.id: each.values.model_dump() for each in finish(directory, now=NOW).measurements}
+    run = {measurement.id: measurement.values.model_dump() for measurement in finish(directory, now=NOW).measurements}
     best, injected = run["max_bandwidth"], run["peak_injection_bandwidth"]
     assert best["mixes"]["reads"] == injected["mixes"]["reads"]
     assert best["sources"]["reads"] == "peak_injection_bandwidth"
@@ -243,8 +243,8 @@ def test_an_interrupted_run_keeps_what_it_had(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
     document = finish(directory, now=NOW, interrupted=True)
     assert document.run.status == "interrupted"
-    assert [each.kind for each in document.measurements] == ["idle_latency"]
-    left = [each for each in document.not_measured if each.cause == "interrupted"]
+    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
+    left = [omitted for omitted in document.not_measured if omitted.cause == "interrupted"]
     assert len(left) == len(begun.plan.steps) - 1
 
 
@@ -255,7 +255,7 @@ def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: Begu
     end_step(begun, "latency_matrix")
     path = directory / RECORDS
     path.write_bytes(path.read_bytes()[:-10])
-    assert [type(each).__name__ for each in records(directory)] == ["StartRecord", "StepRecord"]
+    assert [type(record).__name__ for record in records(directory)] == ["StartRecord", "StepRecord"]
     path.write_bytes(whole.replace(b'"record":"start"', b'"record":"begin"'))
     with pytest.raises(InputError, match="line 1"):
         list(records(directory))
@@ -265,9 +265,9 @@ def test_what_a_sut_says_cannot_end_a_record(begun: BegunRun) -> None:
     steps = [step.id for step in begun.plan.steps[:2]]
     for step_id in steps:
         end_step(begun, step_id, stderr="a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}")
-    found = [each for each in records(begun.directory) if isinstance(each, StepRecord)]
-    assert [each.step.id for each in found] == steps
-    assert {each.stderr for each in found} == {"a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}"}
+    found = [record for record in records(begun.directory) if isinstance(record, StepRecord)]
+    assert [item.step.id for item in found] == steps
+    assert {item.stderr for item in found} == {"a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}"}
 
 
 def test_a_run_whose_records_are_full_keeps_no_more_answers(begun: BegunRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_a_run_whose_records_are_full_keeps_no_more_answers(begun: BegunRun, mon
     size = (begun.directory / RECORDS).stat().st_size
     monkeypatch.setattr("calibration.results.records.MAX_RECORDS_BYTES", size - 1)
     end_step(begun, second)
-    found = {each.step.id: each for each in records(begun.directory) if isinstance(each, StepRecord)}
+    found = {record.step.id: record for record in records(begun.directory) if isinstance(record, StepRecord)}
     assert found[first].document is not None
     assert found[second].document is None
     assert found[second].reason == f"the records of the run have {size} bytes, more than {size - 1}: this is not kept"
@@ -311,12 +311,12 @@ def test_a_peak_that_is_invalid_is_no_maximum() -> None:
     values = peak.values.model_copy(update={"mixes": {**peak.values.mixes, name: higher}})  # type: ignore[union-attr]
     document = replace(document, index_of(document, "peak_injection_bandwidth"), values=values)
     found = {}
-    for each in (
+    for item in (
         document,
         flagged(document, index_of(document, "peak_injection_bandwidth"), "PLACEMENT_WRONG", "elsewhere"),
     ):
-        completed = completed_values(list(each.measurements))
-        found[each is document] = completed[index_of(each, "max_bandwidth")].values.mixes[name]  # type: ignore[union-attr]
+        completed = completed_values(list(item.measurements))
+        found[item is document] = completed[index_of(item, "max_bandwidth")].values.mixes[name]  # type: ignore[union-attr]
     assert found == {True: higher, False: maximum.values.mixes[name]}  # type: ignore[union-attr]
 
 
@@ -437,7 +437,7 @@ def test_run_identifiers_sort_by_time_and_differ() -> None:
     first = {new_run_id(NOW) for _ in range(50)}
     assert len(first) > 40
     assert max(first) < new_run_id(datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC))
-    assert all(run_directory(Path(os.sep), "t", "s", each) for each in first)
+    assert all(run_directory(Path(os.sep), "t", "s", item) for item in first)
 
 
 # Attempts
@@ -462,7 +462,7 @@ def test_a_sut_that_was_never_reached_has_a_document(tmp_path: Path) -> None:
     assert (document.run.status, document.context, document.plan) == ("not_begun", None, None)
     (gone,) = document.not_measured
     assert (gone.kind, gone.what, gone.reason) == ("run", "everything", "no route to it")
-    assert [each.ended for each in document.attempts] == ["no route to it"]
+    assert [attempt.ended for attempt in document.attempts] == ["no route to it"]
 
 
 def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Path) -> None:
@@ -483,7 +483,7 @@ def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Pat
     assert begun.directory == directory
     end_step(begun, "idle_latency")
     document = finish(directory, now=LATER)
-    assert [each.capture for each in document.attempts] == ["context.tar.gz", "context-2.tar.gz"]
+    assert [attempt.capture for attempt in document.attempts] == ["context.tar.gz", "context-2.tar.gz"]
     assert len(document.measurements) == 1
 
 
@@ -501,8 +501,8 @@ def test_an_expectation_that_does_not_block_is_flagged_once_for_the_run(tmp_path
     )
     end_step(begun, "idle_latency")
     document = finish(begun.directory, now=NOW)
-    assert [each.code for each in document.flags].count("NOT_AS_EXPECTED") == 1
-    assert "NOT_AS_EXPECTED" not in {each.code for each in document.measurements[0].validity.flags}
+    assert [flag.code for flag in document.flags].count("NOT_AS_EXPECTED") == 1
+    assert "NOT_AS_EXPECTED" not in {flag.code for flag in document.measurements[0].validity.flags}
 
 
 def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: BegunRun) -> None:
@@ -515,14 +515,14 @@ def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: BegunRun) -> No
     before = finish(directory, now=NOW)
     assert before.run.status == "incomplete"
     again = resume(directory, capture=CAPTURE, now=LATER, boot_id="b2")
-    assert [each.id for each in again.plan.steps] == [each.id for each in begun.plan.steps if each.id != "idle_latency"]
+    assert [step.id for step in again.plan.steps] == [step.id for step in begun.plan.steps if step.id != "idle_latency"]
     assert outstanding(directory) == again.plan.steps
     end_step(begun, "latency_matrix")
     append_record(directory, EndRecord(finished_at=LATER, interrupted=False))
     document = finish(directory, now=NOW)
-    assert {each.kind for each in document.measurements} == {"idle_latency", "latency_matrix"}
-    assert [each.ended for each in document.attempts] == ["the SUT is gone", None]
-    assert [each.boot_id for each in document.attempts] == [None, "b2"]
+    assert {measurement.kind for measurement in document.measurements} == {"idle_latency", "latency_matrix"}
+    assert [attempt.ended for attempt in document.attempts] == ["the SUT is gone", None]
+    assert [attempt.boot_id for attempt in document.attempts] == [None, "b2"]
     assert (document.run.started_at, document.run.finished_at) == (NOW, LATER)
     assert finish(directory, now=datetime(2027, 1, 1, tzinfo=UTC)) == document
 
@@ -534,7 +534,7 @@ def test_a_result_is_not_lost_to_a_later_failure(begun: BegunRun) -> None:
     end_step(begun, "latency_ladder", outcome="timed_out", reason="told to end", rc=3, document=early)
     end_step(begun, "latency_ladder", outcome="failed", reason="cut off", document=None)
     document = finish(begun.directory, now=NOW)
-    assert {each.kind for each in document.measurements} == {"idle_latency", "latency_ladder"}
+    assert {measurement.kind for measurement in document.measurements} == {"idle_latency", "latency_ladder"}
 
 
 def test_a_run_is_not_resumed_on_another_machine(begun: BegunRun) -> None:

@@ -63,10 +63,10 @@ def names_in(directory: Path) -> set[str]:
 
 def tidied(results: Path, nights: int, raw_nights: int) -> list[tuple[str, str]]:
     found = expired(results, TONIGHT, Policy(nights, raw_nights))
-    for each in found:
-        remove(results, each)
+    for item in found:
+        remove(results, item)
     assert expired(results, TONIGHT, Policy(nights, raw_nights)) == []
-    return [(str(each.directory), each.what) for each in found]
+    return [(str(omitted.directory), omitted.what) for omitted in found]
 
 
 def test_everything_is_kept_for_ever_unless_a_policy_says_otherwise(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_only_directories_that_are_runs_are_touched(tmp_path: Path) -> None:
     for content in ("", "[]", "7", '{"run": []}', "\x00", "[" * 100_000, newer):
         (nonsense / "run.json").write_text(content)
         assert tidied(tmp_path, 1, 1) == [], content
-    for each in (imported, by_hand, as_if, another, nonsense, killed, hidden, no_date, inside):
-        assert each.exists(), each
+    for path in (imported, by_hand, as_if, another, nonsense, killed, hidden, no_date, inside):
+        assert path.exists(), path
     assert names_in(tmp_path) == before
 
 

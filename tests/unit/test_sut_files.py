@@ -78,16 +78,16 @@ def abandoned(sut: Sut, boot_id: str | None = None) -> dict[str, Any]:
 
 def give_away(*paths: Path) -> None:
     for path in paths:
-        for each in (path, *path.rglob("*")):
-            os.chown(each, OTHER, OTHER, follow_symlinks=False)
+        for item in (path, *path.rglob("*")):
+            os.chown(item, OTHER, OTHER, follow_symlinks=False)
 
 
 def clear(sut: Sut) -> None:
     for process in map(int, guardians(sut.base)):
         os.kill(process, signal.SIGKILL)
         wait_until(lambda process=process: gone(process))  # type: ignore[misc]
-    for each in sut.base.iterdir():
-        shutil.rmtree(each)
+    for path in sut.base.iterdir():
+        shutil.rmtree(path)
 
 
 OPERATIONS: dict[str, Callable[[Sut, dict[str, Any]], object]] = {

@@ -42,7 +42,7 @@ def test_what_a_terminal_obeys_is_shown(kind: str) -> None:
 @given(st.text(st.characters() | st.characters(categories=["Cc", "Cf", "Cs"])))
 def test_nothing_hidden_is_left_of_any_text(text: str) -> None:
     shown = visible(text)
-    assert not any(unicodedata.category(each) in HIDDEN for each in shown)
+    assert not any(unicodedata.category(item) in HIDDEN for item in shown)
     shown.encode()
     assert visible(shown) == shown
 
@@ -70,7 +70,7 @@ def test_a_stream_for_people_carries_lines_and_colours_only(parts: list[str]) ->
     left = stream.getvalue().replace("\x1b[0;31m", "")
     for colour in ("\x1b[0m", *(f"\x1b[{bold}3{n}m" for bold in ("", "0;", "1;") for n in range(8))):
         left = left.replace(colour, "")
-    assert not any(unicodedata.category(each) in HIDDEN - {"Zl"} for each in left.replace("\n", ""))
+    assert not any(unicodedata.category(item) in HIDDEN - {"Zl"} for item in left.replace("\n", ""))
 
 
 @pytest.mark.parametrize(

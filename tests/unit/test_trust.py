@@ -46,10 +46,10 @@ def test_two_levels_are_poor_however_narrow_the_interval() -> None:
 def test_interference_counts_where_the_median_without_it_is_beyond_the_half_width() -> None:
     split = [[100.0], [100.0], [100.0], [103.0], [103.0], [103.0]]
     moved = figure(split, 0.02, STOLEN={3, 4, 5})
-    assert [each.code for each in moved.flags] == []  # 1.5 away, and the half-width is 1.5
+    assert [flag.code for flag in moved.flags] == []  # 1.5 away, and the half-width is 1.5
     few = [[100.0], [100.1], [100.2], [100.3], [107.0], [107.1], [107.2], [107.3], [107.4]]
     hit = figure(few, 0.05, STOLEN={4, 5, 6, 7, 8})
-    assert [each.code for each in hit.flags] == ["STOLEN"]
+    assert [flag.code for flag in hit.flags] == ["STOLEN"]
     assert hit.flags[0].reason == "5 of 9 placements affected; without them the figure is -6.4 %"
     assert trust_of(hit).trust == "near"
     assert figure(STEADY, 0.02, FAULTED={0}).flags == ()

@@ -43,7 +43,7 @@ def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
 
 
 def test_all_of_them_start_the_same_calibration_with_options_that_exist() -> None:
-    options = {each for parameter in run_command.params for each in parameter.opts}
+    options = {opt for parameter in run_command.params for opt in parameter.opts}
     commands = {
         "calibration.service": rf"^ExecStart={PROGRAM} run (.*)$",
         "github-workflow.yml": r"^ +python3 calibration/bootstrap\.py (.*)$",
@@ -104,7 +104,7 @@ def test_the_timer_comes_every_night_at_one_time() -> None:
     assert nights == ["2026-11-23 02:30:00", "2026-11-24 02:30:00", "2026-11-25 02:30:00"]
     settings = set(text_of("calibration.timer").splitlines())
     assert "Persistent=true" in settings
-    assert not any(each.startswith("RandomizedDelaySec") for each in settings)
+    assert not any(setting.startswith("RandomizedDelaySec") for setting in settings)
 
 
 # GitHub
@@ -128,10 +128,10 @@ def test_the_workflow_is_one_by_the_services_own_schema() -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda each: each.pop("on"),
-        lambda each: each["jobs"]["calibrate"].pop("runs-on"),
-        lambda each: each["jobs"]["calibrate"]["steps"].append({"runs": "true"}),
-        lambda each: each["concurrency"].update(cancel="no"),
+        lambda item: item.pop("on"),
+        lambda item: item["jobs"]["calibrate"].pop("runs-on"),
+        lambda item: item["jobs"]["calibrate"]["steps"].append({"runs": "true"}),
+        lambda item: item["concurrency"].update(cancel="no"),
     ],
     ids=["on", "runs-on", "step", "concurrency"],
 )
@@ -151,7 +151,7 @@ def test_the_workflow_is_alone_and_tells_how_the_night_went_in_any_case() -> Non
     assert job["timeout-minutes"] < 24 * 60
     _, calibrate, *after = job["steps"]
     assert "if" not in calibrate
-    assert [each["if"] for each in after] == ["always()"] * len(after)
+    assert [item["if"] for item in after] == ["always()"] * len(after)
 
 
 # Jenkins

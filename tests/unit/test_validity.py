@@ -52,7 +52,7 @@ def test_a_flag_outside_the_list_is_refused() -> None:
 def test_one_invalid_flag_makes_the_measurement_invalid_and_comes_first() -> None:
     judged = validity([flag("HUGEPAGE_NONE", "a"), flag("PLACEMENT_WRONG", "b"), flag("PREEMPTED", "c")])
     assert not judged.valid
-    assert [each.severity for each in judged.flags] == ["invalid", "warn", "info"]
+    assert [item.severity for item in judged.flags] == ["invalid", "warn", "info"]
 
 
 def test_warnings_alone_leave_it_valid_and_repeats_are_kept_once() -> None:
@@ -67,7 +67,7 @@ def placement(*, pages: Pages = GOOD_PAGES, interference: Interference = QUIET, 
 
 
 def codes(*placements: Placement, proved: bool = True) -> list[str]:
-    return [each.code for each in placement_flags(DOCUMENT, placements, proved=proved)]
+    return [item.code for item in placement_flags(DOCUMENT, placements, proved=proved)]
 
 
 def test_a_placement_without_fault_raises_nothing() -> None:
@@ -110,7 +110,7 @@ def test_each_fault_of_placement_raises_its_flag(change: dict[str, float], code:
 def test_a_node_that_alone_has_memory_needs_no_reading_back() -> None:
     unread = placement(pages=GOOD_PAGES.model_copy(update={"checked": 0, "on_node": 0}))
     told = DOCUMENT.model_copy(update={"warnings": (Warned(code="PLACEMENT_BY_TOPOLOGY", message="one node"),)})
-    assert [each.code for each in placement_flags(told, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
+    assert [item.code for item in placement_flags(told, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
 
 
 def test_a_wrong_cpu_a_changed_clock_and_unproved_work_are_seen() -> None:

@@ -429,7 +429,7 @@ def parsers() -> Iterator[tuple[str, Callable[..., object]]]:
             continue
         module = importlib.import_module(found.name)
         place = found.name.removeprefix("calibration.")
-        reading = any(place == each or place.startswith(f"{each}.") for each in PLACES)
+        reading = any(place == item or place.startswith(f"{item}.") for item in PLACES)
         for name, function in vars(module).items():
             if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != found.name:
                 continue
@@ -491,7 +491,7 @@ def deeper(call: Callable[[Any], object], frames: int, given: Any) -> object:
 
 
 def hold(call: Callable[[Any], object], make: Make, size: int) -> bool:
-    """Fail where *call* takes too long for a text of *size*, or grows too fast from a part of it.
+    """Fail if *call* takes too long for a text of *size*, or grows too fast from a part of it.
 
     Returns whether the text was refused for its size.
     """
@@ -532,7 +532,7 @@ def hold_worst(texts: Sequence[tuple[Callable[[Any], object], Make]], size: int 
     """Hold the texts of the highest cost and of the fastest growth, at *size* and as large as they are accepted."""
     found = [rated(call, make, min(size, LAST)) for call, make in texts]
     worst = {max(range(len(texts)), key=lambda place: found[place][by]) for by in range(len(Rated._fields))}
-    grown = {place for place, each in enumerate(found) if each.growth > MAX_DOUBLING}
+    grown = {place for place, item in enumerate(found) if item.growth > MAX_DOUBLING}
     for place in worst | grown:
         hold_accepted(*texts[place], size)
 
@@ -576,8 +576,8 @@ def test_the_worst_texts_take_linear_time(parser: Callable[..., object], tmp_pat
 def lists(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield where lists are in *value*; of a list's own, those of its first element."""
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from lists(each, (*path, name))
+        for name, item in value.items():
+            yield from lists(item, (*path, name))
     elif isinstance(value, list) and value:
         yield path
         yield from lists(value[0], (*path, 0))

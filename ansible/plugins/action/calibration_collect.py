@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assembles a SUT's run document from the records of its run, renders its page, and keeps its traffic shape, if new.
+"""Assembles a SUT's run document from the records of its run, renders its page, and stores a new traffic shape.
 
 Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``; ``refused`` (why the SUT must not be measured,
-empty where nothing speaks against it) with ``checks``; ``changes`` (of its settings, as put back); and ``interrupted``
-(whether the run was ended from outside). A run that ended before it had begun leaves a directory without a start: with
-``interrupted`` it is removed.
+empty if it may) with ``checks``; ``changes`` (of its settings, as restored); and ``interrupted`` (whether the run was
+interrupted). A run that ended before its first record leaves an empty directory: with ``interrupted`` it is removed.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from calibration.results.store import read_run
 
 
 def has_begun(directory):
-    """Return whether the run's first record is whole."""
+    """Return whether the run's first record is complete."""
     if not (directory / RECORDS).exists():
         return False
     return next(iter(records(directory)), None) is not None
 
 
 def remove_partial(directory, run_begun):
-    """Remove what an interrupted writer left in the run's directory; all of it where the run had not begun."""
+    """Remove leftovers of an interrupted writer from the run's directory; all of it if the run had not begun."""
     if not run_begun:
         shutil.rmtree(directory)
         for parent in (directory.parent, directory.parent.parent):
@@ -54,16 +53,16 @@ def remove_partial(directory, run_begun):
 
 
 def left(change):
-    """Return in words what is known of a setting that was not put back."""
+    """Return a description of a setting that was not restored."""
     return "not known to be put back" if change.restored is None else f"is now {change.restored}"
 
 
 def failed_verdicts(document):
-    """Return what of a run document fails: each kind of failure in one line, with its count and the worst."""
+    """Return the failures in a run document: one line per kind, with its count and the worst."""
     invalid = [verdict for verdict in document.verdicts if verdict.outcome == "invalid"]
     limits = sorted((verdict for verdict in document.verdicts if verdict.outcome == "fail"), key=beyond, reverse=True)
-    checks = [each for each in document.consistency if each.outcome == "fail"]
-    checks.sort(key=lambda each: -abs(each.difference or 0.0))
+    checks = [verdict for verdict in document.consistency if verdict.outcome == "fail"]
+    checks.sort(key=lambda check: -abs(check.difference or 0.0))
     return [
         f"{worst}{f' (and {len(found) - 1} more {what})' if len(found) > 1 else ''}"
         for what, found, worst in (
@@ -76,19 +75,19 @@ def failed_verdicts(document):
 
 
 def beyond(verdict):
-    """Return how far a figure is beyond its limits, relative to them; what was not measured is farthest."""
+    """Return how far a figure exceeds its limits, relative to them; unmeasured figures sort last."""
     if verdict.metric is None:
         return float("inf")
-    ends = [each for each in (verdict.lower, verdict.upper) if each]
+    ends = [item for item in (verdict.lower, verdict.upper) if item]
     return max((abs(verdict.metric.value - end) / abs(end) for end in ends), default=0.0)
 
 
 def summary(directory, document):
-    """Return what the verdict and the progress display need of a run document."""
-    failed = [each for each in of_the_run(document.not_measured) if each.cause != "not_planned"]
+    """Return the fields of a run document that the verdict and the progress display use."""
+    failed = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
     reasons = {}
-    for each in failed:
-        reasons.setdefault(each.reason, []).append(each.what)
+    for omitted in failed:
+        reasons.setdefault(omitted.reason, []).append(omitted.what)
     return {
         "directory": str(directory),
         "document": str(directory / RUN),
@@ -112,7 +111,7 @@ def summary(directory, document):
 
 
 def with_page(directory, run):
-    """Return the task's result for *run*, a summary, once the page of its document is rendered."""
+    """Render the page of *run*'s document, and return the task's result."""
     try:
         return {"run": {**run, "page": str(render_run(directory, checked=True))}}
     except CalibrationError as error:
@@ -133,9 +132,9 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``run``: the paths of the run document and its page, its status, and what failed in it.
+        """Return ``run``: the paths of the run document and its page, its status, and its failures.
 
-        It is null where there is no such run. A page that cannot be written fails the task, and keeps the document.
+        It is null if there is no such run. If the page cannot be written, the task fails and the document is kept.
         """
         names = {name: arguments[name] for name in ("testbed", "sut", "run_id")}
         results = Path(arguments["results"])
@@ -156,7 +155,7 @@ class ActionModule(CalibrationAction):
             return {"run": None}
         ended = has_ended(directory)
         if ended and not arguments["changes"] and (directory / RUN).exists():
-            # Nothing was added since the run document was made: an interruption came later, or there was nothing to do.
+            # No new records since the run document was written: interrupted afterwards, or nothing to do.
             return with_page(directory, summary(directory, read_run(directory)))
         if arguments["changes"]:
             append_record(directory, RestoredRecord(changes=changes_of(arguments["changes"])))

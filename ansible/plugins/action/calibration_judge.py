@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the night of a run by the figures of all nights, holds it against the gates, and writes down what they say.
+"""Judges the night of a run against all nights, runs the gates, and stores the result.
 
-Arguments: ``results``, ``run_id`` (of the night), ``output`` (a directory) and ``gates`` (suites of the lab's own).
+Arguments: ``results``, ``run_id`` (of the night), ``output`` (a directory) and ``gates`` (the lab's own suites).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``failures``, what is wrong by host in sentences, and ``judgement``, where all verdicts stand."""
-        from calibration.nightly.judgement import (  # noqa: PLC0415 - a second that no other night's task need pay
+        """Return ``failures``, sentences by host, and ``judgement``, the path of all verdicts."""
+        from calibration.nightly.judgement import (  # noqa: PLC0415 - slow, and only this task needs it
             JUDGEMENT,
             failures,
             judge,

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the steps of the plan on the SUT, one after the other, and records how each ended.
+"""Runs the steps of the plan on the SUT in sequence, and records the outcome of each.
 
-A step that fails never fails the task. All steps are run by one task: a loop of Ansible's would cost the controller
-more for each step than the step itself. What a person waits for is said as it happens, whichever display there is.
+A failed step never fails the task. One task runs all steps: an Ansible loop would cost the controller more per step
+than the step itself. Progress that a user waits for is displayed as it happens, with any callback.
 
-Arguments: ``kernel`` (path on the SUT), ``directory`` (of the run, on the controller, where its plan is recorded),
-``source_sha256`` (of the kernel that must answer), ``grace_s`` (how long after its own deadline a step is given up),
-``reservation`` (of the SUT, without which nothing is started), ``lease_s`` (how long it lasts beyond the step),
-``reconnect_s`` (how long a SUT whose connection was lost is waited for) and ``prefetchers_ok`` (the consent to switch
-the hardware prefetchers off for the steps that want them off).
-The kernel ends itself at its deadline; giving up here is for a SUT that hangs or a connection that died silently.
+Arguments: ``kernel`` (path of sutprobe on the SUT), ``directory`` (of the run, on the controller, with its plan),
+``source_sha256`` (of the sutprobe that must answer), ``grace_s`` (time after a step's own deadline before it is given
+up), ``reservation`` (of the SUT, required to start anything), ``lease_s`` (how long it lasts beyond the step),
+``reconnect_s`` (how long to wait for a SUT after a lost connection) and ``prefetchers_ok`` (consent to switch off the
+hardware prefetchers for the steps that need it). sutprobe exits by itself at its deadline; the timeout here is for a
+SUT that hangs or a connection that is silently dead.
 """
 
 from __future__ import annotations
@@ -47,38 +47,38 @@ from calibration.text import duration
 from calibration.tuning import read_changes, wanted_settings
 
 ANSWER_BYTES = 16 << 20
-"""Most characters that a step may print: the longest document of a machine with 1024 CPUs has a quarter of that."""
+"""Limit on a step's output: four times the longest document of a machine with 1024 CPUs."""
 
 DOCUMENT_LEVELS = 32
-"""Levels of objects and lists that a document may have; the deepest of the kernel's has about ten."""
+"""Limit on the nesting of a document; sutprobe's deepest has about ten levels."""
 
 STDERR_KEPT = 20000
-"""Characters of the kernel's standard error that are kept: the end of it, where the reason stands."""
+"""Characters of sutprobe's standard error to keep, from the end, where the reason is."""
 
 LOST_ONCE = 1
-"""After one lost connection the step is tried once more: a link that was cut for a moment costs no figure."""
+"""Retries of a step after a lost connection: a brief interruption costs no figure."""
 
 RECONNECT_PAUSE_S = 2.0
-"""Between two tries to reach a SUT whose connection was lost; nothing measures there meanwhile."""
+"""Pause between attempts to reconnect to a SUT; nothing is measured meanwhile."""
 
 LOST_TWICE = 2
-"""After so many lost connections in a row the steps that follow are not tried: each try costs a connection timeout."""
+"""Consecutive lost connections after which the remaining steps are skipped: each attempt costs a timeout."""
 
 
 def refuse_constant(name):
-    """Refuse what JSON does not know."""
+    """Reject constants that JSON does not define."""
     raise ValueError(f"{name} is no figure")
 
 
 def nested(value, levels):
-    """Return whether *value* has more than *levels* levels."""
+    """Return whether *value* is nested deeper than *levels*."""
     inside = [[value]]
     for _ in range(levels + 1):
         inside = [
-            each
+            item
             for part in inside
-            for each in (part.values() if type(part) is dict else part)
-            if type(each) in (dict, list)  # what json makes of a document has no other containers
+            for item in (part.values() if type(part) is dict else part)
+            if type(item) in (dict, list)  # the only containers that json creates
         ]
         if not inside:
             return False
@@ -86,11 +86,11 @@ def nested(value, levels):
 
 
 def read_answer(stdout):
-    """Return the one JSON document in *stdout*. Raises ValueError where there is anything else."""
+    """Return the only JSON document in *stdout*. Raises ValueError for anything else."""
     try:
         with bounded_memory(UNDERSTANDING * ANSWER_BYTES):
             document = json.loads(stdout, parse_constant=refuse_constant)
-            json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # what is read must be fit to be written
+            json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # it must be writable again
             deep = nested(document, DOCUMENT_LEVELS)
     except RecursionError:
         deep = True
@@ -102,18 +102,18 @@ def read_answer(stdout):
         raise ValueError(fault)
     if not isinstance(document, dict):
         fault = f"expected one JSON object, found {type(document).__name__}"
-        raise ValueError(fault)  # noqa: TRY004 - what the kernel printed is wrong, not an argument's type
+        raise ValueError(fault)  # noqa: TRY004 - the output is wrong, not an argument's type
     return document
 
 
 def part(document, name):
-    """Return the object *name* of *document*, or an empty one where there is none."""
+    """Return the object *name* of *document*, or an empty one."""
     found = document.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def signal_name(number):
-    """Return a signal's name as people know it."""
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -121,12 +121,12 @@ def signal_name(number):
 
 
 def refusal_of(answer):
-    """Return why the SUT does not measure for this run any more, or None: it was restarted, or is another run's."""
+    """Return why the SUT refuses to measure for this run, or None: it was restarted, or is another run's."""
     return REASONS.get(answer["rc"]) if not answer["stdout"].strip() else None
 
 
 def judge_answer(answer, source_sha256):
-    """Return (outcome, reason, document) for what a command on the SUT gave back."""
+    """Return (outcome, reason, document) for the answer of a command on the SUT."""
     code, stdout = answer["rc"], answer["stdout"]
     if refusal_of(answer):
         return "failed", refusal_of(answer), None
@@ -174,7 +174,7 @@ class ActionModule(SutAction):
     """Why nothing more is measured on the SUT: every step that is left has this reason."""
 
     switched = None
-    """By which mark the prefetchers that were switched off are put back; None where they were not, or have been."""
+    """By which mark the prefetchers that were switched off are put back; None if they were not, or have been."""
 
     refused = None
     """Why the prefetchers could not be switched off: every step that wants them off has this reason."""
@@ -183,27 +183,27 @@ class ActionModule(SutAction):
     """What was changed for single steps and is not known to be put back."""
 
     def act(self, arguments):
-        """Return ``steps``: id, outcome, reason and duration of each; and ``left``, changes that are to be put back.
+        """Return ``steps``: id, outcome, reason and duration of each; and ``left``, changes yet to be restored.
 
-        Fails only where a record cannot be written. What follows then is not worth its time, and is not tried.
+        Fails only if a record cannot be written; the remaining steps are not run then.
         """
         end_with_controller()
         ended = self.measured(arguments)
         self.switch_back(arguments)
-        return {"changed": True, "steps": ended, "left": [each.model_dump(mode="json") for each in self.left]}
+        return {"changed": True, "steps": ended, "left": [step.model_dump(mode="json") for step in self.left]}
 
     def measured(self, arguments):
-        """Run all steps that have no result; return how each ended."""
+        """Run all steps without a result; return the outcome of each."""
         steps, ended = outstanding(Path(arguments["directory"])), []
         for number, step in enumerate(steps, 1):
-            # Those that want them off come last (calibration.plan), so that they are switched once.
+            # Steps with prefetchers off come last (calibration.plan), so that they are switched once.
             if step.prefetchers == "off":
                 self.switch_off(arguments)
             outcome, reason, duration_s = self.tried(step, arguments)
             if self.lost == LOST_ONCE and self.reconnected(arguments):
                 outcome, reason, duration_s = self.tried(step, arguments)
             ended.append({"step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s})
-            left_s = sum(each.expected_duration_s for each in steps[number:])
+            left_s = sum(step.expected_duration_s for step in steps[number:])
             how = f"{duration(duration_s)}, about {duration(left_s)} left"
             self.say(
                 f"step {number} of {len(steps)}: {step.title}: "
@@ -213,7 +213,7 @@ class ActionModule(SutAction):
         return ended
 
     def reservation(self, arguments, **more):
-        """Return what the module ``sut_reservation`` answers."""
+        """Return the answer of the module ``sut_reservation``."""
         reservation = Reservation.model_validate(arguments["reservation"])
         known = {"path": reservation.path, "token": reservation.token, "lease_s": arguments["lease_s"]}
         answer = self.ask("sut_reservation", {**known, **more})
@@ -222,7 +222,7 @@ class ActionModule(SutAction):
         return answer
 
     def switch_off(self, arguments):
-        """Have the SUT's prefetchers off from here on, where they are not yet; where it refuses, keep its reason."""
+        """Switch the SUT's prefetchers off, unless they are; if it refuses, keep the reason."""
         if self.switched is not None or self.refused or self.gone or self.lost >= LOST_TWICE:
             return
         try:
@@ -234,18 +234,18 @@ class ActionModule(SutAction):
         except CalibrationError as error:
             self.refused = f"the prefetchers could not be switched off: {error}"
             return
-        # The mark first: whatever happens to the record, they are switched back.
+        # The mark first, so that they are restored even if the record fails.
         self.switched, self.left = mark, changes
         if changes:
             append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
     def switch_back(self, arguments):
-        """Put the prefetchers back, where they were switched off; what cannot be is left to the end of the run."""
+        """Restore the prefetchers, if they were switched off; on failure this is left to the end of the run."""
         if self.switched is None:
             return
         mark, self.switched = self.switched, None
         if not self.left:
-            return  # they had been off before
+            return  # they were off already
         try:
             answer = self.reservation(arguments, state="untuned", mark=mark)
             changes = read_changes(answer.get("changes") or [])
@@ -256,7 +256,7 @@ class ActionModule(SutAction):
         append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
     def tried(self, step, arguments):
-        """Run *step*, record how it ended, and return that: outcome, reason and duration in s."""
+        """Run *step*, record its outcome, and return outcome, reason and duration in s."""
         started_at, began = datetime.now(UTC), time.monotonic()
         outcome, reason, document, code, stderr = self.measure(step, arguments)
         duration_s = round(time.monotonic() - began, 3)
@@ -275,7 +275,7 @@ class ActionModule(SutAction):
         return outcome, reason, duration_s
 
     def reconnected(self, arguments):
-        """Return whether the SUT can be reached again, with nothing left running of the step that was cut off."""
+        """Return whether the SUT is reachable again, with nothing left running of the interrupted step."""
         until = time.monotonic() + arguments["reconnect_s"]
         while True:
             try:

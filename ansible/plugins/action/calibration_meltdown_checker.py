@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the operator's spectre-meltdown-checker on the SUT, and keeps what it prints beside the capture of the run.
+"""Runs the operator's spectre-meltdown-checker on the SUT, and stores its output with the capture of the run.
 
 Arguments: ``script`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``directory`` (of
 the run, on the controller), ``reservation`` (of the SUT), ``lease_s`` (how long it lasts beyond the checker) and
-``timeout_s``. What goes wrong with the checker is recorded and fails nothing: the run was not begun for it.
+``timeout_s``. A failure of the checker is recorded and fails nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from calibration.results.records import record_checker, record_names
 from calibration.text import decode_base64
 
 MAX_SCRIPT_BYTES = 4 << 20
-"""The script has a tenth of this; what is longer is another file."""
+"""Ten times the size of the script; a larger file is something else."""
 
 
 class ActionModule(ProgramAction):
@@ -48,7 +48,7 @@ class ActionModule(ProgramAction):
     }
 
     def act(self, arguments):
-        """Return whether the checker was run, or tried. Fails only where that cannot be recorded."""
+        """Return whether the checker was run, or tried. Fails only if that cannot be recorded."""
         directory = Path(arguments["directory"])
         if "meltdown_checker" in record_names(directory):
             return {}
@@ -75,7 +75,7 @@ class ActionModule(ProgramAction):
         return {"changed": True}
 
     def printed(self, arguments):
-        """Return what the checker printed on the SUT. Raises CalibrationError where it did not run, or not as given."""
+        """Return the checker's output on the SUT. Raises CalibrationError if it did not run, or was altered."""
         content = read_script(arguments["script"])
         self.known["script_sha256"] = hashlib.sha256(content).hexdigest()
         answer = self.run_program(
@@ -90,7 +90,7 @@ class ActionModule(ProgramAction):
         if found != wanted:
             raise EnvironmentLacksError(f"expected the script with sha256 {wanted} on the SUT, found {found or 'none'}")
         self.known |= {
-            "argv": tuple(str(each) for each in answer.get("argv") or ()),
+            "argv": tuple(str(item) for item in answer.get("argv") or ()),
             "user_id": answer.get("user_id"),
             "rc": answer.get("rc"),
             "stderr": str(answer.get("stderr") or "")[-SAID_CHARACTERS:],
@@ -99,7 +99,7 @@ class ActionModule(ProgramAction):
         return decode_base64(str(answer.get("output")))
 
     def check_end(self):
-        """Raise EnvironmentLacksError where the checker did not end as it does when it has an answer."""
+        """Raise EnvironmentLacksError unless the checker exited normally."""
         code, stderr = self.known["rc"], self.known["stderr"].strip()
         said = f"; it said: {stderr}" if stderr else ""
         if self.fault is not None:
@@ -109,7 +109,7 @@ class ActionModule(ProgramAction):
 
 
 def read_script(path):
-    """Return the bytes of the script. Raises InputError where there is none."""
+    """Return the bytes of the script. Raises InputError if there is none."""
     try:
         with open(path, "rb") as stream:
             content = stream.read(MAX_SCRIPT_BYTES + 1)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the operator's Intel MLC on the SUT, one command after another, and keeps what each prints beside the records.
+"""Runs the operator's Intel MLC on the SUT, command by command, and stores the output with the records.
 
 Arguments: ``archive`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``machine`` (the
-SUT's architecture), ``directory`` (of the run, on the controller, where its plan says which commands), ``reservation``
-(of the SUT), ``lease_s`` (how long it lasts beyond a command), ``timeout_s`` (of each command), ``prefetchers_ok`` and
-``publish`` (what the operator agreed to). What goes wrong with MLC is recorded and fails nothing: it is a guest.
+SUT's architecture), ``directory`` (of the run, on the controller, with the planned commands), ``reservation`` (of the
+SUT), ``lease_s`` (how long it lasts beyond a command), ``timeout_s`` (of each command), ``prefetchers_ok`` and
+``publish`` (the operator's consent). A failure of MLC is recorded and fails nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from calibration.results.records import MlcProgramRecord, append_record, record_
 from calibration.text import decode_base64, duration
 
 PUT_S = 300.0
-"""Until the SUT is given up that does not take the program, which has some megabytes."""
+"""Timeout for copying the program, a few megabytes, to the SUT."""
 
 LAST_WORDS = 300
-"""Characters kept of the last line of a command that failed, which has no figures: the reason stands there."""
+"""Characters kept of the last line of a failed command, as its reason; it has no figures."""
 
 
 def last_words(output):
-    """Return the last line of *output* where no figure can be read in it, for a reason; else nothing."""
+    """Return the last line of *output* as a reason, unless it has a figure."""
     try:
         read_output(output, ())
     except InputError:
@@ -81,7 +81,7 @@ class ActionModule(ProgramAction):
     """Why nothing more is run on the SUT."""
 
     def act(self, arguments):
-        """Return whether anything was tried. Fails only where that cannot be recorded."""
+        """Return whether anything was tried. Fails only if that cannot be recorded."""
         directory = Path(arguments["directory"])
         commands = mlc_commands(directory)
         if not commands:
@@ -99,7 +99,7 @@ class ActionModule(ProgramAction):
         return {"changed": True}
 
     def prepared(self, arguments, directory):
-        """Record the program, put on the SUT, and return it; None, with the reason recorded, where that cannot be."""
+        """Record the program, copy it to the SUT and return it; on failure record the reason and return None."""
         archive = Path(arguments["archive"])
         known = {"archive_sha256": None, "member": None, "program_sha256": None, "form": None}
         planned = arguments["machine"] == ARCHITECTURE
@@ -133,7 +133,7 @@ class ActionModule(ProgramAction):
         return program
 
     def put(self, arguments, program):
-        """Put *program* into the run's directory on the SUT. Raises EnvironmentLacksError where it cannot be proved."""
+        """Copy *program* into the run's directory on the SUT. Raises EnvironmentLacksError if it cannot be verified."""
         with self.question(f"the copy of {NAME}", PUT_S):
             self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
             found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]
@@ -143,9 +143,9 @@ class ActionModule(ProgramAction):
             )
 
     def tried(self, command, arguments, program):
-        """Run *command*; return how it ran, and what it printed.
+        """Run *command*; return its record and its output.
 
-        After one that had no answer none is started: each would cost its whole time.
+        After a command without an answer none is started: each would take its whole timeout.
         """
         argv = command.argv(prefetchers_ok=arguments["prefetchers_ok"])
         started_at, began = datetime.now(UTC), time.monotonic()

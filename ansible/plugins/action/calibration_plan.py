@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Begins a SUT's run: captures its context, stores the capture, makes the plan and records the start, all or nothing.
 
-The capture goes from the SUT into the run's directory without being a result of a task, which would take it through the
-controller's main process and back. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``;
-``preflight`` (``known``, ``expectations`` and ``limits``, as ``calibration_preflight`` returned them); ``testbeds``
-(the name of the variable with what ``calibration_testbeds`` returned: it grows with the lab, and as an argument each
-SUT's templates would work it out anew); ``resume`` (whether a run of that identifier goes on where it has begun);
-``boot_id`` and ``changes`` (of the SUT, as recorded with the start); ``prefetchers_ok`` (the consent to steps for which
-the prefetchers are switched off); ``taken_over`` (what ``sut_reservation`` told of a
-stale reservation). In check mode the plan is made and nothing is stored.
+The capture goes directly into the run's directory, not into a task result, which would pass through the controller's
+main process twice. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``; ``preflight`` (``known``,
+``expectations`` and ``limits``, as returned by ``calibration_preflight``); ``testbeds`` (the name of the variable with
+the result of ``calibration_testbeds``: it grows with the lab, and as an argument it would be templated again for each
+SUT); ``resume`` (whether to continue a run of that identifier); ``boot_id`` and ``changes`` (of the SUT, recorded with
+the start); ``prefetchers_ok`` (consent to steps with the prefetchers off); ``taken_over`` (message of
+``sut_reservation`` about a stale reservation). In check mode the plan is made and nothing is stored.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class ActionModule(SutAction):
     }
 
     def known(self, arguments):
-        """Return what preflight handed over, with the SUTs of the testbed that this one is compared with."""
+        """Return the result of preflight, with the testbed's other SUTs to compare with."""
         preflight = arguments["preflight"]
         if arguments["testbeds"] is None:
             return preflight
@@ -62,7 +61,7 @@ class ActionModule(SutAction):
         return {**preflight, "known": {**preflight["known"], "identities": identities}}
 
     def act(self, arguments):
-        """Return ``directory`` (null in check mode) and ``plan``: what remains of it where a run goes on."""
+        """Return ``directory`` (null in check mode) and ``plan``: the remaining steps if a run continues."""
         answer = self.ask("sut_context_info", {})
         if answer.get("failed"):
             return {"failed": True, "msg": answer.get("msg") or "the SUT's context could not be captured"}

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves that the settings, the controller and the SUT can do a calibration: one question to the SUT, all judged here.
+"""Checks that the settings, the controller and the SUT can do a calibration: one question to the SUT, judged here.
 
 Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` and ``reserve_path`` (on the SUT),
 ``testbed``, ``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``,
-``remote_free_bytes``, ``expectations`` (what the inventory promises of the SUT, and the effects of the checks) and
-``limits`` (bounds of its figures).
+``remote_free_bytes``, ``expectations`` (of the inventory, and the effects of the checks) and ``limits`` (bounds of its
+figures).
 
-Where the SUT answered it returns ``checks``, whether one of them failed or not.
-``fit`` says whether the SUT may be measured, ``known``, ``expectations``, ``limits`` and ``machine`` are what the other
-roles need of it.
+If the SUT answered, it returns ``checks``, failed or not. ``fit`` says whether the SUT may be measured; ``known``,
+``expectations``, ``limits`` and ``machine`` are used by the other roles.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from calibration.profiles import load_profile
 
 
 def results_state(path):
-    """Return whether results can be written under *path*, which need not exist yet, and the bytes free there."""
+    """Return whether results can be written under *path*, which need not exist, and the bytes free there."""
     existing = os.path.abspath(path)
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -51,7 +50,7 @@ def results_state(path):
 
 
 def check_controller(arguments, found=ansible_version, state=results_state):
-    """Raise the error of what the controller lacks: a version, a profile, a place for the results."""
+    """Raise an error if the controller lacks a version, a profile or a place for the results."""
     minimum = arguments["ansible_minimum"]
     if version(found) < version(minimum):
         raise EnvironmentLacksError(
@@ -92,18 +91,18 @@ class ActionModule(SutAction):
     }
 
     def arguments(self):
-        """Return the task's arguments, made of variables that are what their roles specify."""
+        """Return the task's arguments, after checking the variables of all roles."""
         check_variables(self.task_vars, self._templar.template)
         return super().arguments()
 
     def ask_sut(self, arguments):
-        """Return what the module answers, and the controller's time before and after."""
+        """Return the module's answer, and the controller's time before and after."""
         asked_s = time.time()
         answer = self.ask("sut_preflight_info", {name: arguments[name] for name in ("remote_base", "reserve_path")})
         return answer, RoundTrip(asked_s=asked_s, answered_s=time.time())
 
     def act(self, arguments):
-        """Return ``checks`` and what else is known; ``failed``, and no ``fit``, where the SUT must not be measured."""
+        """Return ``checks`` and the other fields; ``failed``, without ``fit``, if the SUT must not be measured."""
         expectations = read_expectations(arguments["expectations"])
         limits = read_limits(arguments["limits"])
         check_controller(arguments)
@@ -139,5 +138,5 @@ class ActionModule(SutAction):
 
 
 def dumped(models):
-    """Return *models* as Ansible can carry them."""
+    """Return *models* as plain values for Ansible."""
     return [model.model_dump(mode="json") for model in models]

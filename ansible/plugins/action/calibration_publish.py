@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes the finished site and the verdicts of the night.
+"""Publishes the site and the verdicts of the night.
 
-Arguments: ``site`` and ``night`` (directories), ``destination`` (a directory below which a web server serves
-``current``) and ``keep`` (how many versions stay).
+Arguments: ``site`` and ``night`` (directories), ``destination`` (directory from which a web server serves ``current``)
+and ``keep`` (number of versions to keep).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``current``, what the web server serves, and whether it is another version than before."""
+        """Return ``current``, the path to serve, and whether its version changed."""
         places = (Path(arguments[name]) for name in ("site", "night", "destination"))
         published = publish(*places, keep=arguments["keep"])
         return {"changed": published.changed, "current": str(published.current)}

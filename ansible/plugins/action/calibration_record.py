@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records in a SUT's run why nothing more can be measured, or why it could not begin.
+"""Records in a SUT's run why it could not begin, or why measuring stopped.
 
-Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``, ``reason`` (sentences), ``exit_code`` (of what
-failed) and ``checks`` (what was expected of the SUT and found). What is wrong with the settings begins no run: then
-nothing is recorded.
+Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``, ``reason`` (sentences), ``exit_code`` (of the
+failure) and ``checks`` (expected and found). Invalid settings begin no run: nothing is recorded then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the site of all runs.
 
-Arguments: ``results`` (the directory of all runs) and ``site`` (a directory); ``pages`` renders the pages of all runs
-first.
+Arguments: ``results`` (directory of all runs) and ``site`` (a directory); with ``pages``, the pages of all runs are
+rendered first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``site``, the site's first page, and ``pages``, those that were rendered.
+        """Return ``site``, the site's first page, and ``pages``, those rendered.
 
-        Documents that cannot be read are left out, and fail the task once the site is built.
+        Unreadable documents are skipped, and fail the task after the site is built.
         """
         results = Path(arguments["results"])
         pages, faults = [], []

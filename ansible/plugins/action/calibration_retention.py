@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes old runs, or what their documents were made from; in check mode says which.
+"""Removes old runs, or their raw outputs; in check mode lists them.
 
-A reference that cannot be read keeps all runs, with a warning: what needs it has failed before.
+An unreadable reference keeps all runs, with a warning.
 
-Arguments: ``results``, ``run_id`` (that of the night, by which the others are old), ``nights`` and ``raw_nights`` (how
-many whole runs are kept, and raw outputs; 0 is for ever).
+Arguments: ``results``, ``run_id`` (of tonight, from which ages count), ``nights`` and ``raw_nights`` (nights to keep
+whole runs, and raw outputs; 0 means forever).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHAT = {"raw": "raw outputs of ", "run": ""}
 
 
 class ActionModule(CalibrationAction):
-    """Remove what may go."""
+    """Remove old runs."""
 
     _supports_check_mode = True
     SPEC = {
@@ -39,7 +39,7 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``removed``, in words."""
+        """Return ``removed``, as text."""
         results = Path(arguments["results"])
         if self._task.check_mode and not results.exists():  # before the first night
             return {"removed": []}
@@ -49,10 +49,10 @@ class ActionModule(CalibrationAction):
         except UnreadableReferenceError as error:
             self._display.warning(message(str(error)))
             return {"removed": []}
-        for each in found:
+        for omitted in found:
             self._display.display(
-                f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[each.what]}{each.directory}"
+                f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[omitted.what]}{omitted.directory}"
             )
             if not self._task.check_mode:
-                remove(results, each)
-        return {"changed": bool(found), "removed": [f"{WHAT[each.what]}{each.directory}" for each in found]}
+                remove(results, omitted)
+        return {"changed": bool(found), "removed": [f"{WHAT[omitted.what]}{omitted.directory}" for omitted in found]}

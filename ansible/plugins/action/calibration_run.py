@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the run: one identifier for all SUTs of one start of the playbook, or that of the run to go on with.
+"""Names the run: one identifier for all SUTs of a play, or that of the run to resume.
 
-Arguments: ``run_id``, an identifier given from outside, which is kept; ``resume``, whether that run goes on (without
-``run_id`` the newest of the play's SUTs in ``results`` in which something is missing).
+Arguments: ``run_id``, an identifier to use; ``resume``, whether to continue that run (without ``run_id``: the newest
+incomplete run of the play's SUTs in ``results``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ActionModule(CalibrationAction):
     }
 
     def act(self, arguments):
-        """Return ``run_id``, the identifier, and ``complete``, the hosts of which that run is complete already."""
+        """Return ``run_id``, and ``complete``, the hosts for which that run is already complete."""
         results, run_id, complete = Path(arguments["results"]), arguments["run_id"], []
         hosts = hosts_by_names(self.task_vars, self._loader)
         if arguments["resume"]:

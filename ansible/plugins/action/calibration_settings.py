@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the variables of all roles, and names that become directories; ``calibration_preflight`` does so itself."""
+"""Checks the variables of all roles, and names that become directories; ``calibration_preflight`` includes this."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from calibration_variables import check_variables
 
 
 class ActionModule(CalibrationAction):
-    """Fail where a variable is not of its type, or none of its choices."""
+    """Fail if a variable has the wrong type or value."""
 
     def act(self, arguments):
-        """Return nothing but that all is well. Raises InputError with all faults, by role."""
+        """Return an empty result. Raises InputError with all errors, by role."""
         check_variables(self.task_vars, self._templar.template)
         return {}

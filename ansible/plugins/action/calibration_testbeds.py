@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the SUTs of each testbed are compared by, once for all SUTs of a play.
+"""Collects the identities of the SUTs of each testbed, once for all SUTs of a play.
 
-Argument: ``result``, the name of the variable in which each SUT's result of ``calibration_preflight`` is registered. A
-SUT without one, which could not be asked, is compared with nothing.
+Argument: ``result``, the variable in which each SUT's result of ``calibration_preflight`` is registered. A SUT without
+one, which did not answer, is not compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def by_testbed(results):
 
 
 class ActionModule(CalibrationAction):
-    """Look at the variables of all SUTs."""
+    """Read the variables of all SUTs."""
 
     SPEC = {"argument_spec": {"result": {"type": "str", "required": True}}}
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the measurement kernel into the run's directory on the SUT and proves its bytes, or ends what runs there.
+"""Copies sutprobe into the run's directory on the SUT and verifies it, or ends what runs there.
 
 Arguments: ``path`` (of the directory), ``state``. For ``present`` also ``target`` (its architecture), ``prebuilt`` (a
-directory with kernels that were built elsewhere; without it the kernel is built), ``run`` (the run's directory on the
-controller, where the verified bytes are recorded; none in check mode).
+directory with binaries built elsewhere; without it sutprobe is built), ``run`` (the run's directory on the controller,
+where the verified binary is recorded; empty in check mode).
 
-Where a connection cannot carry the bytes on standard input, the module of the same name does it.
+If a connection cannot carry the binary on standard input, the module of the same name is used.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.results.attempts import record_kernels
 from calibration.results.model import Kernels
 
-KERNEL = "sutprobe"
+PROBE = "sutprobe"
 PREFIX = "calibration-"
 
 
 class ActionModule(ProgramAction):
-    """Make the kernel be there, or end what runs from its directory, or remove both."""
+    """Install sutprobe, end what runs from its directory, or remove both."""
 
     SPEC = {
         "argument_spec": {
@@ -42,7 +42,7 @@ class ActionModule(ProgramAction):
     }
 
     def act(self, arguments):
-        """Return the path of the kernel on the SUT, and for ``present`` also ``kernel``: how it was made."""
+        """Return the path of sutprobe on the SUT, and for ``present`` also ``kernel``: how it was built."""
         directory = os.path.normpath(arguments["path"])
         if not os.path.isabs(directory) or not os.path.basename(directory).startswith(PREFIX):
             message = f"expected an absolute path of a directory whose name begins with {PREFIX}, found {directory}"
@@ -51,7 +51,7 @@ class ActionModule(ProgramAction):
             return self.ask("sut_kernel", {"path": directory, "state": arguments["state"]})
         elsewhere = arguments["prebuilt"]
         built = prebuilt(Path(elsewhere), arguments["target"]) if elsewhere else build(arguments["target"])
-        changed, found = self.install(directory, KERNEL, built.path.read_bytes, built.sha256)
+        changed, found = self.install(directory, PROBE, built.path.read_bytes, built.sha256)
         if found != built.sha256 and not self._task.check_mode:
             message = (
                 f"Expected the kernel with sha256 {built.sha256} on the SUT, found {found or 'none'}. Nothing is "
@@ -68,4 +68,4 @@ class ActionModule(ProgramAction):
         )
         if arguments["run"] is not None and not self._task.check_mode:
             record_kernels(Path(arguments["run"]), kernel)
-        return {"changed": changed, "path": os.path.join(directory, KERNEL), "kernel": kernel.model_dump()}
+        return {"changed": changed, "path": os.path.join(directory, PROBE), "kernel": kernel.model_dump()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controller side of the module ``sut_reservation``: who asks, what is agreed to, and what of the answer is believed.
+"""Controller side of the module ``sut_reservation``: adds who asks, checks consent, and validates the answer.
 
-Arguments are the module's. ``settings`` are checked here, with ``consent`` (a mapping of setting to whether it may be
-changed), before the SUT is asked for anything.
+Arguments are those of the module. ``settings`` are checked here against ``consent`` (setting to whether it may be
+changed) before the SUT is asked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATES = ["held", "tuned", "untuned", "released", "read", "tg_held", "tg_release
 
 
 def controller():
-    """Return who reserves, for people on other controllers."""
+    """Return who reserves, for users of other controllers."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -35,7 +35,7 @@ def controller():
 
 
 class ActionModule(SutAction):
-    """Ask the SUT's side to do it."""
+    """Call the module on the SUT."""
 
     SPEC = {
         "argument_spec": {
@@ -56,7 +56,7 @@ class ActionModule(SutAction):
     }
 
     def act(self, arguments):
-        """Return the module's answer, as far as it is what was asked for."""
+        """Return the module's answer, reduced to the fields asked for."""
         consent = arguments.pop("consent")
         arguments["settings"] = wanted_settings(arguments["settings"], consent)
         if arguments["state"] == "tuned" and not arguments["settings"]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a calibration: its progress, what went wrong in full, and where the results are.
+"""Stdout callback: shows progress, failures in full, and where the results are.
 
-On a terminal a live block below the messages shows, per SUT that measures, the step, what it is, the time elapsed and
-the time expected to remain. Elsewhere (a CI log, TERM=dumb) there is one line per event and no control character.
+On a terminal, a live block below the messages shows, per measuring SUT, the step, a description, and the elapsed and
+expected remaining time. Elsewhere (a CI log, TERM=dumb) there is one line per event without control characters.
 
-How the calibration ends, its exit code and the tidying up after an interruption, is the affair of calibration_end.
+Exit code and cleanup after an interruption are handled by calibration_end.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from calibration.results.layout import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
 REFRESH_S = 1.0
-"""The live block is drawn anew this often. It is drawn by the controller; the SUTs notice nothing."""
+"""Refresh interval of the live block. The controller draws it; the SUTs are not involved."""
 
 MAX_LINE_BYTES = 64 << 20
-"""Longest record that is read; what a step prints is kept up to 16 MiB."""
+"""Limit for a record; a step's output is kept up to 16 MiB."""
 
 PHASES = {
     "preflight": "Checking the controller and the SUTs",
@@ -60,16 +60,16 @@ PHASES = {
     "collect": "Writing run documents and pages",
     "report": "Building the site",
 }
-"""What each role does, in words. A role that is not named here is shown by its name."""
+"""Displayed name of each role's phase; other roles are shown by name."""
 
 SILENT = ("settings", "tune", "mlc", "judge", "publish", "retention", "verdict")
-"""Roles whose beginning is no news."""
+"""Roles whose start is not displayed."""
 
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
 """Roles that do nothing in check mode."""
 
 MOST_SCREENS = 4
-"""Of more SUTs than these the end of a run has a line each, and no screens."""
+"""With more SUTs, the end of a run has a line per SUT instead of a screen."""
 
 RED = "\033[31m"
 FAINT = "\033[2m"
@@ -83,7 +83,7 @@ def one_line(text, width):
 
 
 class Progress:
-    """How far one SUT is in its plan, by the records of its run. Times are those of a monotonic clock, in seconds."""
+    """Progress of one SUT through its plan, from the records of its run. Times are monotonic, in seconds."""
 
     def __init__(self, name, steps, records):
         self.name = name
@@ -92,7 +92,7 @@ class Progress:
         self.numbers = {step["id"]: number for number, step in enumerate(steps, 1)}
 
     def start(self, now):
-        """Take *now* as the beginning of the first step: what is recorded already is of an earlier attempt."""
+        """Start the first step at *now*: existing records belong to an earlier attempt."""
         self.began = self.step_began = now
         self.done = 0
         self.read_bytes = os.path.getsize(self.records)
@@ -103,17 +103,19 @@ class Progress:
         return self.done >= len(self.steps)
 
     def follow(self, now):
-        """Take what was recorded since as ended by *now*."""
+        """Count the steps recorded since the last call as ended at *now*."""
         with open_regular(Path(self.records)) as stream:
             stream.seek(self.read_bytes)
-            while (line := stream.readline(MAX_LINE_BYTES)).endswith(b"\n"):  # else it is being written
+            while (line := stream.readline(MAX_LINE_BYTES)).endswith(
+                b"\n"
+            ):  # an incomplete line is still being written
                 self.read_bytes += len(line)
                 record = json.loads(line)
                 if record["record"] == "step":
                     self.done, self.step_began = self.numbers[record["step"]["id"]], now
 
     def remaining_s(self, now):
-        """Return the time expected until the last step ends; a step that takes longer than planned counts as over."""
+        """Return the expected time until the last step ends; an overdue step counts as finished."""
         if self.finished:
             return 0.0
         current = max(0.0, self.steps[self.done]["expected_duration_s"] - (now - self.step_began))
@@ -130,7 +132,7 @@ class Progress:
 
 
 class Screen:
-    """Standard output: messages that stay, and on a terminal a block of live lines below them."""
+    """Standard output: permanent messages, and on a terminal a block of live lines below them."""
 
     def __init__(self, stream, live, colour):
         self.stream = stream
@@ -140,11 +142,11 @@ class Screen:
         self.lock = threading.RLock()
 
     def painted(self, text, colour):
-        """Return *text* in *colour* where colours are wanted."""
+        """Return *text* in *colour*, if colours are enabled."""
         return f"{colour}{text}{PLAIN}" if self.colour and colour else text
 
     def message(self, text, colour=None):
-        """Show *text* for good, as one message: what a SUT said can neither move the cursor nor begin a line."""
+        """Print *text* as one message, with control characters and newlines of SUTs neutralised."""
         with self.lock:
             self.clear()
             self.stream.write(self.painted(message(text), colour) + "\n")
@@ -160,7 +162,7 @@ class Screen:
             self.stream.flush()
 
     def clear(self):
-        """Take the live lines away, for something else to be shown."""
+        """Erase the live lines, to print something else."""
         with self.lock:
             if self.drawn:
                 self.stream.write(f"\r\033[{self.drawn}A\033[J")
@@ -168,7 +170,7 @@ class Screen:
                 self.drawn = 0
 
     def draw(self, lines):
-        """Show *lines* live, cut to the terminal's size."""
+        """Show *lines* live, truncated to the terminal's size."""
         if not self.live:
             return
         columns, rows = shutil.get_terminal_size()
@@ -184,20 +186,20 @@ class Screen:
 
 
 def terminal_wants(stream, environment):
-    """Return (live, colour): whether *stream* can show live lines, and whether it shall be coloured."""
+    """Return (live, colour): whether *stream* supports live lines, and whether to use colour."""
     live = stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     return live, live and not environment.get("NO_COLOR")
 
 
 class BesideScreen(HarmlessStream):
-    """A stream that Ansible writes its own messages to, and those of its workers: above the live lines of *screen*."""
+    """A stream for messages of Ansible and its workers, printed above the live lines of *screen*."""
 
     def __init__(self, stream, screen):
         super().__init__(stream)
         self._screen = screen
 
     def write(self, text):
-        """Write *text* where the live lines were, at once: Ansible itself leaves it in the buffer of a log."""
+        """Write *text* in place of the live lines, unbuffered: Ansible itself leaves it in a log's buffer."""
         with self._screen.lock:
             self._screen.clear()
             written = super().write(text)
@@ -206,12 +208,12 @@ class BesideScreen(HarmlessStream):
 
 
 def story_of(fields):
-    """Return the story of a run that came as a result of a task."""
+    """Return the story of a run from a task's result."""
     return Story(**{**fields, "tiles": tuple(Tile(**tile) for tile in fields["tiles"])})
 
 
 def failure_text(result):
-    """Return what went wrong in people's words."""
+    """Return the message of a failure."""
     return str(result.get("msg") or result.get("reason") or "no reason was given").strip()
 
 
@@ -237,20 +239,20 @@ class CallbackModule(CallbackBase):
     # Beginning and end
 
     def v2_playbook_on_start(self, playbook):
-        """Make sure that nothing is drawn any more when the command ends, however it does."""
-        if type(self) is CallbackModule:  # that of ansible-runner derives from it, and speaks in control characters
-            # Ansible's own warnings quote what SUTs say as it came.
+        """Stop the live block when the command ends, in any way."""
+        if type(self) is CallbackModule:  # ansible-runner's subclass emits control characters
+            # Ansible's own warnings quote SUTs verbatim.
             sys.stdout, sys.stderr = BesideScreen(sys.stdout, self.screen), BesideScreen(sys.stderr, self.screen)
         atexit.register(self.stop_refreshing)
 
     def v2_playbook_on_no_hosts_matched(self):
-        """The callback that ends the command says so."""
+        """Do nothing: calibration_end reports it."""
 
     def v2_playbook_on_no_hosts_remaining(self):
-        """Every SUT has failed, and each has said why."""
+        """Do nothing: each SUT's failure has been reported."""
 
     def v2_playbook_on_task_start(self, task, is_conditional):
-        """Say when the first SUT begins a new phase: with some strategies each comes to it at its own time."""
+        """Report when the first SUT begins a new phase: with some strategies SUTs progress independently."""
         role = task._role.get_name() if task._role else None
         if role is None or role in self.phases or role in SILENT or task.action == "calibration_record":
             return
@@ -260,7 +262,7 @@ class CallbackModule(CallbackBase):
         self.screen.message(PHASES.get(role, role))
 
     def v2_playbook_on_stats(self, stats):
-        """Say, per SUT, how it went and where the results are."""
+        """Print the result of each SUT, and where the results are."""
         self.stop_refreshing()
         for name in sorted(self.finished):
             ended = self.finished[name]
@@ -283,7 +285,7 @@ class CallbackModule(CallbackBase):
             self.screen.message(f"  HTML: {self.site}")
 
     def page_in_site(self, document):
-        """Return the SUT's own page in the site, or the site's first page where it has another name there."""
+        """Return the SUT's page in the site, or the site's first page if it has another name there."""
         if not self.site or not document:
             return self.site
         testbed, sut = document.split(os.sep)[-4:-2]
@@ -301,9 +303,9 @@ class CallbackModule(CallbackBase):
             self.start_refreshing()
 
     def v2_runner_on_ok(self, result):
-        """Keep what the progress and the summary need."""
+        """Keep what the progress and the summary use."""
         self.task_ended(result)
-        # Ansible makes a copy of a result when it is asked for one.
+        # Ansible copies the result on each access.
         if result.task.action == "calibration_plan":
             self.planned(result.host.get_name(), result.result["plan"], result.result["directory"])
         elif result.task.action == "calibration_report":
@@ -316,7 +318,7 @@ class CallbackModule(CallbackBase):
             self.detail(result)
 
     def planned(self, name, plan, directory):
-        """Show a SUT's plan; without a directory of its run, in check mode, each step of it."""
+        """Show a SUT's plan; in check mode, without a directory, each step of it."""
         steps = plan["steps"]
         self.screen.message(
             f"{name}: {len(steps)} step{'s' * (len(steps) > 1)}, about {duration(plan['expected_duration_s'])}"
@@ -327,8 +329,8 @@ class CallbackModule(CallbackBase):
         if directory is None:
             for number, step in enumerate(steps, 1):
                 self.screen.message(f"  {number}. {step['title']}: {' '.join(step['argv'])}")
-            for each in plan["not_planned"]:
-                self.screen.message(f"  Skipped: {each['what']}: {each['reason']}")
+            for omitted in plan["not_planned"]:
+                self.screen.message(f"  Skipped: {omitted['what']}: {omitted['reason']}")
         else:
             self.progress[name] = Progress(name, steps, os.path.join(directory, RECORDS))
 
@@ -347,11 +349,11 @@ class CallbackModule(CallbackBase):
             self.detail(result)
 
     def v2_runner_on_skipped(self, result):
-        """What is skipped is no news."""
+        """Do nothing."""
         self.task_ended(result)
 
     def task_ended(self, result):
-        """Take the live line of a SUT that does not measure any more away; keep how one ended that has a document."""
+        """Remove the live line of a SUT that finished measuring; keep the outcome if it has a document."""
         if result.task.action == "calibration_collect" and result.result.get("run"):
             self.finished[result.host.get_name()] = result.result["run"]
         if result.task.action == "calibration_measure":
@@ -390,12 +392,12 @@ class CallbackModule(CallbackBase):
         self.refresher.start()
 
     def refresh(self):
-        """Draw the live block every second. Ansible's own display keeps it from writing while a worker is forked."""
+        """Draw the live block every second. Ansible's display lock prevents writing while a worker forks."""
         while not self.measured.wait(REFRESH_S):
             self.draw()
 
     def stop_refreshing(self):
-        """End the live block."""
+        """Stop refreshing the live block."""
         if self.refresher is not None:
             self.measured.set()
             self.refresher.join()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSIT's topology files as inventories: what they say is read by ``calibration.formats.csit_topology``."""
+"""Inventory plugin for CSIT topology files, parsed by ``calibration.formats.csit_topology``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from calibration.results.layout import check_names
 from calibration.text import visible
 
 LARGEST_BYTES = 1 << 20
-"""A topology has a few kilobytes; what is larger is looked at by nobody here."""
+"""Larger files are not topologies: a topology has a few kilobytes."""
 
 GROUPS = {"TG": "tg", "DUT": "sut"}
 
@@ -41,13 +41,13 @@ OWN_NAMES = ("all", "ungrouped", *GROUPS.values())
 
 
 def group_name(testbed):
-    """Return the testbed's name as that of a group: letters, digits and underscores, and nobody else's."""
+    """Return the testbed's name as a group name: letters, digits and underscores, without clashes."""
     name = re.sub(r"\W", "_", testbed, flags=re.ASCII)
     return f"testbed_{name}" if name in OWN_NAMES or not name[0].isalpha() else name
 
 
 def variables_of(topology, node):
-    """Return the variables of *node*. Raises InputError where its key could not be used."""
+    """Return the variables of *node*. Raises InputError if its key is unusable."""
     given = {
         "ansible_host": node.host,
         "ansible_port": node.port,
@@ -70,18 +70,18 @@ def variables_of(topology, node):
 
 
 class InventoryModule(BaseInventoryPlugin):
-    """Reads one file, and leaves all that is no topology to others."""
+    """Parse one file; other files are left to other plugins."""
 
     NAME = "csit_topology"
 
     def verify_file(self, path):
-        """Return whether the file at *path* is a topology, by what is in it."""
+        """Return whether the file at *path* is a topology, by its content."""
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST_BYTES:
             return False
         try:
             return is_topology(self.text_of(path))
         except (OSError, UnicodeDecodeError):
-            return False  # what cannot be read is told by the plugins that come after
+            return False  # reported by the next plugins
 
     def parse(self, inventory, loader, path, cache=True):
         """Add the hosts and groups of the topology at *path*."""
@@ -90,7 +90,7 @@ class InventoryModule(BaseInventoryPlugin):
             values = {**os.environ, **{name: str(value) for name, value in load_extra_vars(loader).items()}}
             self.add(read_topology(self.text_of(path), name_of_testbed(path), values))
         except InputError as error:
-            # Ansible would try its other plugins, of which one takes any mapping for groups without hosts.
+            # Otherwise Ansible tries other plugins, one of which reads any mapping as groups without hosts.
             self.display.error(visible(f"{path}: {error}"))
             raise SystemExit(BAD_INPUT) from error
 
@@ -100,7 +100,7 @@ class InventoryModule(BaseInventoryPlugin):
             return stream.read()
 
     def add(self, topology):
-        """Add *topology*. Raises InputError where a name is fit for no directory, or is another machine's already."""
+        """Add *topology*. Raises InputError if a name is no valid directory name, or is already in use."""
         check_names(testbed=topology.testbed, sut=topology.testbed)
         group = self.inventory.add_group(group_name(topology.testbed))
         for node in topology.nodes:
@@ -112,8 +112,8 @@ class InventoryModule(BaseInventoryPlugin):
                     f"expected one machine of the name {name}, found {known.vars['ansible_host']} and {node.host}; "
                     "testbeds are told apart by the names of their files"
                 )
-            for each in (group, self.inventory.add_group(GROUPS[node.type])):
-                self.inventory.add_host(name, group=each)
+            for item in (group, self.inventory.add_group(GROUPS[node.type])):
+                self.inventory.add_host(name, group=item)
             for variable, value in variables.items():
                 self.inventory.set_variable(name, variable, value)
         for host, names in topology.shared.items():

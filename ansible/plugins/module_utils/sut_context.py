@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copy the files that describe a machine, verbatim, into one archive.
 
-What to read is decided here, what it means is decided on the controller. Runs on a SUT's own Python (3.6 and later,
-standard library only). Every read is bounded and cannot block; a file that vanishes is absent, a file that cannot be
-read is listed with the reason. The one change made to what is copied: serial numbers, UUIDs and asset tags are blanked,
-because the capture ends on published pages. Most of them stand in the raw DMI table.
+This module decides what to read; the controller interprets it. Runs on a SUT's own Python (3.6 and later, standard
+library only). Every read is bounded and cannot block; a file that vanishes is absent, an unreadable file is listed with
+the reason. The only modification: serial numbers, UUIDs and asset tags are blanked, because the capture is published.
+Most of them are in the raw DMI table.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -28,32 +28,32 @@ import time
 SCHEMA = "sut-context/1"
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""Largest file copied. /proc/interrupts of 448 CPUs and 3000 lines is about 15 MB; nothing else comes near."""
+"""Largest file copied. /proc/interrupts of 448 CPUs and 3000 lines is about 15 MB; all others are smaller."""
 
 MAX_TOTAL_BYTES = 128 * 1024 * 1024
-"""Most bytes copied in all, so that a SUT's memory is never used up by its own description."""
+"""Limit on all files, so that a capture never exhausts a SUT's memory."""
 
 MAX_FILES = 300000
-"""Most files copied: 1024 CPUs need about 60000; threads of a busy machine come on top."""
+"""Limit on the number of files: 1024 CPUs need about 60000, plus the threads of a busy machine."""
 
 MAX_EVENT_SOURCE_FILES = 30000
-"""Most files copied that describe event sources: 300 boxes outside the cores have about 20 each. POWER's firmware has
-thousands of events, which must not crowd out anything else."""
+"""Limit on files of event sources: 300 uncore units have about 20 each. POWER's firmware has thousands of events, which
+must not crowd out anything else."""
 
 MAX_SECONDS = 60
-"""After this many seconds what is left is listed as unreadable: a slow firmware file must not hold up a lab."""
+"""Files not read by then are listed as unreadable: slow firmware must not delay a lab."""
 
 ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP])
-"""Errors that mean "this machine has no such thing", or that a process or a CPU went away meanwhile."""
+"""Errors that mean "not on this machine", or that a process or a CPU disappeared meanwhile."""
 
 LOAD_INTERVAL_S = 1.0
-"""Time between the two snapshots of the load: the kernel counts in steps of 10 ms, so that one step is 1 % of a CPU."""
+"""Time between the two load snapshots: the kernel counts in 10 ms ticks, so one tick is 1 % of a CPU."""
 
 MAX_BUSY_PROCESSES = 1000
-"""Most processes that are described for having used a CPU meanwhile; on a machine with more their names say nothing."""
+"""Limit on busy processes described; with more, their names are not useful."""
 
 LOAD = "/load"
-"""Where the snapshots lie in the archive: copies of files, each at its moment, and no place of the machine."""
+"""Directory of the load snapshots in the archive; it does not exist on the machine."""
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
@@ -169,7 +169,7 @@ ROWS_BLANKED = {
 
 
 def alternatives(pattern):
-    """Split a pattern's last ``{...}`` into (prefix, names, take only the first that exists)."""
+    """Split a pattern's last ``{...}`` into (prefix, names, whether only the first existing one counts)."""
     start = pattern.find("{")
     if start < 0:
         head, tail = pattern.rsplit("/", 1)
@@ -182,7 +182,7 @@ def alternatives(pattern):
 
 
 def mask_structure(kind, area, strings):
-    """Blank what identifies one machine in a DMI structure; lengths stay."""
+    """Blank the machine's identity in a DMI structure; lengths are kept."""
     if kind not in DMI_BLANKED_STRINGS:
         return area[:4] + b"\0" * (len(area) - 4), re.sub(rb"[^\0]", b"*", strings)
     if kind == 1:
@@ -197,10 +197,9 @@ def mask_structure(kind, area, strings):
 
 
 def mask_dmi(table):
-    """A DMI table (or one raw structure) without serial numbers, UUIDs and asset tags; structure and length stay.
+    """Return a DMI table (or one raw structure) without serial numbers, UUIDs and asset tags; lengths are kept.
 
-    From the first structure whose length leads out of the table on, everything is blanked: what cannot be understood
-    cannot be declared harmless.
+    From the first structure with an invalid length on, everything is blanked: it cannot be parsed.
     """
     masked = []
     offset = 0
@@ -218,7 +217,7 @@ def mask_dmi(table):
 
 
 class Collector:
-    """Files of one root, read once, with what was unreadable and what was blanked."""
+    """Files of one root, each read once, with the unreadable and the masked ones."""
 
     def __init__(self, root="/", clock=time.time):
         self.root = root.rstrip("/")
@@ -232,7 +231,7 @@ class Collector:
         self._listed = {}
 
     def names(self, directory):
-        """The sorted entries of a directory; empty where absent, or unreadable (which is noted)."""
+        """Return the sorted entries of a directory; empty if absent or unreadable (which is noted)."""
         if directory not in self._listed:
             try:
                 self._listed[directory] = sorted(os.listdir(self.root + directory))
@@ -246,7 +245,7 @@ class Collector:
             self.unreadable[path] = os.strerror(error.errno) if error.errno else str(error)
 
     def directories(self, pattern):
-        """The existing directories that match a pattern without alternatives."""
+        """Return the existing directories that match a pattern without alternatives."""
         found = [""]
         for part in pattern.strip("/").split("/"):
             if any(character in part for character in "*?["):
@@ -274,7 +273,7 @@ class Collector:
                     break
 
     def copy(self, path):
-        """Copy one file; True when it is there and was copied."""
+        """Copy one file; return whether it was copied."""
         if path in self.files:
             return True
         content = self.read(path)
@@ -292,7 +291,7 @@ class Collector:
         return True
 
     def read(self, path):
-        """The bytes of a regular file; None where absent, or unreadable (which is noted)."""
+        """Return the bytes of a regular file; None if absent or unreadable (which is noted)."""
         if self._clock() > self._deadline:
             self.unreadable[path] = "not copied: the capture took longer than %d s" % MAX_SECONDS
             return None
@@ -324,7 +323,7 @@ class Collector:
             os.close(descriptor)
 
     def blank(self, path, content):
-        """Content without what identifies one machine."""
+        """Return *content* without the machine's identity."""
         if path == DMI_TABLE or path.startswith("/sys/firmware/dmi/entries/"):
             self.masked[path] = "serial numbers, UUID, asset tags, vendor structures"
             return mask_dmi(content)
@@ -335,15 +334,15 @@ class Collector:
         return content
 
     def text(self, path):
-        """A copied file as stripped text; empty where it was not copied."""
+        """Return a copied file as stripped text; empty if it was not copied."""
         return self.files.get(path, b"").decode("utf-8", "replace").strip("\0 \n")
 
 
 class LoadWatch:
-    """Who uses the CPUs while the capture sleeps: two snapshots of the kernel's own counts, copied as they are.
+    """CPU use while the capture sleeps: two snapshots of the kernel's counters, copied verbatim.
 
-    The processes are read before the CPUs' first counts and after their second, so that nothing which reading them
-    costs is in what the CPUs did meanwhile.
+    Processes are read before the CPUs' first snapshot and after their second, so that reading them is not part of the
+    load.
     """
 
     def __init__(self, root, deadline, clock, sleep=time.sleep):
@@ -357,7 +356,7 @@ class LoadWatch:
         self._sleep = sleep
 
     def watch(self):
-        """Take both snapshots, and keep of the processes those that used any CPU in between."""
+        """Take both snapshots; keep the processes that used any CPU in between."""
         began, before = time.monotonic(), self._processes()
         first, first_at = self._read("/proc/stat"), time.monotonic()
         if not first or self.reason:
@@ -376,7 +375,7 @@ class LoadWatch:
         busy.sort(key=lambda pid: used_ticks(before.get(pid, b"")) - used_ticks(after[pid]))
         for pid in busy[:MAX_BUSY_PROCESSES]:
             if self._clock() > self._deadline:
-                break  # those that used most are kept
+                break  # the busiest are kept
             if pid in before:
                 self.files["%s/before/proc/%s/stat" % (LOAD, pid)] = before[pid]
             self.files["%s/after/proc/%s/stat" % (LOAD, pid)] = after[pid]
@@ -387,7 +386,7 @@ class LoadWatch:
         return self
 
     def described(self):
-        """What capture.json says about the snapshots."""
+        """Return the entry about the snapshots in capture.json."""
         return {
             "interval_s": self.interval_s,
             "processes_interval_s": self.processes_interval_s,
@@ -397,7 +396,7 @@ class LoadWatch:
         }
 
     def _own(self):
-        """This process and those that started it: they are not somebody else's work."""
+        """Return this process and its ancestors: they are not foreign load."""
         found = []
         pid = os.getpid()
         while pid > 1 and pid not in found:
@@ -424,7 +423,7 @@ class LoadWatch:
         return found
 
     def _read(self, path):
-        """The bytes of a file of the kernel's; empty where there is none, or none any more."""
+        """Return the bytes of a kernel file; empty if it is missing."""
         try:
             descriptor = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
@@ -444,14 +443,14 @@ class LoadWatch:
 
 
 def used_ticks(content):
-    """CPU time in ticks that /proc/PID/stat says a process has used; 0 where it does not."""
+    """Return the CPU time in ticks from /proc/PID/stat; 0 if missing."""
     fields = content.rpartition(b")")[2].split()
     used = fields[11:13]
-    return sum(int(each) for each in used) if len(used) == 2 and all(each.isdigit() for each in used) else 0
+    return sum(int(item) for item in used) if len(used) == 2 and all(text.isdigit() for text in used) else 0
 
 
 def cpulist(numbers):
-    """CPU numbers in the kernel's form, 0-3,8."""
+    """Return CPU numbers in the kernel's format, 0-3,8."""
     groups = []
     for number in sorted(numbers):
         if groups and number == groups[-1][1] + 1:
@@ -462,7 +461,7 @@ def cpulist(numbers):
 
 
 def something_is_isolated(collector):
-    """Whether any CPU is set apart: only then are all threads worth reading."""
+    """Return whether any CPU is isolated: only then are all threads worth reading."""
     files = (CPU + "/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated")
     if any(collector.text(path) not in ("", "(null)") for path in files):
         return True
@@ -470,7 +469,7 @@ def something_is_isolated(collector):
 
 
 def cpuset_files(collector):
-    """Candidates for the file with the CPUs this process's cgroup may use, deepest first."""
+    """Return candidates for the file with this cgroup's CPUs, deepest first."""
     candidates = []
     for line in collector.text("/proc/self/cgroup").splitlines():
         parts = line.split(":", 2)
@@ -490,7 +489,7 @@ def cpuset_files(collector):
 
 
 def gather(root="/", clock=time.time):
-    """Read everything wanted from a root; returns the :class:`Collector`."""
+    """Read everything wanted from a root; return the :class:`Collector`."""
     collector = Collector(root, clock)
     for pattern in PATTERNS:
         collector.collect(pattern)
@@ -517,7 +516,7 @@ def gather(root="/", clock=time.time):
 
 
 def describe(collector, uname_a, started, load):
-    """The contents of capture.json."""
+    """Return the contents of capture.json."""
     uname = os.uname()
     cpuset_file = next((path for path in cpuset_files(collector) if collector.copy(path)), None)
     try:
@@ -549,7 +548,7 @@ def describe(collector, uname_a, started, load):
 
 
 def tar_header(name, size, mtime):
-    """A ustar header of a regular file; tarfile's own takes ten times as long, and there are tens of thousands."""
+    """Return the ustar header of a regular file; tarfile takes ten times as long, and there are tens of thousands."""
     encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) > 100:
         member = tarfile.TarInfo(name)
@@ -561,7 +560,7 @@ def tar_header(name, size, mtime):
 
 
 def pack(files, description, started):
-    """One tar.gz of the files under their absolute paths (without the leading slash) and capture.json."""
+    """Return a tar.gz of the files under their absolute paths (without the leading slash) and capture.json."""
     packed = io.BytesIO()
     document = json.dumps(description, indent=1, sort_keys=True).encode("ascii")
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started)) as compressed:
@@ -576,7 +575,7 @@ def pack(files, description, started):
 def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep):
     """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}.
 
-    The load is watched last: what logging in and reading had started has come to rest by then.
+    The load is measured last, when the load of logging in and reading is over.
     """
     started = clock()
     collector = gather(root, clock)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and directories on a SUT that another user may have put there, and the processes started from them.
+"""Files and directories on a SUT that another user may have planted, and the processes started from them.
 
 Runs on a SUT's own Python (3.8 and later, standard library only).
 
 A name is first resolved with ``O_PATH``, which opens nothing and follows no link, then examined, and opened through
-``/proc``: opening a device or a FIFO can do harm or wait for ever, and nothing can be swapped in between.
+``/proc``: opening a device or a FIFO may block or do harm, and nothing can be swapped in between.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ import stat
 import time
 
 PREFIX = "calibration-"
-"""How the name of a run's private directory begins."""
+"""Prefix of a run's private directory."""
 
 RESERVATION_BYTES = 8192
-"""Largest file of a reservation, and of the kernel's settings, that is read."""
+"""Largest file of a reservation, or of the kernel's settings, that is read."""
 
 TEXT_CHARACTERS = 256
-"""Most characters of another user's text in a message."""
+"""Limit on another user's text in a message."""
 
 END_WAIT_S = 4
-"""How long a process may take to end itself before it is killed: a kernel gives its work 3 s to hand over results."""
+"""Time for a process to exit before it is killed: sutprobe allows 3 s to hand over results."""
 
 KINDS = {stat.S_IFREG: "a regular file", stat.S_IFIFO: "a FIFO"}
 
 
 class Refused(Exception):
-    """What was found is not what was expected; the message says what to do."""
+    """The state found is not the expected one; the message says what to do."""
 
 
 def printable(text, limit=TEXT_CHARACTERS):
-    """Return *text* fit for a message: on one line, at most *limit* characters, nothing that a terminal acts on."""
-    plain = "".join(each if " " <= each <= "~" else "?" for each in str(text)[: limit + 1])
+    """Return *text* for a message: on one line, at most *limit* characters, without control characters."""
+    plain = "".join(item if " " <= item <= "~" else "?" for item in str(text)[: limit + 1])
     return plain if len(plain) <= limit else plain[: limit - 3] + "..."
 
 
 def user_name(uid):
-    """Return how people call the user *uid*."""
+    """Return the name of the user *uid*."""
     try:
         return "user %s (id %d)" % (printable(pwd.getpwuid(uid).pw_name, 64), uid)
     except KeyError:
@@ -51,12 +51,12 @@ def user_name(uid):
 
 
 def open_directory(path, flags=os.O_RDONLY, dir_fd=None):
-    """Return a descriptor of the directory *path*. Raises OSError for anything else, a link too: it is not opened."""
+    """Return a descriptor of the directory *path*. Raises OSError for anything else, including a link."""
     return os.open(path, flags | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
 
 
 def open_file(name, flags=os.O_RDONLY, dir_fd=None, kind=stat.S_IFREG):
-    """Return a descriptor of the file *name* of a *kind*, without waiting. Raises OSError for any other, a link too."""
+    """Return a descriptor of the file *name* of type *kind*, without blocking. Raises OSError for others and links."""
     found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         if stat.S_IFMT(os.fstat(found).st_mode) != kind:
@@ -67,7 +67,7 @@ def open_file(name, flags=os.O_RDONLY, dir_fd=None, kind=stat.S_IFREG):
 
 
 def read_text(name, limit, dir_fd=None):
-    """Return the text of the regular file *name*. Raises OSError for one of more than *limit* bytes."""
+    """Return the text of the regular file *name*. Raises OSError if it has more than *limit* bytes."""
     with os.fdopen(open_file(name, dir_fd=dir_fd), "rb") as stream:
         text = stream.read(limit + 1)
     if len(text) > limit:
@@ -76,10 +76,9 @@ def read_text(name, limit, dir_fd=None):
 
 
 def unsafe_reason(state, uid):
-    """Return why a directory on the way is not safe from users other than root and *uid*, or None.
+    """Return why users other than root and *uid* can modify a directory, or None.
 
-    Whoever may write in a directory can rename what lies in it and put something else there, unless the sticky bit
-    leaves that to the owners.
+    Whoever can write to a directory can replace what is in it, unless the sticky bit reserves that for the owners.
     """
     if state.st_uid not in (0, uid):
         return "it belongs to user id %d" % state.st_uid
@@ -93,7 +92,7 @@ def unsafe_reason(state, uid):
 
 
 def unsafe_places(path, uid, lstat=os.lstat, readlink=os.readlink):
-    """Return the directories from the root to *path* that are not safe, on every way that symbolic links lead."""
+    """Return the unsafe directories from the root to *path*, including targets of symbolic links."""
     found = []
     seen = set()
     ways = [os.path.abspath(path)]
@@ -107,18 +106,18 @@ def unsafe_places(path, uid, lstat=os.lstat, readlink=os.readlink):
                     ways.append(os.path.normpath(os.path.join(os.path.dirname(way), readlink(way))))
                     state = None
             except OSError:
-                state = None  # it is missing, which is another check's finding
+                state = None  # missing: reported by another check
             reason = unsafe_reason(state, uid) if state is not None else None
             if reason:
                 found.append({"path": way, "reason": reason})
             way = os.path.dirname(way)
-    return sorted(found, key=lambda each: each["path"])
+    return sorted(found, key=lambda file: file["path"])
 
 
 class PrivateDirectory:
-    """A run's private directory of user *owner*, held open: what its path leads to later does not matter.
+    """A run's private directory of user *owner*, held open, so that a replaced path does not matter.
 
-    Raises Refused where something else is there. One that is gone is empty, and processes may still run from it.
+    Raises Refused if something else is there. A removed one is empty, and processes may still run from it.
     """
 
     def __init__(self, path, owner):
@@ -155,7 +154,7 @@ class PrivateDirectory:
         self.close()
 
     def close(self):
-        """Let go of it."""
+        """Close it."""
         for descriptor in (self.parent, self.descriptor):
             if descriptor is not None:
                 os.close(descriptor)
@@ -163,11 +162,11 @@ class PrivateDirectory:
 
     @property
     def exists(self):
-        """Whether it was there."""
+        """Whether it existed."""
         return self.descriptor is not None
 
     def processes(self, proc="/proc"):
-        """Return the ids of the processes whose program lies, or lay, in it."""
+        """Return the ids of the processes whose program is, or was, in it."""
         if self.place is None:
             return []
         found = []
@@ -177,13 +176,13 @@ class PrivateDirectory:
             try:
                 program = os.readlink(os.path.join(proc, name, "exe"))
             except OSError:
-                continue  # another user's process, a kernel thread, or one that has ended
+                continue  # another user's process, a kernel thread, or already ended
             if program.startswith(self.place + os.sep):
                 found.append(int(name))
         return sorted(found)
 
     def end_processes(self):
-        """End what was started from it; return the ids of the processes ended. Raises Refused where one stays."""
+        """End the processes started from it; return their ids. Raises Refused if one survives."""
         processes = self.processes()
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self.processes():
@@ -200,7 +199,7 @@ class PrivateDirectory:
         return processes
 
     def remove(self):
-        """Remove it with all that is in it."""
+        """Remove it and its contents."""
         if not self.exists:
             return
         inside = "/proc/self/fd/%d" % self.descriptor
@@ -214,7 +213,7 @@ class PrivateDirectory:
 
 
 def remove_private(path, owner):
-    """End what runs from a run's private directory and remove it; return the ids of the processes ended."""
+    """End what runs from a run's private directory and remove it; return the ids of the ended processes."""
     with PrivateDirectory(path, owner) as directory:
         ended = directory.end_processes()
         directory.remove()

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SUT's reservation, what a run changes on the SUT, and the guardian that puts it back when nobody else does.
+"""A SUT's reservation, the settings that a run changes, and the guardian that restores them if nobody else does.
 
-Runs on a SUT's own Python (3.8 and later, standard library only), in two ways: the module ``sut_reservation`` imports
-it, and the guardian is this very file, started as a program with ``sut_files.py`` beside it. It outlives the connection
-that started it, sleeps until the run's lease is over or renewed, and when the lease is over it ends what the run has
-running, puts every setting back, removes the run's directory and gives the SUT free.
+Runs on a SUT's own Python (3.8 and later, standard library only), in two ways: imported by the module
+``sut_reservation``, and as the guardian, a program with ``sut_files.py`` beside it. The guardian outlives the
+connection that started it and sleeps until the run's lease expires or is renewed. When the lease expires, it ends the
+run's processes, restores every setting, removes the run's directory and releases the SUT.
 
-A reservation is a directory at one place for all users and controllers. It appears whole, by a rename, with a lock in
-it that is held already: there is no moment at which it could be taken for one that nobody holds. What is in it:
+A reservation is a directory at one path for all users and controllers. It appears atomically, by a rename, with a lock
+in it that is already held: it can never look abandoned while it is made. It contains:
 
 ``holder.json``  who holds it, for people; readable by all
 ``run``          the token of the run and the guardian's process, which every step compares
-``lease``        a FIFO: a step writes into it until when, in seconds of /proc/uptime, the run is alive, which process
-                 it is itself, and how many seconds after that process's end the run must be heard of again
-``alive``        the lock, held by the guardian from its first moment to its last
-``journal``      one line per setting, written and on the disk before the setting is changed
+``lease``        a FIFO: a step writes into it until when, in seconds of /proc/uptime, the run is alive, its own
+                 process id, and how many seconds after that process's end the run must report again
+``alive``        the lock, held by the guardian from start to exit
+``journal``      one line per setting, synced to disk before the setting is changed
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ except ImportError:  # started as a program
 Refused, printable = files.Refused, files.printable
 
 GUARDIAN = "guardian.py"
-"""The name of this file where it is a program."""
+"""The name of this file when run as a program."""
 
 HOLDER, RUN, LEASE, ALIVE, JOURNAL = "holder.json", "run", "lease", "alive", "journal"
 
@@ -54,40 +54,40 @@ HOLDER_TEXTS = ("run_id", "sut", "controller", "started_at", "directory", "boot_
 HOLDER_NUMBERS = ("guardian",)
 
 JOURNAL_BYTES = 16 << 20
-"""Most bytes read of a journal: three entries for each of 8192 CPUs take 5 MB."""
+"""Limit on a journal: three entries for each of 8192 CPUs take 5 MB."""
 
 READY_S = 20
-"""How long a guardian may take to start on a busy SUT."""
+"""Time for a guardian to start on a busy SUT."""
 
 RELEASE_S = 10
-"""How long a guardian may take to notice that it is told to end; then it is killed, having nothing left to do."""
+"""Time for a guardian to exit when told to; then it is killed, with nothing left to restore."""
 
 TEXT_BYTES = 1024
-"""Bytes read of what a guardian that does not start wrote: the last line has the reason."""
+"""Limit on the output of a guardian that fails to start: the last line has the reason."""
 
 SLEEP_S = 1 << 20
-"""Longest sleep, 12 days: what the system call can be told is bounded."""
+"""Longest sleep, 12 days: the system call's argument is limited."""
 
 HUGE_PAGES_TRIES = 10
-"""Pages that a process had are free some time after its end; the number is read again so often, TRY_S apart."""
+"""A process's pages are freed some time after it ends; the number is read this often, TRY_S apart."""
 
 TRY_S = 0.5
 
 TG_EMPTY_S = 3
-"""How long an empty reservation of a traffic generator may be one that another SUT of this run is just making."""
+"""Time for which an empty reservation of a traffic generator may be in the making by another SUT of this run."""
 
 RELEASE_WORD = b"release\n"
 
 
 class Held(Refused):
-    """Somebody else holds the SUT."""
+    """The SUT is reserved by another run."""
 
 
-# Small things
+# Helpers
 
 
 def write_whole(name, text, mode, dir_fd):
-    """Make the file *name* with *text* in it, on the disk."""
+    """Create the file *name* with *text*, synced to disk."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, mode, dir_fd=dir_fd)
     with os.fdopen(descriptor, "wb") as stream:
@@ -101,21 +101,21 @@ def write_whole(name, text, mode, dir_fd):
 
 
 class Machine:
-    """The files of a machine, below *root*: of this one, or of a copy in a test."""
+    """The files of a machine below *root*: this machine, or a copy in a test."""
 
     def __init__(self, root="/"):
         self.root = root.rstrip("/")
 
     def path(self, where):
-        """Return where the machine's path *where* really is."""
+        """Return the real path of *where*."""
         return self.root + where
 
     def text(self, where):
-        """Return what the machine's file says, without the white space around it."""
+        """Return the stripped text of a file."""
         return files.read_text(self.path(where), files.RESERVATION_BYTES).strip()
 
     def write(self, where, text):
-        """Write *text* to the machine's file in one go, as the files of /sys want it."""
+        """Write *text* to a file in one call, as /sys requires."""
         descriptor = os.open(self.path(where), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.write(descriptor, text.encode("ascii"))
@@ -123,9 +123,9 @@ class Machine:
             os.close(descriptor)
 
     def glob(self, pattern):
-        """Return the machine's paths that match *pattern*, ordered by the numbers in them."""
-        found = [each[len(self.root) :] for each in glob.glob(self.root + pattern)]
-        return sorted(found, key=lambda each: [int(number) for number in re.findall("[0-9]+", each)])
+        """Return the paths that match *pattern*, ordered by the numbers in them."""
+        found = [path[len(self.root) :] for path in glob.glob(self.root + pattern)]
+        return sorted(found, key=lambda item: [int(number) for number in re.findall("[0-9]+", item)])
 
     def exists(self, where):
         """Return whether the machine has *where*."""
@@ -136,12 +136,12 @@ class Machine:
         return self.text("/proc/sys/kernel/random/boot_id")
 
     def uptime_s(self):
-        """Return the seconds since boot. No change of the wall clock moves them."""
+        """Return the seconds since boot, independent of the wall clock."""
         with open(self.path("/proc/uptime")) as stream:
             return float(stream.read().split()[0])
 
     def systemctl(self, *arguments):
-        """Run systemctl and return (exit code, what it said), or None where there is none."""
+        """Run systemctl and return (exit code, output), or None if it does not exist."""
         for place in ("/usr/bin/systemctl", "/bin/systemctl"):
             if self.exists(place):
                 done = subprocess.run(
@@ -163,8 +163,8 @@ GOVERNOR = CPU + "/cpufreq/policy%s/scaling_governor"
 PrefetchTable = collections.namedtuple("PrefetchTable", "cores vendor family models registers source")
 """Processors whose prefetchers are documented to be switched in the same way.
 
-``models`` is a set of their numbers, None: all of the family. ``registers`` maps each model-specific register to those
-of its bits that switch one prefetcher each, off where they are set; no other bit of it is ever changed.
+``models`` is a set of their numbers, None: all of the family. ``registers`` maps each model-specific register to the
+bits that switch one prefetcher each, off if set; other bits are never changed.
 """
 
 SDM = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 4"
@@ -247,11 +247,11 @@ PREFETCH_TABLES = (
     PrefetchTable("Zen 3, Zen 4", "AuthenticAMD", 0x19, None, {0xC0000108: 0x2F}, PPR),
     PrefetchTable("Zen 5", "AuthenticAMD", 0x1A, None, {0xC0000108: 0x2F}, PPR),
 )
-"""What is documented, by processor. Of processors with two kinds of cores (Alder Lake and its successors) nothing is
-here: their model does not tell which kind a CPU is. What is not here is refused."""
+"""Documented processors; others are refused. Hybrid processors (Alder Lake and later) are excluded: their model does
+not tell the type of a core."""
 
 PREFETCH_LEAF, PREFETCH_LEAF_BIT = 0x80000021, 13
-"""CPUID's leaf and the bit of its EAX by which AMD's processors say that they have the register (PrefetchCtlMsr)."""
+"""CPUID leaf and EAX bit by which AMD processors report the register (PrefetchCtlMsr)."""
 
 DSCR_DEFAULT = CPU + "/dscr_default"
 DSCR = CPU + "/cpu%d/dscr"
@@ -276,7 +276,7 @@ PLACES = {
     "prefetchers": r"/dev/cpu/\d+/msr:0x(1a4|6d|1320|c0000108)|" + CPU + r"/(cpu\d+/dscr|dscr_default)",
     "irqbalance": r"irqbalance\.service",
 }
-"""What each setting may touch. Nothing else is ever written, whatever a journal says."""
+"""Paths that each setting may write. Nothing else is ever written, whatever a journal says."""
 
 VALUES = {
     "hugepages_2m": r"\d{1,12}",
@@ -288,11 +288,11 @@ VALUES = {
 }
 
 ORDER = ("governor", "turbo", "prefetchers", "irqbalance", "hugepages_2m", "hugepages_1g")
-"""The order of changing. Putting back goes the other way round."""
+"""The order of changes. Restoring uses the reverse order."""
 
 
 class Entry:
-    """One setting at one place: what it was before, and what is wanted (None: it may change along with another)."""
+    """One setting at one path: the value before, and the value wanted (None: it may change along with another)."""
 
     def __init__(self, setting, where, before, wanted):
         self.setting, self.where, self.before, self.wanted = setting, where, before, wanted
@@ -303,7 +303,7 @@ class Entry:
 
     @staticmethod
     def of_line(line):
-        """Return the entry of a line in a journal. Raises Refused where it is none of ours."""
+        """Return the entry of a journal line. Raises Refused if it is not valid."""
         try:
             setting, where, before, wanted = json.loads(line)
         except ValueError as error:
@@ -320,13 +320,13 @@ class Entry:
 
 
 def register_of(where):
-    """Return (path, number) of the model-specific register *where*, None where it is another place."""
+    """Return (path, number) of the model-specific register *where*, None for other paths."""
     path, _, number = where.partition(":")
     return (path, int(number, 16)) if number else None
 
 
 def read_device(machine, path, offset, count):
-    """Return *count* bytes at *offset* of a device of a CPU's. Raises OSError where it has not so many there."""
+    """Return *count* bytes at *offset* of a CPU's device. Raises OSError if there are fewer."""
     descriptor = os.open(machine.path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         raw = os.pread(descriptor, count, offset)
@@ -338,7 +338,7 @@ def read_device(machine, path, offset, count):
 
 
 def read_value(machine, entry):
-    """Return the value that *entry*'s place has now, as a text."""
+    """Return the current value at *entry*'s path as text."""
     register = register_of(entry.where)
     if register:
         return hex(struct.unpack("<Q", read_device(machine, *register, 8))[0])
@@ -349,7 +349,7 @@ def read_value(machine, entry):
 
 
 def write_value(machine, entry, value):
-    """Write *value* to *entry*'s place. Raises OSError where the machine does not take it."""
+    """Write *value* to *entry*'s path. Raises OSError if that fails."""
     register = register_of(entry.where)
     if register:
         descriptor = os.open(machine.path(register[0]), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -366,7 +366,7 @@ def write_value(machine, entry, value):
 
 
 def wanted_huge_pages(machine, setting, counts):
-    """Return the entries that reserve *counts* huge pages (a mapping of nodes) of the setting's size."""
+    """Return the entries that reserve *counts* huge pages (by node) of the setting's size."""
     kib = PAGE_KIB[setting]
     entries = []
     for node, count in sorted((int(node), int(count)) for node, count in counts.items()):
@@ -391,7 +391,7 @@ def wanted_huge_pages(machine, setting, counts):
 
 
 def wanted_governor(machine, wanted):
-    """Return the entries that give every frequency policy the governor *wanted*, and what changes along with it."""
+    """Return the entries that set the governor *wanted* in every frequency policy, and side effects."""
     entries = []
     for where in machine.glob(GOVERNOR % "[0-9]*"):
         policy = os.path.dirname(where)
@@ -409,7 +409,7 @@ def wanted_governor(machine, wanted):
                 entries.append(Entry("governor", preference, machine.text(preference), None))
             entries.append(Entry("governor", where, machine.text(where), wanted))
         except FileNotFoundError:
-            continue  # its CPUs have gone offline meanwhile
+            continue  # its CPUs went offline meanwhile
     if not entries:
         raise Refused(
             "expected frequency policies to give the governor %s to, found none in %s/cpufreq: the firmware or a "
@@ -433,7 +433,7 @@ def wanted_turbo(machine, wanted):
 
 
 def processors(machine):
-    """Return, by number, the CPUs that are online, each as a mapping of what /proc/cpuinfo says."""
+    """Return the online CPUs by number, each with its rows of /proc/cpuinfo."""
     with open(machine.path("/proc/cpuinfo")) as stream:
         text = stream.read()
     found = {}
@@ -445,7 +445,7 @@ def processors(machine):
 
 
 def prefetch_table(rows):
-    """Return what is documented of the processor that a block of /proc/cpuinfo describes, or None."""
+    """Return the table of the processor described by a block of /proc/cpuinfo, or None."""
     family, model = (int(rows[key]) if rows.get(key, "").isdigit() else None for key in ("cpu family", "model"))
     for table in PREFETCH_TABLES:
         of_family = (table.vendor, table.family) == (rows.get("vendor_id"), family)
@@ -455,9 +455,9 @@ def prefetch_table(rows):
 
 
 def has_prefetch_register(machine, number):
-    """Return whether a processor of AMD's says that it has the register. Raises OSError where it cannot be asked."""
+    """Return whether an AMD processor reports the register. Raises OSError if it cannot be queried."""
     device = "/dev/cpu/%d/cpuid" % number
-    # Beyond the last leaf that there is, an emulator answers with another leaf.
+    # Beyond the last leaf, an emulator returns another one.
     last, asked = (
         struct.unpack("<4I", read_device(machine, device, leaf, 16))[0] for leaf in (0x80000000, PREFETCH_LEAF)
     )
@@ -465,7 +465,7 @@ def has_prefetch_register(machine, number):
 
 
 def prefetch_registers(machine, number, rows):
-    """Return what the table says of the CPU *number*: bits by register. Raises Refused where nothing is documented."""
+    """Return the documented bits of CPU *number* by register. Raises Refused if undocumented."""
     table = prefetch_table(rows)
     if table is None and "CPU implementer" in rows:
         raise Refused(
@@ -496,11 +496,11 @@ def prefetch_registers(machine, number, rows):
 
 
 def wanted_prefetchers(machine, wanted):
-    """Return the entries that switch the hardware prefetchers of each CPU that is online on or off."""
+    """Return the entries that switch the hardware prefetchers of each online CPU on or off."""
     found = processors(machine)
     if machine.exists(DSCR_DEFAULT):
         return wanted_streams(machine, wanted, sorted(found))
-    # All are looked at before any is read: the processors of one machine are of one kind, or it is refused.
+    # Check all first: a machine with different processors is refused.
     registers = {number: prefetch_registers(machine, number, found[number]) for number in sorted(found)}
     entries = []
     for number, masks in registers.items():
@@ -524,7 +524,7 @@ def wanted_prefetchers(machine, wanted):
 def wanted_streams(machine, wanted, cpus):
     """Return the entries that switch the prefetch streams of a POWER machine on or off.
 
-    What is written to the default is written to all CPUs: it comes last, and is put back first.
+    Writing the default changes all CPUs: it comes last, and is restored first.
     """
     before = {}
     for where in (*(DSCR % number for number in cpus), DSCR_DEFAULT):
@@ -535,12 +535,12 @@ def wanted_streams(machine, wanted, cpus):
                 "expected %s to say how streams are prefetched: %s; %s" % (where, error, LEAVE_PREFETCHERS)
             ) from error
     value = "%x" % (int(before[DSCR_DEFAULT], 16) & ~DSCR_BITS | (DSCR_OFF if wanted == "off" else 0))
-    # One that is so already changes along with the others when they are put back.
+    # An entry that needs no change is still affected when the others are restored.
     return [Entry("prefetchers", where, was, value if was != value else None) for where, was in before.items()]
 
 
 def prefetchers(machine):
-    """Return an entry, with nothing wanted, for each register of CPUs' prefetchers, and why others cannot be read."""
+    """Return an entry without a wanted value per prefetcher register, and why others cannot be read."""
     entries, unread = [], {}
     for number, rows in sorted(processors(machine).items()):
         table = prefetch_table(rows)
@@ -557,7 +557,7 @@ def prefetchers(machine):
 
 
 def wanted_irqbalance(machine):
-    """Return the entry that stops irqbalance, or none where it does not run."""
+    """Return the entry that stops irqbalance; empty if it is not running."""
     entry = Entry("irqbalance", IRQBALANCE, "", "inactive")
     entry.before = read_value(machine, entry)
     if entry.before == "active":
@@ -585,22 +585,22 @@ WANTED = {
 
 
 def plan_changes(machine, settings):
-    """Return the entries that *settings* need: all are read before any is changed, for CPUs share registers."""
+    """Return the entries that *settings* need: all are read before any is changed, as CPUs share registers."""
     entries = []
     for setting in ORDER:
         if settings.get(setting):
             found = WANTED[setting](machine, settings[setting])
-            if any(each.wanted is not None and each.wanted != each.before for each in found):
-                entries += [each for each in found if each.wanted != each.before]
+            if any(change.wanted is not None and change.wanted != change.before for change in found):
+                entries += [change for change in found if change.wanted != change.before]
     return entries
 
 
 class NotReached(Refused):
-    """A setting was not changed because its CPU is not online any more."""
+    """A setting was not changed because its CPU went offline."""
 
 
 def change_one(machine, entry):
-    """Change what *entry* wants. Raises Refused where what is read back is another value."""
+    """Apply *entry*. Raises Refused if the value read back differs."""
     try:
         write_value(machine, entry, entry.wanted)
     except (OSError, subprocess.SubprocessError) as error:
@@ -624,7 +624,7 @@ def change_one(machine, entry):
 
 
 def put_back(machine, entry):
-    """Put one entry back. Return (value before putting back, value read afterwards, what went wrong or None)."""
+    """Restore one entry. Return (value before restoring, value read afterwards, error or None)."""
     found = None
     try:
         found = read_value(machine, entry)
@@ -645,7 +645,7 @@ def put_back(machine, entry):
 
 
 def is_offline(machine, entry):
-    """Return whether the CPUs of *entry* are known to be offline: a frequency policy's all, or a register's one."""
+    """Return whether the CPUs of *entry* are known to be offline: all of a frequency policy, or a register's one."""
     try:
         if entry.setting == "governor":
             return not machine.text(os.path.dirname(entry.where) + "/affected_cpus")
@@ -656,7 +656,7 @@ def is_offline(machine, entry):
 
 
 def put_all_back(machine, entries, who):
-    """Put *entries* back, the last first; return (changes, faults). What only went along is not told."""
+    """Restore *entries* in reverse; return (changes, faults). Side effects are not listed."""
     changes, faults = [], []
     for entry in reversed(entries):
         found, now, fault = put_back(machine, entry)
@@ -682,7 +682,7 @@ NUMBERED = re.compile(r"(.*?/(?:policy|node|cpu/?))(\d+)(/.*)")
 
 
 def ranges(numbers):
-    """Return *numbers* as people write CPUs: 0-3,8."""
+    """Return *numbers* in the kernel's format: 0-3,8."""
     parts = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:
@@ -702,7 +702,7 @@ def of_ranges(text):
 
 
 def grouped(changes):
-    """Return *changes* with those that differ in the number of a CPU, policy or node only as one: policy{0-3}."""
+    """Return *changes* with those that differ only in the number of a CPU, policy or node combined: policy{0-3}."""
     groups = {}
     for change in changes:
         match = NUMBERED.fullmatch(change["where"])
@@ -715,13 +715,13 @@ def grouped(changes):
         if len(members) == 1 or number is None:
             found.append(change)
         else:
-            where = "%s{%s}%s" % (key[1], ranges(each for _, each in members), key[2])
+            where = "%s{%s}%s" % (key[1], ranges(member for _, member in members), key[2])
             found.append(dict(change, where=where))
     return found
 
 
 def ungrouped(where):
-    """Return the single places of a grouped one."""
+    """Return the single paths of a grouped one."""
     match = re.fullmatch(r"(.*)\{([0-9,-]+)\}(.*)", where)
     if not match:
         return [where]
@@ -729,19 +729,19 @@ def ungrouped(where):
 
 
 def look_after(machine, changes, who):
-    """Return *changes* that a run made with what their places read now, where somebody else has put them back."""
+    """Return *changes* of a run with the current values, for settings restored by somebody else."""
     looked = []
     for change in changes:
         for where in ungrouped(change["where"]):
-            each = dict(change, where=where, restored=None, restored_by=None)
-            entry = Entry.of_line(json.dumps([each["setting"], where, each["before"], each["wanted"]]))
+            current = dict(change, where=where, restored=None, restored_by=None)
+            entry = Entry.of_line(json.dumps([current["setting"], where, current["before"], current["wanted"]]))
             try:
-                each["restored"] = read_value(machine, entry)
+                current["restored"] = read_value(machine, entry)
             except (OSError, subprocess.SubprocessError):
-                each["restored"] = None  # the place is gone: nobody can say
-            if each["restored"] == each["before"]:
-                each["restored_by"] = who
-            looked.append(each)
+                current["restored"] = None  # missing: unknown
+            if current["restored"] == current["before"]:
+                current["restored_by"] = who
+            looked.append(current)
     return looked
 
 
@@ -749,7 +749,7 @@ def look_after(machine, changes, who):
 
 
 class Reservation:
-    """A reservation as it is found at *path*: not yet judged, only opened."""
+    """An existing reservation at *path*, opened but not yet checked."""
 
     def __init__(self, path, machine, descriptor):
         self.path, self.machine, self.descriptor = path, machine, descriptor
@@ -762,7 +762,7 @@ class Reservation:
 
     @staticmethod
     def find(path, machine):
-        """Return the reservation at *path*, or None. Raises Refused where another kind of file is there."""
+        """Return the reservation at *path*, or None. Raises Refused if another kind of file is there."""
         try:
             descriptor = files.open_directory(path)
         except FileNotFoundError:
@@ -775,14 +775,14 @@ class Reservation:
         return Reservation(path, machine, descriptor)
 
     def close(self):
-        """Let go of it."""
+        """Close it."""
         for descriptor in (self.lock, self.descriptor):
             if descriptor is not None:
                 os.close(descriptor)
         self.lock = self.descriptor = None
 
     def read_holder(self):
-        """Return who holds it, as far as the file says so in the form it should have; any user may have written it."""
+        """Return the valid fields of the holder; any user may have written the file."""
         holder = dict.fromkeys(HOLDER_TEXTS + HOLDER_NUMBERS)
         try:
             found = json.loads(files.read_text(HOLDER, files.RESERVATION_BYTES, self.descriptor))
@@ -798,15 +798,15 @@ class Reservation:
         return holder
 
     def of_this_boot(self):
-        """Return whether it was made since the last boot."""
+        """Return whether it was made after the last boot."""
         return self.holder["boot_id"] == self.machine.boot_id()
 
     def take_lock(self):
-        """Return whether nobody lives who holds it; then this process does."""
+        """Take the lock; return whether its holder is dead."""
         try:
             descriptor = files.open_file(ALIVE, os.O_RDWR, self.descriptor)
         except FileNotFoundError:
-            return True  # a reservation appears with its lock: this is none, or what is left of one
+            return True  # reservations appear with their lock: this is not one, or a leftover
         except OSError as error:
             place = os.path.join(self.path, ALIVE)
             raise Refused("cannot lock %s: %s; %s" % (place, error.strerror, self.how_to_break())) from error
@@ -819,7 +819,7 @@ class Reservation:
         return True
 
     def still_there(self):
-        """Return whether it is still this one that stands at the path."""
+        """Return whether this reservation is still at the path."""
         try:
             found = os.lstat(self.path)
         except FileNotFoundError:
@@ -827,7 +827,7 @@ class Reservation:
         return (found.st_dev, found.st_ino) == self.identity
 
     def says(self):
-        """Return in words who holds it."""
+        """Return the holder as text."""
         holder = self.holder
         return "%s of %s, begun at %s, for SUT %s, as %s" % (
             "run " + printable(holder["run_id"]) if holder["run_id"] else "a run that does not say which",
@@ -838,7 +838,7 @@ class Reservation:
         )
 
     def how_to_break(self):
-        """Return in words how a person ends it."""
+        """Return instructions for ending it by hand."""
         run, sut = self.holder["run_id"], self.holder["sut"]
         if run and sut and re.fullmatch(r"[A-Za-z0-9._-]+", run) and re.fullmatch(r"[A-Za-z0-9._-]+", sut):
             return (
@@ -847,21 +847,21 @@ class Reservation:
             )
         return "find out whose it is, and remove %s on the SUT" % self.path
 
-    # What changes it
+    # Changes
 
     def journal(self, mark=0):
-        """Return its entries, those behind *mark*. Raises Refused where the journal is not one."""
+        """Return the entries behind *mark*. Raises Refused if the journal is invalid."""
         try:
             text = files.read_text(JOURNAL, JOURNAL_BYTES, self.descriptor)
         except FileNotFoundError:
             text = ""
         if mark and (mark > len(text) or text[mark - 1] != "\n"):
             raise Refused("expected a line of the journal to end at %d, found none that does" % mark)
-        # A last line without its end was not written whole: then nothing of it had been changed.
+        # An incomplete last line was not synced: its settings were not changed.
         return [Entry.of_line(line) for line in text[mark:].split("\n")[:-1]]
 
     def write_journal(self, entries):
-        """Write *entries* behind those that are there, on the disk; return where those end.
+        """Append *entries*, synced to disk; return the end position.
 
         Raises Refused, with nothing changed.
         """
@@ -892,7 +892,7 @@ class Reservation:
         return size
 
     def cut_journal(self, mark):
-        """Forget what stands behind *mark* and has been put back."""
+        """Drop the entries behind *mark*, which have been restored."""
         descriptor = files.open_file(JOURNAL, os.O_WRONLY, self.descriptor)
         try:
             os.ftruncate(descriptor, mark)
@@ -900,11 +900,11 @@ class Reservation:
             os.close(descriptor)
 
     def tell(self, message):
-        """Tell the guardian something through the FIFO. Return whether there is one to be told."""
+        """Send a message to the guardian through the FIFO. Return whether there is a reader."""
         try:
             descriptor = files.open_file(LEASE, os.O_WRONLY, self.descriptor, stat.S_IFIFO)
         except OSError:
-            return False  # nobody reads it, or it is none
+            return False  # no reader, or not a FIFO
         try:
             os.write(descriptor, message)
         except OSError:
@@ -914,11 +914,11 @@ class Reservation:
         return True
 
     def renew(self, lease_s):
-        """Tell the guardian that the run is alive for *lease_s* more seconds."""
+        """Extend the run's lease to *lease_s* seconds from now."""
         return self.tell(b"%012d\n" % int(self.machine.uptime_s() + lease_s + 1))
 
     def dismiss_guardian(self):
-        """End the guardian, which has nothing left to do, and hold its lock. Raises Refused where it does not end."""
+        """End the guardian, which has nothing left to restore, and take its lock. Raises Refused if it does not end."""
         for act in (lambda: self.tell(RELEASE_WORD), self.kill_guardian):
             act()
             until = time.monotonic() + RELEASE_S
@@ -932,7 +932,7 @@ class Reservation:
         )
 
     def kill_guardian(self):
-        """Kill the guardian that does not listen, where the holder's file may be believed."""
+        """Kill an unresponsive guardian, if the holder's file is trusted."""
         if self.trusted and self.holder["guardian"]:
             try:
                 os.kill(self.holder["guardian"], signal.SIGKILL)
@@ -940,16 +940,16 @@ class Reservation:
                 return
 
     def undo(self, who):
-        """Put back what its run changed and remove the run's directory; return (changes, processes ended).
+        """Restore the run's changes and remove its directory; return (changes, processes ended).
 
-        Raises Refused where something could not be put back. Another user's journal is not acted on: what an ordinary
-        user may write must not make root write to the machine. After a reboot the settings are gone by themselves.
+        Raises Refused if something could not be restored. Another user's journal is not used: what an ordinary user may
+        write must not make root write to the machine. A reboot resets the settings by itself.
         """
         ended, changes, faults, refused = [], [], [], None
         try:
             directory = self.private_directory()
         except Refused as error:
-            directory, refused = None, error  # settings are put back all the same
+            directory, refused = None, error  # settings are restored anyway
         with directory or contextlib.nullcontext():
             if directory:
                 ended = directory.end_processes()
@@ -964,9 +964,9 @@ class Reservation:
         return changes, ended
 
     def private_directory(self):
-        """Return the run's directory, or None. What another user's file names is used only if it is that user's own.
+        """Return the run's directory, or None. A path in another user's file is used only if that user owns it.
 
-        Raises Refused where something else is there.
+        Raises Refused if something else is there.
         """
         path = self.holder["directory"]
         if not path or not os.path.isabs(path) or not os.path.basename(path).startswith(files.PREFIX):
@@ -980,7 +980,7 @@ class Reservation:
         return directory if directory.exists else None
 
     def remove(self):
-        """Remove it: first out of the way in one step, so that no half of it is ever found at the path."""
+        """Remove it: first rename it away, so that no partial one is ever at the path."""
         if not self.still_there():
             return
         aside = "%s.%s.%s" % (self.path, self.machine.boot_id(), os.urandom(4).hex())
@@ -989,7 +989,7 @@ class Reservation:
 
 
 def check_parent(path):
-    """Raise Refused where others could exchange what stands at *path*."""
+    """Raise Refused if others could replace the reservation at *path*."""
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
         raise Refused("no directory %s to keep the reservation in; create it or correct the path" % parent)
@@ -1002,15 +1002,15 @@ def check_parent(path):
 
 
 ABANDONED = r"(\.([0-9a-f-]{36})\.[a-z0-9_]{8})+"
-"""What follows a reservation's name while it is made, or removed: the boot and something random."""
+"""Suffix of a reservation while it is made or removed: boot id and random characters."""
 
 
 def remove_abandoned(path, machine):
-    """Remove what this user was making, or removing, beside *path* when the SUT was restarted."""
+    """Remove this user's unfinished reservations beside *path* from before a restart."""
     parent, name = os.path.split(path)
-    for each in os.listdir(parent):
-        match = re.fullmatch(re.escape(name) + ABANDONED, each)
-        place = os.path.join(parent, each)
+    for item in os.listdir(parent):
+        match = re.fullmatch(re.escape(name) + ABANDONED, item)
+        place = os.path.join(parent, item)
         if not match or match.group(2) == machine.boot_id():
             continue
         state = os.lstat(place)
@@ -1028,15 +1028,15 @@ def remove_abandoned(path, machine):
 
 
 def describe_taken(found, why, changes):
-    """Return what is told of a reservation that was taken over."""
+    """Return the report on a reservation that was taken over."""
     shown = {name: printable(text) for name, text in found.holder.items() if isinstance(text, str)}
     return {"holder": shown, "why": why, "changes": grouped(changes)}
 
 
 def make_room(path, machine, wanted, *, resume, check_mode):
-    """Return what is told of the stale reservation at *path* that was taken away, or None where there was none.
+    """Return the report on the stale reservation removed from *path*, or None if there was none.
 
-    Raises Held where somebody holds the SUT, Refused where what is there cannot be taken away.
+    Raises Held if the SUT is reserved, Refused if what is there cannot be removed.
     """
     found = Reservation.find(path, machine)
     if found is None:
@@ -1059,7 +1059,7 @@ def make_room(path, machine, wanted, *, resume, check_mode):
         else:
             raise Held(held)
         if found.lock is not None and not found.still_there():
-            return None  # somebody else was quicker to take it away
+            return None  # another process removed it first
         try:
             changes, _ = found.undo("cleanup")
             if found.lock is None and why == "its run is resumed":
@@ -1073,15 +1073,15 @@ def make_room(path, machine, wanted, *, resume, check_mode):
 
 
 def mode_for_all(directory, mode):
-    """Give *directory* exactly *mode*, whatever the user's mask."""
+    """Set exactly *mode* on *directory*, regardless of the umask."""
     os.chmod(directory, mode)
 
 
 def guardian_commands(machine):
-    """Return the ways to start a guardian, the best first, each as the words in front of the Python.
+    """Return command prefixes to start a guardian, best first.
 
-    A session of systemd's may take all its processes with it when it ends. As root the guardian gets a scope of its own
-    where systemd runs; elsewhere, a session of its own in the sense of POSIX.
+    Ending a systemd session may end all its processes. As root, the guardian gets a scope of its own if systemd runs;
+    otherwise a POSIX session of its own.
     """
     ways = []
     if os.geteuid() == 0 and machine.root == "" and os.path.isdir("/run/systemd/system"):
@@ -1092,14 +1092,14 @@ def guardian_commands(machine):
 
 
 def start_guardian(place, directory, lock, *, lease_s, machine, sources):
-    """Start the guardian of the reservation that lies at *place* and holds *lock*; return its process id."""
+    """Start the guardian of the reservation at *place* that holds *lock*; return its process id."""
     for module, text in sources.items():
         with open(os.path.join(directory, module), "w") as stream:
             stream.write(text)
     program = os.path.join(directory, GUARDIAN)
     until = int(machine.uptime_s() + lease_s + 1)
     python = sys.executable or "/usr/bin/python3"
-    # A file, because the guardian outlives whoever would read a pipe. It goes with the run's directory.
+    # A file, because the guardian outlives the reader of a pipe. It is removed with the run's directory.
     with open(os.path.join(directory, "guardian.err"), "x+b") as errors:
         for way in guardian_commands(machine):
             reader, writer = os.pipe()
@@ -1120,7 +1120,7 @@ def start_guardian(place, directory, lock, *, lease_s, machine, sources):
                 writer = None
                 ready, _, _ = select.select([reader], [], [], READY_S)
                 if ready and os.read(reader, 1) == b"r":
-                    process.returncode = 0  # it outlives this process, which shall not wait for it
+                    process.returncode = 0  # it outlives this process: do not wait for it
                     return process.pid
                 process.kill()
                 code = process.wait()
@@ -1137,7 +1137,7 @@ def start_guardian(place, directory, lock, *, lease_s, machine, sources):
 
 
 def prepare(path, machine, base, wanted, *, lease_s, sources):
-    """Make a reservation with its guardian beside *path*; return (its place, its lock, its holder)."""
+    """Create a reservation with its guardian beside *path*; return (its path, its lock, its holder)."""
     name = "%s%s-%s-%s" % (files.PREFIX, wanted["run_id"], wanted["sut"], os.urandom(4).hex())
     directory, boot_id, token = os.path.join(base, name), machine.boot_id(), os.urandom(16).hex()
     holder = dict(wanted, directory=directory, boot_id=boot_id, guardian=None, token=token)
@@ -1148,7 +1148,7 @@ def prepare(path, machine, base, wanted, *, lease_s, sources):
         made.append(place)
         here = files.open_directory(place)
         try:
-            # With these two a restart at any moment leaves nothing that the next reservation does not find.
+            # With these two, the next reservation finds all leftovers of a restart at any moment.
             write_whole(HOLDER, json.dumps(holder), 0o644, here)
             os.mkdir(directory, 0o700)
             made.append(directory)
@@ -1172,14 +1172,14 @@ def prepare(path, machine, base, wanted, *, lease_s, sources):
     except (Refused, OSError):
         if lock is not None:
             os.close(lock)
-        for each in made:
-            shutil.rmtree(each, ignore_errors=True)
+        for item in made:
+            shutil.rmtree(item, ignore_errors=True)
         raise
     return place, lock, holder
 
 
 def hold(path, machine, base, wanted, *, lease_s, sources, resume=False, check_mode=False):
-    """Reserve the SUT; return what the module answers. Raises Held or Refused."""
+    """Reserve the SUT; return the module's answer. Raises Held or Refused."""
     check_parent(path)
     taken = make_room(path, machine, wanted, resume=resume, check_mode=check_mode)
     if check_mode:
@@ -1202,7 +1202,7 @@ def hold(path, machine, base, wanted, *, lease_s, sources, resume=False, check_m
                 discard(place, lock, holder)
                 raise Refused("expected to reserve the SUT at %s: %s" % (path, error.strerror)) from error
         else:
-            os.close(lock)  # the guardian holds it from now on
+            os.close(lock)  # now held by the guardian
             return holder, taken
         try:
             taken = make_room(path, machine, wanted, resume=resume, check_mode=check_mode) or taken
@@ -1214,7 +1214,7 @@ def hold(path, machine, base, wanted, *, lease_s, sources, resume=False, check_m
 
 
 def discard(place, lock, holder):
-    """Take away a reservation that did not come to stand at its path."""
+    """Remove a reservation that was not moved to its path."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(holder["guardian"], signal.SIGKILL)
     os.close(lock)
@@ -1223,7 +1223,7 @@ def discard(place, lock, holder):
 
 
 def own_reservation(path, machine, token):
-    """Return the reservation with *token*. Raises Refused where the SUT is no longer reserved for that run."""
+    """Return the reservation with *token*. Raises Refused if the SUT is no longer reserved for that run."""
     found = Reservation.find(path, machine)
     if found is not None:
         if found.trusted and found.holder["token"] == token and found.of_this_boot() and not found.take_lock():
@@ -1236,9 +1236,9 @@ def own_reservation(path, machine, token):
 
 
 def tune(path, machine, token, settings, *, lease_s, check_mode=False):
-    """Change *settings*; return (the changes, the mark by which they can be put back before the end of the run).
+    """Change *settings*; return (changes, mark for restoring them before the end of the run).
 
-    Raises Refused, with everything that it had changed put back, where one does not take.
+    If one fails, restores all of them and raises Refused.
     """
     if check_mode:
         return told(plan_changes(machine, settings)), 0
@@ -1268,9 +1268,9 @@ def tune(path, machine, token, settings, *, lease_s, check_mode=False):
 
 
 def untune(path, machine, token, mark, *, lease_s):
-    """Put back what was changed since *mark*, the last first, before the end of the run; return the changes.
+    """Restore what was changed since *mark*, in reverse, before the end of the run; return the changes.
 
-    Raises Refused where something cannot be put back: it stays in the journal, and is tried again at the end.
+    Raises Refused if a setting cannot be restored: it stays in the journal and is tried again at the end.
     """
     found = own_reservation(path, machine, token)
     try:
@@ -1285,20 +1285,20 @@ def untune(path, machine, token, mark, *, lease_s):
 
 
 def note(path, machine, token, entries):
-    """Have *entries* put back at the run's end, however it ends: a program is started that may change them.
+    """Record *entries* to be restored at the end of the run, before starting a program that may change them.
 
-    Raises Refused where the SUT is not reserved for the run any more, or its journal cannot be written.
+    Raises Refused if the SUT is no longer reserved for the run, or its journal cannot be written.
     """
     found = own_reservation(path, machine, token)
     try:
-        known = {each.line() for each in found.journal()}
+        known = {item.line() for item in found.journal()}
         found.write_journal([entry for entry in entries if entry.line() not in known])
     finally:
         found.close()
 
 
 def told(entries):
-    """Return *entries* as changes that have been made, together where only a number differs."""
+    """Return *entries* as changes already made, grouped if only a number differs."""
     return grouped(
         [
             {
@@ -1317,18 +1317,18 @@ def told(entries):
 
 
 def private_directories(base, run_id, sut):
-    """Return the directories that runs with this identifier made for this SUT in *base*; never another SUT's."""
+    """Return the directories of runs with this identifier for this SUT in *base*."""
     name = re.compile(re.escape("%s%s-%s-" % (files.PREFIX, run_id, sut)) + "[a-z0-9_]{8}")
     try:
-        return [os.path.join(base, each) for each in sorted(os.listdir(base)) if name.fullmatch(each)]
+        return [os.path.join(base, item) for item in sorted(os.listdir(base)) if name.fullmatch(item)]
     except FileNotFoundError:
         return []
 
 
 def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mode=False):
-    """Put everything back and give the SUT free, where it is reserved for this run; return what the module answers.
+    """Restore everything and release the SUT, if it is reserved for this run; return the module's answer.
 
-    Where it is not any more, its guardian has done that: then *changes*, which the run had made, are looked at.
+    If it no longer is, its guardian has done so: then the current values of *changes*, made by the run, are checked.
     """
     answer = {"changes": [], "ended": [], "released": False, "changed": False}
     found = Reservation.find(path, machine)
@@ -1343,7 +1343,7 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
             if check_mode:
                 return answer
             if not found.take_lock():
-                # The guardian stays on guard while the settings are put back: this process may be lost on the way.
+                # The guardian stays active while settings are restored: this process may be killed meanwhile.
                 found.renew(RELEASE_S + files.END_WAIT_S + HUGE_PAGES_TRIES * TRY_S + 60)
             put, answer["ended"] = found.undo(who)
             answer["changes"] = grouped(put)
@@ -1369,7 +1369,7 @@ def release(path, machine, base, run_id, sut, *, changes=(), who="run", check_mo
 
 
 def look(path, machine):
-    """Return who holds the SUT, and whether a guardian lives; None and False where nobody does."""
+    """Return the holder of the SUT, and whether its guardian lives; None and False if it is free."""
     found = Reservation.find(path, machine)
     if found is None:
         return None, False
@@ -1386,12 +1386,12 @@ def look(path, machine):
 
 
 def tg_name(run_id, sut):
-    """Return the name of a run's file in the reservation of a traffic generator."""
+    """Return the name of a SUT's file in the reservation of a traffic generator."""
     return "%s%s-%s" % (files.PREFIX, run_id, sut)
 
 
 def tg_holders(path):
-    """Return in words who holds the traffic generator."""
+    """Return the holders of the traffic generator as text."""
     found = os.lstat(path)
     names = sorted(os.listdir(path)) if stat.S_ISDIR(found.st_mode) else []
     shown = ", ".join(printable(name, 128) for name in names[:10]) or "no file in it"
@@ -1406,7 +1406,7 @@ def tg_holders(path):
 
 
 def tg_is_shared(path, run_id):
-    """Return whether the reservation is this run's, by another SUT of it; None where it says nothing (yet)."""
+    """Return whether another SUT of this run made the reservation; None if it is empty (so far)."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return False
@@ -1415,7 +1415,7 @@ def tg_is_shared(path, run_id):
 
 
 def tg_hold(path, run_id, sut, text, check_mode):
-    """Take CSIT's reservation at *path* for a SUT of a run; return whether it was not held yet. Raises Held."""
+    """Take CSIT's reservation at *path* for a SUT of a run; return whether it is new. Raises Held."""
     name = tg_name(run_id, sut)
     until = time.monotonic() + TG_EMPTY_S
     while True:
@@ -1430,7 +1430,7 @@ def tg_hold(path, run_id, sut, text, check_mode):
         try:
             shared = shared or tg_is_shared(path, run_id)
             if shared is None and time.monotonic() < until:
-                time.sleep(0.1)  # another SUT of this run may just have made it
+                time.sleep(0.1)  # another SUT of this run may be making it
                 continue
             if not shared:
                 raise Held(
@@ -1448,12 +1448,12 @@ def tg_hold(path, run_id, sut, text, check_mode):
             finally:
                 os.close(here)
         except FileNotFoundError:
-            continue  # the last of those that shared it has left meanwhile
+            continue  # the last SUT released it meanwhile
         return True
 
 
 def tg_release(path, run_id, sut, check_mode):
-    """Give the traffic generator free, as far as this SUT of this run holds it; return whether it did."""
+    """Release the traffic generator for this SUT of this run; return whether it was held."""
     place = os.path.join(path, tg_name(run_id, sut))
     if check_mode:
         return os.path.lexists(place)
@@ -1473,11 +1473,11 @@ def tg_release(path, run_id, sut, check_mode):
 
 
 class LeaseOver(Exception):
-    """The run is no longer alive, or this process was told to end."""
+    """The lease expired, or this process was told to end."""
 
 
 def keep_off_measured_cpus(machine):
-    """Stay on CPUs that are not isolated, where there are such and the login may choose its CPUs."""
+    """Move to CPUs that are not isolated, if there are any and the login may choose."""
     isolated = set()
     for name in ("isolated", "nohz_full"):
         try:
@@ -1492,16 +1492,16 @@ def keep_off_measured_cpus(machine):
 
 
 def end_lease(*_):
-    """Take a request to end, as at a shutdown, for the end of the lease: the first one."""
+    """Treat the first request to end, as at a shutdown, as the end of the lease."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise LeaseOver
 
 
 def messages(text):
-    """Return what the last whole line in *text* says: ``release``, None where it says nothing known, or a lease.
+    """Parse the last complete line of *text*: ``release``, a lease, or None if unknown.
 
     A lease is (until when, the process of the step that renewed it, seconds that the run has after that process's end);
-    the latter two are None where no step did.
+    the latter two are None if no step did.
     """
     for line in reversed([line for line in text.split(b"\n") if line]):
         if line == RELEASE_WORD.strip():
@@ -1513,9 +1513,9 @@ def messages(text):
 
 
 def open_process(process):
-    """Return a descriptor that becomes readable when *process* ends, None where this SUT has none to give.
+    """Return a descriptor that becomes readable when *process* ends, None if the SUT does not support it.
 
-    Raises ProcessLookupError where it has ended already.
+    Raises ProcessLookupError if it has ended already.
     """
     try:
         return os.pidfd_open(process)
@@ -1528,10 +1528,10 @@ def open_process(process):
 
 
 def await_end(machine, fifo, until):
-    """Sleep until the lease is over (False) or the run has released the SUT itself (True).
+    """Sleep until the lease expires (False) or the run has released the SUT itself (True).
 
-    A step's lease reaches beyond its own deadline, which may be hours away. Where its process ends before, which the
-    kernel tells without any asking, the run has to be heard of sooner.
+    A step's lease extends beyond its deadline, which may be hours away. If its process ends earlier, as the kernel
+    reports without polling, the run must report sooner.
     """
     step, idle_s = None, None
     try:
@@ -1540,10 +1540,10 @@ def await_end(machine, fifo, until):
             if left <= 0:
                 return False
             poller = select.poll()
-            for each in (fifo, step):
-                if each is not None:
-                    poller.register(each, select.POLLIN)
-            ready = [each for each, _ in poller.poll(int(min(left, SLEEP_S) * 1000) + 1)]
+            for item in (fifo, step):
+                if item is not None:
+                    poller.register(item, select.POLLIN)
+            ready = [item for item, _ in poller.poll(int(min(left, SLEEP_S) * 1000) + 1)]
             said = messages(os.read(fifo, 4096)) if fifo in ready else None
             if said == "release":
                 return True
@@ -1565,7 +1565,7 @@ def await_end(machine, fifo, until):
 
 
 def guard(place, directory, *, lock, ready, until, root):
-    """Guard the reservation at *place*, which another process will give its final name."""
+    """Guard the reservation at *place*, which another process will rename to its final path."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     machine = Machine(root)
@@ -1573,13 +1573,13 @@ def guard(place, directory, *, lock, ready, until, root):
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("-1000")
     except OSError:
-        pass  # an ordinary user may not; the guardian is small, and others are ended before it
+        pass  # not permitted; the guardian is small, so the OOM killer picks others first
     keep_off_measured_cpus(machine)
     here = files.open_directory(place)
-    # Open for writing too: then a writer that leaves is not the end of the file.
+    # Open for writing too, so that a closing writer causes no end of file.
     fifo = files.open_file(LEASE, os.O_RDWR, here, stat.S_IFIFO)
     try:
-        # Until here nothing is to be put back; from here on a request to end always finds its way to that.
+        # Nothing to restore until here; from here on every request to end leads to restoring.
         signal.signal(signal.SIGTERM, end_lease)
         os.write(ready, b"r")
         os.close(ready)
@@ -1588,10 +1588,10 @@ def guard(place, directory, *, lock, ready, until, root):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except LeaseOver:
         pass
-    # The name that the reservation has now: the process that made it has renamed it, or was killed before it could.
+    # The current name: the process that made it renamed it, or was killed before.
     final = os.readlink("/proc/self/fd/%d" % here)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(RUN, dir_fd=here)  # no step begins any more
+        os.unlink(RUN, dir_fd=here)  # no further step begins
     found = Reservation(final, machine, here)
     found.holder["directory"] = directory
     found.holder["boot_id"] = machine.boot_id()

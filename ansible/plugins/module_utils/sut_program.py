@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an operator's program on a SUT: bounded in time and in what it prints, without what it must not have.
+"""Runs an operator's program on a SUT, limited in time, output and privileges.
 
 Runs on a SUT's own Python (3.8 and later, standard library only).
 """
@@ -15,13 +15,13 @@ import subprocess
 import time
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where the program finds its tools: the same on every SUT, whatever a login has."""
+"""Search path of the program: the same on every SUT, whatever the login's is."""
 
 POLL_S = 0.5
-"""How often is looked whether the program is over; its end shows at once, by its streams."""
+"""Interval of checks whether the program has ended; usually its streams show it at once."""
 
 STDERR_BYTES = 8 * 1024
-"""Bytes kept of what it wrote for people: the end."""
+"""Bytes kept of its standard error, from the end."""
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 CAPABILITY_VERSION = 0x20080522
@@ -33,23 +33,23 @@ Loading modules takes CAP_SYS_MODULE, mounting CAP_SYS_ADMIN, and the processor'
 
 
 def checked(result, what):
-    """Raise OSError where a call of the C library returned an error."""
+    """Raise OSError if a call of the C library returned an error."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, "%s: %s" % (what, os.strerror(number)))
 
 
 def restrict(library, parent, kept):
-    """Take from this process, and all that it starts, the capabilities but *kept*; end it when *parent* ends."""
+    """Drop all capabilities except *kept* from this process and its children; end it when *parent* ends."""
     checked(library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
     if os.getppid() != parent:
         os._exit(1)
-    # With this, a program that is started gains nothing: not by its owner, and not by being started as root.
+    # A started program gains no privileges, neither by set-user-ID nor by being run as root.
     checked(library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; of the lower 32 capabilities, then the upper
     checked(library.capget(header, sets), "capget")
-    mask = sum(1 << each for each in kept)
+    mask = sum(1 << item for item in kept)
     for word in (0, 1):
         permitted = sets[3 * word + 1] & (mask >> 32 * word) & 0xFFFFFFFF
         sets[3 * word], sets[3 * word + 1], sets[3 * word + 2] = permitted, permitted, 0
@@ -57,21 +57,21 @@ def restrict(library, parent, kept):
 
 
 def is_over(process):
-    """Return whether the program has ended. It is left to be waited for: until then nobody else gets its number."""
+    """Return whether the program has ended, without reaping it: until then its pid is not reused."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def end_group(process):
-    """End the program, if it still runs, and what it started and left in its process group."""
+    """End the program, if still running, and its process group."""
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def gather(process, timeout_s, most_bytes):
-    """Return what *process* printed, what it wrote for people, and why it was ended, None where it ended itself.
+    """Return output and standard error of *process*, and why it was ended, None if it exited by itself.
 
-    Where it writes for people into the same stream, the second is empty.
+    Standard error is empty if it goes to the same stream.
     """
     taken = {stream: b"" for stream in (process.stdout, process.stderr) if stream is not None}
     for stream in taken:
@@ -79,7 +79,7 @@ def gather(process, timeout_s, most_bytes):
     reading = list(taken)
     until = time.monotonic() + timeout_s
     fault = None
-    while fault is None and not is_over(process):  # its own end counts: what it left behind may keep a stream open
+    while fault is None and not is_over(process):  # wait for the program itself: children may keep a stream open
         for stream in select.select(reading, [], [], POLL_S)[0]:
             if not read_more(stream, taken):
                 reading.remove(stream)
@@ -97,7 +97,7 @@ def gather(process, timeout_s, most_bytes):
 
 
 def read_more(stream, taken):
-    """Add to *taken* what *stream* has; return whether there may be more at once."""
+    """Add available data of *stream* to *taken*; return whether there may be more."""
     try:
         data = os.read(stream.fileno(), 65536)
     except BlockingIOError:
@@ -109,8 +109,8 @@ def read_more(stream, taken):
 def run(argv, directory, timeout_s, *, program=None, kept, most_bytes, stderr=subprocess.PIPE):
     """Run *argv* in *directory*; return the fields of a module's result: rc, output, stderr and fault.
 
-    *program* is the file that is started where it is another than the first of *argv*; *kept* are the capabilities that
-    it keeps. Raises OSError or SubprocessError where it cannot be started.
+    *program* is the file to start if it is not the first of *argv*; *kept* are the capabilities that it keeps. Raises
+    OSError or SubprocessError if it cannot be started.
     """
     library = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()

@@ -14,9 +14,9 @@ description:
     nodes, memory, caches, frequency, idle states, interrupts, isolation, mitigations, firmware.
   - The copies are verbatim and are interpreted on the controller. Serial numbers, UUIDs and asset tags are blanked.
   - A file that vanishes meanwhile is absent. A file that cannot be read is listed with the reason. Nothing is written.
-  - Threads are read only where CPUs are isolated.
-  - For one second the module sleeps and looks which CPUs are busy meanwhile, and with which processes.
-  - Without root privileges the firmware's memory slots are unreadable, and listed so.
+  - Threads are read only if CPUs are isolated.
+  - The module sleeps for one second and records which CPUs are busy meanwhile, and with which processes.
+  - Without root privileges the firmware's memory slots are listed as unreadable.
 options: {}
 requirements:
   - Python 3.6 or later on the SUT, standard library only
@@ -32,11 +32,11 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Copy what describes the SUT
+- name: Capture the SUT
   sut_context_info:
   register: context_capture
 
-- name: Show what could not be read
+- name: Show unreadable files
   ansible.builtin.debug:
     var: context_capture.capture.unreadable
 """
@@ -58,34 +58,34 @@ capture:
   type: dict
   contains:
     schema:
-      description: The form of this record.
+      description: Format of this record.
       type: str
       sample: sut-context/1
     captured_at:
-      description: When the capture began, in UTC.
+      description: Start of the capture, in UTC.
       type: str
       sample: "2026-01-31T12:00:00Z"
     hostname:
-      description: The SUT's name as its kernel has it.
+      description: The SUT's host name.
       type: str
     uname:
       description: sysname, nodename, release, version and machine.
       type: dict
     uname_a:
-      description: What C(uname -a) printed, or null.
+      description: Output of C(uname -a), or null.
       type: str
     uid:
       description: The user the module ran as.
       type: int
     affinity:
-      description: The CPUs the module might run on, or null.
+      description: The CPUs the module was allowed to run on, or null.
       type: str
       sample: 0-3,8
     cpuset_file:
       description: The copied file with the CPUs of the module's control group, or null.
       type: str
     python_version:
-      description: The SUT's Python.
+      description: Python version of the SUT.
       type: str
     unreadable:
       description: Files that exist and could not be copied.
@@ -104,11 +104,11 @@ capture:
       type: int
     load:
       description: >-
-        How long the snapshots of the load lie apart (C(interval_s) those of the CPUs, C(processes_interval_s) those of
-        the processes), the kernel's ticks per second, the module's own process ids, and why there are none, or null.
+        The time between the load snapshots (C(interval_s) of the CPUs, C(processes_interval_s) of the processes), the
+        kernel's ticks per second, the module's own process ids, and the reason if there are no snapshots, or null.
       type: dict
 duration_s:
-  description: How long the capture took on the SUT.
+  description: Duration of the capture on the SUT.
   returned: success
   type: float
 """

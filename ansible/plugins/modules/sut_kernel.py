@@ -1,40 +1,40 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""The measurement kernel in its run's private directory on the SUT: present, or gone with its processes."""
+"""sutprobe in its run's private directory on the SUT: installed, or removed with its processes."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sut_kernel
-short_description: Puts the measurement kernel on a SUT, or removes it with everything that runs from it
+short_description: Install sutprobe on a SUT, or remove it and everything that runs from it
 description:
-  - C(present) makes a private directory (mode 0700) and writes the kernel into it. A directory that exists is used
-    only when it belongs to the same user and is private.
-  - C(ended) ends every process that was started from the directory, and removes nothing.
+  - C(present) creates a private directory (mode 0700) and writes sutprobe into it. An existing directory is used only
+    if it belongs to the same user and is private.
+  - C(ended) ends every process started from the directory, and removes nothing.
   - C(absent) does the same, then removes the directory.
-  - For C(present) the action plugin of the same name sends the bytes without this module where the connection can carry
-    them; where it cannot, they travel inside the module's arguments, so that no temporary file is made on the SUT.
+  - For C(present) the action plugin of the same name sends the binary without this module if the connection supports
+    it; otherwise the binary is part of the module's arguments, so that no temporary file is made on the SUT.
 options:
   path:
     description: The run's private directory. Its name must begin with C(calibration-).
     type: path
     required: true
   content:
-    description: The kernel's bytes in base64. Set by the action plugin, for C(present).
+    description: The program in base64, for C(present). Set by the action plugin.
     type: str
   name:
-    description: What the program is called. Another program than the kernel is an operator's own.
+    description: Name of the program; any other than sutprobe is an operator's own.
     type: str
     choices: [sutprobe, mlc]
     default: sutprobe
   target:
-    description: The SUT's architecture, for C(present). Read by the action plugin, which builds the kernel.
+    description: The SUT's architecture, for C(present). Used by the action plugin to build sutprobe.
     type: str
   run:
-    description: The run's directory on the controller, where the action plugin records the verified bytes.
+    description: The run's directory on the controller, where the action plugin records the verified binary.
     type: path
   state:
-    description: Whether the kernel shall be there, shall be there and not run, or shall be gone.
+    description: Whether the program is installed, has no running processes, or is removed.
     type: str
     choices: [present, ended, absent]
     default: present
@@ -47,7 +47,7 @@ author: The calibration harness contributors
 """
 
 EXAMPLES = r"""
-- name: Put the kernel on the SUT
+- name: Install sutprobe on the SUT
   sut_kernel:
     path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     target: x86_64
@@ -57,7 +57,7 @@ EXAMPLES = r"""
     path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     state: ended
 
-- name: Remove it, and what still runs from it
+- name: Remove it and what still runs from it
   sut_kernel:
     path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     state: absent
@@ -65,19 +65,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The kernel's path on the SUT.
+  description: Path of the program on the SUT.
   returned: always
   type: str
 sha256:
-  description: SHA-256 of the kernel as it was read back after it had been written. Not in check mode.
+  description: SHA-256 of the program as read back after writing. Not in check mode.
   returned: when I(state=present)
   type: str
 kernel:
-  description: How the kernel was made (C(sha256), C(target), C(version), C(compiler), C(flags), C(source_sha256)).
+  description: How sutprobe was built (C(sha256), C(target), C(version), C(compiler), C(flags), C(source_sha256)).
   returned: by the action plugin, when I(state=present)
   type: dict
 ended:
-  description: Processes that were ended because they had been started from the directory.
+  description: Processes ended, all started from the directory.
   returned: when I(state=absent) or I(state=ended)
   type: list
   elements: int
@@ -91,18 +91,18 @@ import os
 from ansible.module_utils import sut_files as files
 from ansible.module_utils.basic import AnsibleModule
 
-KERNEL = "sutprobe"
-PROGRAMS = [KERNEL, "mlc"]
+PROBE = "sutprobe"
+PROGRAMS = [PROBE, "mlc"]
 PRIVATE = 0o700
 
 
 def private(directory):
-    """Return *directory* as this user's private one. Raises Refused where it is not."""
+    """Return *directory* if it is this user's private one. Raises Refused otherwise."""
     return files.PrivateDirectory(directory, os.geteuid())
 
 
 def sha256_of(name, directory):
-    """Return the SHA-256 of the file *name* in *directory* in hexadecimal, or None where there is none."""
+    """Return the SHA-256 of the file *name* in *directory* in hexadecimal, or None if it is missing."""
     if not directory.exists:
         return None
     try:
@@ -112,8 +112,8 @@ def sha256_of(name, directory):
         return None
 
 
-def install(path, content, check_mode, name=KERNEL):
-    """Write *content* as the program *name* into the directory *path*; return (whether anything changed, its hash)."""
+def install(path, content, check_mode, name=PROBE):
+    """Write *content* as the program *name* to the directory *path*; return (changed, its hash)."""
     with private(path) as directory:
         found = sha256_of(name, directory)
         if found == hashlib.sha256(content).hexdigest() or check_mode:
@@ -134,13 +134,13 @@ def install(path, content, check_mode, name=KERNEL):
 
 
 def end(path, check_mode):
-    """End what was started from the directory *path*; return the ids of the processes."""
+    """End the processes started from the directory *path*; return their ids."""
     with private(path) as directory:
         return directory.processes() if check_mode else directory.end_processes()
 
 
 def remove(path, check_mode):
-    """End what was started from the directory *path* and remove it; return whether anything changed, what was ended."""
+    """End the processes started from the directory *path* and remove it; return (changed, their ids)."""
     with private(path) as directory:
         processes = directory.processes() if check_mode else directory.end_processes()
         if not check_mode:
@@ -154,7 +154,7 @@ def main():
         argument_spec={
             "path": {"type": "path", "required": True},
             "content": {"type": "str", "no_log": True},
-            "name": {"type": "str", "choices": PROGRAMS, "default": KERNEL},
+            "name": {"type": "str", "choices": PROGRAMS, "default": PROBE},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
         required_if=[("state", "present", ["content"])],

@@ -1,18 +1,18 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the operator's spectre-meltdown-checker on the SUT, in a way that leaves the SUT as it was."""
+"""Runs the operator's spectre-meltdown-checker on the SUT without changing the SUT."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sut_meltdown_checker
-short_description: Runs spectre-meltdown-checker on a SUT without letting it change anything there
+short_description: Run spectre-meltdown-checker on a SUT without letting it change anything
 description:
-  - Writes the script into the run's private directory, proves its bytes, runs it with C(--batch json) and removes it.
+  - Writes the script into the run's private directory, verifies it, runs it with C(--batch json) and removes it.
   - By itself the script loads the kernel modules C(cpuid) and C(msr), mounts debugfs and, in old versions, writes
-    registers of the processor; none of its options keeps all its versions from it. It runs therefore without the
-    capabilities that this takes, which the kernel then refuses, also to root. What it reads as root it still reads.
-  - What it prints is handed over as it came. Its process group is ended before the module returns.
+    registers of the processor; no option prevents this in all versions. It therefore runs without the capabilities
+    needed for it, even as root. It can still read what root can.
+  - Its output is returned verbatim. Its process group is ended before the module returns.
 options:
   path:
     description: The run's private directory. Its name must begin with C(calibration-).
@@ -49,7 +49,7 @@ argv:
   type: list
   elements: str
 sha256:
-  description: SHA-256 of the script as it was read back on the SUT.
+  description: SHA-256 of the script as read back on the SUT.
   returned: always
   type: str
 user_id:
@@ -57,19 +57,19 @@ user_id:
   returned: always
   type: int
 rc:
-  description: Exit code of the script; negative for the signal that ended it. None where it was ended for its time.
+  description: Exit code of the script; negative for the signal that ended it. None after a timeout.
   returned: always
   type: int
 output:
-  description: What the script printed, in base64; the beginning of it where it printed too much.
+  description: Output in base64, truncated if too long.
   returned: always
   type: str
 stderr:
-  description: The end of what it wrote for people.
+  description: The end of standard error.
   returned: always
   type: str
 fault:
-  description: Why the script was ended before its own end. None where it was not.
+  description: Why the script was killed. None if it exited by itself.
   returned: always
   type: str
 """
@@ -89,10 +89,10 @@ SCRIPT = "spectre-meltdown-checker.sh"
 ARGV = ["/bin/sh", SCRIPT, "--batch", "json"]
 
 MAX_OUTPUT_BYTES = 256 * 1024
-"""The longest output known has a tenth of this. It fits, in base64, into what the controller takes for an answer."""
+"""Ten times the longest known output; in base64 it fits the controller's limit for an answer."""
 
 KEPT = (program.CAP_DAC_READ_SEARCH, program.CAP_SYSLOG)
-"""What the script may still do: read files of others, and the kernel's log."""
+"""Capabilities of the script: read files of others, and the kernel log."""
 
 
 def main():

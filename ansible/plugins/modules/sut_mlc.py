@@ -1,19 +1,19 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one command of the operator's Intel MLC on the SUT, and looks whether the prefetchers are as before."""
+"""Runs one command of the operator's Intel MLC on the SUT, and checks that the prefetchers are unchanged."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sut_mlc
-short_description: Runs one command of the operator's Intel MLC on a SUT
+short_description: Run one command of the operator's Intel MLC on a SUT
 description:
-  - Proves the bytes of the program in the run's private directory, runs it there and hands over what it printed as it
-    came. Its process group is ended before the module returns.
-  - By itself the program writes the processor's registers for prefetchers where it can. It runs without the capability
-    for that unless I(prefetchers_ok), and in any case without those to load kernel modules or to mount.
-  - The registers are read before and after. Where they may change, what they were is first noted in the reservation of
-    the SUT, so that its guardian puts them back whatever happens; those that differ afterwards are put back at once.
+  - Verifies the program in the run's private directory, runs it there and returns its output verbatim. Its process
+    group is ended before the module returns.
+  - By default the program switches prefetchers through model-specific registers. It runs without the capability for
+    that unless I(prefetchers_ok), and always without those to load kernel modules or to mount.
+  - The registers are read before and after. If they may change, their values are first recorded in the reservation of
+    the SUT, so that its guardian restores them in any case; those that differ afterwards are restored at once.
 options:
   path:
     description: The run's private directory. Its name must begin with C(calibration-).
@@ -37,11 +37,11 @@ options:
     type: bool
     required: true
   reservation:
-    description: Where the SUT is reserved for the run.
+    description: The reservation of the SUT for the run.
     type: path
     required: true
   token:
-    description: What tells the run's reservation from others.
+    description: Token of the run's reservation.
     type: str
     required: true
 attributes:
@@ -70,21 +70,21 @@ user_id:
   returned: always
   type: int
 rc:
-  description: Exit code of the program; negative for the signal that ended it. None where it was ended for its time.
+  description: Exit code of the program; negative for the signal that ended it. None after a timeout.
   returned: always
   type: int
 output:
-  description: What the program printed, both streams in their order, in base64; the beginning where it is too much.
+  description: Standard output and error, interleaved, in base64, truncated if too long.
   returned: always
   type: str
 fault:
-  description: Why the program was ended before its own end. None where it was not.
+  description: Why the program was killed. None if it exited by itself.
   returned: always
   type: str
 prefetchers:
   description: >-
-    C(places), each with C(where), what it read C(before) and C(after), and to what it was C(restored); and C(unread),
-    which could not be read and why.
+    C(places), each with its path C(where) and its values C(before), C(after) and C(restored); and C(unread), the
+    unreadable ones with reasons.
   returned: always
   type: dict
 """
@@ -104,14 +104,14 @@ MAX_OUTPUT_BYTES = 128 * 1024
 """The longest output, latencies of 1024 CPUs to 8 nodes, has 80 KB."""
 
 KEPT = (program.CAP_DAC_READ_SEARCH, program.CAP_IPC_LOCK, program.CAP_SYS_NICE)
-"""What the program may do besides: read files of others, lock memory, and choose how it is scheduled."""
+"""Capabilities of the program: read files of others, lock memory, and set its scheduling."""
 
 DRIVER = "/sys/module/msr"
-"""Is there where the kernel lets registers be read and written."""
+"""Exists if the kernel provides access to model-specific registers."""
 
 
 def check_bytes(path, wanted):
-    """Raise Refused where the program at *path* is not the one with the hash *wanted*."""
+    """Raise Refused unless the program at *path* has the hash *wanted*."""
     with os.fdopen(files.open_file(path), "rb") as stream:
         found = hashlib.sha256(stream.read()).hexdigest()
     if found != wanted:
@@ -119,12 +119,12 @@ def check_bytes(path, wanted):
 
 
 def driver(machine):
-    """Return whether the driver is loaded, in words."""
+    """Return whether the driver is loaded, as text."""
     return "loaded" if machine.exists(DRIVER) else "not loaded"
 
 
 def reading(machine, entry):
-    """Return what *entry*'s place reads now, or None."""
+    """Return the current value at *entry*'s path, or None."""
     try:
         return guardian.read_value(machine, entry)
     except OSError:

@@ -1,32 +1,32 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""What a SUT must have before it can be calibrated, read without changing anything."""
+"""Preconditions of a calibration on a SUT, read without changing anything."""
 
 from __future__ import annotations
 
 import time
 
 BEGAN_S = time.time()
-"""Read before anything else is imported: the nearer to the question, the closer the bound on the clock's offset."""
+"""Read before other imports: the closer to the question, the tighter the bound on the clock's offset."""
 
 DOCUMENTATION = r"""
 module: sut_preflight_info
-short_description: Reads what a SUT must have before it can be calibrated
+short_description: Check the preconditions of a calibration on a SUT
 description:
-  - Reads the system, the architecture, the Python version, the user, the state of the directory that the run's own
-    directory will be made in, and other calibrations that are running.
-  - Reads the time, whether the kernel calls it synchronised, the memory that is available, and what the SUTs of a
-    testbed are compared by - processor, microcode, BIOS.
+  - Reads the system, the architecture, the Python version, the user, the state of I(remote_base), and other
+    calibrations that are running.
+  - Reads the time, whether the kernel considers it synchronised, the available memory, and the facts compared between
+    SUTs of a testbed - processor, microcode, BIOS.
   - Writes nothing, starts nothing.
 options:
   remote_base:
-    description: Directory on the SUT in which the run's private directory will be made.
+    description: Directory on the SUT for the run's private directory.
     type: path
     required: true
   reserve_path:
     description:
-      - Where the SUT is reserved. Kernels of the run that holds it are not among C(running).
-      - Who reaches for a SUT that is reserved learns from the reservation itself who holds it, and since when.
+      - The reservation of the SUT. Processes of the run that holds it are not listed in C(running).
+      - The reservation itself tells who holds it, and since when.
     type: path
     required: true
 attributes:
@@ -38,7 +38,7 @@ author: The calibration harness contributors
 """
 
 EXAMPLES = r"""
-- name: Read what the SUT has
+- name: Read the preconditions
   sut_preflight_info:
     remote_base: /var/tmp
     reserve_path: /var/tmp/calibration-reservation
@@ -46,12 +46,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 system:
-  description: Name of the kernel, as uname says.
+  description: Name of the kernel, from uname.
   returned: always
   type: str
   sample: Linux
 machine:
-  description: Architecture, as uname says.
+  description: Architecture, from uname.
   returned: always
   type: str
   sample: x86_64
@@ -61,40 +61,39 @@ python_version:
   type: str
   sample: 3.11.2
 uid:
-  description: Effective user id that the measurements will run with.
+  description: Effective user id of the measurements.
   returned: always
   type: int
 remote_base:
   description: >-
-    The directory's state. C(free_bytes) and C(noexec) are null where the directory is missing. C(unsafe) are the
-    directories on the way to it, itself included, in which another user could put something else in its place.
+    The directory's state. C(free_bytes) and C(noexec) are null if the directory is missing. C(unsafe) lists the
+    directories of its path, itself included, in which another user could replace it.
   returned: always
   type: dict
   sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
            "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "group 27 may write there"}]}
 running:
-  description: Kernels below I(remote_base) that are running without a reservation, with their process ids.
+  description: sutprobe processes below I(remote_base) that run without a reservation.
   returned: always
   type: list
   elements: dict
   sample: [{"pid": 4711, "path": "/var/tmp/calibration-20261121T032712Z-3f2a-sut1/sutprobe"}]
 time:
   description: >-
-    The SUT's clock in s since the epoch when the module began and when it ended, whether its kernel calls the clock
-    synchronised (null with a C(reason) where it does not say), and the kernel's own bound of its error.
+    The SUT's clock in s since the epoch at the start and the end of the module, whether its kernel considers the clock
+    synchronised (null with a C(reason) if unknown), and the kernel's bound of its error.
   returned: always
   type: dict
   sample: {"began_s": 1795228032.25, "ended_s": 1795228032.5, "synchronised": true, "maximum_error_s": 0.031,
            "reason": null}
 memory_available_bytes:
-  description: Memory that new work may have, or null.
+  description: Memory available to new processes, or null.
   returned: always
   type: int
   sample: 1073741824
 identity:
   description: >-
-    What SUTs of one testbed are compared by. C(microcode) has every version in use. A text is null where the SUT does
-    not say.
+    Facts compared between SUTs of one testbed. C(microcode) has every version in use. Unknown texts are null.
   returned: always
   type: dict
   sample: {"cpu_model": "GenuineIntel 6/143/8 Intel(R) Xeon(R) Platinum 8462Y+", "microcode": ["0x2b000603"],
@@ -115,16 +114,16 @@ STA_UNSYNC = 0x40
 
 ARM_IDENTITY = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
 X86_IDENTITY = ("vendor_id", "cpu family", "model", "stepping", "model name")
-"""Rows of /proc/cpuinfo that tell a model of processor from another."""
+"""Rows of /proc/cpuinfo that identify a processor model."""
 
 DMI = "/sys/class/dmi/id"
 
 FIRST_BYTES = 1 << 20
-"""As much of a file is read: /proc/cpuinfo has 1 to 2 KiB per CPU, and one that is longer repeats itself."""
+"""Bytes read of a file: /proc/cpuinfo has 1 to 2 KiB per CPU, and repeats itself."""
 
 
 def timex(ctypes):
-    """Return struct timex of linux/timex.h on 64-bit machines, for *ctypes*."""
+    """Return struct timex of linux/timex.h on 64-bit machines, using *ctypes*."""
     fields = [("modes", ctypes.c_uint)]
     fields += [(name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")]
     fields += [("status", ctypes.c_int)]
@@ -137,9 +136,9 @@ def timex(ctypes):
 
 
 def synchronisation(adjtimex=None):
-    """Return whether the kernel calls the clock synchronised, with its own bound of the error, or why it is not known.
+    """Return whether the kernel considers the clock synchronised, with its error bound, or why this is unknown.
 
-    Nothing is adjusted: ``modes`` is 0, which any user may ask.
+    Nothing is adjusted: ``modes`` is 0, which any user may use.
     """
     try:
         import ctypes  # noqa: PLC0415 - some builds of Python have none
@@ -156,7 +155,7 @@ def synchronisation(adjtimex=None):
 
 
 def first_text(path):
-    """Return the beginning of a file as text; empty where it cannot be read."""
+    """Return the beginning of a file as text; empty if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read(FIRST_BYTES).decode("utf-8", "replace")
@@ -165,13 +164,13 @@ def first_text(path):
 
 
 def first_value(text, name):
-    """Return the first value of a row ``name : value``; empty where there is none."""
+    """Return the first value of a row ``name : value``; empty if missing."""
     match = re.search(r"(?m)^%s\s*:[ \t]*(.*)$" % re.escape(name), text)
     return match.group(1).strip() if match else ""
 
 
 def identity(root=""):
-    """Return what SUTs of one testbed are compared by."""
+    """Return the facts compared between SUTs of one testbed."""
     text = first_text(root + "/proc/cpuinfo")
     vendor, family, model, stepping, name = (first_value(text, row) for row in X86_IDENTITY)
     if vendor and family:
@@ -180,11 +179,11 @@ def identity(root=""):
         parts = [first_value(text, row) for row in ARM_IDENTITY]
         processor = "/".join(parts) if any(parts) else ""
     dmi = {
-        each: first_text("%s%s/%s" % (root, DMI, each)).strip()
-        for each in ("sys_vendor", "product_name", "bios_vendor", "bios_version", "bios_date")
+        name: first_text("%s%s/%s" % (root, DMI, name)).strip()
+        for name in ("sys_vendor", "product_name", "bios_vendor", "bios_version", "bios_date")
     }
-    product = " ".join(each for each in (dmi["sys_vendor"], dmi["product_name"]) if each)
-    bios = " ".join(each for each in (dmi["bios_vendor"], dmi["bios_version"], dmi["bios_date"]) if each)
+    product = " ".join(item for item in (dmi["sys_vendor"], dmi["product_name"]) if item)
+    bios = " ".join(item for item in (dmi["bios_vendor"], dmi["bios_version"], dmi["bios_date"]) if item)
     return {
         "cpu_model": processor.strip() or None,
         "microcode": sorted(set(re.findall(r"(?m)^microcode\s*:\s*(\S+)", text))),
@@ -194,13 +193,13 @@ def identity(root=""):
 
 
 def memory_available_bytes(root=""):
-    """Return the memory that new work may have, or None where the kernel does not say."""
+    """Return the memory available to new processes, or None if unknown."""
     match = re.search(r"(?m)^MemAvailable:\s*([0-9]{1,15}) kB$", first_text(root + "/proc/meminfo"))
     return int(match.group(1)) * 1024 if match else None
 
 
 def directory_state(path):
-    """Return whether *path* can hold a directory with a program in it that may be started."""
+    """Return whether *path* can hold a directory with an executable program."""
     exists = os.path.exists(path)
     state = {
         "path": path,
@@ -219,7 +218,7 @@ def directory_state(path):
 
 
 def reserved_directory(place):
-    """Return the name of the directory of the run that has reserved the SUT at *place*, or None where it is unknown."""
+    """Return the directory name of the run that has reserved the SUT at *place*, or None if unknown."""
     try:
         here = files.open_directory(place)
         try:
@@ -232,9 +231,9 @@ def reserved_directory(place):
 
 
 def running_kernels(base, reserved=None, proc="/proc"):
-    """Return the processes whose program is a run's kernel below *base*, as far as this user may see them.
+    """Return the sutprobe processes of runs below *base* that are visible to this user.
 
-    Those in the directory named *reserved* are left out.
+    Those in the directory named *reserved* are excluded.
     """
     base = os.path.realpath(base)
     runs = os.path.join(base, files.PREFIX)
@@ -246,10 +245,10 @@ def running_kernels(base, reserved=None, proc="/proc"):
         try:
             path = os.readlink(os.path.join(proc, name, "exe"))
         except OSError:
-            continue  # another user's process, a kernel thread, or one that has ended
+            continue  # another user's process, a kernel thread, or already ended
         if path.startswith(runs) and os.path.dirname(path) != reserved:
             found.append({"pid": int(name), "path": path})
-    return sorted(found, key=lambda each: each["pid"])
+    return sorted(found, key=lambda process: process["pid"])
 
 
 def main():

@@ -1,36 +1,36 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use a SUT, what a run changes on it, and that all of it is put back."""
+"""Reservation of a SUT, the settings that a run changes, and their restoration."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sut_reservation
-short_description: Reserves a SUT, changes its settings for a run, and puts everything back
+short_description: Reserve a SUT, change its settings for a run, and restore them
 description:
   - C(held) reserves the SUT for one run of one controller, makes the run's private directory, and starts a guardian
-    that puts the SUT right when the run does not come to do it. A reservation whose guardian is gone, or that is older
-    than the last boot, is put right and taken over; one that is alive is refused.
-  - C(tuned) changes settings, each read back; one that does not take is refused with everything put back. What a
-    setting was is on the SUT's disk before it is changed.
-  - C(untuned) puts back what was changed since a C(tuned), before the end of the run.
-  - C(released) puts everything back, ends what runs from the run's directory, removes it and gives the SUT free. One
-    of another run is left alone.
-  - C(read) tells who holds the SUT.
-  - C(tg_held) and C(tg_released) take and leave CSIT's reservation of a traffic generator, a directory with a file in
+    that restores the SUT if the run fails to. A reservation whose guardian is dead, or that is older than the last
+    boot, is restored and taken over; a live one is an error.
+  - C(tuned) changes settings and reads each back; if one fails, all are restored. The previous value is on the SUT's
+    disk before a setting is changed.
+  - C(untuned) restores what was changed since a C(tuned), before the end of the run.
+  - C(released) restores everything, ends what runs from the run's directory, removes it and releases the SUT. The
+    reservation of another run is not touched.
+  - C(read) returns who holds the SUT.
+  - C(tg_held) and C(tg_released) take and release CSIT's reservation of a traffic generator, a directory with a file in
     it for each SUT of the run.
 options:
   state:
-    description: What shall be.
+    description: The wanted state.
     type: str
     choices: [held, tuned, untuned, released, read, tg_held, tg_released]
     required: true
   path:
-    description: The reservation. The same for all users and controllers that may reach for the SUT.
+    description: Path of the reservation, the same for all users and controllers of the SUT.
     type: path
     required: true
   base:
-    description: Directory in which the run's private directory is made; for C(held) and C(released).
+    description: Parent of the run's private directory; for C(held) and C(released).
     type: path
   run_id:
     description: Identifier of the run.
@@ -39,38 +39,38 @@ options:
     description: Name of the SUT in the inventory.
     type: str
   controller:
-    description: Who reserves, for people. Set by the action plugin.
+    description: Who reserves, as text. Set by the action plugin.
     type: str
     default: ""
   started_at:
-    description: When the reservation was asked for, for people. Set by the action plugin.
+    description: When the reservation was requested, as text. Set by the action plugin.
     type: str
     default: ""
   token:
-    description: What C(held) gave back; for C(tuned) and C(untuned).
+    description: The token returned by C(held); for C(tuned) and C(untuned).
     type: str
   mark:
-    description: What the C(tuned) gave back that is to be undone; for C(untuned).
+    description: The mark returned by the C(tuned) to undo; for C(untuned).
     type: int
   lease_s:
-    description: Seconds after which the guardian acts, unless the run is heard of before.
+    description: Seconds until the guardian acts, unless the lease is renewed.
     type: float
     default: 300.0
   resume:
-    description: Whether a reservation of the same run is taken over although its guardian lives.
+    description: Whether to take over a reservation of the same run while its guardian lives.
     type: bool
     default: false
   settings:
-    description: For C(tuned), what is wanted by setting. The action plugin has checked the consent to each.
+    description: For C(tuned), the wanted value by setting. The action plugin has checked the consent.
     type: dict
     default: {}
   changes:
-    description: For C(released), what C(tuned) gave back, to be looked at where the guardian has put it back.
+    description: For C(released), the changes returned by C(tuned), to be checked if the guardian restored them.
     type: list
     elements: dict
     default: []
   by:
-    description: Who puts back, C(run) or C(cleanup).
+    description: Who restores, C(run) or C(cleanup).
     type: str
     choices: [run, cleanup]
     default: run
@@ -91,7 +91,7 @@ EXAMPLES = r"""
     run_id: 20261121T032712Z-3f2a
     sut: t1-sut1
 
-- name: Give it free
+- name: Release it
   sut_reservation:
     state: released
     path: /var/tmp/calibration-reservation
@@ -102,11 +102,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 directory:
-  description: The run's private directory. In check mode the path of one that does not exist.
+  description: The run's private directory. In check mode it does not exist.
   returned: when I(state=held)
   type: str
 reservation:
-  description: What a step needs to see that the SUT is still reserved (C(path), C(token), C(boot_id)).
+  description: Proof for later steps that the SUT is still reserved (C(path), C(token), C(boot_id)).
   returned: when I(state=held)
   type: dict
 boot_id:
@@ -114,26 +114,26 @@ boot_id:
   returned: when I(state=held)
   type: str
 taken_over:
-  description: The stale reservation that was put right (C(holder), C(why), C(changes)), or null.
+  description: The stale reservation that was taken over (C(holder), C(why), C(changes)), or null.
   returned: when I(state=held)
   type: dict
 changes:
-  description: What was changed (C(tuned)) or put back (C(untuned), C(released)), places that differ in a number only
-    together.
+  description: What was changed (C(tuned)) or restored (C(untuned), C(released)); paths that differ only in a number
+    are combined.
   returned: when I(state=tuned), I(state=untuned) or I(state=released)
   type: list
   elements: dict
 mark:
-  description: What C(untuned) undoes this by.
+  description: The mark that C(untuned) needs to undo this.
   returned: when I(state=tuned)
   type: int
 ended:
-  description: Processes that were ended because they had been started from the run's directory.
+  description: Processes ended, all started from the run's directory.
   returned: when I(state=released)
   type: list
   elements: int
 released:
-  description: Whether the SUT had been reserved for the run until now.
+  description: Whether the SUT was reserved for the run.
   returned: when I(state=released)
   type: bool
 holder:
@@ -155,7 +155,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 
 def act(arguments, check_mode):
-    """Do what the module's *arguments* say; return its answer."""
+    """Perform the state in *arguments*; return the answer."""
     state, path, run_id, sut = (arguments[name] for name in ("state", "path", "run_id", "sut"))
     machine = guardian.Machine()
     if state == "read":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugins that run on the controller have in common.
+"""Shared base of the plugins that run on the controller.
 
-Ansible loads plugins by path, so this module finds the package ``calibration`` of the checkout it lies in.
+Ansible loads plugins by path, so this module adds the package ``calibration`` of its checkout to the path.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from calibration.tuning import Change
 
 @contextlib.contextmanager
 def orderly_end():
-    """Turn the signals that end a worker into an exception in the block, so that nothing half-written stays.
+    """Turn signals that end a worker into an exception in the block, so that nothing is left half-written.
 
-    Ansible's own handler ends a worker, and what it started, on the spot. It gets the signal once the block has tidied
-    up; a second signal is ignored until then.
+    Ansible's own handler kills a worker and its children at once. It gets the signal after the block has cleaned up; a
+    second signal is ignored until then.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     received = []
 
     def interrupt(number, _frame):
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
+        for item in numbers:
+            signal.signal(item, signal.SIG_IGN)
         received.append(number)
         raise KeyboardInterrupt
 
@@ -66,19 +66,19 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_controller():
-    """Have the kernel end this worker, and with it what it started, when the controller's process is killed.
+    """Have the kernel end this worker and its children when the controller's process is killed.
 
-    Without it a worker whose controller was killed would go on measuring for nobody.
+    Otherwise a worker whose controller was killed would continue to measure.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class SutError(EnvironmentLacksError):
-    """A SUT is lost, or answers as none should: neither the settings nor the controller can help that."""
+    """A SUT is lost or answers incorrectly: a fault of neither the settings nor the controller."""
 
 
 class CalibrationAction(ActionBase):
-    """An action that is done on the controller; it needs no connection to the SUT."""
+    """An action on the controller, without a connection to the SUT."""
 
     _requires_connection = False
     ORDERLY = True
@@ -88,11 +88,11 @@ class CalibrationAction(ActionBase):
     """Arguments of ``validate_argument_spec``."""
 
     def arguments(self):
-        """Return the task's arguments. Raises what Ansible raises where they are not as ``SPEC`` says."""
+        """Return the task's arguments. Raises Ansible's errors if they do not match ``SPEC``."""
         return self.validate_argument_spec(**self.SPEC)[1]
 
     def act(self, arguments):
-        """Do it and return the fields of the result. A ``CalibrationError`` becomes the task's failure."""
+        """Run the action and return the fields of the result. A ``CalibrationError`` fails the task."""
         raise NotImplementedError
 
     def run(self, tmp=None, task_vars=None):
@@ -108,54 +108,54 @@ class CalibrationAction(ActionBase):
 
 
 def models_of(model, given):
-    """Return *given*, dictionaries as Ansible carries them, as instances of *model*."""
-    return tuple(model.model_validate_json(json.dumps(each)) for each in given)
+    """Return *given*, dictionaries from Ansible, as instances of *model*."""
+    return tuple(model.model_validate_json(json.dumps(item)) for item in given)
 
 
 def checks_of(given):
-    """Return the checks of a SUT that a task returned."""
+    """Return the SUT's checks from a task's result."""
     return models_of(Check, given)
 
 
 def changes_of(given):
-    """Return the changes of a SUT's settings that a task returned."""
+    """Return the changes of a SUT's settings from a task's result."""
     return models_of(Change, given)
 
 
 ANSWER_S = 120.0
-"""Seconds until a SUT is given up where an action says nothing else. In preflight all SUTs wait for the slowest; the
-longest answer, the context of 1024 CPUs, takes a tenth of that."""
+"""Default timeout for a SUT. In preflight all SUTs wait for the slowest; the longest answer, the context of 1024 CPUs,
+takes a tenth of this."""
 
 ANSWER_BYTES = 1 << 20
-"""Most characters that a SUT may answer with where an action says nothing else; an ordinary one has a few thousand."""
+"""Default limit on a SUT's answer; an ordinary one has a few thousand characters."""
 
 SAID_CHARACTERS = 20_000
-"""Characters kept of what a program on a SUT wrote for people: the end of it, where the reason stands."""
+"""Characters kept of a program's standard error, from the end, where the reason is."""
 
 QUOTED_CHARACTERS = 1500
-"""Characters of each of a program's outputs that go into a reason: the end, so that both fit into ``REASON_KEPT``."""
+"""Characters of each of a program's outputs quoted in a reason, so that both fit into ``REASON_KEPT``."""
 
 REASON_KEPT = 4000
-"""Characters of a reason that are kept: it is shown to people, on the page as well."""
+"""Limit on a reason, which is displayed and printed on the page."""
 
 GATHERING = 4
-"""Gathering an answer takes up to so many times its size: in pieces, joined, as text."""
+"""Memory for receiving an answer, as a multiple of its size: in pieces, joined, as text."""
 
 UNDERSTANDING = 16
-"""Understanding an answer takes up to so many times its size: JSON of many small numbers becomes many objects."""
+"""Memory for parsing an answer, as a multiple of its size: JSON of many small numbers becomes many objects."""
 
 MEMORY_SPARE_BYTES = 32 << 20
-"""What a worker may take besides."""
+"""Other memory of a worker."""
 
 NO_TERMINAL = b"\n"
-"""Any input makes Ansible ask for no terminal on the SUT: through one, both outputs arrive as one."""
+"""With any input, Ansible requests no terminal on the SUT; a terminal would merge both outputs."""
 
 NETWORKED = ("ssh", "paramiko", "paramiko_ssh", "libssh")
-"""Connections whose command runs on another machine, so that a limit put on the client does not limit the command."""
+"""Connections whose command runs on another machine, so that a limit on the client does not limit the command."""
 
 
 class AnswerTooLongError(SutError):
-    """A SUT answered with more than any honest one would."""
+    """A SUT's answer exceeds the limit."""
 
 
 class ConnectionLostError(SutError):
@@ -167,35 +167,35 @@ class NoAnswerError(SutError):
 
 
 class ShellError(SutError):
-    """A SUT did not run a command: its login shell, or what becomes another user, refused it."""
+    """A SUT did not run a command: refused by its login shell or the program to become another user."""
 
 
 def taken_bytes():
-    """Return the bytes of memory that count against this process's limit on data, or None where nobody can tell."""
+    """Return the memory that counts against this process's data limit, or None if unknown."""
     try:
         with open("/proc/self/status") as stream:
             rows = dict(line.split(":", 1) for line in stream)
         return int(rows["VmData"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
-        return None  # a controller without this file: the size of an answer is still checked once it is there
+        return None  # no such file: the size of an answer is still checked after it arrived
 
 
 @contextlib.contextmanager
 def bounded_memory(wanted_bytes):
-    """Have a ``MemoryError`` raised in the block before it takes much more than *wanted_bytes* of memory.
+    """Raise ``MemoryError`` in the block before it uses much more than *wanted_bytes* of memory.
 
-    Connection plugins gather what a SUT prints until it ends, however much that is; the limit is the kernel's, so that
-    it holds for every one of them, and for what is made of the answer.
+    Connection plugins collect a SUT's output until it ends, whatever its size; the kernel's limit covers all of them,
+    and what is made of the answer.
     """
     with contextlib.suppress(AttributeError):  # a C library without it
-        ctypes.CDLL(None).malloc_trim(0)  # freed memory that is still mapped would come on top of the bound
+        ctypes.CDLL(None).malloc_trim(0)  # freed but still mapped memory would add to the bound
     taken = taken_bytes()
     if taken is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = taken + wanted_bytes + MEMORY_SPARE_BYTES
-    known = [each for each in (soft, hard, wanted) if each != resource.RLIM_INFINITY]
+    known = [item for item in (soft, hard, wanted) if item != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
     try:
         yield
@@ -204,25 +204,25 @@ def bounded_memory(wanted_bytes):
 
 
 def children():
-    """Return the process ids of this process's own children; none on a controller that does not tell."""
+    """Return the process ids of this process's children; empty if the controller does not provide them."""
     try:
         with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as stream:
             return {int(child) for child in stream.read().split()}
     except OSError:
-        return set()  # a client that is given up ends when the pipes it holds are closed
+        return set()  # an abandoned client ends when its pipes are closed
 
 
 class GivenUp(BaseException):
-    """What was asked of a SUT was not over in its time; no ``except Exception`` on the way may keep it."""
+    """A question to a SUT timed out; a BaseException, so that no ``except Exception`` swallows it."""
 
 
 REPEAT_S = 5.0
-"""Python drops an exception that a signal raises in a destructor, so the signal comes again."""
+"""Python drops an exception raised by a signal in a destructor, so the signal is repeated."""
 
 
 @contextlib.contextmanager
 def backstop(seconds):
-    """Raise ``GivenUp`` in the block when it takes longer than *seconds*. A task's own timeout is put off meanwhile."""
+    """Raise ``GivenUp`` in the block after *seconds*. A task's own timeout is suspended meanwhile."""
     began, late = time.monotonic(), []
 
     def give_up(*_):
@@ -234,7 +234,7 @@ def backstop(seconds):
     try:
         yield
     except Exception as error:
-        if late:  # what was interrupted made another error of it
+        if late:  # the interrupted code converted it to another error
             raise GivenUp from error
         raise
     finally:
@@ -245,7 +245,7 @@ def backstop(seconds):
 
 
 def read_so_far(error):
-    """Return what Ansible's ssh connection had read of both outputs when *error* interrupted it; empty for others."""
+    """Return both outputs that Ansible's ssh connection had read when *error* interrupted it; empty for others."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "_bare_run":
             found = frame.f_locals
@@ -259,18 +259,18 @@ def read_so_far(error):
 
 
 def quoted(stdout, stderr):
-    """Return what a SUT said, for the end of a reason: both outputs, bounded, on one line; nothing if it was silent."""
+    """Return a SUT's output for the end of a reason: both streams, bounded, on one line; empty if there was none."""
     parts = {"stderr": stderr.strip(), "stdout": stdout.strip()}
     return "".join(f"; {name}: {visible(text[-QUOTED_CHARACTERS:])}" for name, text in parts.items() if text)
 
 
 KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": list, "path": str, "str": str}
-"""Types in Python of the types that a module's documentation names."""
+"""Python types of the types in a module's documentation."""
 
 
 @functools.cache
 def documented(module):
-    """Return what the documentation of one of this project's modules says that it returns: names and types."""
+    """Return the documented return values of one of this project's modules: names and types."""
     with open(os.path.join(ROOT, "ansible", "plugins", "modules", f"{module}.py")) as stream:
         text = re.search(r'^RETURN = r"""\n(.*?)^"""', stream.read(), re.MULTILINE | re.DOTALL).group(1)
     fields = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - the fast form of the safe one
@@ -278,26 +278,26 @@ def documented(module):
 
 
 def of_kind(value, kind):
-    """Return whether *value* is a plain *kind*, or not known; a truth value is no number."""
+    """Return whether *value* is a plain *kind* or None; a bool is not a number."""
     return value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
 
 
 def encodable(value):
-    """Return *value* with every text in it such that it can be written: half a character is shown as its escape."""
+    """Return *value* with all texts encodable: lone surrogates are shown as escapes."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, dict):
-        return {encodable(key): encodable(each) for key, each in value.items()}
+        return {encodable(key): encodable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [encodable(each) for each in value]
+        return [encodable(item) for item in value]
     return value
 
 
 def trimmed(result, module):
-    """Return what of the *result* of *module* is documented and of the documented type.
+    """Return the documented fields of *module*'s *result* that have the documented type.
 
-    A module's answer is the SUT's. Ansible itself acts on some keys of it: facts become variables, and outrank those of
-    the inventory. The interpreter that Ansible found is kept; it is used on the same SUT alone.
+    A module's answer is under the SUT's control, and Ansible acts on some keys: facts become variables that override
+    the inventory. The interpreter that Ansible found is kept; it is only used on the same SUT.
     """
     known = documented(module)
     kept = {key: encodable(result[key]) for key in known if key in result and of_kind(result[key], known[key])}
@@ -319,7 +319,7 @@ def trimmed(result, module):
 
 
 class SutAction(CalibrationAction):
-    """An action that asks something of the SUT. An answer is bounded in time and size; only known parts are kept."""
+    """An action that queries the SUT. Answers are limited in time and size; only known fields are kept."""
 
     _requires_connection = True
     ORDERLY = False
@@ -333,10 +333,10 @@ class SutAction(CalibrationAction):
 
     @contextlib.contextmanager
     def question(self, what, limit_s=None):
-        """Ask the SUT *what* in the block. After *limit_s* seconds in all (``ANSWER_S``) the connection is ended.
+        """Query the SUT for *what* in the block; after *limit_s* seconds (default ``ANSWER_S``) hang up.
 
-        Raises NoAnswerError then, ConnectionLostError where the connection fails, SutError where Ansible does. All that
-        use the connection ask here: ``_low_level_execute_command``, ``_transfer_file`` and ``reconnect``.
+        Raises NoAnswerError then, ConnectionLostError if the connection fails, SutError for Ansible's errors. All users
+        of the connection go through this: ``_low_level_execute_command``, ``_transfer_file`` and ``reconnect``.
         """
         if self.asking:
             yield
@@ -354,7 +354,7 @@ class SutAction(CalibrationAction):
             self.hang_up(others)
             raise
         except AnsibleConnectionFailure as error:
-            # A failure, unlike a SUT that is unreachable to Ansible, is followed by its reason, its document, its page.
+            # A failure, unlike Ansible's "unreachable", still leads to a reason, a document and a page.
             raise ConnectionLostError(f"not reachable: {error}") from error
         except (AnsibleError, OSError) as error:
             raise SutError(f"{what} failed: {error}") from error
@@ -368,38 +368,38 @@ class SutAction(CalibrationAction):
         )
 
     def hang_up(self, others):
-        """End the connection with its client: all children but *others*. The next question connects anew."""
+        """Close the connection by ending its client: all children except *others*. The next question reconnects."""
         for child in children() - others:
-            with contextlib.suppress(OSError):  # ended by itself, or another user's since it became one
+            with contextlib.suppress(OSError):  # already ended, or another user's by now
                 os.kill(child, signal.SIGTERM)
         with contextlib.suppress(AnsibleError, OSError):
             self._connection.close()
 
     @contextlib.contextmanager
     def bounded(self, factor):
-        """Raise AnswerTooLongError where the block, which asks the SUT, would fill the controller's memory."""
-        # A limit on a client that is itself the parent of the measuring process would limit what is measured.
+        """Raise AnswerTooLongError if the query in the block would exhaust the controller's memory."""
+        # On a local connection the limit would apply to the measuring process.
         networked = self._connection.transport.rsplit(".", 1)[-1] in NETWORKED
         try:
             with bounded_memory(factor * self.ANSWER_BYTES) if networked else contextlib.nullcontext():
                 yield
         except MemoryError:
-            pass  # what holds the memory is let go with the exception
+            pass  # the memory is freed with the exception
         else:
             return
         raise self.too_long("one that does not end")
 
     def too_long(self, found):
-        """Return the error of an answer that is too long."""
+        """Return the error for an answer that is too long."""
         return AnswerTooLongError(
             f"expected an answer of at most {self.ANSWER_BYTES} bytes from the SUT, found {found}; "
             "find out what prints so much there"
         )
 
     def _low_level_execute_command(self, cmd, sudoable=True, in_data=None, **named):
-        """Run *cmd* by ``/bin/sh`` on the SUT, whichever shell the login has and whatever that prints.
+        """Run *cmd* with ``/bin/sh`` on the SUT, whatever the login shell is or prints.
 
-        Raises AnswerTooLongError where it prints more than ``ANSWER_BYTES``, and ShellError where it was not run.
+        Raises AnswerTooLongError if the output exceeds ``ANSWER_BYTES``, ShellError if *cmd* was not run.
         """
         if not in_data and self._connection.has_pipelining:
             in_data = NO_TERMINAL
@@ -425,17 +425,17 @@ class SutAction(CalibrationAction):
             return super()._transfer_file(local_path, remote_path)
 
     def reconnect(self):
-        """Connect to the SUT anew."""
+        """Connect to the SUT again."""
         with self.question("the connection"):
             self._connection.reset()
 
     def command(self, what, script, limit_s=None, in_data=None):
-        """Return how *script* ended on the SUT and what it printed, as Ansible returns it."""
+        """Return exit code and output of *script* on the SUT, in Ansible's format."""
         with self.question(what, limit_s):
             return self._low_level_execute_command(script, in_data=in_data)
 
     def ask(self, module, arguments):
-        """Return what *module* of this project answers on the SUT, without anything that is not documented."""
+        """Return the answer of *module*, one of this project's, reduced to documented fields."""
         with self.question(module):
             try:
                 answer = self.execute(module, arguments)
@@ -448,15 +448,15 @@ class SutAction(CalibrationAction):
         return trimmed(answer, module)
 
     def execute(self, module, arguments):
-        """Return all that *module* answers on the SUT."""
+        """Return the complete answer of *module* on the SUT."""
         with self.bounded(UNDERSTANDING):
             return self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
 
     def say(self, text, color=None):
-        """Show *text* about the SUT to whoever watches; a result is seen only when the task is over."""
+        """Display *text* about the SUT at once; a result is only shown when the task is over."""
         self._display.display(message(f"{self.task_vars['inventory_hostname']}: {text}"), color=color)
 
     @staticmethod
     def said(answer):
-        """Return how a command on the SUT ended and what it said."""
+        """Return exit code and output of a command on the SUT."""
         return f"exit code {answer['rc']}{quoted(answer['stdout'], answer['stderr'])}"

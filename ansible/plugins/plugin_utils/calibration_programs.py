@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the actions share that put a program on a SUT, or run an operator's there."""
+"""Shared base of the actions that install or run a program on a SUT."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from calibration.reservation import REASONS, Reservation, entering, guarded
 PERMISSIONS, PRIVATE, SET_GROUP_ID = 0o7777, 0o700, 0o2000
 
 GRACE_S = 60.0
-"""Until the SUT is given up once a program must have been ended there: for the way there and back."""
+"""Extra time before a SUT is given up after its program must have been killed."""
 
 LOOK = r"""
 test ! -L {directory} && cd -P {directory} && stat -c 'directory %f %u' . && echo "user $(id -u)" &&
 {{ ! {{ {enter}; }} || test ! -f {program} || sha256sum {program}; }}
 """
-"""Prints the directory's mode and owner, who asks, and the hash of the program in a directory of this user's."""
+"""Prints the directory's mode and owner, the user, and the hash of the program if the directory is the user's."""
 
 INSTALL = r"""
 umask 077
@@ -33,11 +33,11 @@ umask 077
 rm -f -- {partial} && cat > {partial} && chmod 700 {partial} && mv -f -- {partial} {program} &&
 sha256sum {program} || {{ code=$?; rm -f -- {partial}; exit $code; }}
 """
-"""Writes standard input to the program's place, and prints the hash of what is there then."""
+"""Writes standard input to the program's path, and prints the hash read back."""
 
 
 def script(template, directory, name):
-    """Return *template* as a command for a shell on the SUT."""
+    """Return *template* as a shell command on the SUT."""
     return template.strip().format(
         directory=shlex.quote(directory),
         enter=entering(directory),
@@ -47,13 +47,13 @@ def script(template, directory, name):
 
 
 def hash_in(text, name):
-    """Return the hash that ``sha256sum`` printed for the program, or None."""
+    """Return the hash printed by ``sha256sum`` for the program, or None."""
     found = re.search(rf"^([0-9a-f]{{64}}) [ *]\./{name}$", text, re.MULTILINE)
     return found.group(1) if found else None
 
 
 def check_directory(directory, said):
-    """Raise EnvironmentLacksError where the directory that was looked at is no private one of the user that asked."""
+    """Raise EnvironmentLacksError unless the directory is a private one of the user."""
     found = re.search(r"^directory ([0-9a-f]{1,8}) ([0-9]{1,10})$", said, re.MULTILINE)
     user = re.search(r"^user ([0-9]{1,10})$", said, re.MULTILINE)
     if not found or not user:
@@ -75,12 +75,12 @@ class ProgramAction(SutAction):
     """An action about a program on the SUT."""
 
     def install(self, directory, name, content, sha256):
-        """Make the program be in *directory*; return whether its bytes were sent, and the hash read back.
+        """Install the program in *directory*; return whether it was sent, and the hash read back.
 
-        *content* returns the bytes. The SUT is asked for the hash of what is there, and only where that is another than
-        *sha256* the bytes follow, on the standard input of one command, which reads the file back from the disk and
-        prints its hash. Nothing of this starts a Python on the SUT. Where a connection cannot carry standard input, the
-        module ``sut_kernel`` does it. Raises EnvironmentLacksError where it cannot be done.
+        *content* returns the binary. It is sent only if the hash on the SUT differs from *sha256*, on the standard
+        input of one command that syncs the file, reads it back and prints its hash, without starting Python on the SUT.
+        If a connection cannot carry standard input, the module ``sut_kernel`` is used. Raises EnvironmentLacksError on
+        failure.
         """
         if not self._is_pipelining_enabled("new"):
             return self._install_by_module(directory, name, content())
@@ -101,7 +101,7 @@ class ProgramAction(SutAction):
         return True, hash_in(installed["stdout"], name)
 
     def _install_by_module(self, directory, name, content):
-        """Do the same with the bytes inside a module's arguments."""
+        """Do the same with the binary in a module's arguments."""
         encoded = base64.b64encode(content).decode("ascii")
         result = self.ask("sut_kernel", {"path": directory, "name": name, "content": encoded})
         if result.get("failed"):
@@ -109,7 +109,7 @@ class ProgramAction(SutAction):
         return result["changed"], result.get("sha256")
 
     def hold(self, reservation, lease_s):
-        """Have the SUT stay reserved for *lease_s*. Raises EnvironmentLacksError where it is not any more."""
+        """Extend the SUT's reservation to *lease_s*. Raises EnvironmentLacksError if it is gone."""
         answer = self.command(
             "the reservation", guarded(["true"], Reservation.model_validate(reservation), lease_s=lease_s)
         )
@@ -117,10 +117,10 @@ class ProgramAction(SutAction):
             raise EnvironmentLacksError(REASONS.get(answer["rc"]) or self.said(answer))
 
     def run_program(self, module, arguments, *, what, timeout_s, reservation, lease_s):
-        """Return what *module* answers, which runs *what*, an operator's program, for *timeout_s* at most.
+        """Return the answer of *module*, which runs *what*, an operator's program, for at most *timeout_s*.
 
-        The SUT stays reserved meanwhile, and *lease_s* longer. Raises EnvironmentLacksError where it is not any more,
-        or there is no answer.
+        The SUT stays reserved until *lease_s* after that. Raises EnvironmentLacksError if the reservation is gone, or
+        there is no answer.
         """
         limit_s = timeout_s + GRACE_S
         with self.question(what, limit_s):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the variables that an inventory or a command line sets for any of the roles, all at once.
+"""Checks the variables set by an inventory or a command line for all roles, all at once.
 
-Ansible would check those of a role each time the role begins, in a task of its own per SUT: a quarter of what all tasks
-of a SUT cost the controller. The defaults need no check: a test holds them and the specifications together.
+Ansible would check a role's variables in a task per role and SUT: a quarter of a SUT's cost for the controller. The
+defaults need no check: a test compares them with the specifications.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from calibration.results.layout import check_names
 
 @functools.cache
 def options_of_roles():
-    """Return what each role's entry points specify together, by role."""
+    """Return the combined options of each role's entry points, by role."""
     found = {}
     for path in sorted(glob.glob(os.path.join(ROOT, "roles", "*", "meta", "argument_specs.yml"))):
         with open(path, encoding="utf-8") as stream:
@@ -40,13 +40,13 @@ def options_of_roles():
 
 
 def faults(options, given):
-    """Return what is wrong with the variables *given*, whose specifications are among *options*."""
+    """Return the errors in the variables *given* according to *options*."""
     spec = {name: {**options[name], "required": False} for name in given}
     return ArgumentSpecValidator(spec).validate(given).error_messages
 
 
 def check_variables(known, template):
-    """Raise InputError with all that is wrong with the variables *known*, values of which *template* works out."""
+    """Raise InputError with all errors in the variables *known*, which *template* evaluates."""
     found = []
     for role, options in options_of_roles().items():
         given = {name: template(known[name]) for name in options if name in known}
@@ -66,12 +66,12 @@ NAMES = ("calibration_testbed", "calibration_sut")
 
 
 def names_of(known, template):
-    """Return the names of testbed and SUT among the variables *known*, values of which *template* works out."""
+    """Return the names of testbed and SUT from the variables *known*, which *template* evaluates."""
     return tuple(str(template(known[name])) for name in NAMES)
 
 
 def settings_of_host(variables, loader):
-    """Return the *variables* of a host over the defaults of the shared settings, and what works their values out."""
+    """Return a host's *variables* over the defaults of the shared settings, and the function that evaluates them."""
     options = options_of_roles()["settings"]
     defaults = {name: option["default"] for name, option in options.items() if "default" in option}
     trusted = {
@@ -82,12 +82,12 @@ def settings_of_host(variables, loader):
 
 
 def names_of_host(variables, loader):
-    """Return the names of testbed and SUT of a host by its own *variables*, which lack the defaults of the roles."""
+    """Return the names of testbed and SUT from a host's own *variables*, without the roles' defaults."""
     return names_of(*settings_of_host(variables, loader))
 
 
 def hosts_by_names(task_vars, loader):
-    """Return the play's hosts by the names of testbed and SUT. Raises InputError where two have the same."""
+    """Return the play's hosts by testbed and SUT. Raises InputError if two share both names."""
     found = {}
     everyone = task_vars["hostvars"]
     of_all = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}

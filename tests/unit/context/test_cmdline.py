@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel command line: order and repetition kept, quotes understood, words for init told apart."""
+"""The kernel command line: order and repetition kept, quotes understood, words for init distinguished."""
 
 import pytest
 from hypothesis import given

@@ -45,9 +45,9 @@ def snapshots(**said):
 
 def test_shares_and_names_come_from_the_difference(make_root):
     found = load(make_root(snapshots())).load
-    assert [(each.cpu, each.busy, each.stolen) for each in found.cpus] == [(0, 0.9, 0.0), (3, 0.0, 0.05)]
+    assert [(cpu.cpu, cpu.busy, cpu.stolen) for cpu in found.cpus] == [(0, 0.9, 0.0), (3, 0.0, 0.05)]
     assert found.resolution == 0.005
-    assert [(each.pid, each.name, each.share, each.cpus) for each in found.processes] == [
+    assert [(item.pid, item.name, item.share, item.cpus) for item in found.processes] == [
         (42, "busy (loop) x", 0.45, (0, 3)),
         (4000002, "young", 0.1, (3,)),
     ]
@@ -59,7 +59,7 @@ def test_a_counter_that_went_back_is_no_load(make_root):
         files["/load/after/proc/stat"],
         files["/load/before/proc/stat"],
     )
-    assert [(each.busy, each.stolen) for each in load(make_root(files)).load.cpus] == [(0.0, 0.0), (0.0, 0.0)]
+    assert [(cpu.busy, cpu.stolen) for cpu in load(make_root(files)).load.cpus] == [(0.0, 0.0), (0.0, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_reason_and_damage_are_listed(make_root):
     files["/load/after/proc/42/stat"] = "42 (half"
     context = load(make_root(files))
     assert context.load is None
-    reasons = {each.path: each.reason for each in context.unreadable}
+    reasons = {damaged.path: damaged.reason for damaged in context.unreadable}
     assert reasons["/load"] == "not watched: too slow"
     assert reasons["/load/after/proc/stat"].startswith("unparsable: no rows such as")
 
@@ -129,7 +129,7 @@ def test_the_capture_keeps_who_used_a_cpu_and_nobody_else(make_root):
     }
     archive = root / "capture.tar.gz"
     archive.write_bytes(base64.b64decode(result["archive"]))
-    assert {each.name for each in load(archive).load.processes} == {"busy", "new"}
+    assert {item.name for item in load(archive).load.processes} == {"busy", "new"}
 
 
 def test_the_watch_is_bounded_in_time_and_number(make_root, monkeypatch):

@@ -2,7 +2,7 @@
 """Every captured machine is read consistently with its files: adding a capture adds a test.
 
 One machine of each architecture has its whole document beside it, a line for each subject; ``CALIBRATION_BLESS=1``
-writes these anew, to be reviewed before they are committed.
+writes these again, to be reviewed before they are committed.
 """
 
 import json
@@ -38,7 +38,7 @@ def test_a_captured_machine_gives_the_expected_document(expected):
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
 def test_a_captured_machine_has_what_is_counted_in_its_files(archive):
     with tarfile.open(archive) as opened:
-        files = {each.name: opened.extractfile(each).read().decode("latin-1") for each in opened if each.isfile()}
+        files = {item.name: opened.extractfile(item).read().decode("latin-1") for item in opened if item.isfile()}
     text = "\n".join(f"{name}={line}" for name, content in sorted(files.items()) for line in content.splitlines())
     context = load(archive)
 
@@ -57,7 +57,7 @@ def test_a_captured_machine_has_what_is_counted_in_its_files(archive):
     assert [" ".join(map(str, row)) for row in context.distances] == [row for _, row in sorted(rows)] or ["10"]
 
     (words,) = re.findall(r"^proc/cmdline=(.*)$", text, re.MULTILINE)
-    assert [each.name for each in context.cmdline.parameters] == re.findall(r"(?:^|(?<= ))[^ =]+", words)
+    assert [parameter.name for parameter in context.cmdline.parameters] == re.findall(r"(?:^|(?<= ))[^ =]+", words)
     flags = re.findall(r"^proc/cpuinfo=(?:flags|[Ff]eatures)\s*: (.*)$", text, re.MULTILINE)
     assert list(context.processor.flags) == (flags[0].split() if flags else [])
 

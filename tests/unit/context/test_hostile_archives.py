@@ -134,7 +134,9 @@ def test_a_file_too_large_is_listed_and_the_rest_is_read(tmp_path: Path, monkeyp
     monkeypatch.setattr(tree_module, "MAX_FILE_BYTES", 100)
     context = load(archive(tmp_path / "a.tar.gz", member("proc/cmdline", b"x" * 101)))
     assert context.online_cpus == (0, 1)
-    assert [(each.path, each.reason) for each in context.unreadable] == [("/proc/cmdline", "larger than 100 bytes")]
+    assert [(damaged.path, damaged.reason) for damaged in context.unreadable] == [
+        ("/proc/cmdline", "larger than 100 bytes")
+    ]
 
 
 def test_links_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,17 +163,17 @@ def test_lists_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_small_archive_may_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links that lead back to where they are listed make many files of few."""
+    """Links to their own directory turn a few files into many."""
     monkeypatch.setattr(tree_module, "LEAST_WORK_BYTES", 100_000)
     online = member("sys/devices/system/cpu/isolated", b"1")
     links = [member(f"proc/{number}/task", type=tarfile.SYMTYPE, linkname="/proc") for number in range(100)]
     with pytest.raises(ContextError, match=TOO_MUCH):
         load(archive(tmp_path / "links.tar.gz", online, *links))
-    described = [each for each, _ in links]
-    for each in described:
-        each.size = 1 << 30  # claimed, and not there
+    described = [link for link, _ in links]
+    for item in described:
+        item.size = 1 << 30  # claimed, and not there
     content = b"".join(
-        [online[0].tobuf(tarfile.GNU_FORMAT), b"1".ljust(512, b"\0"), *(each.tobuf() for each in described)]
+        [online[0].tobuf(tarfile.GNU_FORMAT), b"1".ljust(512, b"\0"), *(item.tobuf() for item in described)]
     )
     (tmp_path / "claims.tar").write_bytes(content + b"\0" * 10240)
     with pytest.raises(ContextError, match=TOO_MUCH):
@@ -204,7 +206,7 @@ def test_unreadable_files_are_listed_up_to_a_bound(tmp_path: Path) -> None:
     context = load(archive(tmp_path / "a.tar.gz", member("capture.json", json.dumps({"unreadable": records}).encode())))
     *listed, last = context.unreadable
     assert len(listed) == tree_module.MAX_UNREADABLE
-    assert all(len(each.reason) == tree_module.MAX_REASON for each in listed)
+    assert all(len(item.reason) == tree_module.MAX_REASON for item in listed)
     assert (last.path, last.reason) == ("/", "5 more unreadable files")
 
 
@@ -273,8 +275,8 @@ def test_any_archive_is_read_or_refused_and_writes_nothing(
     except ContextError:
         pass
     else:
-        assert all(each.path.isprintable() and each.reason.isprintable() for each in context.unreadable)
-    assert [each.name for each in tmp_path.iterdir()] == ["a.tar.gz"]
+        assert all(damaged.path.isprintable() and damaged.reason.isprintable() for damaged in context.unreadable)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

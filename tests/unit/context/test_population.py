@@ -70,7 +70,7 @@ def test_channels_of_two_sockets(form):
     missing = len(form) == 16  # with two slots per channel the other one still populates it
     assert (seen.machine.channels, seen.machine.populated) == (16, 16 - missing)
     assert seen.machine.peak_mb_s == (16 - missing) * 4800 * 8
-    assert [each.populated for each in seen.packages.values()] == [8, 8 - missing]
+    assert [package.populated for package in seen.packages.values()] == [8, 8 - missing]
     assert seen.nodes == dict(enumerate(seen.packages.values()))
 
 
@@ -85,7 +85,7 @@ def test_channels_of_two_sockets(form):
     ],
 )
 def test_channels_of_one_socket(names):
-    seen = found(ONE, [dimm(*each) for each in names])
+    seen = found(ONE, [dimm(*name) for name in names])
     assert isinstance(seen, Population), seen
     assert (seen.machine.populated, seen.machine.peak_mb_s) == (2, 2 * 4800 * 8)
 
@@ -93,7 +93,7 @@ def test_channels_of_one_socket(names):
 def test_an_empty_slot_shows_in_the_memory_of_its_node():
     form = FORMS["Supermicro, bank wrong"]
     nodes = tuple(
-        each.model_copy(update={"memory_bytes": (31 if each.id == 5 else 63) * GIB}) for each in MACHINES[EIGHT].nodes
+        node.model_copy(update={"memory_bytes": (31 if node.id == 5 else 63) * GIB}) for node in MACHINES[EIGHT].nodes
     )
     dimms = [dimm(*names, size=0 if names[0] == "P2-DIMMD1" else 32 * GIB) for names in form]
     seen = found(EIGHT, dimms, nodes=nodes)
@@ -106,7 +106,7 @@ def test_an_empty_slot_shows_in_the_memory_of_its_node():
 
 def test_the_slowest_module_and_the_width_decide():
     names = FORMS["Intel reference"]
-    dimms = [dimm(*each, configured_mt_s=4400 if each[0] == "CPU0_DIMM_A1" else 4800) for each in names]
+    dimms = [dimm(*name, configured_mt_s=4400 if name[0] == "CPU0_DIMM_A1" else 4800) for name in names]
     seen = found(TWO, dimms)
     assert isinstance(seen, Population)
     assert seen.packages[0].peak_mb_s == (7 * 4800 + 4400) * 8

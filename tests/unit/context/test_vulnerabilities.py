@@ -50,33 +50,33 @@ MACHINES = sorted(FIXTURES.glob("*.tar.gz"))
 
 def found(path: Path) -> dict[str, Vulnerability]:
     rows = vulnerabilities(load(path))
-    by_label = {each.cve or each.name: each for each in rows}
+    by_label = {row.cve or row.name: row for row in rows}
     assert len(by_label) == len(rows)
     return by_label
 
 
 def test_the_table_has_every_file_of_the_kernel_and_every_cve_once() -> None:
-    assert Counter(each.file for each in KNOWN if each.file and each.cve) == {
+    assert Counter(item.file for item in KNOWN if item.file and item.cve) == {
         name: count for name, count in MAINLINE.items() if count
     }
-    assert {each.file for each in KNOWN if each.file} == set(MAINLINE)
-    cves = [each.cve for each in KNOWN if each.cve]
+    assert {item.file for item in KNOWN if item.file} == set(MAINLINE)
+    cves = [item.cve for item in KNOWN if item.cve]
     assert len(set(cves)) == len(cves)
-    assert all(CVE.fullmatch(each) for each in cves)
-    assert all(each.name.strip() for each in KNOWN)
+    assert all(CVE.fullmatch(cve) for cve in cves)
+    assert all(item.name.strip() for item in KNOWN)
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.name)
 def test_every_captured_machine_says_all_there_is(path: Path) -> None:
     context = load(path)
     rows = vulnerabilities(context)
-    assert {each.file: each.text for each in rows if each.text is not None} == context.mitigations
-    for each in rows:
-        assert (each.text is None) == (each.state is None) == (each.reason is not None)
-        if each.text is not None:
+    assert {row.file: row.text for row in rows if row.text is not None} == context.mitigations
+    for row in rows:
+        assert (row.text is None) == (row.state is None) == (row.reason is not None)
+        if row.text is not None:
             begins = {"not_affected": "Not affected", "mitigated": "Mitigation", "vulnerable": "Vulnerable"}
-            wanted = begins.get(each.state or "", "Unknown")
-            assert each.text.removeprefix("KVM: ").startswith(wanted), each
+            wanted = begins.get(row.state or "", "Unknown")
+            assert row.text.removeprefix("KVM: ").startswith(wanted), row
 
 
 STATES = {
@@ -114,14 +114,14 @@ def test_a_file_that_an_older_kernel_lacks_is_not_said_to_be_well(make_root: Mak
     rows = found(make_root({f"{DIRECTORY}/meltdown": "Mitigation: PTI\n"}))
     assert rows["CVE-2017-5754"].state == "mitigated"
     assert rows["CVE-2017-5754"].text == "Mitigation: PTI"
-    others = [each for each in rows.values() if each.cve != "CVE-2017-5754"]
-    assert {(each.state, each.text) for each in others} == {(None, None)}
-    assert {each.reason for each in others if each.file} == {"the kernel does not say"}
-    assert {each.cve for each in others if each.reason == NO_FILE} == {"CVE-2018-3640", "CVE-2018-3615"}
+    others = [row for row in rows.values() if row.cve != "CVE-2017-5754"]
+    assert {(other.state, other.text) for other in others} == {(None, None)}
+    assert {other.reason for other in others if other.file} == {"the kernel does not say"}
+    assert {other.cve for other in others if other.reason == NO_FILE} == {"CVE-2018-3640", "CVE-2018-3615"}
 
 
 def test_a_kernel_without_any_says_nothing_of_all(make_root: MakeRoot) -> None:
-    assert {each.state for each in found(make_root({"/proc/cmdline": "quiet\n"})).values()} == {None}
+    assert {item.state for item in found(make_root({"/proc/cmdline": "quiet\n"})).values()} == {None}
 
 
 def test_a_file_that_the_table_lacks_is_shown_as_it_is(make_root: MakeRoot) -> None:

@@ -179,4 +179,4 @@ def test_the_files_of_event_sources_are_bounded(make_root, monkeypatch):
 def test_the_sources_of_this_machine_are_read():
     if not os.path.isdir(DEVICES):  # noqa: PTH112 - the path is the kernel's
         pytest.skip("this machine has no event sources")
-    assert {"software", "tracepoint"} <= {each.name for each in load("/").event_sources}
+    assert {"software", "tracepoint"} <= {item.name for item in load("/").event_sources}

@@ -45,31 +45,31 @@ def machine(tmp_path):
 def words(choice, role):
     """Return {words: number of sources} of a role."""
     found = {}
-    for each in choice.events:
-        if each.name == role:
-            key = tuple(each.words.get(word, 0) for word in ("config", "config1"))
+    for event in choice.events:
+        if event.name == role:
+            key = tuple(event.words.get(word, 0) for word in ("config", "config1"))
             found[key] = found.get(key, 0) + 1
     return found
 
 
 def reasons(choice):
-    return {each.role: each.reason for each in choice.missing}
+    return {item.role: item.reason for item in choice.missing}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
     choice = choose_events(machine(name))
-    opened, missing = {each.name for each in choice.events}, reasons(choice)
+    opened, missing = {event.name for event in choice.events}, reasons(choice)
     assert not opened & set(missing)
     left = set(EVENT_ROLES) - opened - set(missing)
     assert left <= {"dram.reads_and_writes"}
     assert not left or opened & {"dram.reads", "dram.writes"} or {"dram.reads", "dram.writes"} <= set(missing)
     assert (choice.sampling is None) == (SAMPLES in missing)
     assert all(reason.strip() for reason in missing.values())
-    for each in choice.events:
-        assert (each.cpus is None) == (EVENT_ROLES[each.name].of == "thread") == each.user
-        assert each.source
-        assert each.event
+    for event in choice.events:
+        assert (event.cpus is None) == (EVENT_ROLES[event.name].of == "thread") == event.user
+        assert event.source
+        assert event.event
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_memory_controllers_are_found_with_their_encodings(machine, name, reads,
     bytes_each, cpus = of_each
     choice = choose_events(machine(name))
     assert (words(choice, "dram.reads"), words(choice, "dram.writes")) == (reads, writes)
-    found = [each for each in choice.events if each.name == "dram.reads"]
-    assert {each.scale_bytes for each in found} == {bytes_each}
-    assert cpus is None or {each.cpus for each in found} == {cpus}
+    found = [event for event in choice.events if event.name == "dram.reads"]
+    assert {item.scale_bytes for item in found} == {bytes_each}
+    assert cpus is None or {item.cpus for item in found} == {cpus}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_memory_controllers_are_found_with_their_encodings(machine, name, reads,
 )
 def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
     choice = choose_events(machine(name))
-    found = [each for each in choice.events if each.name == "dram.reads_and_writes"]
+    found = [event for event in choice.events if event.name == "dram.reads_and_writes"]
     assert (len(found), found[0].words["config"], found[0].scale_bytes) == (pmus, config, 64)
     assert found[0].caution
     assert {"dram.reads", "dram.writes"} <= set(reasons(choice))
@@ -113,7 +113,7 @@ def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
 
 def test_channels_that_share_counters_are_said_to_and_leave_none(machine):
     choice = choose_events(machine("zen_2"))
-    caution = next(each.caution for each in choice.events if each.name == "dram.reads_and_writes")
+    caution = next(event.caution for event in choice.events if event.name == "dram.reads_and_writes")
     assert "8 events share 4 counters in turns" in caution
     assert reasons(choice)["link.bytes"] == "the 4 counters of amd_df count dram.reads_and_writes already"
     alone = choose_events(machine("zen_2"), ["link.bytes"])
@@ -132,16 +132,16 @@ def test_channels_that_share_counters_are_said_to_and_leave_none(machine):
     ],
 )
 def test_links(machine, name, config, scale):
-    found = [each for each in choose_events(machine(name)).events if each.name == "link.bytes"]
+    found = [event for event in choose_events(machine(name)).events if event.name == "link.bytes"]
     assert found[0].scale_bytes == pytest.approx(scale)
     if name != "zen_4":
-        assert {each.words["config"] for each in found} == {config}
+        assert {item.words["config"] for item in found} == {config}
     else:
         assert found[0].words["config"] == encode_of("event=0xb5f,umask=0xf3e", found[0].pmu, machine(name))
 
 
 def encode_of(terms, pmu, context):
-    return encode(next(each for each in context.event_sources if each.name == pmu), terms)["config"]
+    return encode(next(source for source in context.event_sources if source.name == pmu), terms)["config"]
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def encode_of(terms, pmu, context):
 def test_reads_beyond_the_core_warn_of_prefetchers_or_of_what_they_cannot_tell(machine, name, offcore):
     choice = choose_events(machine(name))
     assert words(choice, "core.offcore_reads") == {offcore: 1}
-    caution = next(each.caution for each in choice.events if each.name == "core.offcore_reads")
+    caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
     assert "prefetcher" in caution or "any node" in caution
 
 
 def test_latency_by_counters_is_one_group(machine):
     choice = choose_events(machine("haswell_ep"))
-    group = [(each.name, each.argument()) for each in choice.events if each.group == 0]
+    group = [(event.name, event.argument()) for event in choice.events if event.group == 0]
     assert group == [
         ("core.cycles", "core.cycles=hardware/config=0x0,group=0,user/"),
         ("core.l1d_pending", "core.l1d_pending=cpu/config=0x148,group=0,user/"),
@@ -198,7 +198,7 @@ def test_no_more_is_chosen_than_counters_can_count_at_once(machine):
 @given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), max_size=6))
 def test_counters_are_found_wherever_there_is_a_way(possible):
     def reachable(left, used):
-        return not left or any(reachable(left[1:], {*used, each}) for each in left[0] if each not in used)
+        return not left or any(reachable(left[1:], {*used, item}) for item in left[0] if item not in used)
 
     found = _assignment(possible)
     assert (found is not None) == reachable(possible, set())
@@ -287,7 +287,7 @@ def test_a_guest_without_a_pmu(machine):
 def test_a_guest_with_a_pmu_warns_of_what_its_host_may_withhold(machine):
     core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
     choice = choose_events(machine("guest_without_pmu", event_sources={"cpu": core}))
-    caution = next(each.caution for each in choice.events if each.name == "core.offcore_reads")
+    caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
     assert "a host need not pass this event on" in caution
     assert "no box that counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
 
@@ -307,7 +307,7 @@ def test_an_unknown_processor_has_what_the_kernel_names(machine):
     processor = {"vendor_id": "GenuineIntel", "cpu family": 6, "model": 250, "stepping": 1}
     choice = choose_events(machine("sapphire_rapids", cpuinfo=processor))
     assert choice.microarchitecture is None
-    assert {each.name for each in choice.events} == {"dram.reads", "dram.writes", "core.cycles", "core.instructions"}
+    assert {event.name for event in choice.events} == {"dram.reads", "dram.writes", "core.cycles", "core.instructions"}
     assert words(choice, "dram.reads") == {(0xCF05, 0): 8}
     assert "no table" in choice.events[0].caution
     assert reasons(choice)["core.l1_miss"] == "there is no table of the events of GenuineIntel family 6 model 250"
@@ -330,7 +330,7 @@ def test_a_package_whose_boxes_are_not_counted_is_named(machine):
     sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
     sources["uncore_imc_[0-5]"]["cpumask"] = "0"
     choice = choose_events(machine("skylake_sp", event_sources=sources))
-    cautions = {each.name: each.caution for each in choice.events}
+    cautions = {event.name: event.caution for event in choice.events}
     assert cautions["dram.reads"] == "no CPU of package 1 is among those it is opened on"
     assert cautions["link.bytes"] is None
 
@@ -340,16 +340,16 @@ def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
     core = sources.pop("cpu")
     sources |= {"cpu_core": core | {"cpus": "0-7"}, "cpu_atom": core | {"type": 10, "cpus": "8-31"}}
     choice = choose_events(machine("sapphire_rapids", event_sources=sources))
-    cycles = next(each for each in choice.events if each.name == "core.cycles")
+    cycles = next(event for event in choice.events if event.name == "core.cycles")
     assert (cycles.pmu, cycles.words) == ("hardware", {"config": 4 << 32})
     assert cycles.caution == "cpu_core counts on CPUs 0-7 only"
     arm = described(FIXTURES / "neoverse_n2.yml")["event_sources"]
     cluster = arm.pop("armv8_pmuv3_0")
     arm |= {"armv8_pmuv3_0": cluster | {"cpus": "0-3"}, "armv8_pmuv3_1": cluster | {"cpus": "4-127"}}
     found = {
-        each.pmu
-        for each in choose_events(machine("neoverse_n2", event_sources=arm)).events
-        if each.name == "core.remote_reads"
+        event.pmu
+        for event in choose_events(machine("neoverse_n2", event_sources=arm)).events
+        if event.name == "core.remote_reads"
     }
     assert found == {"armv8_pmuv3_1"}
 
@@ -360,11 +360,11 @@ def test_the_command_says_all_of_it(machine, tmp_path, name):
     ran = CliRunner().invoke(counters_command, [str(tmp_path / name)])
     assert ran.exit_code == 0
     assert ran.output == table_text(choice) + "\n"
-    for each in choice.events:
-        assert each.source in ran.output
-        assert each.caution is None or each.caution in ran.output
-    for each in choice.missing:
-        assert f"{each.role:<21} missing: {each.reason}" in ran.output
+    for event in choice.events:
+        assert event.source in ran.output
+        assert event.caution is None or event.caution in ran.output
+    for item in choice.missing:
+        assert f"{item.role:<21} missing: {item.reason}" in ran.output
     as_json = CliRunner().invoke(counters_command, [str(tmp_path / name), "--json"])
     assert json.loads(as_json.output) == choice.model_dump(mode="json")
 

@@ -67,7 +67,7 @@ def test_what_did_not_run_leaves_no_figure_and_a_reason() -> None:
     assert found is not None
     assert found.l1_miss is not None
     assert found.load_miss_real is None
-    assert [(each.role, each.reason) for each in found.not_counted] == [("core.fb_hit", "cpu: no such event")]
+    assert [(event.role, event.reason) for event in found.not_counted] == [("core.fb_hit", "cpu: no such event")]
     found = counter_latency([counters({**ARTICLE, "core.l1d_pending": None})])
     assert found is not None
     assert (found.l1_miss, found.load_miss_real) == (None, None)
@@ -78,7 +78,7 @@ def test_no_miss_is_no_latency_of_misses() -> None:
     found = counter_latency([counters({**ARTICLE, "core.l1_miss": 0.0})])
     assert found is not None
     assert (found.l1_miss, found.load_miss_real) == (None, None)
-    assert [each.reason for each in found.not_counted] == ["no load missed the first-level cache"]
+    assert [event.reason for event in found.not_counted] == ["no load missed the first-level cache"]
 
 
 def test_without_a_clock_there_are_cycles_and_no_ns() -> None:
@@ -91,7 +91,7 @@ def test_without_a_clock_there_are_cycles_and_no_ns() -> None:
 
 def test_counters_that_shared_the_hardware_are_flagged() -> None:
     found = counter_latency([counters(dict(ARTICLE), running_fraction=0.25)])
-    assert [each.code for each in latency_flags([found])] == ["COUNTERS_MULTIPLEXED"]
+    assert [flag.code for flag in latency_flags([found])] == ["COUNTERS_MULTIPLEXED"]
 
 
 def samples(mean: float | None, **changes: Any) -> Samples:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of events: whole, of one processor each, and refused where they are not."""
+"""The tables of events: whole, of one processor each, and refused if they are not."""
 
 import pytest
 
@@ -41,7 +41,8 @@ core:
 def test_a_processor_has_the_table_of_its_microarchitecture(vendor, family, model, stepping, name):
     assert table_of(vendor, family, model, stepping).microarchitecture == name
     assert (
-        sum(any(one.has(vendor, family, model, stepping) for one in each.processors) for each in tables().values()) == 1
+        sum(any(one.has(vendor, family, model, stepping) for one in table.processors) for table in tables().values())
+        == 1
     )
 
 
@@ -64,7 +65,7 @@ def test_other_processors_have_none(processor):
 @pytest.mark.parametrize("name", sorted(tables()))
 def test_every_role_has_an_event_or_a_reason(name):
     known = tables()[name]
-    given = {each.role for each in (*known.core, *known.boxes)} | set(known.absent)
+    given = {box.role for box in (*known.core, *known.boxes)} | set(known.absent)
     needed = {role for role, about in EVENT_ROLES.items() if about.of == "thread"} - {
         "core.cycles",
         "core.instructions",

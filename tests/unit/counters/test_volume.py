@@ -71,7 +71,7 @@ def direction(found: CountedBytes, name: Any) -> DirectionBytes:
 
 
 def codes(found: CountedBytes) -> dict[str, str]:
-    return {each.code: each.reason for each in counted_flags([("write", found)])}
+    return {flag.code: flag.reason for flag in counted_flags([("write", found)])}
 
 
 def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtracted() -> None:
@@ -85,7 +85,7 @@ def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtrac
     assert reads.background_bytes == 2 * 20 * 64
     assert reads.ratio is not None
     assert reads.ratio.value == pytest.approx(1.01)
-    assert [len(each) for each in reads.ratio.samples] == [1, 1]
+    assert [len(sample) for sample in reads.ratio.samples] == [1, 1]
     assert (writes.moved_bytes, writes.allocate_bytes, writes.counted_bytes) == (128_000, 0, 2 * 1005 * 64)
     assert writes.background_bytes is None
     assert (found.wall_s, found.running_fraction, found.not_counted) == (4.0, 1.0, ())
@@ -94,11 +94,11 @@ def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtrac
 def test_each_package_has_its_own_ratio() -> None:
     events = (counted("dram.reads", 760.0), counted("dram.reads", 240.0, cpu=16))
     (each,) = of([reading(*events, shares={0: 0.75, 1: 0.25})], {"dram.reads": Unit(64.0)}).directions
-    assert [(each.cpu, each.nodes, each.moved_bytes) for each in each.sockets] == [
+    assert [(socket.cpu, socket.nodes, socket.moved_bytes) for socket in each.sockets] == [
         (0, (0,), 48_000),
         (16, (1,), 16_000),
     ]
-    assert [each.ratio for each in each.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
+    assert [socket.ratio for socket in each.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
     assert each.ratio is not None
     assert each.ratio.value == pytest.approx(1.0)
 
@@ -140,7 +140,7 @@ def test_a_counter_that_did_not_run_is_no_figure_but_a_reason() -> None:
     refused = Refused(name="dram.writes", pmu="uncore_imc_1", cpu=0, errno="EACCES", reason="not permitted")
     found = of([reading(counted("dram.reads", None), counted("dram.writes", 10.0), refused=(refused,))])
     assert found.directions == ()
-    assert {each.role: each.reason for each in found.not_counted} == {
+    assert {event.role: event.reason for event in found.not_counted} == {
         "dram.reads": "a counter never ran: the machine had none free for it",
         "dram.writes": "uncore_imc_1 on CPU 0: not permitted",
     }
@@ -148,12 +148,12 @@ def test_a_counter_that_did_not_run_is_no_figure_but_a_reason() -> None:
     assert codes(found) == {}
     assert counted_bytes([], READS_AND_WRITES, lambda cpu: (cpu,)) is None
     silent = of([reading()])
-    assert {each.reason for each in silent.not_counted} == {"the kernel said nothing about it"}
+    assert {event.reason for event in silent.not_counted} == {"the kernel said nothing about it"}
 
 
 def test_a_node_that_no_counter_sees_leaves_no_figure() -> None:
     found = of([reading(counted("dram.reads", 1000.0), counted("dram.writes", 1000.0), shares={0: 0.5, 1: 0.5})])
-    assert [each.reason for each in found.not_counted] == ["no counter of it serves the memory of node 1"] * 2
+    assert [event.reason for event in found.not_counted] == ["no counter of it serves the memory of node 1"] * 2
 
 
 def test_counters_of_the_core_are_told_beside_with_what_they_leave_out() -> None:

@@ -43,8 +43,8 @@ POINTS = [(0, 251.41, 40111.5), (100, 140.12, 30111.5)]
 def values(text: str, kind: str, *, listed: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the values of the only reading of *kind* in *text*; the inconsistencies must have the codes *listed*."""
     read = read_published(text).read
-    assert tuple(each.code for each in read.inconsistencies) == listed, read.inconsistencies
-    (reading,) = [each for each in read.readings if each.values.kind == kind]
+    assert tuple(inconsistency.code for inconsistency in read.inconsistencies) == listed, read.inconsistencies
+    (reading,) = [reading for reading in read.readings if reading.values.kind == kind]
     return reading.values.model_dump()
 
 
@@ -129,7 +129,7 @@ def test_headings_of_a_bandwidth_matrix(heading: str) -> None:
 )
 def test_headings_of_a_sweep(table: str) -> None:
     points = values(f"Command line parameters: --loaded_latency -d0\n{table}", "loaded_latency")["points"]
-    assert [(each["inject_delay"], each["latency_ns"], each["bandwidth_mb_s"]) for each in points] == POINTS
+    assert [(point["inject_delay"], point["latency_ns"], point["bandwidth_mb_s"]) for point in points] == POINTS
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,12 @@ Measuring Loaded Latencies for the system
 """
     read = read_published(text).read
     assert read.inconsistencies == ()
-    matrix, peak, sweep = (each.values.model_dump() for each in read.readings)
+    matrix, peak, sweep = (reading.values.model_dump() for reading in read.readings)
     assert matrix["latency_ns"] == IDLE["latency_ns"]
     assert peak["bandwidth_mb_s"] == PEAK
-    assert [(each["inject_delay"], each["latency_ns"], each["bandwidth_mb_s"]) for each in sweep["points"]] == POINTS
+    assert [
+        (point["inject_delay"], point["latency_ns"], point["bandwidth_mb_s"]) for point in sweep["points"]
+    ] == POINTS
 
 
 @pytest.mark.parametrize(
@@ -331,8 +333,8 @@ def test_a_literal_block_is_read_with_and_without_indentation(indent: str, marke
     )
     text = PAGE.replace("::\n\n{block}", f"{marker}\n\n{block}")
     read = read_published(text).read
-    assert [each.code for each in read.inconsistencies] == []
-    matrix, sweep = (each.values.model_dump() for each in read.readings)
+    assert [inconsistency.code for inconsistency in read.inconsistencies] == []
+    matrix, sweep = (reading.values.model_dump() for reading in read.readings)
     assert matrix.items() >= IDLE.items()
     assert len(sweep["points"]) == 2
 
@@ -345,13 +347,13 @@ def test_a_block_whose_command_alone_is_indented() -> None:
 def test_a_sweep_without_indentation_is_no_title() -> None:
     block = f"$ sudo ./mlc --loaded_latency -d0\nMeasuring Loaded Latencies for the system\n{SWEEP}"
     published = read_published(PAGE.replace("{block}", block))
-    assert [each.id for each in published.read.readings] == ["loaded_latency", "loaded_latency-2"]
+    assert [reading.id for reading in published.read.readings] == ["loaded_latency", "loaded_latency-2"]
     assert published.read.readings[0].values == published.read.readings[1].values
 
 
 def test_prose_after_two_colons_is_prose() -> None:
     published = read_published(PAGE.replace("{block}", "What follows was measured in 2031 on 4 machines."))
-    assert [each.id for each in published.read.readings] == ["loaded_latency"]
+    assert [reading.id for reading in published.read.readings] == ["loaded_latency"]
     assert published.read.inconsistencies == ()
 
 
@@ -366,8 +368,8 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
 def test_a_column_that_no_reader_knows_is_named() -> None:
     text = SWEEP.replace("Bandwidth\n", "Bandwidth  Errors\n").replace("111.5\n", "111.5   7\n")
     found = read_published(f"Command line parameters: --loaded_latency -d0\n{text}").read
-    assert [each.reason for each in found.inconsistencies] == ["no reader knows the column 'errors'"]
-    assert [each.complete for each in found.readings] == [True]
+    assert [inconsistency.reason for inconsistency in found.inconsistencies] == ["no reader knows the column 'errors'"]
+    assert [reading.complete for reading in found.readings] == [True]
 
 
 def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() -> None:
@@ -379,9 +381,9 @@ def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() 
     found = read_published(text).read
     (reading,) = found.readings
     assert reading.values.model_dump().items() >= IDLE.items()
-    assert [each.reason for each in found.inconsistencies] == ["no reader knows the column 'Mean'"]
+    assert [inconsistency.reason for inconsistency in found.inconsistencies] == ["no reader knows the column 'Mean'"]
     short = read_published(text.replace("  100.8", "")).read
-    assert [each.code for each in short.inconsistencies] == ["NOT_UNDERSTOOD", "TRUNCATED"]
+    assert [inconsistency.code for inconsistency in short.inconsistencies] == ["NOT_UNDERSTOOD", "TRUNCATED"]
     assert short.readings[0].values.model_dump()["cpu_nodes"] == (1,)
 
 
@@ -391,8 +393,10 @@ def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() 
 def test_a_placeholder_is_named(word: str) -> None:
     read = read_published(PAGE.replace("{block}", f"    $ sudo ./mlc --max_bandwidth\n    {word}")).read
     reason = f"the page says {word} in place of its output"
-    assert [(each.code, each.reason) for each in read.inconsistencies] == [("PLACEHOLDER", reason)]
-    assert ("max_bandwidth", reason) in [(each.kind, each.reason) for each in read.not_read]
+    assert [(inconsistency.code, inconsistency.reason) for inconsistency in read.inconsistencies] == [
+        ("PLACEHOLDER", reason)
+    ]
+    assert ("max_bandwidth", reason) in [(item.kind, item.reason) for item in read.not_read]
 
 
 def test_figures_of_no_option_that_is_known_are_listed() -> None:
@@ -421,9 +425,11 @@ def test_the_output_of_another_command_is_listed() -> None:
     )
     found = read_published(text).read
     assert found.readings[0].values.model_dump().items() >= IDLE.items()
-    assert [each.reason for each in found.inconsistencies] == ["no reader knows '$ numactl -H' and 4 more lines"]
+    assert [inconsistency.reason for inconsistency in found.inconsistencies] == [
+        "no reader knows '$ numactl -H' and 4 more lines"
+    ]
     page = PAGE.replace("{block}", "    $ numactl -H\n    node   0   1\n      0:  10  21\n      1:  21  10")
-    assert [each.reason for each in read_published(page).read.inconsistencies] == [
+    assert [inconsistency.reason for inconsistency in read_published(page).read.inconsistencies] == [
         "no reader knows 'numactl -H' and 3 more lines"
     ]
 
@@ -431,8 +437,8 @@ def test_the_output_of_another_command_is_listed() -> None:
 def test_a_block_of_a_page_of_this_project_is_listed_and_no_output_of_another_program() -> None:
     page = PAGE.replace("{block}", f"    $ sutprobe latency --nodes 0,1\n{textwrap.indent(MATRIX, '    ')}")
     found = read_published(page).read
-    assert [each.id for each in found.readings] == ["loaded_latency"]
-    assert [each.reason for each in found.inconsistencies] == [
+    assert [reading.id for reading in found.readings] == ["loaded_latency"]
+    assert [inconsistency.reason for inconsistency in found.inconsistencies] == [
         "no reader knows 'sutprobe latency --nodes 0,1' and 5 more lines"
     ]
 
@@ -440,7 +446,7 @@ def test_a_block_of_a_page_of_this_project_is_listed_and_no_output_of_another_pr
 def test_a_table_outside_literal_blocks_is_listed() -> None:
     for table in (MATRIX, "| 0 | 71.5 | 130.2 |\n", "0, 71.5, 130.2\n1, 131.4, 72.6\n"):
         found = read_published(PAGE.replace("::\n\n{block}", table)).read
-        assert [each.where for each in found.inconsistencies] == ["text outside literal blocks"]
+        assert [inconsistency.where for inconsistency in found.inconsistencies] == ["text outside literal blocks"]
     assert read_published(PAGE.replace("{block}", "In 2031 we had 4 servers, 3 of them with 2 sockets.")).read == (
         read_published(PAGE.replace("{block}", "")).read
     )
@@ -455,5 +461,5 @@ Linux Jitter testing program version 1.9
     for text in (f"{MATRIX}\n{jitter}", f"{jitter}\n{MATRIX}", f"{MATRIX}{jitter}"):
         read = read_published(text).read
         assert read.inconsistencies == ()
-        assert {each.values.kind for each in read.readings} == {"latency_matrix", "jitter"}
-        assert all(each.complete for each in read.readings)
+        assert {reading.values.kind for reading in read.readings} == {"latency_matrix", "jitter"}
+        assert all(reading.complete for reading in read.readings)

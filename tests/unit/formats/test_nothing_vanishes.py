@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No figure of a text vanishes: each is in a measurement, or the block it stands in is listed.
 
-Headings that nobody knows are put into raw outputs and pages, in place of known ones, before them, or known ones are
+Headings that it is unknown are put into raw outputs and pages, instead of known ones, before them, or known ones are
 taken away.
 """
 
@@ -44,13 +44,15 @@ def numbers(line: str) -> list[str]:
 def covered(lines: list[str], read: Read) -> set[int]:
     """Return the places of the *lines* that the inconsistencies of *read* name."""
     found: set[int] = set()
-    for each in read.inconsistencies:
-        listed = re.match(r"no reader knows (.*?)(?: and (\d+) more lines?)?$", each.reason)
+    for inconsistency in read.inconsistencies:
+        listed = re.match(r"no reader knows (.*?)(?: and (\d+) more lines?)?$", inconsistency.reason)
         column = listed is not None and listed[1].startswith("the column ")
         listed = None if column else listed
-        first = ast.literal_eval(listed[1]).removesuffix("...") if listed else each.where
+        first = ast.literal_eval(listed[1]).removesuffix("...") if listed else inconsistency.where
         count = (
-            int(listed[2] or 0) + 1 if listed else len(lines) * (column or each.code in {"TRUNCATED", "UNIT_NOT_SAID"})
+            int(listed[2] or 0) + 1
+            if listed
+            else len(lines) * (column or inconsistency.code in {"TRUNCATED", "UNIT_NOT_SAID"})
         )
         for start in [place for place, line in enumerate(lines) if first.lower() in line.lower()]:
             left = count
@@ -70,7 +72,7 @@ def check(text: str) -> None:
     lines = text.splitlines()
     named = covered(lines, read)
     for place, line in enumerate(lines):
-        gone = [each for each in numbers(line) if f"{float(each):.9f}" not in known]
+        gone = [number for number in numbers(line) if f"{float(number):.9f}" not in known]
         assert not gone or place in named, (line, read.inconsistencies)
 
 
@@ -91,7 +93,7 @@ def test_no_table_vanishes_below_a_heading_that_nobody_knows(
 ) -> None:
     text = path.read_bytes().decode().replace("\r\n", "\n")
     places = list(SECTION.finditer(text))
-    for match in sorted({places[each % len(places)] for each in choices}, key=lambda each: -each.start()):
+    for match in sorted({places[choice % len(places)] for choice in choices}, key=lambda choice: -choice.start()):
         indent = " " * (len(match[0]) - len(match[0].lstrip()))
         line = {
             "instead": f"{gap}{indent}{heading}",

@@ -54,7 +54,7 @@ FAULTS = {
 """How many inconsistencies of each code each page was composed with."""
 
 PUBLISHED = Path(os.environ.get("CALIBRATION_PUBLISHED_PAGES", ROOT.parent / "shared" / "reference" / "csit-pages"))
-"""Pages that FD.io CSIT published, where somebody has them; they are not in this repository."""
+"""Pages that FD.io CSIT published, if somebody has them; they are not in this repository."""
 
 PUBLISHED_FAULTS = {
     "env_icx__95d52a55b8": FAULTS["jitter_only"],
@@ -80,8 +80,8 @@ def text_of(name: str) -> str:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_has_its_known_faults_and_no_others(path: Path) -> None:
     found = page(path.stem).read
-    assert Counter(each.code for each in found.inconsistencies) == FAULTS[path.stem]
-    assert all(each.complete for each in found.readings)
+    assert Counter(item.code for item in found.inconsistencies) == FAULTS[path.stem]
+    assert all(reading.complete for reading in found.readings)
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published pages are not on this machine")
@@ -89,8 +89,8 @@ def test_a_page_has_its_known_faults_and_no_others(path: Path) -> None:
 def test_a_published_page_has_the_kinds_of_faults_of_the_composed_one(name: str) -> None:
     text = (PUBLISHED / f"{name}.rst").read_text(encoding="utf-8")
     found = read_published(text).read
-    assert Counter(each.code for each in found.inconsistencies) == PUBLISHED_FAULTS[name]
-    assert all(each.complete for each in found.readings)
+    assert Counter(item.code for item in found.inconsistencies) == PUBLISHED_FAULTS[name]
+    assert all(reading.complete for reading in found.readings)
     assert_all_cells(text, found)
 
 
@@ -105,9 +105,9 @@ def assert_all_cells(text: str, found: Read) -> None:
     values = set(figures(found).values())
     plain = text.replace(",", " ").replace('"', " ")
     rows = [line.split() for line in plain.splitlines() if re.fullmatch(r"    [ \d.-]*\d+ +[ \d.-]+", line)]
-    cells = [float(each) for row in rows for each in row[1:] if each != "-"]
+    cells = [float(item) for row in rows for item in row[1:] if item != "-"]
     assert len(cells) > 100
-    assert [each for each in cells if each not in values] == []
+    assert [cell for cell in cells if cell not in values] == []
 
 
 def test_the_complete_page_has_all_its_values() -> None:
@@ -121,9 +121,9 @@ def test_the_complete_page_has_all_its_values() -> None:
     assert found.context.isolcpus == "2-13,16-27"
     assert found.context.uname is not None
     assert found.context.uname.startswith("Linux t7-sut2 4.19.0-21-generic #1-Lab")
-    assert [each.id for each in found.read.readings] == ALL
+    assert [reading.id for reading in found.read.readings] == ALL
     assert found.read.not_read == ()
-    by_id = {each.id: each.values.model_dump() for each in found.read.readings}
+    by_id = {reading.id: reading.values.model_dump() for reading in found.read.readings}
     assert by_id["jitter"]["cpu"] == 11
     assert len(by_id["jitter"]["intervals"]) == by_id["jitter"]["iterations"] == 20
     assert by_id["jitter"]["intervals"][1]["inst_jitter_cycles"] == 28020
@@ -153,15 +153,15 @@ def test_the_complete_page_has_all_its_values() -> None:
 
 def test_a_placeholder_is_no_value_and_is_named() -> None:
     found = page("placeholders").read
-    assert [each.id for each in found.readings] == ["jitter"]
-    assert [each.kind for each in found.not_read] == ALL[1:]
-    assert {each.reason for each in found.not_read} == {"the page says TBC in place of its output"}
+    assert [reading.id for reading in found.readings] == ["jitter"]
+    assert [item.kind for item in found.not_read] == ALL[1:]
+    assert {item.reason for item in found.not_read} == {"the page says TBC in place of its output"}
 
 
 def test_pages_of_other_kernels_with_the_same_digits_are_named() -> None:
     pages = [(path.stem, page(path.stem)) for path in PAGES]
     found = dict(zip([path.stem for path in PAGES], shared_figures(pages), strict=True))
-    same = {name: [each.code for each in faults] for name, faults in found.items() if faults}
+    same = {name: [fault.code for fault in faults] for name, faults in found.items() if faults}
     assert same == {
         name: ["SAME_FIGURES", "SAME_FIGURES"] for name in ("fused_cmdline", "mended_cmdline", "other_host")
     }
@@ -192,9 +192,9 @@ def test_pages_of_other_kernels_with_the_same_digits_are_named() -> None:
 def test_what_cannot_be_is_found(name: str, old: str, new: str, code: str, reason: str) -> None:
     text = text_of(name)
     assert text.count(old) == 1
-    before = {(each.code, each.reason) for each in page(name).read.inconsistencies}
-    found = {(each.code, each.reason) for each in read_published(text.replace(old, new)).read.inconsistencies}
-    assert [each for each in found - before if each[0] == code and reason in each[1]]
+    before = {(item.code, item.reason) for item in page(name).read.inconsistencies}
+    found = {(item.code, item.reason) for item in read_published(text.replace(old, new)).read.inconsistencies}
+    assert [item for item in found - before if item[0] == code and reason in item[1]]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -213,7 +213,7 @@ def test_a_command_without_its_output_is_named() -> None:
     text = text_of("complete")
     found = read_published(text[: text.index("    Intel(R) Memory Latency Checker")] + "\nText\n").read
     assert ("bandwidth_matrix", "the page has the command and no output") in [
-        (each.kind, each.reason) for each in found.not_read
+        (item.kind, item.reason) for item in found.not_read
     ]
 
 
@@ -228,14 +228,14 @@ def test_the_command_prints_the_contract() -> None:
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     assert set(printed["context"]) == {"cmdline", "uname", "isolcpus"}
-    by_kind = {each["kind"]: each for each in printed["measurements"]}
+    by_kind = {measurement["kind"]: measurement for measurement in printed["measurements"]}
     assert list(by_kind) == ALL
     assert by_kind["idle_latency"]["latency_ns"] == 90.6
     assert by_kind["idle_latency"]["latency_ns_interval"] is None
     assert by_kind["latency_matrix"]["latency_ns"] == [[91.7, 148.3], [147.2, 92.4]]
     assert by_kind["loaded_latency"]["points"][0]["bandwidth_mb_s_interval"] is None
     assert printed["not_measured"] == []
-    assert {each["code"] for each in printed["inconsistencies"]} == {"UNPROVED", "ORDER"}
+    assert {item["code"] for item in printed["inconsistencies"]} == {"UNPROVED", "ORDER"}
 
 
 def test_imports_are_kept_verbatim_once(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Raw outputs of Intel MLC and PMA jitter: every known layout, cut off anywhere, damaged, and nothing at all.
 
-``CALIBRATION_BLESS=1`` writes the expected documents anew, to be reviewed before they are committed.
+``CALIBRATION_BLESS=1`` writes the expected documents again, to be reviewed before they are committed.
 """
 
 import json
@@ -54,10 +54,10 @@ def test_an_output_gives_the_expected_document(path: Path) -> None:
 def test_every_number_of_a_table_is_in_the_document(path: Path) -> None:
     text = path.read_bytes().decode()
     rows = [line.replace(",", " ").split() for line in text.splitlines()]
-    tables = [row for row in rows if len(row) > 1 and all(re.fullmatch(r"\d+(?:\.\d+)?", each) for each in row)]
-    numbers = {float(each) for row in tables for each in row}
-    document = json.dumps([each.model_dump(mode="json") for each in read_published(text).read.readings])
-    found = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", document)}
+    tables = [row for row in rows if len(row) > 1 and all(re.fullmatch(r"\d+(?:\.\d+)?", item) for item in row)]
+    numbers = {float(item) for row in tables for item in row}
+    document = json.dumps([reading.model_dump(mode="json") for reading in read_published(text).read.readings])
+    found = {float(text) for text in re.findall(r"\d+(?:\.\d+)?", document)}
     assert numbers - found == NOT_READ.get(path.stem, set())
 
 
@@ -152,13 +152,15 @@ def test_a_row_is_believed_only_where_it_is_whole(
     found = read_published(HEADINGS + rows).read
     if cells is None:
         assert found.readings == ()
-        assert [each.kind for each in found.not_read] == ["bandwidth_matrix"]
+        assert [item.kind for item in found.not_read] == ["bandwidth_matrix"]
         return
     (reading,) = found.readings
     assert reading.values.model_dump()["bandwidth_mb_s"] == cells
     assert reading.missing == missing
     assert reading.complete is not bool(missing)
-    assert [each.code for each in found.inconsistencies if each.code == "TRUNCATED"] == ["TRUNCATED"] * bool(missing)
+    assert [inconsistency.code for inconsistency in found.inconsistencies if inconsistency.code == "TRUNCATED"] == [
+        "TRUNCATED"
+    ] * bool(missing)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +188,16 @@ def test_a_latency_has_the_unit_that_the_text_says(unit: str, value: float) -> N
 def test_figures_without_a_unit_are_no_values() -> None:
     found = read("mlc/v3.9-unit-not-said.txt").read
     assert found.readings == ()
-    assert [(each.kind, each.reason) for each in found.not_read] == [
+    assert [(item.kind, item.reason) for item in found.not_read] == [
         ("bandwidth_matrix", "the text does not say the unit of its figures")
     ]
-    assert [each.code for each in found.inconsistencies] == ["UNIT_NOT_SAID"]
+    assert [inconsistency.code for inconsistency in found.inconsistencies] == ["UNIT_NOT_SAID"]
 
 
 def test_the_default_sweep_that_ends_early_is_incomplete() -> None:
     text = (FIXTURES / "mlc" / "v3.1-sockets.txt").read_text(encoding="utf-8")
     found = read_published(text[: text.index(" 00700")]).read
-    (reading,) = [each for each in found.readings if each.id == "loaded_latency"]
+    (reading,) = [reading for reading in found.readings if reading.id == "loaded_latency"]
     assert not reading.complete
     assert reading.missing == ("10 of the 19 delays of a sweep",)
 
@@ -212,12 +214,14 @@ def test_statistics_may_be_reset_and_headings_repeated() -> None:
 def test_statistics_that_jump_without_a_reset_are_contradictory() -> None:
     text = (FIXTURES / "pma_jitter" / "v1.8-reset-and-repeated-headings.txt").read_text(encoding="utf-8")
     found = read_published(text.replace("Statistics have been reset", "")).read
-    assert {each.where for each in found.inconsistencies} == {"Abs_Max is not the largest Inst_Max so far"}
+    assert {inconsistency.where for inconsistency in found.inconsistencies} == {
+        "Abs_Max is not the largest Inst_Max so far"
+    }
 
 
 def test_columns_of_jitter_that_contradict_each_other_are_named() -> None:
     found = read("pma_jitter/v1.9-columns-contradict.txt").read
-    assert [(each.code, each.where) for each in found.inconsistencies] == [
+    assert [(inconsistency.code, inconsistency.where) for inconsistency in found.inconsistencies] == [
         ("COLUMNS_CONTRADICT", "Inst_jitter is not Inst_Max - Inst_Min"),
         ("COLUMNS_CONTRADICT", "last_Exec lies outside Inst_Min and Inst_Max"),
         ("TRUNCATED", "Linux Jitter testing program version 1.9"),
@@ -237,7 +241,7 @@ The end
 @pytest.mark.parametrize("sample", [0, 3, 4])
 def test_a_sample_that_does_not_follow_is_named(sample: int) -> None:
     found = read_published(JITTER.format(tmp=0, interval=1200, sample=sample)).read
-    assert [(each.where, each.reason) for each in found.inconsistencies] == [
+    assert [(inconsistency.where, inconsistency.reason) for inconsistency in found.inconsistencies] == [
         (f"sample {sample}", "expected sample 2 here")
     ]
 
@@ -251,7 +255,7 @@ def test_a_sample_follows_or_begins_anew(sample: int) -> None:
 def test_ticks_are_kept_in_64_bits(tmp: int) -> None:
     (reading,) = read_published(JITTER.format(tmp=tmp, interval=1200, sample=2)).read.readings
     assert reading.complete
-    assert [each["tmp"] for each in reading.values.model_dump()["intervals"]] == [tmp, 0]
+    assert [interval["tmp"] for interval in reading.values.model_dump()["intervals"]] == [tmp, 0]
 
 
 def test_more_ticks_than_64_bits_hold_are_none() -> None:
@@ -263,7 +267,7 @@ def test_more_ticks_than_64_bits_hold_are_none() -> None:
 @pytest.mark.parametrize(("interval", "where"), [(999, ["Interval is shorter than its executions"]), (1000, [])])
 def test_an_interval_lasts_as_long_as_its_executions(interval: int, where: list[str]) -> None:
     found = read_published(JITTER.format(tmp=0, interval=interval, sample=2)).read
-    assert [each.where for each in found.inconsistencies] == where
+    assert [inconsistency.where for inconsistency in found.inconsistencies] == where
 
 
 @pytest.mark.parametrize(
