@@ -49,9 +49,9 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)
     if code in {GOOD, INTERRUPTED}:
         return code
-    for each in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
-        if each in noted:
-            return each
+    for code in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
+        if code in noted:
+            return code
     return code
 
 

@@ -68,7 +68,7 @@ def of_width(half_width: float | None, target: float | None) -> Judged:
 
 def worst(flags: Iterable[Flag]) -> Flag | None:
     """Return the flag of *flags* that comes first in ``ORDER``; ``None`` of none."""
-    return min(flags, key=lambda each: ORDER.index(each.code) if each.code in ORDER else len(ORDER), default=None)
+    return min(flags, key=lambda raised: ORDER.index(raised.code) if raised.code in ORDER else len(ORDER), default=None)
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust | None:

@@ -91,7 +91,7 @@ def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
     if len(raw) > MOST_CHANGES:
         raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MOST_CHANGES}")
     try:
-        changes = tuple(Change.model_validate(each) for each in raw)
+        changes = tuple(Change.model_validate(change) for change in raw)
     except ValidationError as error:
         raise EnvironmentLacksError(
             f"expected changes of settings in the SUT's answer: {error.errors()[0]['msg']}"

@@ -52,14 +52,14 @@ def matrices_chart(
     drawn = [matrix for matrix in matrices if len(matrix.rows) * len(matrix.columns) > 1]
     if not drawn:
         return None
-    beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(each.columns) for each in drawn) * 26
+    beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(matrix.columns) for matrix in drawn) * 26
     room = (width // 2 - 8 if beside else width) - SIDE - 12
     said = []
-    for each in drawn:
-        if known := each.known:
+    for matrix in drawn:
+        if known := matrix.known:
             low, high = units.significant(min(known), 3), units.significant(max(known), 3)
-            said.append(f"{each.what.lower()} from {low} to {high} {each.unit}")
-    spec = base.stacked([heat_map(each, room) for each in drawn], 16, measurements, beside=beside)
+            said.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
+    spec = base.stacked([heat_map(matrix, room) for matrix in drawn], 16, measurements, beside=beside)
     return Chart(
         name,
         spec,

@@ -84,7 +84,7 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
 def _scale(panel: Panel, height: int) -> Scale:
     """Return what a panel shows: all but the farthest figures, tonight's, the levels and what is accepted."""
     known = panel.values[np.isfinite(panel.values)]
-    shown = [float(each) for each in np.percentile(known, (2.0, 98.0))]
+    shown = [float(limit) for limit in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
     shown += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, shown))]
     low, high = base.spanned(shown, SMALLEST_SPAN)

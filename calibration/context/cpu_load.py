@@ -134,11 +134,11 @@ def _processes(tree: Tree, whole: float, own: frozenset[int]) -> tuple[BusyProce
             if thread is not None and thread.ticks > 0 and thread.cpu is not None
         }
         found.append(BusyProcess(pid=pid, name=after.name, share=ticks / whole, cpus=tuple(sorted(ran))))
-    return tuple(sorted(found, key=lambda each: (-each.share, each.pid))[:NAMED])
+    return tuple(sorted(found, key=lambda task: (-task.share, task.pid))[:NAMED])
 
 
 def _integers(value: Any) -> frozenset[int]:
-    return frozenset(each for each in value if isinstance(each, int)) if isinstance(value, list) else frozenset()
+    return frozenset(pid for pid in value if isinstance(pid, int)) if isinstance(value, list) else frozenset()
 
 
 def _positive(value: Any) -> float | None:

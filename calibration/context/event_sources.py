@@ -40,8 +40,8 @@ def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
         raise ValueError(f"not bits such as config:0-7,32-35: {text[:60]!r}")
     word, ranges = match.groups()
     bits: list[int] = []
-    for each in ranges.split(","):
-        first, _, last = each.partition("-")
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
         if high < low or high >= WORD_BITS:
             raise ValueError(f"not ascending ranges of bits from 0 to {WORD_BITS - 1}: {text[:60]!r}")
@@ -70,7 +70,7 @@ def _read_words(tree: Tree, directory: str) -> dict[str, str]:
 
 def _read_source(tree: Tree, name: str) -> EventSource:
     directory = f"{DEVICES}/{name}"
-    formats = {each: tree.parse(f"{directory}/format/{each}", _format) for each in tree.names(f"{directory}/format")}
+    formats = {field: tree.parse(f"{directory}/format/{field}", _format) for field in tree.names(f"{directory}/format")}
     aliases = {}
     for event in tree.names(f"{directory}/events"):
         terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
@@ -85,7 +85,7 @@ def _read_source(tree: Tree, name: str) -> EventSource:
         type=tree.parse(f"{directory}/type", count),
         cpumask=tree.parse(f"{directory}/cpumask", parse_cpulist),
         cpus=tree.parse(f"{directory}/cpus", parse_cpulist),
-        formats={visible(each): bits for each, bits in formats.items() if bits is not None},
+        formats={visible(field): bits for field, bits in formats.items() if bits is not None},
         aliases=aliases,
         caps=_read_words(tree, f"{directory}/caps"),
     )

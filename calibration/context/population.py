@@ -74,7 +74,7 @@ def population(context: Context) -> Population | UnknownPopulation:
         return UnknownPopulation(reason=str(error))
     packages = sorted({core.package_id for core in context.topology.cores if core.package_id is not None})
     sockets = sorted(
-        {channel.socket for channel in channels if channel.socket is not None}, key=lambda each: (len(each), each)
+        {channel.socket for channel in channels if channel.socket is not None}, key=lambda socket: (len(socket), socket)
     )
     by_package: dict[int, list[_Channel]] = {}
     if len(packages) == 1:
@@ -95,14 +95,14 @@ def _channels(context: Context) -> list[_Channel]:
     """Return the channels in the table's order. Raises ``ValueError`` with the reason where they are not clear."""
     if context.virtualization.guest:
         raise ValueError("a virtual machine does not show the memory slots of its host")
-    dimms = [each for each in context.firmware.dimms if each.type not in NO_MEMORY]
-    if not any(each.size_bytes for each in dimms):
-        unread = next((each.reason for each in context.unreadable if each.path == TABLE), "only root reads it")
+    dimms = [device for device in context.firmware.dimms if device.type not in NO_MEMORY]
+    if not any(device.size_bytes for device in dimms):
+        unread = next((file.reason for file in context.unreadable if file.path == TABLE), "only root reads it")
         raise ValueError(f"the SMBIOS table shows no populated memory slot ({unread})")
-    if any((each.type or "").startswith("HBM") for each in dimms):
+    if any((device.type or "").startswith("HBM") for device in dimms):
         raise ValueError("the processor has memory of its own (HBM) beside its channels")
     packages = len({core.package_id for core in context.topology.cores})
-    named = [(each.locator or "", each.bank or "") for each in dimms]
+    named = [(device.locator or "", device.bank or "") for device in dimms]
     if len(set(named)) < len(named):
         raise ValueError("several memory slots have one name")
     found: dict[tuple[str | None, ...], list[Dimm]] = {}
@@ -156,7 +156,7 @@ def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> di
     package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
     found: dict[int, ChannelPeak] = {}
     for package, channels in by_package.items():
-        nodes = [each for each in context.nodes if each.cpus and package_of.get(each.cpus[0]) == package]
+        nodes = [place for place in context.nodes if place.cpus and package_of.get(place.cpus[0]) == package]
         whole, alike = (
             _peak(channels),
             {(channel.size_bytes, channel.peak_mb_s) for channel in channels if channel.size_bytes},
@@ -167,7 +167,7 @@ def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> di
         if not nodes or len(channels) % len(nodes) or len(alike) != 1:
             return {}
         share, ((size_bytes, mb_s),) = len(channels) // len(nodes), alike
-        populated = [round((each.memory_bytes or 0) / size_bytes) for each in nodes]
+        populated = [round((local.memory_bytes or 0) / size_bytes) for local in nodes]
         if sum(populated) != whole.populated or max(populated) > share:
             return {}
         for node, count in zip(nodes, populated, strict=True):

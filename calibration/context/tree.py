@@ -218,7 +218,7 @@ class _Archive:
         """Keep the files and links of *archive*; everything else that a tar can hold describes no machine."""
         kept_bytes = 0
         for member in members(archive, most=MAX_ARCHIVE_MEMBERS):
-            if any(len(each) > MAX_PATH or each.count("/") > MAX_DEPTH for each in (member.name, member.linkname)):
+            if any(len(path) > MAX_PATH or path.count("/") > MAX_DEPTH for path in (member.name, member.linkname)):
                 continue
             name = posixpath.normpath("/" + member.name.lstrip("/"))
             if member.issym():

@@ -104,8 +104,8 @@ def left_open(text: str) -> tuple[str, ...]:
 
 def vulnerabilities(context: Context) -> tuple[Vulnerability, ...]:
     """Return all vulnerabilities of the table as they are on the machine of *context*, then those that it lacks."""
-    files = {each.file for each in KNOWN}
-    unreadable = {each.path: each.reason for each in context.unreadable}
+    files = {known.file for known in KNOWN}
+    unreadable = {file.path: file.reason for file in context.unreadable}
     others = sorted(name for name in context.mitigations if name not in files)
     lost = sorted(
         name

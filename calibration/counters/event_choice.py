@@ -164,7 +164,7 @@ class _Chooser:
         self._any = tables()[ANY]
         models = context.processor.models
         found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
-        self.table: Table | None = next((each for each in found if each is not None), None)
+        self.table: Table | None = next((table for table in found if table is not None), None)
         self._taken: dict[str, list[str]] = {}
         self._counters = _Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
         capabilities = context.capture.effective_capabilities
@@ -204,7 +204,7 @@ class _Chooser:
         known = self.table.boxes if self.table else ()
         machine = self._context.processor.architecture
         others = [box for box in self._any.boxes if machine in (None, box.architecture)]
-        rows = [each for each in (*known, *others) if each.role == role]
+        rows = [candidate for candidate in (*known, *others) if candidate.role == role]
         reasons = []
         for row in rows:
             sources = [source for name, source in self._sources.items() if re.fullmatch(row.pmus, name)]
@@ -220,7 +220,7 @@ class _Chooser:
             return self.table.absent[role]
         if not rows:
             return self._no_event(role)
-        shown = ", ".join(sorted({_shown(each.pmus) for each in rows}))
+        shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
         return f"there is no box that counts it ({shown}) among the event sources{self._guest()}"
 
     def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
@@ -238,8 +238,8 @@ class _Chooser:
             found += events
         for source in sources:
             self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
-        missed = self._packages_without({cpu for each in found for cpu in each.cpus or ()})
-        return [_with_caution(each, missed) for each in found] if missed else found
+        missed = self._packages_without({cpu for event in found for cpu in event.cpus or ()})
+        return [_with_caution(event, missed) for event in found] if missed else found
 
     def _packages_without(self, cpus: set[int]) -> str | None:
         """Return a caution where a package has none of *cpus*, so that its boxes are not counted."""
@@ -300,7 +300,7 @@ class _Chooser:
             yield from ((role, core if isinstance(core, str) else refusal or "") for role in roles)
             return
         known = self.table.core if self.table else ()
-        rows = {role: [each for each in (*self._any.core, *known) if each.role == role] for role in roles}
+        rows = {role: [row for row in (*self._any.core, *known) if row.role == role] for role in roles}
         grouped = [row for role in roles for row in rows[role] if row.group is not None]
         together = self._counters.take(grouped)
         for role in roles:
@@ -359,7 +359,7 @@ class _Chooser:
         row = self.table.sampling if self.table else None
         if row is None:
             return self._no_event(SAMPLES)
-        source = next((each for name, each in self._sources.items() if re.fullmatch(row.pmus, name)), None)
+        source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
             return f"there is no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
@@ -370,7 +370,7 @@ class _Chooser:
         return refusal or self._sampled(row, source)
 
     def _sampled(self, row: SampledEvent, source: EventSource) -> ChosenSampling | str:
-        optional = [each for each in row.optional if each.partition("=")[0] in source.formats]
+        optional = [term for term in row.optional if term.partition("=")[0] in source.formats]
         needs_aux = row.aux is not None and row.aux_alias in source.aliases
         try:
             words = encode(source, ",".join([row.terms, *optional]))

@@ -108,7 +108,7 @@ def in_cycles(cycles: Sequence[float], clocks: Sequence[float] | None) -> CoreLa
         cycles=estimate([[cycle] for cycle in cycles], "cycles"),
         ns=None
         if clocks is None
-        else estimate([[each / hz * 1e9] for each, hz in zip(cycles, clocks, strict=True)], "ns"),
+        else estimate([[count / hz * 1e9] for count, hz in zip(cycles, clocks, strict=True)], "ns"),
     )
 
 

@@ -180,7 +180,7 @@ class CountedBytes(Model):
 
     def of(self, direction: Direction) -> DirectionBytes | None:
         """Return what was counted in *direction*, ``None`` where nothing was."""
-        return next((each for each in self.directions if each.direction == direction), None)
+        return next((volume for volume in self.directions if volume.direction == direction), None)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def not_counted(readings: Sequence[Reading], role: str) -> str | None:
 
 def silent(counters: Counters, role: str) -> str | None:
     """Return why *counters* have no figure of *role*; ``None`` where all its counters ran."""
-    refused = [each for each in counters.refused if each.name == role]
+    refused = [event for event in counters.refused if event.name == role]
     if refused:
         where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
         return f"{refused[0].pmu}{where}: {refused[0].reason}"
@@ -317,14 +317,14 @@ def _direction(
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 
 
 def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
     events = [(reading, event) for reading in readings for event in reading.events(role)]
-    backgrounds = [_background(each) for _, each in events]
-    counted = sum(own(each) for _, each in events)
+    backgrounds = [_background(count) for _, count in events]
+    counted = sum(own(count) for _, count in events)
     background = _sum(backgrounds)
     moved = sum(reading.of(reading.events(role)[0], "reads") for reading in readings)
     return OtherBytes(
@@ -352,8 +352,8 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
             if direction.background_bytes is not None and direction.background_bytes / against > BACKGROUND:
                 disturbed.append((direction.background_bytes / against, name, WORDS[direction.direction]))
     if differing:
-        off, name, how = max(differing, key=lambda each: abs(each[0]))
-        concerned = len({each for _, each, _ in differing})
+        off, name, how = max(differing, key=lambda difference: abs(difference[0]))
+        concerned = len({role for _, role, _ in differing})
         yield flag(
             "COUNTED_DIFFERS",
             f"the memory controllers counted more than {DIFFERS * 100:.0f} % more or less than the kernel moved in "
@@ -366,7 +366,7 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
             f"before the measurement others moved more than {BACKGROUND * 100:.0f} % of what it moved in the same "
             f"time, most in {name}, bytes {how}: {share * 100:.1f} %",
         )
-    fractions = [each.running_fraction for _, each in figures if each.running_fraction is not None]
+    fractions = [count.running_fraction for _, count in figures if count.running_fraction is not None]
     yield from multiplexed_flags(fractions)
 
 

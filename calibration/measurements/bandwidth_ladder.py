@@ -261,7 +261,7 @@ def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, t
     Fractions of a cache whose share is smaller than that of the level below are left out too: they would be served from
     there, whatever their name.
     """
-    share = {each.level: each.share_bytes for each in shares(sut, parts)}
+    share = {part.level: part.share_bytes for part in shares(sut, parts)}
     threads: dict[int, int] = {}
     for part in parts:
         threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
@@ -284,7 +284,7 @@ def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, t
 def shares(sut: Sut, parts: Sequence[Part]) -> Iterator[CacheShare]:
     """Yield what each thread of *parts* has of each cache whose size is known, smallest level first."""
     cpus = frozenset(cpu for part in parts for cpu in part.cpus)
-    for cache in sorted(sut.context.caches, key=lambda each: each.level):
+    for cache in sorted(sut.context.caches, key=lambda reported: reported.level):
         if cache.type != "Instruction" and cache.size_bytes is not None:
             threads = _sharers(sut, cache.shared_cpus, cache.level, cpus)
             yield CacheShare(

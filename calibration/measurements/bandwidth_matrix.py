@@ -173,7 +173,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return bandwidth between nodes; ``None`` where there is one node, or where the chart of latencies has it."""
         measured = () if run.of("latency_matrix") else run.of(self.kind)[:1]
-        return matrices_chart("numa", [each.values.matrix() for each in measured], width, measured)
+        return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
 
     def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""

@@ -181,7 +181,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
             for point, mix in found
         )
         best = max(values, key=lambda point: point.bandwidth_mb_s.value)
-        enough = [each for each in values if each.bandwidth_mb_s.value >= ENOUGH * best.bandwidth_mb_s.value]
+        enough = [value for value in values if value.bandwidth_mb_s.value >= ENOUGH * best.bandwidth_mb_s.value]
         measured = {f"{point.threads} threads": mix for point, mix in found}
         yield Parsed(
             id=step.id,
@@ -190,7 +190,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
                 mix=points[0].mix,
                 points=values,
                 best_threads=best.threads,
-                enough_threads=min(each.threads for each in enough),
+                enough_threads=min(point.threads for point in enough),
                 enough_fraction=ENOUGH,
             ),
             flags=tuple(traffic_flags(sut, document, points, measured)),

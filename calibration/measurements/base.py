@@ -246,8 +246,8 @@ def step(
     deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR + budget_s)))
     argv = [PROBE, subcommand]
     for name, value in options.items():
-        for each in value if isinstance(value, list) else (value,):
-            argv += [f"--{name}", str(each)]
+        for item in value if isinstance(value, list) else (value,):
+            argv += [f"--{name}", str(item)]
     argv += [f"--{name}" for name in flags]
     argv += ["--deadline-s", f"{deadline_s:g}"]
     return Step(

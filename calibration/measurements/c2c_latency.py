@@ -269,16 +269,16 @@ def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mappin
 
     Raises ``InputError`` where they are not what a step of this kind asks for.
     """
-    local = {each: figure for each, figure in figures.items() if sut.node_of(each.writer) == sut.node_of(each.reader)}
-    remote = [each for each in figures if each not in local]
-    if len({each[:3] for each in local}) > 1:
+    local = {pair: figure for pair, figure in figures.items() if sut.node_of(pair.writer) == sut.node_of(pair.reader)}
+    remote = [pair for pair in figures if pair not in local]
+    if len({pair[:3] for pair in local}) > 1:
         raise InputError(f"more than one local pair of CPUs: {_list(local)}")
     cpus: dict[int, int] = {}
-    for each in remote:
-        homes = (sut.node_of(each.writer), sut.node_of(each.reader))
-        if each.home not in homes or each.state != "hitm":
-            raise InputError(f"modified line homed with neither writer nor reader: {each}")
-        for node, cpu in zip(homes, (each.writer, each.reader), strict=True):
+    for pair in remote:
+        homes = (sut.node_of(pair.writer), sut.node_of(pair.reader))
+        if pair.home not in homes or pair.state != "hitm":
+            raise InputError(f"modified line homed with neither writer nor reader: {pair}")
+        for node, cpu in zip(homes, (pair.writer, pair.reader), strict=True):
             if cpus.setdefault(node, cpu) != cpu:
                 raise InputError(f"remote transfers of node {node} use several CPUs: {_list(remote)}")
     nodes = sorted(cpus)
@@ -297,8 +297,8 @@ def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mappin
         local_writer=None if one is None else one.writer,
         local_reader=None if one is None else one.reader,
         local_lines=None if one is None else lines[one.writer],
-        local_hit_ns=next((figure for each, figure in local.items() if each.state == "hit"), None),
-        local_hitm_ns=next((figure for each, figure in local.items() if each.state == "hitm"), None),
+        local_hit_ns=next((figure for pair, figure in local.items() if pair.state == "hit"), None),
+        local_hitm_ns=next((figure for pair, figure in local.items() if pair.state == "hitm"), None),
         nodes=tuple(nodes),
         cpus=tuple(cpus[node] for node in nodes),
         lines=tuple(lines[cpus[node]] for node in nodes),

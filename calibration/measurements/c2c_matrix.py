@@ -169,7 +169,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             neighbourhood = Neighbourhood(context, cpus)
             for name, pairs in neighbourhood.counts().items():
                 sample = neighbourhood.sample(name, settings.pairs_per_class)
-                chosen |= dict.fromkeys(each for pair in sample for each in (pair, pair[::-1]))
+                chosen |= dict.fromkeys(directed for pair in sample for directed in (pair, pair[::-1]))
                 if len(sample) < pairs:
                     yield NotPlanned(
                         kind=self.kind,
@@ -240,9 +240,9 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 *document_flags(document),
                 *placement_flags(document, evidence, proved=proved),
                 *(
-                    each
-                    for each in interference_flags(machine, "of 1 matrix")
-                    if each.code not in {"PREEMPTED", "FAULTED"}
+                    raised
+                    for raised in interference_flags(machine, "of 1 matrix")
+                    if raised.code not in {"PREEMPTED", "FAULTED"}
                 ),
                 *_asymmetry(found),
             ),
@@ -282,7 +282,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         for values in measured:
             known = [pair_class for pair_class in values.classes if pair_class.median_ns is not None]
             if known and values.method == "transfer":
-                parts = (f"{units.significant(each.median_ns, 3)} ns within {each.label}" for each in known)
+                parts = (f"{units.significant(shared.median_ns, 3)} ns within {shared.label}" for shared in known)
                 yield f"A modified line of another core takes {', '.join(parts)}."
 
     def metrics(self, values: C2cMatrixValues) -> Iterator[Metric]:
@@ -359,7 +359,7 @@ class Neighbourhood:
         found: dict[Class, int] = {}
         for place, name in enumerate(CLASSES):
             nearer = [combination for size in range(place + 1) for combination in combinations(range(place), size)]
-            if pairs := sum((-1) ** len(each) * sharing((*each, place)) for each in nearer):
+            if pairs := sum((-1) ** len(subset) * sharing((*subset, place)) for subset in nearer):
                 found[name] = pairs
         return found
 
@@ -393,7 +393,7 @@ class Neighbourhood:
         by_node: dict[int | None, list[list[int]]] = {}
         for (node, _), cpus in caches.items():
             by_node.setdefault(node, []).append(cpus)
-        return _alternate([_alternate(each) for each in by_node.values()])
+        return _alternate([_alternate(group) for group in by_node.values()])
 
     def _cache(self, cpu: int) -> Hashable:
         return self.keys[cpu][CLASSES.index("same_llc")]
@@ -406,12 +406,12 @@ class Neighbourhood:
         taken: Counter[Hashable] = Counter()
         chosen: list[tuple[int, int]] = []
         while left and len(chosen) < wanted:
-            nodes = min(left, key=lambda each: (taken[each], sum(taken["node", node] for node in each)))
+            nodes = min(left, key=lambda group: (taken[group], sum(taken["node", node] for node in group)))
             behind = left[nodes]
-            caches = min(behind, key=lambda each: (taken[nodes, each], sum(taken["cache", cache] for cache in each)))
+            caches = min(behind, key=lambda group: (taken[nodes, group], sum(taken["cache", cache] for cache in group)))
             pairs = behind[caches]
-            fresh = (each for each in pairs if each[0] not in taken and each[1] not in taken)
-            pair = next(fresh, None) or min(pairs, key=lambda each: taken[each[0]] + taken[each[1]])
+            fresh = (candidate for candidate in pairs if candidate[0] not in taken and candidate[1] not in taken)
+            pair = next(fresh, None) or min(pairs, key=lambda candidate: taken[candidate[0]] + taken[candidate[1]])
             taken.update((nodes, (nodes, caches), *pair))
             taken.update(("node", self.nodes.get(cpu)) for cpu in pair)
             taken.update(("cache", self._cache(cpu)) for cpu in pair)
@@ -466,7 +466,7 @@ def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
         for pair, there in found.items()
         if pair[0] < pair[1] and (back := found.get(pair[::-1])) is not None and _distinct(there, back)
     ]
-    apart = [each for each in apart if each[0] > ASYMMETRY]
+    apart = [pair for pair in apart if pair[0] > ASYMMETRY]
     if apart:
         most, (one, two) = max(apart)
         yield flag(

@@ -157,7 +157,7 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
         if not spare:
             continue
         # not the lowest, where the machine's housekeeping is, if there is another
-        cpu = next((each for each in spare if each != min(sut.cpus)), spare[0])
+        cpu = next((candidate for candidate in spare if candidate != min(sut.cpus)), spare[0])
         taken.update(sut.siblings(cpu))
         found.append(Place(cpu, sut.home(node)))
     return tuple(found)
@@ -195,7 +195,7 @@ def idle_figure(point: LatencyPoint, target_half_width: float | None) -> IdleFig
     if not point.placements:
         return None
     asleep = _latency(point.placements, target_half_width)
-    awakes = tuple(each for placement in point.placements if (each := placement.when_awake) is not None)
+    awakes = tuple(moved for placement in point.placements if (moved := placement.when_awake) is not None)
     awake = _latency(awakes, target_half_width) if awakes else None
     if awake is not None and _differ(asleep, awake):
         return IdleFigure(awake, "awake", asleep, awake, awakes)
@@ -245,7 +245,7 @@ def chase_flags(
     """Yield the flags that the evidence in *document* raises for *points*, or for what of them made *figures*."""
     yield from document_flags(document)
     made = points if figures is None else figures
-    placements = [placement for each in made for placement in each.placements or ()]
+    placements = [placement for document in made for placement in document.placements or ()]
     yield from placement_flags(
         document, placements, proved=all(_proved(point) for point in points if point.error is None)
     )

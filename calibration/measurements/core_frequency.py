@@ -128,8 +128,8 @@ def rows_of(points: Iterable[CorePoint]) -> list[Row]:
     for point in points:
         found.setdefault((point.work, point.active), []).append(point)
     return [
-        Row(work, active, tuple(sorted(each, key=lambda point: (point.frequency_hz.value, point.cpu))))
-        for (work, active), each in found.items()
+        Row(work, active, tuple(sorted(group, key=lambda point: (point.frequency_hz.value, point.cpu))))
+        for (work, active), group in found.items()
     ]
 
 
@@ -365,7 +365,7 @@ def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
         yield flag("WORK_UNPROVED", f"the count of executed instructions is not the expected one: {_words(wrong[0])}")
     off = [point for point in points if point.chain_ratio is not None and abs(point.chain_ratio - 1) > CHAIN_TOLERANCE]
     if off:
-        worst = max(off, key=lambda each: abs((each.chain_ratio or 1) - 1))
+        worst = max(off, key=lambda core: abs((core.chain_ratio or 1) - 1))
         yield flag(
             "WORK_UNPROVED",
             f"the chain ran at {worst.chain_ratio:.3f} of its own speed beside the vector work, so it was not the "

@@ -47,9 +47,9 @@ def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[
     There are none where the SUT has none of them. What counts the whole machine is watched for ``BACKGROUND_S`` before.
     """
     chosen = choose_events(context, {*roles, *probe_roles}).events
-    events = [each for each in chosen if each.name in roles]
+    events = [event for event in chosen if event.name in roles]
     arguments = [event.argument() for event in events]
-    arguments += [f"probe.{each.argument()}" for each in chosen if each.name in probe_roles]
+    arguments += [f"probe.{event.argument()}" for event in chosen if event.name in probe_roles]
     background = {"background-s": BACKGROUND_S} if any(event.cpus is not None for event in events) else {}
     return {**({"event": arguments} if arguments else {}), **background}
 
@@ -57,8 +57,8 @@ def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[
 def uncounted(context: Context) -> Iterator[NotPlanned]:
     """Yield the roles that no counter of the SUT is opened for, those with one reason together."""
     reasons: dict[str, list[str]] = {}
-    for each in choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
-        reasons.setdefault(each.reason, []).append(each.role)
+    for event in choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
+        reasons.setdefault(event.reason, []).append(event.role)
     for reason, roles in reasons.items():
         yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
 
@@ -81,13 +81,13 @@ def served(context: Context) -> Callable[[int], tuple[int, ...]]:
     def of(cpu: int) -> tuple[int, ...]:
         own = context.node_of(cpu)
         package = packages.get(cpu)
-        together = [each for each in opened if packages.get(each) == package]
-        if package is None or len({context.node_of(each) for each in together}) > 1:
+        together = [number for number in opened if packages.get(number) == package]
+        if package is None or len({context.node_of(number) for number in together}) > 1:
             return () if own is None else (own,)
         return tuple(
             node.id
             for node in context.nodes
-            if any(packages.get(each) == package for each in node.cpus) or (not node.cpus and len(opened) == 1)
+            if any(packages.get(number) == package for number in node.cpus) or (not node.cpus and len(opened) == 1)
         )
 
     return of
@@ -109,9 +109,9 @@ def bytes_beside(
         return None
     moved = moved_per_step(accounting)
     readings = [
-        Reading(counters=each, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
-        for each, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
-        if each is not None
+        Reading(counters=placement, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
+        for placement, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
+        if placement is not None
     ]
     return counted_bytes(readings, units(context), served(context))
 
@@ -142,10 +142,11 @@ def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estim
     known = [counter for counter in counters if counter is not None]
     scales = units(context)
     for role in ("dram.reads", "dram.reads_and_writes"):
-        if known and role in scales and not any(silent(each, role) for each in known):
+        if known and role in scales and not any(silent(counter, role) for counter in known):
             scale = scales[role].scale_bytes / 1e6
             rates = [
-                sum(own(event) / event.wall_s for event in each.events if event.name == role) * scale for each in known
+                sum(own(event) / event.wall_s for event in counter.events if event.name == role) * scale
+                for counter in known
             ]
             return estimate([[rate] for rate in rates], "MB/s")
     return None

@@ -65,12 +65,12 @@ def pages_proof(document: ProbeDocument) -> PagesProof | None:
     found = _pages(document.result)
     if not found:
         return None
-    totals = [each.total for each in found if each.total is not None]
+    totals = [placement.total for placement in found if placement.total is not None]
     return PagesProof(
         buffers=len(found),
         total=sum(totals) if len(totals) == len(found) else None,
-        checked=sum(each.checked for each in found),
-        on_node=sum(each.on_node for each in found),
+        checked=sum(placement.checked for placement in found),
+        on_node=sum(placement.on_node for placement in found),
     )
 
 
@@ -84,7 +84,7 @@ def _pages(result: object) -> list[Pages]:
                 found.append(Pages.model_validate(part["pages"]))
             inside += part.values()
         elif isinstance(part, list):
-            inside += [each for each in part if type(each) in (dict, list)]  # most are lists of figures
+            inside += [inner for inner in part if type(inner) in (dict, list)]  # most are lists of figures
     return found
 
 
@@ -133,38 +133,38 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
     elif unread := [page for page in pages if page.checked == 0]:
         yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
     if unchecked := [page for page in pages if page.total is not None and 0 < page.checked < page.total]:
-        part = f"{sum(each.checked for each in unchecked)} of {sum(each.total or 0 for each in unchecked)}"
+        part = f"{sum(page.checked for page in unchecked)} of {sum(page.total or 0 for page in unchecked)}"
         yield flag("PLACEMENT_UNVERIFIED", f"only {part} pages were read back in {len(unchecked)} {of_all}")
     checked = sum(page.checked for page in pages)
     on_node = sum(page.on_node for page in pages)
     if on_node < checked:
         yield flag("PLACEMENT_WRONG", f"{on_node} of {checked} pages checked lie on the wanted node")
     wanted = [page for page in pages if page.wanted != "base"]
-    none = [each for each in wanted if each.huge_fraction == 0]
-    partial = [each for each in wanted if 0 < each.huge_fraction < 1]
+    none = [placement for placement in wanted if placement.huge_fraction == 0]
+    partial = [placement for placement in wanted if 0 < placement.huge_fraction < 1]
     if none:
         yield flag(
             "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge ones to be had"
         )
     if partial:
-        least = min(each.huge_fraction for each in partial)
+        least = min(placement.huge_fraction for placement in partial)
         yield flag(
             "HUGEPAGE_PARTIAL", f"at least {least * 100:.0f} % of the buffer on huge pages in {len(partial)} {of_all}"
         )
 
 
 def _throttled(counts: Interference) -> int | None:
-    known = [each for each in (counts.core_throttle, counts.package_throttle) if each is not None]
+    known = [throttled for throttled in (counts.core_throttle, counts.package_throttle) if throttled is not None]
     return sum(known) if known else None
 
 
 INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | None]]]] = {
-    "PREEMPTED": ("involuntary context switches", lambda each: each.involuntary_switches),
-    "STOLEN": ("ms taken by the hypervisor", lambda each: each.steal_ms),
-    "FAULTED": ("page faults", lambda each: each.minor_faults + each.major_faults),
-    "SMI": ("system management interrupts", lambda each: each.smi),
+    "PREEMPTED": ("involuntary context switches", lambda counts: counts.involuntary_switches),
+    "STOLEN": ("ms taken by the hypervisor", lambda counts: counts.steal_ms),
+    "FAULTED": ("page faults", lambda counts: counts.minor_faults + counts.major_faults),
+    "SMI": ("system management interrupts", lambda counts: counts.smi),
     "THROTTLED": ("thermal throttle events", _throttled),
-    "MOVED": ("pages migrated between nodes", lambda each: each.pages_migrated),
+    "MOVED": ("pages migrated between nodes", lambda counts: counts.pages_migrated),
 }
 """What is counted around each placement: what it is called, and its count (``None`` where it is unknown)."""
 
@@ -175,7 +175,7 @@ def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[
     Whether it moved a figure is a flag of that figure.
     """
     for code, (what, count) in INTERFERENCE.items():
-        hit = [value for each in counts if (value := count(each))]
+        hit = [value for window in counts if (value := count(window))]
         if hit:
             yield seen(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
 

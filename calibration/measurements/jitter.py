@@ -249,7 +249,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:
         """Return how many gaps per second are at least so long."""
-        return gaps_chart(self.kind, run.of(self.kind), [exceedance(each) for each in run.values(self.kind)], width)
+        return gaps_chart(self.kind, run.of(self.kind), [exceedance(cpu) for cpu in run.values(self.kind)], width)
 
     def summary(self, measured: Sequence[JitterValues]) -> Iterator[str]:
         """Yield how much the operating system takes of a core."""
@@ -330,30 +330,30 @@ def _gaps(view: GapView) -> Gaps:
     )
 
 
-def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
+def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:
     """Yield what a reader must know about one CPU. Interruptions are the result here, not a flaw of it."""
-    if not each.cpu_verified:
+    if not cpu.cpu_verified:
         yield flag("CPU_UNVERIFIED", "the thread was not on its CPU when the views ended")
-    if each.cpu not in sut.isolated:
-        yield flag("NOT_ISOLATED", f"CPU {each.cpu} is not isolated: it runs other work of the operating system too")
-    if each.gaps is None:
+    if cpu.cpu not in sut.isolated:
+        yield flag("NOT_ISOLATED", f"CPU {cpu.cpu} is not isolated: it runs other work of the operating system too")
+    if cpu.gaps is None:
         return
-    if each.gaps.coverage_fraction < MIN_COVERAGE:
-        yield flag("COVERAGE_LOW", f"{each.gaps.coverage_fraction * 100:.2f} % of the wall time was observed")
-    if each.gaps.ring_full:
+    if cpu.gaps.coverage_fraction < MIN_COVERAGE:
+        yield flag("COVERAGE_LOW", f"{cpu.gaps.coverage_fraction * 100:.2f} % of the wall time was observed")
+    if cpu.gaps.ring_full:
         yield flag(
             "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
         )
-    if (traced := each.gaps.traced) is not None and traced.view is not None and traced.view.lost_events:
+    if (traced := cpu.gaps.traced) is not None and traced.view is not None and traced.view.lost_events:
         yield flag("TRACE_LOST", f"{traced.view.lost_events} traced events did not fit and were lost")
-    change = each.gaps.core_hz_after / each.gaps.core_hz_before - 1
+    change = cpu.gaps.core_hz_after / cpu.gaps.core_hz_before - 1
     if abs(change) > FREQUENCY_CHANGE:
         yield flag(
             "FREQ_CHANGED", f"the core clock changed by {change * 100:+.1f} %, which the fixed work shows as jitter"
         )
-    if each.gaps.interference.smi:
-        yield flag("SMI", f"{each.gaps.interference.smi} system management interrupts during the gap view")
-    if each.gaps.interference.core_throttle or each.gaps.interference.package_throttle:
+    if cpu.gaps.interference.smi:
+        yield flag("SMI", f"{cpu.gaps.interference.smi} system management interrupts during the gap view")
+    if cpu.gaps.interference.core_throttle or cpu.gaps.interference.package_throttle:
         yield flag("THROTTLED", "thermal throttle count rose during the gap view")
 
 
@@ -361,11 +361,11 @@ def exceedance(values: JitterValues) -> Exceedance:
     """Return the complementary cumulative rates of the gaps of one CPU."""
     gaps = values.gaps
     left = 0
-    points = [(gaps.max_ns, 1 / gaps.wall_s)] if any(each.count for each in gaps.histogram) else []
-    for each in sorted(gaps.histogram, key=lambda each: -each.from_ns):
-        left += each.count
-        if each.count and each.from_ns < gaps.max_ns:
-            points.append((each.from_ns, left / gaps.wall_s))
+    points = [(gaps.max_ns, 1 / gaps.wall_s)] if any(bucket.count for bucket in gaps.histogram) else []
+    for bucket in sorted(gaps.histogram, key=lambda bucket: -bucket.from_ns):
+        left += bucket.count
+        if bucket.count and bucket.from_ns < gaps.max_ns:
+            points.append((bucket.from_ns, left / gaps.wall_s))
     return Exceedance(values.cpu, values.isolated, tuple(reversed(points)), gaps.threshold_ns)
 
 

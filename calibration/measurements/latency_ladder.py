@@ -220,7 +220,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                         reason=f"node {node} has {len(chosen)} cores to measure with",
                     )
                     continue
-                places = [str(Place(each, home)) for each in chosen[:copies]]
+                places = [str(Place(number, home)) for number in chosen[:copies]]
                 yield _series(sut, settings, "copies", places, nodes=[home], strides=(64,), orders=("random",))
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -228,8 +228,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         result = read_result(document, LatencyResult)
         target = document.parameters.get("target_half_width")
         combinations: dict[tuple[str, int, int], list[LatencyPoint]] = {}
-        for each in result.points:
-            combinations.setdefault((each.order, each.size_bytes, each.stride_bytes), []).append(each)
+        for point in result.points:
+            combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
         points: list[LadderPoint] = []
         for (order, size_bytes, stride_bytes), copies in combinations.items():
             figures = [figure for point in copies if (figure := latency_of(point, target)) is not None]
@@ -251,13 +251,13 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         first = result.points[0]
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
-        random = [each for each in points if series == "random" and each.stride_bytes == first.stride_bytes]
+        random = [point for point in points if series == "random" and point.stride_bytes == first.stride_bytes]
         reported = {
             cache.level: cache.size_bytes
             for cache in context.caches
             if cache.type != "Instruction" and cache.size_bytes is not None
         }
-        levels = recognise_levels([(each.size_bytes, each.latency_ns) for each in random], reported)
+        levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], reported)
         yield Parsed(
             id=step.id,
             values=LatencyLadderValues(
@@ -266,7 +266,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 nodes=first.nodes,
                 points=tuple(points),
                 levels=tuple(_clocked(level, random) for level in levels),
-                comparisons=compare_levels(levels, [each.size_bytes for each in random], context),
+                comparisons=compare_levels(levels, [point.size_bytes for point in random], context),
             ),
             flags=(*chase_flags(document, result.points),),
             missing=tuple(
@@ -310,9 +310,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             )
         if values.series == "random":
             return
-        last = {
-            (each.order, each.stride_bytes): each for each in sorted(values.points, key=lambda each: each.size_bytes)
-        }
+        largest = sorted(values.points, key=lambda point: point.size_bytes)
+        last = {(point.order, point.stride_bytes): point for point in largest}
         for (order, stride_bytes), point in last.items():
             name, title = {
                 "prefetched": (f"{order}_{stride_bytes}", f"{order} stride of {stride_bytes} bytes"),
@@ -410,7 +409,7 @@ def compare_levels(levels: Sequence[Level], sizes: Sequence[int], context: Conte
     found = {level.name: level.size_bytes for level in levels}
     caches = sorted(
         (cache for cache in context.caches if cache.type != "Instruction" and cache.size_bytes),
-        key=lambda each: each.level,
+        key=lambda cache: cache.level,
     )
     return tuple(
         _comparison(cache, found.get(f"L{cache.level}"), caches, max(sizes), context.virtualization) for cache in caches
@@ -423,7 +422,7 @@ def _comparison(
     reported = cache.size_bytes or 0
     sharers = cache.shared_cpus or ()
     last = cache.level == caches[-1].level
-    below = max((each.size_bytes or 0 for each in caches if each.level < cache.level), default=0)
+    below = max((inner.size_bytes or 0 for inner in caches if inner.level < cache.level), default=0)
     agrees = found_bytes is not None and 1 / AGREEMENT <= found_bytes / reported <= AGREEMENT
     if agrees:
         explanation = "the curve leaves it where the kernel says it ends"
@@ -504,7 +503,7 @@ def last_cache_bytes(values: LatencyLadderValues) -> int | None:
         return None
     last = caches[-1]
     before = values.comparisons[:-1] or values.comparisons  # a first level alone is nobody's last
-    below = max((each.reported_bytes for each in before), default=0)
+    below = max((level.reported_bytes for level in before), default=0)
     climbs = memory.latency_ns.value >= MEMORY_CLIMB * last.latency_ns.value
     return last.size_bytes if climbs and (last.size_bytes or 0) > CACHE_EXCESS * below else None
 
@@ -548,12 +547,14 @@ def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
     quarter = len(figures) // 4
     middle = figures[quarter : len(figures) - quarter]
     target = figures[0].target_half_width
-    return estimate([placement for each in middle for placement in each.samples], "ns", target_half_width=target)
+    return estimate([placement for point in middle for placement in point.samples], "ns", target_half_width=target)
 
 
 def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context | None, name: str, width: int) -> Chart:
     """Return latency (ns) against working-set size (bytes), with the levels found and the caches reported."""
-    ladders = sorted((each.values for each in measured), key=lambda values: list(SERIES).index(values.series))
+    ladders = sorted(
+        (measurement.values for measurement in measured), key=lambda values: list(SERIES).index(values.series)
+    )
     levels: dict[tuple[str, str], tuple[float, float, float]] = {}  # runs of several series find the same ones
     for start, end, level in (found for values in ladders for found in _stretches(values)):
         words = units.level(level.name, level.size_bytes)

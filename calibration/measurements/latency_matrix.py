@@ -173,7 +173,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return latency and bandwidth between nodes, the first of each; ``None`` where there is one node."""
         measured = [*run.of(self.kind)[:1], *run.of("bandwidth_matrix")[:1]]
-        return matrices_chart("numa", [each.values.matrix() for each in measured], width, measured)
+        return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
 
     def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""

@@ -263,7 +263,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 missing.append(refused(what, point.error) if point.error else unknown)
                 continue
             probes = probe_latencies(point.placements, target)
-            counters = [each.counters for each in point.placements]
+            counters = [placement.counters for placement in point.placements]
             points.append(
                 LoadedPointValues(
                     inject_delay=point.inject_delay,
@@ -272,7 +272,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     share_reached=share_reached(point, result.points),
                     latency_ns=probes[0].latency_ns,
                     bandwidth_mb_s=estimate(
-                        [each.windows_mb_s for each in point.placements], "MB/s", disturbed=disturbed(point.placements)
+                        [placement.windows_mb_s for placement in point.placements],
+                        "MB/s",
+                        disturbed=disturbed(point.placements),
                     ),
                     probes=probes,
                     counted=loaded_counted(context, point.placements, point.accounting, nodes),
@@ -298,9 +300,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 *share_flags(points),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
                 *drift_flags(result.zero_load),
-                *counted_flags([(each.name, each.counted) for each in points if each.counted]),
-                *stores_flags(context, [str(parameters["mix"])], counted=any(each.counted for each in points)),
-                *latency_flags([each.counted_latency for each in points]),
+                *counted_flags([(load.name, load.counted) for load in points if load.counted]),
+                *stores_flags(context, [str(parameters["mix"])], counted=any(load.counted for load in points)),
+                *latency_flags([load.counted_latency for load in points]),
             ),
             missing=tuple(missing),
         )
@@ -342,7 +344,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 point.bandwidth_mb_s,
                 "higher",
             )
-        for point in (each for each in values.points if each.share == RECORD_SHARE):
+        for point in (load for load in values.points if load.share == RECORD_SHARE):
             name = f"loaded_latency.{point.share:.0%}".replace("%", "pct")
             for number, probe in enumerate(point.probes):
                 yield metric_of(
@@ -374,7 +376,7 @@ def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint]) -> float | 
     """
     if point.share_percent is None:
         return None
-    full = next((each.placements for each in points if each.inject_delay == 0 and each.placements), ())
+    full = next((load.placements for load in points if load.inject_delay == 0 and load.placements), ())
     pairs = zip(point.placements or (), full, strict=False)
     shares = [median(one.windows_mb_s) / peak for one, all_ in pairs if (peak := median(all_.windows_mb_s)) > 0]
     return median(shares) if shares else point.share_found
@@ -423,11 +425,11 @@ def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | Non
 
 def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
     """Yield a flag where the latency without load moved while the sweep ran."""
-    for each in zero_load:
-        moments = (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)
+    for point in zero_load:
+        moments = (point.windows_ns_start, point.windows_ns_middle, point.windows_ns_end)
         phases = [median(windows) for windows in moments if windows]  # a sweep that was cut short lacks some
         if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:
-            yield flag("DRIFT", f"CPU {each.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
+            yield flag("DRIFT", f"CPU {point.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
 
 
 MEASUREMENT = LoadedLatency()

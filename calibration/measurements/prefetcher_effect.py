@@ -198,7 +198,9 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         if values.prefetchers == "as_found":
             return values
         before = [
-            each for each in run.values() if isinstance(each, PrefetcherEffectValues) and each.prefetchers == "as_found"
+            earlier
+            for earlier in run.values()
+            if isinstance(earlier, PrefetcherEffectValues) and earlier.prefetchers == "as_found"
         ]
         return values.model_copy(update={"effects": _effects(before[0].points, values.points) if before else ()})
 
@@ -238,17 +240,17 @@ def _share(figure: Estimate, of: float | None) -> float | None:
 
 def _effects(as_found: Sequence[StridedLatency], off: Sequence[StridedLatency]) -> tuple[Effect, ...]:
     """Return what both have of each stride in each order; a latency of 0 has no ratio."""
-    known = {(each.order, each.stride_bytes): each.latency_ns for each in as_found}
+    known = {(point.order, point.stride_bytes): point.latency_ns for point in as_found}
     return tuple(
         Effect(
-            order=each.order,
-            stride_bytes=each.stride_bytes,
+            order=point.order,
+            stride_bytes=point.stride_bytes,
             as_found_ns=before,
-            off_ns=each.latency_ns,
-            ratio=each.latency_ns.value / before.value,
+            off_ns=point.latency_ns,
+            ratio=point.latency_ns.value / before.value,
         )
-        for each in off
-        if (before := known.get((each.order, each.stride_bytes))) is not None and before.value > 0
+        for point in off
+        if (before := known.get((point.order, point.stride_bytes))) is not None and before.value > 0
     )
 
 

@@ -277,17 +277,17 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             result = read_result(document, LoadedResult)
             found, zero_load = result.points, result.zero_load
             (part,) = read_group(str(document.parameters["load"]))
-            probe_cpu = next((each.cpu for each in zero_load), None)
+            probe_cpu = next((point.cpu for point in zero_load), None)
         else:
             found, zero_load = read_result(document, BandwidthResult).points, ()
             (part,) = read_group(found[0].group)
             probe_cpu = None
-        points = [_point(context, part, each, target) for each in found if each.placements]
-        missing = tuple(_missing(each) for each in found if not each.placements)
+        points = [_point(context, part, raw, target) for raw in found if raw.placements]
+        missing = tuple(_missing(raw) for raw in found if not raw.placements)
         if not points:
             raise InputError(f"no number of no-ops could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
         cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
-        placements = [placement for each in found for placement in each.placements or ()]
+        placements = [placement for raw in found for placement in raw.placements or ()]
         size_bytes = _number(document.parameters["buffer_bytes"])
         yield Parsed(
             id=step.id,
@@ -302,7 +302,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             ),
             flags=(
                 *document_flags(document),
-                *placement_flags(document, placements, proved=all(each.checked for each in found if not each.error)),
+                *placement_flags(document, placements, proved=all(raw.checked for raw in found if not raw.error)),
                 *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
                 *drift_flags(zero_load),
                 *counted_flags([(f"{point.nops} no-ops", point.counted) for point in points if point.counted]),
@@ -314,7 +314,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
         """Yield bandwidth against no-ops and latency by each method against it, and how steady each method is."""
         for state in get_args(State):
-            here = [each for each in run.of(self.kind) if each.values.prefetchers == state]
+            here = [measurement for measurement in run.of(self.kind) if measurement.values.prefetchers == state]
             if not here:
                 continue
             yield line_chart(
@@ -335,7 +335,10 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def variations(self, measured: Sequence[Measured[RegulationValues]], method: Method) -> list[float]:
         """Return the coefficients of variation of *method* of all points."""
         return [
-            point.variation[method] for each in measured for point in each.values.points if method in point.variation
+            point.variation[method]
+            for measurement in measured
+            for point in measurement.values.points
+            if method in point.variation
         ]
 
     def silences(self, measured: Sequence[Measured[RegulationValues]], uncounted: Iterable[str]) -> list[str]:
@@ -345,10 +348,10 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         """
         never = {role for roles in uncounted for role in roles.split(", ")}
         found = []
-        for point in (point for each in measured for point in each.values.points):
+        for point in (point for measurement in measured for point in measurement.values.points):
             if point.counter_latency is not None:
                 gone = point.counter_latency.not_counted
-                found += [f"{each.role}: {each.reason}" for each in gone if each.role not in never]
+                found += [f"{event.role}: {event.reason}" for event in gone if event.role not in never]
             if point.sampled is not None and point.sampled.reason is not None:
                 found.append(f"{SAMPLES}: {point.sampled.reason}")
         return list(dict.fromkeys(found))
@@ -413,7 +416,7 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
         counted_mb_s=counted_rate(context, counters),
         counted=counted,
         counter_latency=latency_beside(counters),
-        sampled=sampled_loads([each for each, _ in samples], [hz for _, hz in samples]),
+        sampled=sampled_loads([load for load, _ in samples], [hz for _, hz in samples]),
         variation={},
     )
     methods: dict[Method, Estimate | None] = {
@@ -439,7 +442,7 @@ def _curves(
     """Return where *place* puts the points, a curve per number of threads, fewest first."""
     return curves_of(
         (plural(values.threads, "thread"), found)
-        for values in sorted((each.values for each in measured), key=lambda values: values.threads)
+        for values in sorted((measurement.values for measurement in measured), key=lambda values: values.threads)
         for point in values.points
         if (found := place(point)) is not None
     )

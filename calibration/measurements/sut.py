@@ -153,12 +153,12 @@ class Sut:
 
     def nearest(self, node: int, among: Sequence[int]) -> int:
         """Return that of the nodes *among*, at least one, which is nearest to *node*: itself, if it is one of them."""
-        ids = [each.id for each in self.context.nodes]
+        ids = [local.id for local in self.context.nodes]
         distances = self.context.distances
         if node in among or distances is None or len(distances) != len(ids):
             return node if node in among else among[0]
         row = dict(zip(ids, distances[ids.index(node)], strict=True))
-        return min(among, key=lambda each: (row[each], each))
+        return min(among, key=lambda other: (row[other], other))
 
     def usable_bytes(self, node: int) -> int | None:
         """Return how much memory of *node* a measurement may use at once; ``None`` where the context does not say."""

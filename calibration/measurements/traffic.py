@@ -232,8 +232,8 @@ def group_text(parts: Sequence[Part], size_bytes: int | None = None) -> str:
 def read_group(text: str) -> list[Part]:
     """Return the parts that ``group_text`` made *text* of. Raises ``InputError`` for another text."""
     parts = []
-    for each in text.partition(":")[0].split("+"):
-        cpus, _, node = each.partition("@")
+    for stream in text.partition(":")[0].split("+"):
+        cpus, _, node = stream.partition("@")
         try:
             parts.append(Part(parse_cpulist(cpus), int(node)))
         except ValueError as error:

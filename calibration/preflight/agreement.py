@@ -48,11 +48,11 @@ def check_agreement(known: Known) -> Iterator[Finding]:
     alike = {name: other for name, other in others("microcode").items() if other.cpu_model == own.cpu_model}
     if len(own.microcode) > 1:
         yield Finding("microcode", "one microcode on all CPUs", codes, "not_met")
-    elif alike and any(each.microcode for each in (own, *alike.values())):
-        yield _agreement("microcode", codes, {name: ", ".join(each.microcode) for name, each in alike.items()})
+    elif alike and any(other.microcode for other in (own, *alike.values())):
+        yield _agreement("microcode", codes, {name: ", ".join(other.microcode) for name, other in alike.items()})
     kin = {name: other for name, other in others("bios").items() if other.product == own.product}
-    if kin and any(each.bios for each in (own, *kin.values())):
-        yield _agreement("bios", own.bios, {name: each.bios for name, each in kin.items()})
+    if kin and any(other.bios for other in (own, *kin.values())):
+        yield _agreement("bios", own.bios, {name: other.bios for name, other in kin.items()})
 
 
 def _agreement(name: str, own: str | None, others: Mapping[str, str | None]) -> Finding:

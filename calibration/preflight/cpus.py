@@ -86,12 +86,12 @@ def check_foreign_load(context: Context, measured: Collection[int], most: float)
     load = context.load
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:
-        why = next((each.reason for each in context.unreadable if each.path == "/load"), "the capture has no snapshots")
+        why = next((file.reason for file in context.unreadable if file.path == "/load"), "the capture has no snapshots")
         yield Finding("foreign_load", expected, f"{UNKNOWN}: {why}", "unknown")
         return
-    busiest = sorted(seen, key=lambda each: (-each.busy - each.stolen, each.cpu))
-    over = [each for each in busiest if each.busy + each.stolen > most]
-    named = [_busy_text(each, load, sibling=each.cpu not in measured) for each in (over or busiest[:1])[:NAMED_CPUS]]
+    busiest = sorted(seen, key=lambda cpu: (-cpu.busy - cpu.stolen, cpu.cpu))
+    over = [cpu for cpu in busiest if cpu.busy + cpu.stolen > most]
+    named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:NAMED_CPUS]]
     if len(over) > NAMED_CPUS:
         named.append(f"and {len(over) - NAMED_CPUS} more CPUs")
     yield Finding("foreign_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over))

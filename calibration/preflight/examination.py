@@ -57,8 +57,8 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
     def examine(context: Context, plan: Plan) -> tuple[Check, ...]:
         switched = any(step.prefetchers is not None for step in plan.steps)
 
-        def planned(each: Context, chosen: Profile) -> Plan:
-            return make_plan(each, chosen, plan.traffic_shape, plan.last_level_cache, prefetchers_ok=switched)
+        def planned(context: Context, chosen: Profile) -> Plan:
+            return make_plan(context, chosen, plan.traffic_shape, plan.last_level_cache, prefetchers_ok=switched)
 
         short = short_of_memory(context, profile, planned)
         return evaluate(context, known, expectations, plan=plan, short=short)

@@ -90,11 +90,11 @@ def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -
             faults.append(f"{wanted.text}: expected it{_belongs(wanted)}, found {instead}")
         else:
             faults.append(f"{wanted.text}: expected it, found no such argument")
-    names = {each.name: each for each in expected if each.name not in COLLECTED}
+    names = {argument.name: argument for argument in expected if argument.name not in COLLECTED}
     for at in free:
-        each = found[at]
-        if each.name in names and each[:3] not in {wanted[:3] for wanted in expected}:
-            faults.append(f"{names[each.name].text}: expected it alone, found {each.text} beside it")
+        argument = found[at]
+        if argument.name in names and argument[:3] not in {wanted[:3] for wanted in expected}:
+            faults.append(f"{names[argument.name].text}: expected it alone, found {argument.text} beside it")
     return faults
 
 

@@ -28,7 +28,7 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
         plan = planned(context.model_copy(update={"nodes": nodes}), chosen)
         return [(step.kind, step.argv) for step in plan.steps]
 
-    told = {each.id: each.available_bytes for each in context.nodes if each.available_bytes and each.memory_bytes}
+    told = {local.id: local.available_bytes for local in context.nodes if local.available_bytes and local.memory_bytes}
     smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(told, profile))}
     if not smaller:
         return {}

@@ -167,7 +167,7 @@ def _judged(claim: Claim) -> ConsistencyCheck:
     rule, (figure, other) = RULES[claim.rule], claim[1:]
     bound: tuple[float | None, float] | None = None
     outcome: Literal["pass", "fail", "skipped"] = "skipped"
-    unsure = [f"{each.figure.name}: {each.unsure}" for each in (figure, other) if each.unsure]
+    unsure = [f"{side.figure.name}: {side.unsure}" for side in (figure, other) if side.unsure]
     if unsure:
         reason = "; ".join(unsure)
     else:
@@ -256,7 +256,10 @@ def _wholes(measurements: Sequence[Measurement]) -> dict[str, Whole]:
     for measurement, peak in _of(measurements, PeakValues):
         for mix in peak.mixes:
             found.setdefault(mix, []).append(Whole(_peak(measurement, peak, mix), _nodes(peak.group)))
-    return {mix: max(each, key=lambda one: (one.seen.unsure is None, one.seen.high)) for mix, each in found.items()}
+    return {
+        mix: max(figures, key=lambda figure: (figure.seen.unsure is None, figure.seen.high))
+        for mix, figures in found.items()
+    }
 
 
 def _nodes(group: str) -> frozenset[int]:
@@ -335,21 +338,21 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
     Of the ladder that is the level of memory. The probe without load in a sweep, around which clocks are not those of
     an idle machine, is not the same quantity.
     """
-    for each, matrix in _of(measurements, LatencyMatrixValues):
+    for measurement, matrix in _of(measurements, LatencyMatrixValues):
         cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
-        for row, column, seen in _cells(each, matrix):
+        for row, column, seen in _cells(measurement, matrix):
             yield (cpus[row], column), seen
-    for each, idle in _of(measurements, IdleLatencyValues):
-        yield (idle.cpu, idle.node), _seen(each, "idle_latency.latency_ns", idle.latency_ns)
-    for each, ladder in _of(measurements, LatencyLadderValues):
+    for measurement, idle in _of(measurements, IdleLatencyValues):
+        yield (idle.cpu, idle.node), _seen(measurement, "idle_latency.latency_ns", idle.latency_ns)
+    for measurement, ladder in _of(measurements, LatencyLadderValues):
         memory = next((level for level in ladder.levels if level.name == "memory"), None)
         if ladder.series == "random" and memory is not None:
-            seen = _seen(each, "latency_ladder.memory.latency_ns", memory.latency_ns)
+            seen = _seen(measurement, "latency_ladder.memory.latency_ns", memory.latency_ns)
             yield (ladder.cpus[0], ladder.nodes[0]), seen
-    for each, effect in _of(measurements, PrefetcherEffectValues):
+    for measurement, effect in _of(measurements, PrefetcherEffectValues):
         for chase in effect.points:
             if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
-                seen = _seen(each, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
+                seen = _seen(measurement, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
                 yield (effect.cpu, effect.node), seen
 
 
@@ -363,20 +366,20 @@ def _access(mix: str, group: str, setting: Setting) -> Access:
 
 def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, Seen]]:
     """Yield bandwidths, each with its access. The maximum is the best of many and no repetition of any."""
-    for each, peak in _of(measurements, PeakValues):
+    for measurement, peak in _of(measurements, PeakValues):
         for mix, moved in peak.mixes.items():
-            yield _access(mix, peak.group, moved.setting), _peak(each, peak, mix)
-    for each, matrix in _of(measurements, BandwidthMatrixValues):
-        groups = _groups(each, matrix)
-        for row, column, seen in _cells(each, matrix):
+            yield _access(mix, peak.group, moved.setting), _peak(measurement, peak, mix)
+    for measurement, matrix in _of(measurements, BandwidthMatrixValues):
+        groups = _groups(measurement, matrix)
+        for row, column, seen in _cells(measurement, matrix):
             if (row, column) in groups:
                 yield _access(MIX, groups[row, column], matrix.setting), seen
-    for each, scaling in _of(measurements, BandwidthScalingValues):
+    for measurement, scaling in _of(measurements, BandwidthScalingValues):
         for point in scaling.points:
             name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
-            yield _access(scaling.mix, point.group, point.setting), _seen(each, name, point.bandwidth_mb_s)
-    for each, ladder in _of(measurements, BandwidthLadderValues):
-        for rung, seen in _in_memory(each, ladder):
+            yield _access(scaling.mix, point.group, point.setting), _seen(measurement, name, point.bandwidth_mb_s)
+    for measurement, ladder in _of(measurements, BandwidthLadderValues):
+        for rung, seen in _in_memory(measurement, ladder):
             if rung.mix == MIX:
                 yield _access(MIX, ladder.group, rung.setting), seen
 
@@ -396,14 +399,14 @@ def _own_memory(measurements: Sequence[Measurement]) -> Iterator[Claim]:
     The same memory from two places: another node's memory may be of a faster kind, and rightly quicker. Of bandwidths
     only those of no more CPUs are compared.
     """
-    for each, latency in _of(measurements, LatencyMatrixValues):
-        for _, own, others in _columns(each, latency):
+    for measurement, latency in _of(measurements, LatencyMatrixValues):
+        for _, own, others in _columns(measurement, latency):
             if others:
                 best = min(others.values(), key=lambda seen: (seen.unsure is not None, seen.high))
                 yield Claim("own_memory", own, best)
-    for each, bandwidth in _of(measurements, BandwidthMatrixValues):
-        counts = {place: _cpus(group) for place, group in _groups(each, bandwidth).items()}
-        for node, own, others in _columns(each, bandwidth):
+    for measurement, bandwidth in _of(measurements, BandwidthMatrixValues):
+        counts = {place: _cpus(group) for place, group in _groups(measurement, bandwidth).items()}
+        for node, own, others in _columns(measurement, bandwidth):
             fair = [seen for row, seen in others.items() if 0 < counts.get((row, node), 0) <= counts[node, node]]
             if fair:
                 yield Claim("own_memory", max(fair, key=lambda seen: (seen.unsure is None, seen.low)), own)
@@ -429,11 +432,13 @@ def _loads(measurements: Sequence[Measurement]) -> Iterator[Claim]:
 
     Points between are not compared: clocks that follow the load make some curves sag before they rise.
     """
-    for each, sweep in _of(measurements, LoadedLatencyValues):
+    for measurement, sweep in _of(measurements, LoadedLatencyValues):
         if len(sweep.ends) < 2:
             continue
         full, least = sweep.ends
         for number, (idle, busy) in enumerate(zip(least.probes, full.probes, strict=True)):
             which = "" if number == 0 else f".cpu{idle.cpu}"
             names = [f"loaded_latency.{point.inject_delay}{which}.latency_ns" for point in (least, full)]
-            yield Claim("load", _seen(each, names[0], idle.latency_ns), _seen(each, names[1], busy.latency_ns))
+            yield Claim(
+                "load", _seen(measurement, names[0], idle.latency_ns), _seen(measurement, names[1], busy.latency_ns)
+            )

@@ -205,9 +205,9 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _S
     if db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'runs'").fetchone():
         condition, values = scope.of("testbed", "sut")
         rows = db.execute(f"SELECT {', '.join(_Stored._fields)} FROM runs WHERE {condition}", values).fetchall()
-        known = {each.run: each for each in itertools.starmap(_Stored, rows)}
-    fresh = [each for key, each in found.items() if known.get(key) != each]
-    stale = ["/".join(key) for key, each in known.items() if found.get(key) != each]
+        known = {stored.run: stored for stored in itertools.starmap(_Stored, rows)}
+    fresh = [stored for key, stored in found.items() if known.get(key) != stored]
+    stale = ["/".join(key) for key, stored in known.items() if found.get(key) != stored]
     if known and not fresh and not stale:
         return
     db.execute("BEGIN")
@@ -321,7 +321,7 @@ def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
             [*values, until],
         ).fetchall()
     )
-    newest = max((each.night for each in unreadable if each.night is not None), default=None)
+    newest = max((file.night for file in unreadable if file.night is not None), default=None)
     if newest is not None and newest not in nights and (newest == scope.until or not nights):
         nights += (newest,)
     condition, values = scope.of("testbed", "sut", "metric")

@@ -194,7 +194,7 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _sources_are_listed(self) -> Self:
-        used = {each.source for each in self.core} | {event.source for boxes in self.boxes for event in boxes.events}
+        used = {row.source for row in self.core} | {event.source for boxes in self.boxes for event in boxes.events}
         used |= {self.sampling.source} if self.sampling else set()
         if used != set(self.sources):
             raise ValueError(f"rows name the sources {sorted(used)}, listed are {sorted(self.sources)}")
@@ -202,7 +202,7 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _a_role_is_there_or_absent(self) -> Self:
-        given = {each.role for each in self.core} | {box.role for box in self.boxes}
+        given = {row.role for row in self.core} | {box.role for box in self.boxes}
         if both := given & set(self.absent):
             raise ValueError(f"both an event and a reason for its absence: {', '.join(sorted(both))}")
         return self
