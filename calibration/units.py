@@ -28,7 +28,7 @@ BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class Shown(Protocol):
-    """What has a value in a unit and, where it is known, an interval: an estimate, a metric, a figure."""
+    """What has a value in a unit and, if it is known, an interval: an estimate, a metric, a figure."""
 
     @property
     def value(self) -> float:
@@ -40,7 +40,7 @@ class Shown(Protocol):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval in the unit; ``None`` where nothing is known of it."""
+        """The interval in the unit; ``None`` if unknown."""
 
 
 def fixed(value: float | None, decimals: int = 1, width: int = 0) -> str:
@@ -85,7 +85,7 @@ def half_width(estimate: Estimate | None) -> str:
 
 
 def half(shown: Shown | None) -> float | None:
-    """Return the half-width of an interval in its unit; ``None`` where there is none."""
+    """Return the half-width of an interval in its unit; ``None`` if there is none."""
     return None if shown is None or shown.interval is None else (shown.interval[1] - shown.interval[0]) / 2
 
 
@@ -178,7 +178,7 @@ def measured(value: float | None, unit: str) -> str:
 
 
 def relative_half(shown: Shown) -> float | None:
-    """Return the half-width of an interval, relative to the value; ``None`` where there is none."""
+    """Return the half-width of an interval, relative to the value; ``None`` if there is none."""
     width = half(shown)
     return None if width is None or not shown.value else width / abs(shown.value)
 
@@ -210,7 +210,7 @@ def _scale(shown: Shown) -> tuple[float, str]:
 
 
 def plus_minus(shown: Shown) -> str | None:
-    """Return the half-width in per cent, with the coverage where that is low; ``None`` without an interval."""
+    """Return the half-width in per cent, with the coverage if that is low; ``None`` without an interval."""
     half = relative_half(shown)
     if half is None:
         return None
@@ -230,7 +230,7 @@ def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
 def readable(named: Sequence[tuple[Any, Estimate]]) -> list[tuple[Any, Estimate]]:
     """Return the estimates of a table, each with its name, in the unit in which all are easiest to read.
 
-    Times are told in µs or ms where every one is long, clocks in MHz; everything else stays in its unit.
+    Times are told in µs or ms if every one is long, clocks in MHz; everything else stays in its unit.
     """
     units = {estimate.unit for _, estimate in named}
     least = min((estimate.value for _, estimate in named), default=0.0)
@@ -251,7 +251,7 @@ def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
 
 
 def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
-    """Return an interval with its unit, or with two units where its ends are orders of magnitude apart."""
+    """Return an interval with its unit, or with two units if its ends are orders of magnitude apart."""
     if bounds is None:
         return ABSENT
     low, high = (measured(bound, unit).rsplit(" ", 1) for bound in bounds)
@@ -269,7 +269,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def middle(samples: Sequence[float]) -> float | None:
-    """Return the median of *samples*, ``None`` where there is none."""
+    """Return the median of *samples*, ``None`` if there is none."""
     return median(samples) if samples else None
 
 

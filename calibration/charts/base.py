@@ -283,7 +283,7 @@ class Frame:
         return {"field": "s", "type": "nominal", "scale": scale, "legend": shown}
 
     def spec(self, layers: Sequence[Json], rows: Iterable[Json]) -> Json:
-        """Return the specification of *layers*; where a screen is narrow the plot may shrink, but not the legend."""
+        """Return the specification of *layers*; when a screen is narrow the plot may shrink, but not the legend."""
         columns, column_px = self.columns
         above = 20 * ceil(len(self.legend) / columns) if columns else 0
         whole = _whole(self.measurements, view(self.plot, layers, rows))

@@ -17,7 +17,7 @@ from calibration.statistics import Estimate
 
 NUMBERED = 16  # up to so many columns the cells of a matrix have their numbers
 CPUS = 24  # up to so many CPUs each has its row
-BLOCKS = 40  # beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes
+BLOCKS = 40  # beyond so many last-level caches, or if most of their pairs were not measured, blocks are nodes
 FREQUENCY_SPAN = 0.02  # a strip of clocks shows at least this share of the median to both sides
 PLACES = 128  # of a strip at most; beyond, one place is several CPUs
 
@@ -85,7 +85,7 @@ def pairs_chart(
 def _blocks(
     cpus: Sequence[int], nodes: Sequence[int], latency_ns: Cells, domains: Sequence[Sequence[int]]
 ) -> Matrix | None:
-    """Return the matrix by last-level cache, by node or by CPU, whichever tells most; ``None`` where none tells."""
+    """Return the matrix by last-level cache, by node or by CPU, whichever tells most; ``None`` if none tells."""
     matrix_of = partial(_matrix, cpus, latency_ns)
     if len(cpus) <= CPUS:
         return matrix_of({str(cpu): [cpu] for cpu in cpus}, "CPU")

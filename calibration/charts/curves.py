@@ -70,7 +70,7 @@ class Axis:
     told: Callable[[float], str] = "{:g}".format
 
     def over(self, values: Sequence[float], px: float) -> Scale:
-        """Return the abscissa that shows *values*; it begins at zero where it is linear."""
+        """Return the abscissa that shows *values*; it begins at zero if it is linear."""
         log = self.kind != "linear"
         return Scale(min(values) / 1.2 if log else 0.0, max(values) * (1.3 if log else 1.0), px, log=log)
 

@@ -28,7 +28,7 @@ class Exceedance:
 
     @property
     def longest_ns(self) -> float:
-        """The longest gap; the threshold where there was none."""
+        """The longest gap; the threshold if there was none."""
         return self.points[-1][0] if self.points else self.threshold_ns
 
     def at(self, length_ns: float) -> float:

@@ -26,7 +26,7 @@ def latency_chart(
     unloaded: Sequence[float] = (),
     width: int = WIDE,
 ) -> Chart:
-    """Return *what* (ns) against bandwidth (MB/s), with the latency *unloaded* (ns) where it is known."""
+    """Return *what* (ns) against bandwidth (MB/s), with the latency *unloaded* (ns) if it is known."""
     points = list(curves.rows(found, x_scale=1e3))
     peak = max(row["x"] for row in points)
     ranked = sorted(points, key=lambda row: abs(row["x"] - KNEE * peak), reverse=True)

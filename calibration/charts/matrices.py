@@ -69,7 +69,7 @@ def matrices_chart(
 
 
 def _rows(matrix: Matrix) -> Iterator[Json]:
-    """Yield each cell: row ``r``, column ``c``, value ``v``, its text ``t``, and ``h`` where it has an interval."""
+    """Yield each cell: row ``r``, column ``c``, value ``v``, its text ``t``, and ``h`` if it has an interval."""
     for row, line in zip(matrix.rows, matrix.cells, strict=True):
         for column, cell in zip(matrix.columns, line, strict=True):
             value = None if cell is None else base.bounds(cell, matrix.scale)[0]

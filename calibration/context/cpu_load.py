@@ -45,7 +45,7 @@ class _Used(NamedTuple):
 def parse_cpu_counts(text: str) -> dict[int, _Counts]:
     """Return busy and stolen ticks by CPU.
 
-    Busy are user, nice, system, irq and softirq; guests' time is in user already. Raises ``ValueError`` where no CPU
+    Busy are user, nice, system, irq and softirq; guests' time is in user already. Raises ``ValueError`` if no CPU
     is counted.
     """
     found = {}
@@ -64,7 +64,7 @@ def parse_cpu_counts(text: str) -> dict[int, _Counts]:
 
 
 def parse_used(text: str) -> _Used:
-    """Parse ``/proc/PID/stat``. Raises ``ValueError`` where the fields are not there."""
+    """Parse ``/proc/PID/stat``. Raises ``ValueError`` if the fields are not there."""
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
     if not bracket or "(" not in head or len(fields) < 13:
@@ -84,7 +84,7 @@ def _ticks(word: str) -> int:
 
 
 def read_load(tree: Tree, said: Any) -> Load | None:
-    """Return the load that the snapshots show; None where there are none.
+    """Return the load that the snapshots show; None if there are none.
 
     *said* is what ``capture.json`` says about them; a reason that stands there is noted.
     """

@@ -139,7 +139,7 @@ class CpuInfo:
 
     @cached_property
     def architecture(self) -> str | None:
-        """The kind of CPU the file was written by, told from its keys; None where they do not tell."""
+        """The kind of CPU the file was written by, told from its keys; None if they do not tell."""
         return _architecture(self)
 
     def first(self, *keys: str, cpu: int | None = None) -> str | None:
@@ -152,7 +152,7 @@ class CpuInfo:
 
 
 def parse_cpuinfo(text: str) -> CpuInfo:
-    """Parse the file. Raises ``ValueError`` where not one row ``key : value`` can be found."""
+    """Parse the file. Raises ``ValueError`` if not one row ``key : value`` can be found."""
     cpus: dict[int, dict[str, str]] = {}
     shared: dict[str, str] = {}
     cache_rows: list[str] = []
@@ -227,7 +227,7 @@ def _architecture(info: CpuInfo) -> str | None:
 
 @dataclass(frozen=True)
 class Identity:
-    """What one CPU is, as text the kernel printed; Arm numbers are turned into names where they are known."""
+    """What one CPU is, as text the kernel printed; Arm numbers are turned into names if they are known."""
 
     vendor: str | None
     name: str | None

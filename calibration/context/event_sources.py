@@ -33,7 +33,7 @@ _FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(
 def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
     """Return the word and the bits, lowest bit of the value first, of a format such as ``config1:0-25,40``.
 
-    Raises ``ValueError`` for anything else, and where a bit is named twice or does not exist.
+    Raises ``ValueError`` for anything else, and if a bit is named twice or does not exist.
     """
     match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
     if match is None:
@@ -92,7 +92,7 @@ def _read_source(tree: Tree, name: str) -> EventSource:
 
 
 def read_event_sources(tree: Tree) -> tuple[EventSource, ...] | None:
-    """Return all event sources by name; None where the tree has no such directory: not captured, or no such kernel."""
+    """Return all event sources by name; None if the tree has no such directory: not captured, or no such kernel."""
     if not tree.is_dir(DEVICES):
         return None
     return tuple(_read_source(tree, name) for name in tree.names(DEVICES))

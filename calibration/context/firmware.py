@@ -95,7 +95,7 @@ class Structure:
     def number(self, offset: int, size: int) -> int | None:
         """Return a little-endian field.
 
-        None where the structure is too short to have it (an older specification).
+        None if the structure is too short to have it (an older specification).
         """
         end = offset + size
         return int.from_bytes(self.area[offset:end], "little") if end <= len(self.area) else None
@@ -103,7 +103,7 @@ class Structure:
     def string(self, offset: int) -> str | None:
         """Return a string field.
 
-        None where there is none, it is blank, was masked, or its number is beyond the strings.
+        None if there is none, it is blank, was masked, or its number is beyond the strings.
         """
         index = self.number(offset, 1)
         if not index or index > len(self.strings):
@@ -140,7 +140,7 @@ def _split(table: bytes) -> Iterator[Structure]:
 def parse_structures(table: bytes) -> tuple[Structure, ...]:
     """All structures of a table up to its end marker.
 
-    Raises ``ValueError`` where a length leads out of the table.
+    Raises ``ValueError`` if a length leads out of the table.
     """
     return tuple(_split(table))
 
@@ -224,9 +224,9 @@ def memory_arrays(structures: tuple[Structure, ...]) -> tuple[MemoryArray, ...]:
 
 
 def read_firmware(tree: Tree) -> Firmware:
-    """Firmware, board and memory slots; each fact None (or empty) where the capture lacks it.
+    """Firmware, board and memory slots; each fact None (or empty) if the capture lacks it.
 
-    Where ``/sys/class/dmi/id`` is absent the table's types 0, 1 and 2 say the same.
+    If ``/sys/class/dmi/id`` is absent the table's types 0, 1 and 2 say the same.
     """
     structures: tuple[Structure, ...] = ()
     table = tree.raw(TABLE) or _table_from_entries(tree)

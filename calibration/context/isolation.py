@@ -26,13 +26,13 @@ Source = Literal["kernel", "command line"]
 def parse_kernel_list(text: str) -> tuple[int, ...]:
     """Parse a CPU list as ``isolated`` and ``nohz_full`` print it.
 
-    It is ``(null)`` where the feature is off. Raises ``ValueError``.
+    It is ``(null)`` if the feature is off. Raises ``ValueError``.
     """
     return () if text.strip() == "(null)" else parse_cpulist(text)
 
 
 def release_numbers(release: str | None) -> tuple[int, int] | None:
-    """(major, minor) of a kernel release such as ``6.1.0-13-amd64``; None where it does not start so."""
+    """(major, minor) of a kernel release such as ``6.1.0-13-amd64``; None if it does not start so."""
     match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release or "", re.ASCII)
     return (int(match.group(1)), int(match.group(2))) if match else None
 
@@ -40,7 +40,7 @@ def release_numbers(release: str | None) -> tuple[int, int] | None:
 def _parameter(cmdline: CommandLine | None, name: str) -> str | None:
     """Return the last value given for a parameter, as the kernel takes it.
 
-    None where it was not given with a value.
+    None if it was not given with a value.
     """
     values = [value for value in (cmdline.values(name) if cmdline else ()) if value is not None]
     return values[-1] if values else None
@@ -114,7 +114,7 @@ def _read_interrupts(tree: Tree, isolated: frozenset[int]) -> tuple[Interrupt, .
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """Rows ``Key:<tab>value`` of ``/proc/PID/status``. Raises ``ValueError`` where there are none."""
+    """Rows ``Key:<tab>value`` of ``/proc/PID/status``. Raises ``ValueError`` if there are none."""
     rows: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -126,7 +126,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def status_capabilities(rows: dict[str, str]) -> int | None:
-    """Return the effective capabilities as bits; None where the rows do not say. Raises ``ValueError``."""
+    """Return the effective capabilities as bits; None if the rows do not say. Raises ``ValueError``."""
     text = rows.get("CapEff")
     if text is None:
         return None
@@ -136,7 +136,7 @@ def status_capabilities(rows: dict[str, str]) -> int | None:
 
 
 def status_allowed(rows: dict[str, str]) -> tuple[int, ...] | None:
-    """Return the CPUs a thread may run on; None where the rows do not say. Raises ``ValueError``."""
+    """Return the CPUs a thread may run on; None if the rows do not say. Raises ``ValueError``."""
     if "Cpus_allowed_list" in rows:
         return parse_cpulist(rows["Cpus_allowed_list"])
     return parse_cpumask(rows["Cpus_allowed"]) if rows.get("Cpus_allowed") else None
@@ -207,9 +207,9 @@ def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | 
 
 
 def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, release: str | None) -> Isolation:
-    """Read what is isolated: from the kernel's own files where they exist, else from the command line.
+    """Read what is isolated: from the kernel's own files if they exist, else from the command line.
 
-    A command line isolates from scheduling domains only where ``isolcpus=`` has no flag words or has
+    A command line isolates from scheduling domains only if ``isolcpus=`` has no flag words or has
     ``domain``.
     """
     isolcpus_text = _isolcpus_text(cmdline, release)

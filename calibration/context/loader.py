@@ -64,7 +64,7 @@ def open_tree(root: Path, archive: bytes | None = None) -> Tree:
     """Open the tree at ``root``: a machine's root, a run's directory that holds ``context.tar.gz``, or an archive.
 
     A directory that holds nothing but one such root (an archive unpacked under its own name) stands for it. Raises
-    :class:`ContextError` where nothing can be recognised.
+    :class:`ContextError` if nothing can be recognised.
     """
     tree = Tree(root, archive)
     entries = tree.names("/")
@@ -111,7 +111,7 @@ def _records(content: dict[str, Any], key: str, first: str, second: str) -> list
 
 
 def _uname(parts: dict[str, str | None]) -> str | None:
-    """Compose what ``uname -a`` of GNU coreutils prints where processor and platform are unknown.
+    """Compose what ``uname -a`` of GNU coreutils prints if processor and platform are unknown.
 
     None unless every part is known.
     """
@@ -267,7 +267,7 @@ def load(root: Path, archive: bytes | None = None) -> Context:
 
     ``archive`` is what a capture archive holds that was read from there: then nothing is opened.
 
-    Raises :class:`ContextError` where ``root`` is none of these or nothing in it can be recognised. A file
+    Raises :class:`ContextError` if ``root`` is none of these or nothing in it can be recognised. A file
     that is absent leaves its facts None; a file that is there and cannot be used is listed in ``unreadable``
     with the reason.
     """

@@ -23,7 +23,7 @@ _CHOICE = re.compile(r"\[([A-Za-z0-9_+-]+)\]", re.ASCII)
 def parse_meminfo(text: str) -> dict[str, int]:
     """Rows of ``meminfo`` (the machine's or a node's) in bytes; rows without kB are counts.
 
-    Raises ``ValueError`` where there is no such row.
+    Raises ``ValueError`` if there is no such row.
     """
     rows = {}
     for line in text.splitlines():
@@ -87,7 +87,7 @@ def _linked_nodes(tree: Tree, online: frozenset[int]) -> dict[int, set[int]]:
 
 
 def _available(rows: dict[str, int]) -> int | None:
-    """Free memory and inactive file pages, which the kernel gives up without effort; None where it says neither."""
+    """Free memory and inactive file pages, which the kernel gives up without effort; None if it says neither."""
     free = rows.get("MemFree")
     return None if free is None else free + rows.get("Inactive(file)", 0)
 
@@ -95,7 +95,7 @@ def _available(rows: dict[str, int]) -> int | None:
 def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
     """Online NUMA nodes in order of their numbers, each with its online CPUs.
 
-    ``node/online`` says which are online; where it is absent or unusable every ``nodeN`` directory is one. A
+    ``node/online`` says which are online; if it is absent or unusable every ``nodeN`` directory is one. A
     kernel without NUMA has no such directories: that is one node 0 with all online CPUs and all memory. The
     memory of a sole node whose own ``meminfo`` is absent is the machine's.
     """
@@ -162,7 +162,7 @@ def _note_overlaps(tree: Tree, nodes: list[Node]) -> None:
 def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...] | None:
     """Read the square matrix of the online nodes in order of their numbers.
 
-    None where the capture lacks any part of it.
+    None if the capture lacks any part of it.
 
     A ``distance`` file lists the online nodes only, in order. A row as long as the possible nodes is taken to
     list those (nodes that went offline meanwhile); a row of any other length is noted as unparsable. A sole
@@ -193,7 +193,7 @@ def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...]
 def memory_only_nodes(tree: Tree, nodes: tuple[Node, ...]) -> tuple[int, ...]:
     """Nodes with memory and no online CPU.
 
-    A node whose size is unknown counts only where the kernel's ``has_memory`` names it: a node with neither
+    A node whose size is unknown counts only if the kernel's ``has_memory`` names it: a node with neither
     CPUs nor memory (an I/O bridge, an accelerator, a node whose memory is offline) exists too, and is in
     neither list.
     """

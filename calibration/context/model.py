@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about a machine: typed, frozen, with ``None`` where the capture does not say.
+"""What is known about a machine: typed, frozen, with ``None`` if the capture does not say.
 
 Sizes are bytes, frequencies Hz, times ns or µs as the names say. CPU and node lists are sorted.
 """
@@ -199,7 +199,7 @@ class FrequencyPolicy(Model):
 class Frequency(Model):
     """Frequency scaling.
 
-    The lists hold every value in use; ``turbo`` is None where no switch for it is exposed.
+    The lists hold every value in use; ``turbo`` is None if no switch for it is exposed.
     """
 
     drivers: tuple[str, ...]
@@ -238,7 +238,7 @@ class ClockSource(Model):
 
 
 class Virtualization(Model):
-    """Whether the machine is a guest: True or False where the evidence decides, else None."""
+    """Whether the machine is a guest: True or False if the evidence decides, else None."""
 
     guest: bool | None
     vendor: str | None
@@ -318,7 +318,7 @@ class Isolation(Model):
 
     ``isolated`` are the CPUs kept out of scheduling domains; ``isolated_source`` says whether the kernel's
     own file or the command line said so. ``*_text`` is the value on the command line as written; ``threads``
-    is None where no threads were captured (no CPU is isolated).
+    is None if no threads were captured (no CPU is isolated).
     """
 
     isolated: tuple[int, ...]
@@ -340,7 +340,7 @@ class Isolation(Model):
 
 
 class Kernel(Model):
-    """Settings of the running kernel that move figures; None where the file is absent."""
+    """Settings of the running kernel that move figures; None if the file is absent."""
 
     sched_rt_runtime_us: int | None
     sched_rt_period_us: int | None
@@ -357,7 +357,7 @@ class Kernel(Model):
 
 
 class Throttling(Model):
-    """Thermal throttle events since boot, summed over CPUs (cores) and packages; None where not counted."""
+    """Thermal throttle events since boot, summed over CPUs (cores) and packages; None if not counted."""
 
     core_events: int | None
     package_events: int | None
@@ -425,7 +425,7 @@ class EventSource(Model):
 class Context(Model):
     """Everything a plan, a verdict or a page needs to know about a machine.
 
-    ``event_sources`` are None where the capture has none, which it has since sources are captured.
+    ``event_sources`` are None when the capture has none, which it has since sources are captured.
     """
 
     capture: Capture
@@ -470,9 +470,9 @@ class Context(Model):
         raise KeyError(node_id)
 
     def node_of(self, cpu: int) -> int | None:
-        """Return the node an online CPU belongs to; None where the capture does not say."""
+        """Return the node an online CPU belongs to; None if the capture lacks it."""
         return next((node.id for node in self.nodes if cpu in node.cpus), None)
 
     def siblings(self, cpu: int) -> tuple[int, ...]:
-        """Return the online CPUs of the same core, itself included; itself alone where the capture does not say."""
+        """Return the online CPUs of the same core, itself included; itself alone if the capture does not say."""
         return next((core.cpus for core in self.topology.cores if cpu in core.cpus), (cpu,))

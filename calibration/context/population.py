@@ -45,7 +45,7 @@ class ChannelPeak(Model):
 class Population(Model):
     """Populated channels of the machine, by package and by node.
 
-    ``packages`` is empty where slots do not name theirs, ``nodes`` where channels cannot be told apart by node.
+    ``packages`` is empty if slots do not name theirs, ``nodes`` if channels cannot be told apart by node.
     """
 
     machine: ChannelPeak
@@ -92,7 +92,7 @@ def population(context: Context) -> Population | UnknownPopulation:
 
 
 def _channels(context: Context) -> list[_Channel]:
-    """Return the channels in the table's order. Raises ``ValueError`` with the reason where they are not clear."""
+    """Return the channels in the table's order. Raises ``ValueError`` with the reason if they are ambiguous."""
     if context.virtualization.guest:
         raise ValueError("a virtual machine does not show the memory slots of its host")
     dimms = [device for device in context.firmware.dimms if device.type not in NO_MEMORY]
@@ -149,9 +149,9 @@ def _peak(channels: Sequence[_Channel]) -> ChannelPeak:
 
 
 def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> dict[int, ChannelPeak]:
-    """Return the channels by node where the nodes of each package have equal shares of its channels.
+    """Return the channels by node if the nodes of each package have equal shares of its channels.
 
-    Which nodes an unequal population falls to shows in their memory, where all populated channels have alike.
+    Which nodes an unequal population falls to shows in their memory, if all populated channels have alike.
     """
     package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
     found: dict[int, ChannelPeak] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which CPUs run, how they form cores, and the caches they share.
 
-Kernels from 2.6 on are read: where ``*_list`` files do not exist yet the masks are used, and where
+Kernels from 2.6 on are read: if ``*_list`` files do not exist yet the masks are used, and if
 ``topology`` does not exist ``/proc/cpuinfo`` and the device tree are.
 """
 
@@ -36,7 +36,7 @@ def read_set(
 ) -> tuple[int, ...] | None:
     """Read the first usable list file, else the first usable mask file, of a directory.
 
-    None where there is none.
+    None if there is none.
     """
     for name in list_names:
         found = tree.parse(f"{directory}/{name}", parse_cpulist)
@@ -84,7 +84,7 @@ def read_cpu_sets(
 ) -> CpuSets:
     """Possible, present, online and offline CPUs.
 
-    Online comes from ``cpu/online``; where that is absent or unusable from the ``cpuN`` directories and their
+    Online comes from ``cpu/online``; if that is absent or unusable from the ``cpuN`` directories and their
     ``online`` files, then from ``/proc/cpuinfo``, then from the nodes' own CPU lists (which hold online CPUs
     only).
     """
@@ -126,7 +126,7 @@ def _identifier(tree: Tree, cpu: int, name: str) -> int | None:
 def _read_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
     """Cores from the kernel's sibling lists, else from equal (package, core) numbers.
 
-    Empty where neither exists.
+    Empty if neither exists.
     """
     cores: list[Core] = []
     seen: set[int] = set()
@@ -173,7 +173,7 @@ def _device_tree_cpus(tree: Tree) -> str:
 def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
     """Read POWER's device tree, which lists every core's thread numbers as big-endian words.
 
-    They are the kernel's CPU numbers where it numbers CPUs as the firmware does; the result is used only when
+    They are the kernel's CPU numbers if it numbers CPUs as the firmware does; the result is used only when
     they cover all online CPUs.
     """
     base = _device_tree_cpus(tree)
@@ -194,7 +194,7 @@ def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
 
 
 def _threads_from_cpuinfo(info: CpuInfo | None, online: tuple[int, ...], architecture: str | None) -> int | None:
-    """Return the largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None where it does not."""
+    """Return the largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None if it does not."""
     if len(online) == 1:
         return 1
     if info is None:
@@ -270,7 +270,7 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
 def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | None) -> tuple[Cache, ...]:
     """Read the caches of the lowest-numbered online CPU, in the kernel's order.
 
-    A cache without level or type is skipped. Where the kernel shows no caches, s390x's ``/proc/cpuinfo`` and POWER's
+    A cache without level or type is skipped. If the kernel shows no caches, s390x's ``/proc/cpuinfo`` and POWER's
     device tree may.
     """
     if not cpus.online:

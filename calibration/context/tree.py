@@ -46,7 +46,7 @@ MAX_DEPTH = 64
 """Most directories of a path, or of a link's target; devices behind many bridges have some thirty."""
 
 MAX_TEXT_BYTES = 64 * 1024
-"""Largest file read as text where the caller allows no more: an attribute in sysfs has at most one page."""
+"""Largest file read as text if the caller allows no more: an attribute in sysfs has at most one page."""
 
 MAX_WORK_BYTES = 6 * MAX_CONTENT_BYTES
 """Bound on all work on one root; 504 CPUs with 20,000 threads on isolated ones take a third.
@@ -99,7 +99,7 @@ def _reason(error: OSError) -> str:
 def follow(path: str, link: Callable[[str], str | None]) -> str:
     """Resolve symbolic links in an absolute path without leaving the root.
 
-    ``link`` gives the target of a path whose parents are resolved, None where it is no link. Raises ``OSError``
+    ``link`` gives the target of a path whose parents are resolved, None if it is no link. Raises ``OSError``
     (ELOOP, ENAMETOOLONG) after :data:`MAX_LINKS` links and beyond :data:`MAX_DEPTH` directories.
     """
     left = [part for part in path.split("/") if part][::-1]

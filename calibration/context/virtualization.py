@@ -3,7 +3,7 @@
 
 Evidence, strongest first: the CPU's own ``hypervisor`` flag (x86), ``/sys/hypervisor``, s390x's
 ``/proc/sysinfo``, the device tree, DMI strings. A DMI string names the vendor; by itself it makes a guest
-only where no bare-metal machine of that name is sold. A missing flag
+only if no bare-metal machine of that name is sold. A missing flag
 alone proves nothing, since old hypervisors do not set it.
 """
 
@@ -55,7 +55,7 @@ def read_virtualization(
 ) -> Virtualization:
     """Tell guest or not, vendor, and type (``full`` or ``para``), with the evidence.
 
-    None where nothing decides.
+    None if nothing decides.
     """
     evidence: list[str] = []
     guest: bool | None = None

@@ -19,7 +19,7 @@ State = Literal["not_affected", "mitigated", "vulnerable", "unknown"]
 
 
 class Known(NamedTuple):
-    """A vulnerability; ``cve`` is ``None`` where it has none, ``file`` where the kernel has no file about it."""
+    """A vulnerability; ``cve`` is ``None`` if it has none, ``file`` if the kernel has no file about it."""
 
     file: str | None
     cve: str | None
@@ -79,8 +79,8 @@ VULNERABLE = re.compile(r"\bvulnerable\b", re.IGNORECASE)
 class Vulnerability(Model):
     """What is known of one vulnerability on a machine.
 
-    ``text`` is the kernel's, verbatim, and ``state`` what it means; both are ``None`` where the kernel does not say,
-    and ``reason`` says why. ``name`` is the file's own where the table does not have it.
+    ``text`` is the kernel's, verbatim, and ``state`` what it means; both are ``None`` if the kernel does not report it,
+    and ``reason`` says why. ``name`` is the file's own if the table does not have it.
     """
 
     file: str | None

@@ -44,9 +44,9 @@ def parse_terms(text: str) -> dict[str, int]:
 
 
 def encode(source: EventSource, terms: str) -> dict[str, int]:
-    """Return the words that *terms* are on *source*: ``config`` always, the others where a term is in them.
+    """Return the words that *terms* are on *source*: ``config`` always, the others if a term is in them.
 
-    The words themselves may be terms. Raises ``InputError`` where the source has no such term, or a value is too large.
+    The words themselves may be terms. Raises ``InputError`` if the source has no such term, or a value is too large.
     """
     words = {"config": 0}
     for name, value in parse_terms(terms).items():

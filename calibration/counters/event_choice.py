@@ -27,7 +27,7 @@ HARDWARE = "hardware"
 """The name for the kernel's own event numbers, which have no directory of their own."""
 
 SAMPLES = "samples"
-"""What is missing where no loads can be sampled."""
+"""What is missing if no loads can be sampled."""
 
 CORE_SOURCE: Final = re.compile(r"cpu|cpu_core|armv[0-9]+_\w+", re.ASCII)
 """What the sources of cores are called. On a machine of two kinds of cores only the faster ones are counted."""
@@ -41,7 +41,7 @@ class ChosenEvent(Model):
     """An event that would be opened: for each measuring thread, or on each of ``cpus``.
 
     ``name`` is its role, ``event`` what ``source`` calls it. A count times ``scale_bytes`` is bytes; ``unit`` is the
-    kernel's, None where it gives none.
+    kernel's, None if it gives none.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ChosenEvent(Model):
 class ChosenSampling(Model):
     """Loads that the hardware would sample in each measuring thread.
 
-    ``aux`` is the word of the event that has to stand in front of it, where the model needs one.
+    ``aux`` is the word of the event that has to stand in front of it, if the model needs one.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -106,8 +106,8 @@ class CounterChoice(Model):
 def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)) -> CounterChoice:
     """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
 
-    Where there are too few counters for all of them, the first in the order of ``EVENT_ROLES`` have them: ask for
-    another alone. Samples come last, with a caution where they would take turns.
+    If there are too few counters for all of them, the first in the order of ``EVENT_ROLES`` have them: ask for
+    another alone. Samples come last, with a caution if they would take turns.
     """
     roles = [role for role in EVENT_ROLES if role in wanted]
     if context.event_sources is None:
@@ -174,7 +174,7 @@ class _Chooser:
     # What is permitted
 
     def _refused(self, most: int, what: str) -> str | None:
-        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None where it permits it."""
+        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None if it permits it."""
         if self._paranoid is None or self._paranoid <= most:
             return None
         return (
@@ -242,7 +242,7 @@ class _Chooser:
         return [_with_caution(event, missed) for event in found] if missed else found
 
     def _packages_without(self, cpus: set[int]) -> str | None:
-        """Return a caution where a package has none of *cpus*, so that its boxes are not counted."""
+        """Return a caution if a package has none of *cpus*, so that its boxes are not counted."""
         cores = self._context.topology.cores
         counted = {core.package_id for core in cores if cpus & set(core.cpus)}
         left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
@@ -286,7 +286,7 @@ class _Chooser:
     # Threads
 
     def _core_source(self) -> EventSource | str:
-        """Return the source of the cores; where there are several, the one of most CPUs."""
+        """Return the source of the cores; if there are several, the one of most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
             return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
@@ -330,7 +330,7 @@ class _Chooser:
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
         if row.generic and core.name == "cpu_core" and core.type is not None:
-            # Where there are two kinds of cores, the kernel's numbers are told whose by the upper half
+            # If there are two kinds of cores, the kernel's numbers are told whose by the upper half
             words["config"] |= core.type << 32
         cautions = [row.caution] if row.caution else []
         online = set(self._context.online_cpus)
@@ -439,7 +439,7 @@ class _Counters:
 
 
 def _assignment(possible: Sequence[Sequence[int]]) -> Mapping[int, int] | None:
-    """Return a counter for each event, by what each may have; None where they are not enough (augmenting paths)."""
+    """Return a counter for each event, by what each may have; None if they are not enough (augmenting paths)."""
     holder: dict[int, int] = {}
 
     def place(event: int, tried: set[int]) -> bool:

@@ -23,7 +23,7 @@ LATENCY_ROLES = (CYCLES, PENDING, MISSES, HITS)
 
 
 class CoreLatency(Model):
-    """One latency in core cycles, and in ns where the core's clock is known; one sample per placement."""
+    """One latency in core cycles, and in ns if the core's clock is known; one sample per placement."""
 
     cycles: Estimate
     ns: Estimate | None
@@ -32,7 +32,7 @@ class CoreLatency(Model):
 class CounterLatency(Model):
     """Latency of the loads of the counted threads by the counters of their cores, by both definitions.
 
-    ``None`` where a counter that it needs did not run all along, for which ``not_counted`` has the reason.
+    ``None`` if a counter that it needs did not run all along, for which ``not_counted`` has the reason.
     ``core_hz`` is the core's clock while the threads ran.
     """
 
@@ -44,7 +44,7 @@ class CounterLatency(Model):
 
 
 def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLatency | None:
-    """Return the latencies that *counters* of one placement each give; ``None`` where there were none.
+    """Return the latencies that *counters* of one placement each give; ``None`` if there were none.
 
     The roles' names begin with *prefix*, ``probe.`` for the threads that chase beside a load.
     """
@@ -115,7 +115,7 @@ def in_cycles(cycles: Sequence[float], clocks: Sequence[float] | None) -> CoreLa
 class SampledLoads(Model):
     """Latency of the loads that the hardware sampled, hit the TLB and came from local DRAM; mean of each placement's.
 
-    ``latency`` is ``None`` where a placement has none, for which there is a ``reason``. ``reasons`` count the loads
+    ``latency`` is ``None`` if a placement has none, for which there is a ``reason``. ``reasons`` count the loads
     that were left out by what they were.
     """
 

@@ -24,7 +24,7 @@ BACKGROUND: Final = 0.01
 """Share of the bytes moved from which what others move at the same time is flagged."""
 
 LINE_BYTES: Final = 64
-"""What a count of lines stands for where the counter says nothing else."""
+"""What a count of lines stands for if the counter says nothing else."""
 
 Direction = Literal["reads", "writes", "reads_and_writes"]
 
@@ -83,7 +83,7 @@ def moved_altogether(known: VolumeKnown) -> Moved:
 def triad_bytes(array_bytes: int, passes: int, *, allocates: bool) -> Moved:
     """Return what the initialisation and *passes* of STREAM's triad move with three arrays of *array_bytes*.
 
-    The initialisation writes all three; a pass reads two and writes one. Where the processor *allocates*, each array
+    The initialisation writes all three; a pass reads two and writes one. If the processor *allocates*, each array
     that is written by regular stores is read as well.
     """
     written = (3 + passes) * array_bytes
@@ -119,7 +119,7 @@ class Reading:
 class SocketBytes(Model):
     """Bytes that the memory controllers beside ``cpu`` counted, background subtracted; they serve ``nodes``.
 
-    ``moved_bytes`` is the kernel's part on these nodes; ``ratio`` is ``None`` where that is nothing.
+    ``moved_bytes`` is the kernel's part on these nodes; ``ratio`` is ``None`` if that is nothing.
     """
 
     cpu: int
@@ -133,8 +133,8 @@ class DirectionBytes(Model):
     """Bytes in one direction: what the kernel moved, what all memory controllers counted, and the ratio.
 
     ``allocate_bytes`` is the part of ``moved_bytes`` that is read only because it will be written. What was counted is
-    without the background, which is given for the same time: ``None`` where it was not watched. ``ratio`` has one
-    sample per placement or repeat, and is ``None`` where nothing was moved in this direction.
+    without the background, which is given for the same time: ``None`` if it was not watched. ``ratio`` has one
+    sample per placement or repeat, and is ``None`` if nothing was moved in this direction.
     """
 
     direction: Direction
@@ -169,7 +169,7 @@ class NotCounted(Model):
 class CountedBytes(Model):
     """What counters say beside one bandwidth, summed over its placements or repeats, which took ``wall_s`` together.
 
-    ``running_fraction`` is the least share of the time that one of the counters ran, ``None`` where none was read.
+    ``running_fraction`` is the least share of the time that one of the counters ran, ``None`` if none was read.
     """
 
     directions: tuple[DirectionBytes, ...]
@@ -179,7 +179,7 @@ class CountedBytes(Model):
     not_counted: tuple[NotCounted, ...]
 
     def of(self, direction: Direction) -> DirectionBytes | None:
-        """Return what was counted in *direction*, ``None`` where nothing was."""
+        """Return what was counted in *direction*, ``None`` if nothing was."""
         return next((volume for volume in self.directions if volume.direction == direction), None)
 
 
@@ -194,7 +194,7 @@ class Unit:
 def counted_bytes(
     readings: Sequence[Reading], units: Mapping[str, Unit], nodes_of: Callable[[int], tuple[int, ...]]
 ) -> CountedBytes | None:
-    """Return what the counters of *readings* say; ``None`` where there were none.
+    """Return what the counters of *readings* say; ``None`` if there were none.
 
     *units* has the roles that were asked for and are bytes; *nodes_of* tells which nodes' memory the controllers beside
     a CPU serve. A role that did not count everywhere all along has a reason and no figure.
@@ -224,7 +224,7 @@ def counted_bytes(
 
 
 def not_counted(readings: Sequence[Reading], role: str) -> str | None:
-    """Return why *role* has no figure in *readings*; ``None`` where it counted in each of them."""
+    """Return why *role* has no figure in *readings*; ``None`` if it counted in each of them."""
     for reading in readings:
         if (reason := silent(reading.counters, role)) is not None:
             return reason
@@ -232,7 +232,7 @@ def not_counted(readings: Sequence[Reading], role: str) -> str | None:
 
 
 def silent(counters: Counters, role: str) -> str | None:
-    """Return why *counters* have no figure of *role*; ``None`` where all its counters ran."""
+    """Return why *counters* have no figure of *role*; ``None`` if all its counters ran."""
     refused = [event for event in counters.refused if event.name == role]
     if refused:
         where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
@@ -246,7 +246,7 @@ def silent(counters: Counters, role: str) -> str | None:
 
 
 def _uncovered(readings: Sequence[Reading], role: str, nodes_of: Callable[[int], tuple[int, ...]]) -> str | None:
-    """Return why the counters of *role* did not see all that was moved; ``None`` where they did or need not."""
+    """Return why the counters of *role* did not see all that was moved; ``None`` if they did or need not."""
     if role not in DIRECTIONS:
         return None
     for reading in readings:

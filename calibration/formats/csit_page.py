@@ -85,7 +85,7 @@ class ImportedContext(Model):
 
 
 class Published(Model):
-    """What one text of others says: whose it is, its context, its results and its inconsistencies.
+    """What one untrusted text says: whose it is, its context, its results and its inconsistencies.
 
     What the text does not say is ``None``.
     """
@@ -109,7 +109,7 @@ class Block(NamedTuple):
 def read_published(text: str) -> Published:
     """Return what *text*, a published page or raw output of Intel MLC or PMA jitter, says; recognised by its content.
 
-    Raises ``InputError`` where nothing is recognised, and for a page that this project made.
+    Raises ``InputError`` if nothing is recognised, and for a page that this project made.
     """
     if OWN in text[:TOP]:
         raise InputError("this page was made by this project: use its run.json")
@@ -158,7 +158,7 @@ def _programs(lines: Sequence[Line], command: str | None) -> Read:
 
 
 def _page(text: str) -> Published | None:
-    """Return what the page *text* says; ``None`` where it has no literal block that is part of a calibration."""
+    """Return what the page *text* says; ``None`` if it has no literal block that is part of a calibration."""
     lines = split(plain(text))
     literal = list(_literal(lines))
     blocks = list(islice(_blocks(lines, literal, ended=text.endswith(("\n", "\r"))), MAX_BLOCKS + 1))
@@ -219,7 +219,7 @@ def _printed(blocks: Sequence[Block], command: str) -> str | None:
 
 
 def _results(block: Block) -> Read | None:
-    """Return the results in *block*; ``None`` where it is about something else."""
+    """Return the results in *block*; ``None`` if it is about something else."""
     command = block.command or ""
     if command.startswith(f"{PROBE} "):
         return None
@@ -255,7 +255,7 @@ def _tables_in(prose: Sequence[str]) -> Iterator[Inconsistency]:
 
 
 def _row_of_figures(line: str) -> int:
-    """Return how many figures *line* has where it has little else; 0 for a sentence."""
+    """Return how many figures *line* has if it has little else; 0 for a sentence."""
     if len(line) > MAX_LINE:
         return 0
     words = [bare for word in CELL.split(line) if (bare := word.strip("*|+:-"))]
@@ -277,7 +277,7 @@ def _titles(lines: Sequence[str]) -> Iterator[_Title]:
 
 
 def _underlined(line: str, below: str) -> bool:
-    """Tell whether *line* is a title, which *below* underlines."""
+    """Return whether *line* is a title, which *below* underlines."""
     title = bool(line.strip()) and not line[0].isspace() and not UNDERLINE.match(line) and not DELAYS.match(line)
     return title and UNDERLINE.match(below) is not None
 
@@ -286,7 +286,7 @@ def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the first line and the line after the last of each literal block.
 
     A block is indented, or fenced, or follows ``::`` without indentation: then it lasts until the next title, literal
-    block or directive, and is taken for one where it begins with a command or has what a known program prints.
+    block or directive, and is taken for one if it begins with a command or has what a known program prints.
     """
     place = 0
     while place < len(lines):
@@ -325,7 +325,7 @@ def _indent(line: str) -> int:
 
 
 def _bounded(lines: Sequence[str], place: int) -> bool:
-    """Tell whether a literal block without indentation ends above the line at *place*."""
+    """Return whether a literal block without indentation ends above the line at *place*."""
     line = lines[place].rstrip()
     begins = line.startswith(".. ") or line.endswith("::") or DIRECTIVE.match(line) or FENCE.match(line)
     return bool(begins) or _underlined(line, "".join(lines[place + 1 : place + 2]))
@@ -354,14 +354,14 @@ def _blocks(lines: Sequence[str], literal: Sequence[tuple[int, int]], *, ended: 
 
 
 def _command(line: str) -> str | None:
-    """Return the command in a line of a literal block; ``None`` where it has none."""
+    """Return the command in a line of a literal block; ``None`` if it has none."""
     if line.startswith(("$ ", "# ")):
         return line[2:].strip()
     return command_after_prompt(line[:MAX_LINE])
 
 
 def _above(lines: Sequence[str], first: int) -> str | None:
-    """Return the command in the line above the fence of a block; ``None`` where there is none."""
+    """Return the command in the line above the fence of a block; ``None`` if there is none."""
     if not FENCE.match(lines[first - 1]):
         return None
     line = next((line[:MAX_LINE] for line in reversed(lines[max(0, first - 3) : first - 1]) if line.strip()), "")

@@ -2,7 +2,7 @@
 """CSIT's topology files: the nodes of one testbed, and how to log in to them.
 
 Source: ``topologies/available``, ``resources/topology_schemas`` and ``resources/libraries/python/ssh.py`` of CSIT.
-Interfaces, links and devices are ignored. Messages quote values only where they cannot be a secret.
+Interfaces, links and devices are ignored. Messages quote values only if they cannot be a secret.
 """
 
 import re
@@ -139,7 +139,7 @@ def is_topology(text: str) -> bool:
 def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = None) -> Topology:
     """Return the topology that *text* describes; *values* fill a template's placeholders by their names.
 
-    What a placeholder stands for matters only where it leads to a node. Raises ``InputError`` naming the node and the
+    What a placeholder stands for matters only if it leads to a node. Raises ``InputError`` naming the node and the
     key that is wrong, or the placeholders without a value.
     """
     filled = {name: _filled(given, values or {}) for name, given in _nodes(_template(text)).items()}
@@ -179,7 +179,7 @@ def _unspaced(match: re.Match[str]) -> str:
 def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
     """Return what is *given* of a node with its placeholders filled, and the names that *values* lack.
 
-    A secret may have any sign in it: it is a placeholder only where it is nothing else.
+    A secret may have any sign in it: it is a placeholder only if it is nothing else.
     """
     missing: set[str] = set()
     if not isinstance(given, Mapping):

@@ -95,7 +95,7 @@ def plain(text: str) -> str:
 def lines_of(text: str, *, whole: bool | None = None) -> list[Line]:
     """Return the lines of *text* that are not blank, without what stands before each of them.
 
-    *whole* tells whether the end of the last line was seen; by default that is so where a line end follows it.
+    *whole* tells whether the end of the last line was seen; by default that is so if a line end follows it.
     """
     ended = text.endswith(("\n", "\r")) if whole is None else whole
     found = [line.rstrip() for line in split(plain(text).removeprefix("\ufeff"))]
@@ -121,9 +121,9 @@ def lines_of(text: str, *, whole: bool | None = None) -> list[Line]:
 
 
 def _may_lack_digits(lines: Sequence[Line]) -> bool:
-    """Tell whether the number that ends *lines*, whose end was not seen, may have lost digits.
+    """Return whether the number that ends *lines*, whose end was not seen, may have lost digits.
 
-    It is whole where it has as many decimals as the number above it, or else as that beside it: what a program prints
+    It is whole if it has as many decimals as the number above it, or else as that beside it: what a program prints
     has the same number of decimals all through a table.
     """
     *words, last = lines[-1].text.split()
@@ -135,13 +135,13 @@ def _may_lack_digits(lines: Sequence[Line]) -> bool:
 
 
 def _form(token: str) -> tuple[str, int] | None:
-    """Return the sign before the decimals of *token* and how many there are; ``None`` where it has none."""
+    """Return the sign before the decimals of *token* and how many there are; ``None`` if it has none."""
     match = DECIMALS.search(token) if number(token) is not None else None
     return None if match is None else (match[1], len(match[2]))
 
 
 def number(token: str) -> float | None:
-    """Return the value of *token*, ``None`` where it is no decimal number."""
+    """Return the value of *token*, ``None`` if it is no decimal number."""
     if NUMBER.fullmatch(token):
         return float(token)
     if "," in token and LOCAL_NUMBER.fullmatch(token):
@@ -150,23 +150,23 @@ def number(token: str) -> float | None:
 
 
 def whole_number(token: str) -> int | None:
-    """Return the value of *token*, ``None`` where it is no plain whole number."""
+    """Return the value of *token*, ``None`` if it is no plain whole number."""
     return int(token) if WHOLE.fullmatch(token) else None
 
 
 def has_figure(text: str) -> bool:
-    """Tell whether a number stands in *text* as a word of its own."""
+    """Return whether a number stands in *text* as a word of its own."""
     return any(number(token.strip("|:;()[]\"'*")) is not None for token in text.replace(",", " ").split())
 
 
 def command_after_prompt(text: str) -> str | None:
-    """Return the command after the shell's prompt in *text*; ``None`` where there is none."""
+    """Return the command after the shell's prompt in *text*; ``None`` if there is none."""
     prompt = PROMPT.match(text)
     return None if prompt is None else text[prompt.end() :].rstrip().removesuffix("**")
 
 
 def bare_prompt(text: str) -> bool:
-    """Tell whether *text* is a prompt and nothing else."""
+    """Return whether *text* is a prompt and nothing else."""
     bare = text.strip()
     return len(bare) <= MAX_LINE // 20 and bare[-1] in "$#>\u276f" and (len(bare) == 1 or "@" in bare)
 
@@ -186,7 +186,7 @@ def left_over(lines: Sequence[Line], understood: set[int], passed_over: re.Patte
     """Yield the blocks of *lines* whose places are not among those *understood*.
 
     A line of the form *passed_over*, which results have everywhere, neither ends a block nor is one. A heading after a
-    blank line begins a new block where the block before it has figures.
+    blank line begins a new block if the block before it has figures.
     """
     block: list[Line] = []
     figures = False

@@ -25,7 +25,7 @@ FORMAT_VERSION: Final = 1
 """Of the newer JSON; another number announces another meaning."""
 
 ENDED_WELL: Final = (0, 2, 3)
-"""Its exit codes where it has an answer: nothing vulnerable, something vulnerable, something unknown."""
+"""Its exit codes if it has an answer: nothing vulnerable, something vulnerable, something unknown."""
 
 CVE: Final = re.compile(r"CVE-[0-9]{4}-[0-9]{4,7}")
 LINE: Final = re.compile(r"(\S{1,30}): (OK|VULN|UNK) \((.*)\)")
@@ -38,7 +38,7 @@ Text = Annotated[str, Field(max_length=4_000)]
 
 
 class Finding(Model):
-    """What the checker says of one CVE; ``vulnerable`` is ``None`` where it cannot tell. ``name`` is the checker's."""
+    """What the checker says of one CVE; ``vulnerable`` is ``None`` if it cannot tell. ``name`` is the checker's."""
 
     cve: Annotated[str, Field(pattern=f"^{CVE.pattern}$")]
     name: Text | None
@@ -47,7 +47,7 @@ class Finding(Model):
 
 
 class CheckerOutput(Model):
-    """What the checker printed; ``version`` is ``None`` where its format does not carry one."""
+    """What the checker printed; ``version`` is ``None`` if its format does not carry one."""
 
     version: Text | None = None
     findings: Annotated[tuple[Finding, ...], Field(min_length=1, max_length=500)]
@@ -61,7 +61,7 @@ class CheckerOutput(Model):
 
 
 def read_output(output: bytes) -> CheckerOutput:
-    """Return what *output* says. Raises ``InputError`` where it is not whole, or not what the checker prints."""
+    """Return what *output* says. Raises ``InputError`` if it is not whole, or not what the checker prints."""
     if len(output) > MAX_BYTES:
         raise InputError(f"at most {MAX_BYTES} bytes of the checker's output are read, found {len(output)}")
     try:

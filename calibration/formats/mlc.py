@@ -165,7 +165,7 @@ class _Section:
         self.rows = self.rows or _key(self.kind, line.text) is not None
 
     def ended(self, line: Line) -> bool:
-        """Tell whether *line*, the heading of a sweep of delays, begins another section."""
+        """Return whether *line*, the heading of a sweep of delays, begins another section."""
         repeated = not line.gap and _key(self.kind, self.lines[-1].text) is not None
         return self.kind != "loaded_latency" or (self.rows and not repeated)
 
@@ -186,7 +186,7 @@ class _Output:
 
 
 def read_output(content: bytes, argv: Sequence[str]) -> tuple[Reading, ...]:
-    """Return the results in what the command *argv* printed. Raises ``InputError`` where there is none, or too much."""
+    """Return the results in what the command *argv* printed. Raises ``InputError`` if there is none, or too much."""
     lines = lines_of(content.decode("utf-8", "replace"), whole=True)
     if len(lines) > MAX_OUTPUT_LINES:
         raise InputError(f"at most {MAX_OUTPUT_LINES} lines of {NAME} are read, it printed {len(lines)}")
@@ -243,7 +243,7 @@ def _read(section: _Section, output: _Output, values: Sequence[ReadValues]) -> R
 
 
 def looks_like_mlc(lines: Sequence[Line]) -> bool:
-    """Tell whether *lines* have a heading of MLC's, even where nothing of it could be read."""
+    """Return whether *lines* have a heading of MLC's, even if nothing of it could be read."""
     return any(BANNER.search(line.text) or HOMED.search(line.text) or LOCAL.match(line.text) for line in lines)
 
 
@@ -331,7 +331,7 @@ def section_kind(text: str) -> str | None:
 
 
 def _key(kind: str, text: str) -> str | None:
-    """Return what names the row that *text* is in a section of *kind*; ``None`` where it is none."""
+    """Return what names the row that *text* is in a section of *kind*; ``None`` if it is none."""
     if kind == "idle_latency":
         return text if "each iteration took" in text.lower() else None
     if kind in {"peak_injection_bandwidth", "max_bandwidth"}:
@@ -346,8 +346,8 @@ def _key(kind: str, text: str) -> str | None:
 def _end(section: _Section) -> int:
     """Return how many lines of *section* are its own.
 
-    What follows its rows belongs to something else where it begins with a line that is none of the section's after a
-    blank line, where a second table follows without a heading that is known, or where no row follows any more.
+    What follows its rows belongs to something else if it begins with a line that is none of the section's after a
+    blank line, if a second table follows without a heading that is known, or if no row follows any more.
     """
     seen: set[str] = set()
     pause = doubt = None
@@ -487,7 +487,7 @@ def _tables(section: _Section, lines: Sequence[Line]) -> list[_Table]:
 
 
 def _more_columns(columns: tuple[int, ...], text: str) -> tuple[int, ...]:
-    """Return the columns in *text* where it continues the heading that ends with *columns*, else nothing."""
+    """Return the columns in *text* if it continues the heading that ends with *columns*, else nothing."""
     found = [whole_number(word) for word in text.split()]
     expected = tuple(range(columns[-1] + 1, columns[-1] + 1 + len(found)))
     return expected if found == list(expected) else ()
@@ -504,7 +504,7 @@ def _unwrapped(line: Line, waiting: deque[Line], width: int) -> Line:
 
 
 def _figures_only(text: str) -> int:
-    """Return how many figures *text* has where it has nothing else and is no row: it is the rest of one."""
+    """Return how many figures *text* has if it has nothing else and is no row: it is the rest of one."""
     words = text.split()
     rest = all(word == "-" or (number(word) is not None and whole_number(word) is None) for word in words)
     return len(words) if rest else 0
@@ -700,7 +700,7 @@ def _unit(match: re.Match[str]) -> float:
 
 
 def _scale(section: _Section) -> float | None:
-    """Return what one unit of the section's figures is in ns or in MB/s; ``None`` where the text does not say.
+    """Return what one unit of the section's figures is in ns or in MB/s; ``None`` if the text does not say.
 
     The unit of latencies stands above their table.
     """

@@ -261,7 +261,7 @@ def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
 def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     """Yield maxima below the peak, and parts of the machine that move more than the whole of it.
 
-    What a text prints is exact, and its maximum is that of its own figures. Where it has several peaks or maxima nobody
+    What a text prints is exact, and its maximum is that of its own figures. If it has several peaks or maxima nobody
     says which belong together.
     """
     _, peak = _only(readings, ReadPeakInjectionBandwidth)

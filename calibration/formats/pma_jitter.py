@@ -53,7 +53,7 @@ def jitter_results(lines: Sequence[Line], command: str | None, understood: set[i
 
 
 def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the lines of each start of the program: from its banner, or from what it says first where it has none."""
+    """Yield the lines of each start of the program: from its banner, or from what it says first if it has none."""
     found: list[Line] = []
     begun = rows = False
     for line in lines:
@@ -71,7 +71,7 @@ def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def _said(text: str) -> bool:
-    """Tell whether *text* is one of the lines above the rows."""
+    """Return whether *text* is one of the lines above the rows."""
     forms = (HEADER, EXPLANATION, TICKS, *SETTINGS.values())
     return any(form.search(text) for form in forms)
 

@@ -60,7 +60,7 @@ class BandwidthMatrixSettings(CountedTrafficSettings):
 class BandwidthMatrixValues(Values):
     """Read bandwidth in MB/s from the memory of ``memory_nodes`` (columns) by all CPUs of ``cpu_nodes`` (rows).
 
-    A cell without a value is ``None`` and named in ``missing``. ``counted`` has the same shape, and is ``None`` where
+    A cell without a value is ``None`` and named in ``missing``. ``counted`` has the same shape, and is ``None`` if
     no hardware counters were opened.
     """
 
@@ -171,7 +171,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return bandwidth between nodes; ``None`` where there is one node, or where the chart of latencies has it."""
+        """Return bandwidth between nodes; ``None`` if there is one node, or if the chart of latencies has it."""
         measured = () if run.of("latency_matrix") else run.of(self.kind)[:1]
         return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
 

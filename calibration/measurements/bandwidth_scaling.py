@@ -120,7 +120,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
     def planned(
         self, context: Context, settings: ScalingSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step that fills node after node, and one that spreads over the nodes where there are several.
+        """Yield one step that fills node after node, and one that spreads over the nodes if there are several.
 
         Without a shape in the profile traffic has the one *kept* for the platform and the mix.
         """

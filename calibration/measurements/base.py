@@ -41,8 +41,8 @@ class Step(Model):
     """One run of a kernel on the SUT: everything that is needed to run it, review it or refuse it.
 
     ``expected_duration_s`` is how long it takes when every point meets its target with the fewest placements,
-    ``longest_duration_s`` when none does and all time budgets are spent. ``prefetchers`` is ``off`` where the hardware
-    prefetchers are switched off while it runs, and ``None`` where they are left as they are.
+    ``longest_duration_s`` when none does and all time budgets are spent. ``prefetchers`` is ``off`` if the hardware
+    prefetchers are switched off while it runs, and ``None`` if they are left as they are.
     """
 
     id: str
@@ -68,7 +68,7 @@ class NotPlanned(Model):
 class Missing(Model):
     """A part of a measurement that has no value although it was asked for, and why.
 
-    ``flag`` names the fault where it is one of the closed list: the kernel found it and gave no figure.
+    ``flag`` names the fault if it is one of the closed list: the kernel found it and gave no figure.
     """
 
     what: str
@@ -126,13 +126,13 @@ class Metric(Model):
 
 
 class MeasuredRun(NamedTuple):
-    """The measurements of a run by kind, and the context of its SUT, ``None`` where that is not known."""
+    """The measurements of a run by kind, and the context of its SUT, ``None`` if that is not known."""
 
     measured: Mapping[str, Sequence[Measured[Any]]]
     context: Context | None
 
     def of(self, kind: str) -> Sequence[Measured[Any]]:
-        """Return the measurements of *kind*, empty where there are none."""
+        """Return the measurements of *kind*, empty if there are none."""
         return self.measured.get(kind, ())
 
     def values(self, kind: str) -> list[Any]:
@@ -174,7 +174,7 @@ class Declaration(ABC, Generic[S, V]):
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
         """Yield the steps that answer the question on this SUT, and what cannot be answered.
 
-        A kind declares these, or ``planned`` where they depend on what a plan knows.
+        A kind declares these, or ``planned`` if they depend on what a plan knows.
         """
         return self.planned(context, settings, None)
 
@@ -190,7 +190,7 @@ class Declaration(ABC, Generic[S, V]):
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield what *document*, printed by *step* on the SUT of *context*, says.
 
-        Raises ``InputError`` where the document has another form or no value at all.
+        Raises ``InputError`` if the document has another form or no value at all.
         """
 
     def completed(self, values: V, run: Mapping[str, Values]) -> V:
@@ -213,7 +213,7 @@ class Declaration(ABC, Generic[S, V]):
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return the chart that the first screen of a page may show, *width* px wide; the kind was measured in *run*.
 
-        ``None`` where a sentence says as much. See ``main_chart_rank``.
+        ``None`` if a sentence says as much. See ``main_chart_rank``.
         """
         del run, width
         return None

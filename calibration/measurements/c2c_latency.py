@@ -267,7 +267,7 @@ def _latency_of(pair: C2cPair, target_half_width: float | None) -> Estimate | No
 def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mapping[int, int]) -> C2cLatencyValues:
     """Return *figures* by node and home; *lines* are those that each writer handed over.
 
-    Raises ``InputError`` where they are not what a step of this kind asks for.
+    Raises ``InputError`` if they are not what a step of this kind asks for.
     """
     local = {pair: figure for pair, figure in figures.items() if sut.node_of(pair.writer) == sut.node_of(pair.reader)}
     remote = [pair for pair in figures if pair not in local]

@@ -69,7 +69,7 @@ SEED = 1
 class C2cMatrixSettings(Settings):
     """How many pairs are measured and how often: *placements* sets of lines with *windows* in each.
 
-    All ordered pairs where they are at most *full_pairs*; else *pairs_per_class* pairs of each class in both
+    All ordered pairs if they are at most *full_pairs*; else *pairs_per_class* pairs of each class in both
     directions, and the rows of as many isolated CPUs as *row_pairs* hold.
     """
 

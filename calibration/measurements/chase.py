@@ -41,7 +41,7 @@ COMPANION_MB_S_MIN = 100.0
 """A companion that reads less (of 300 MB/s) leaves gaps of microseconds between its requests, or of a time slice."""
 
 SETTLE_S = 0.05
-"""Time that the kernel gives the machine to fall asleep or wake before a walk, where there are companions."""
+"""Time that the kernel gives the machine to fall asleep or wake before a walk, if there are companions."""
 
 START_UP_S = 0.15
 """Start and end of the program, and the clock's calibration beside its work, for the expected duration only."""
@@ -108,14 +108,14 @@ class ChaseSettings(Settings):
         return START_UP_S + mapped_s + measured_s, budget_s
 
     def excess_s(self, cost_s: float) -> float:
-        """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
+        """Return the time in s that a point of *cost_s* may take beyond it if it does not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
 
 
 def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
     """Return the size of chains in memory of *node* that *cpus* walk one after another.
 
-    Where one walk goes on from the end of another, all of them together must not come as far as what a last-level cache
+    If one walk goes on from the end of another, all of them together must not come as far as what a last-level cache
     still holds of the end of the chain from when it was built.
     """
     bound = memory_bound_bytes(sut, node, largest_bytes=settings.largest_bytes)
@@ -127,7 +127,7 @@ def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
 
 
 def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
-    """Yield a flag where the CPUs of *points*, one after another, walked further than to what the builder may hold."""
+    """Yield a flag if the CPUs of *points*, one after another, walked further than to what the builder may hold."""
     llc = sut.llc_bytes
     walks = 2 if companions_of(points) else 1
     hops: dict[tuple[int, ...], int] = {}
@@ -156,7 +156,7 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
         spare = [cpu for cpu in sut.cpus_of(near) if cpu not in taken]
         if not spare:
             continue
-        # not the lowest, where the machine's housekeeping is, if there is another
+        # not the lowest, if the machine's housekeeping is, if there is another
         cpu = next((candidate for candidate in spare if candidate != min(sut.cpus)), spare[0])
         taken.update(sut.siblings(cpu))
         found.append(Place(cpu, sut.home(node)))
@@ -164,7 +164,7 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
 
 
 def without_companions(kind: str, title: str, companions: Sequence[Place]) -> Iterator[NotPlanned]:
-    """Yield what is not measured where there is no CPU for any of *companions*."""
+    """Yield what is not measured if there is no CPU for any of *companions*."""
     if not companions:
         reason = "no CPU to keep the machine awake with: each is a sibling of one that measures"
         yield NotPlanned(kind=kind, what=f"{title} of the machine awake", reason=reason)
@@ -175,7 +175,7 @@ Condition = Literal["asleep", "awake"]
 
 
 class IdleFigure(NamedTuple):
-    """Latency in ns per load, asleep and, where companions ran, awake; ``condition`` is that of the figure of record.
+    """Latency in ns per load, asleep and, if companions ran, awake; ``condition`` is that of the figure of record.
 
     ``placements`` are those of that condition.
     """
@@ -188,9 +188,9 @@ class IdleFigure(NamedTuple):
 
 
 def idle_figure(point: LatencyPoint, target_half_width: float | None) -> IdleFigure | None:
-    """Return the latency of *point*; ``None`` where it could not be measured.
+    """Return the latency of *point*; ``None`` if it could not be measured.
 
-    The figure of record is that of the machine awake where the two differ, else that of the machine asleep.
+    The headline figure is that of the machine awake if the two differ, else that of the machine asleep.
     """
     if not point.placements:
         return None
@@ -210,7 +210,7 @@ def _differ(asleep: Estimate, awake: Estimate) -> bool:
 
 
 def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:
-    """Return the latency of *point* in ns per load; ``None`` where it could not be measured."""
+    """Return the latency of *point* in ns per load; ``None`` if it could not be measured."""
     return _latency(point.placements, target_half_width) if point.placements else None
 
 
@@ -266,7 +266,7 @@ def companions_of(points: Sequence[LatencyPoint]) -> tuple[Companion, ...]:
 
 
 def companion_flags(companions: Sequence[Companion]) -> Iterator[Flag]:
-    """Yield a flag where one of *companions* read so little that it may have kept nothing awake."""
+    """Yield a flag if one of *companions* read so little that it may have kept nothing awake."""
     slow = min(companions, key=lambda companion: companion.mb_s, default=None)
     if slow is not None and slow.mb_s < COMPANION_MB_S_MIN:
         yield flag("COMPANION_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a companion")

@@ -87,7 +87,7 @@ class CorePoint(Model):
     """One core under one kind of work while ``active_cpus`` CPUs do the same.
 
     ``frequency_hz`` is the clock while nothing interrupted the CPU, ``share_fraction`` the share of the time that it
-    got. ``chain_ratio`` compares the chain with vector work beside it to the chain alone, ``None`` where there is none.
+    got. ``chain_ratio`` compares the chain with vector work beside it to the chain alone, ``None`` if there is none.
     """
 
     cpu: int

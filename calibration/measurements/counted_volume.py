@@ -60,7 +60,7 @@ ARRAY_MULTIPLE = 4096
 class CountedVolumeSettings(Settings):
     """*repeats* of *passes* triads over three arrays of *array_bytes*, of all threads together.
 
-    *counters* opens those of the memory controllers where the SUT has some that can be opened.
+    *counters* opens those of the memory controllers if the SUT has some that can be opened.
     """
 
     array_bytes: PositiveInt = 610_400_000
@@ -74,7 +74,7 @@ class CountedVolumeValues(Values):
     """What a repeat moves by its code, how long each took, and what was counted over all of them.
 
     ``known`` is of one repeat: ``init`` writes all arrays once, ``triad`` is all ``passes``. ``counted`` is ``None``
-    where no hardware counters were opened. ``triad_s`` is the time of all passes of one repeat.
+    if no hardware counters were opened. ``triad_s`` is the time of all passes of one repeat.
     """
 
     kind: Literal["counted_volume"] = "counted_volume"
@@ -141,7 +141,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the volume, with what was counted where anything was."""
+        """Yield the volume, with what was counted if anything was."""
         result = read_result(document, VolumeResult)
         known = moved_altogether(result.known)
         if not result.repeats:
@@ -179,7 +179,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield the known and the counted bytes (GB) of one repeat by direction, where some were counted.
+        """Yield the known and the counted bytes (GB) of one repeat by direction, if some were counted.
 
         Lines that are read only to be written are among the known reads.
         """

@@ -44,7 +44,7 @@ BYTE_ROLES: Final = (
 def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[str] = ()) -> dict[str, object]:
     """Return the kernel options that open the counters of *roles*, and of *probe_roles* in the probes beside a load.
 
-    There are none where the SUT has none of them. What counts the whole machine is watched for ``BACKGROUND_S`` before.
+    There are none if the SUT has none of them. What counts the whole machine is watched for ``BACKGROUND_S`` before.
     """
     chosen = choose_events(context, {*roles, *probe_roles}).events
     events = [event for event in chosen if event.name in roles]
@@ -103,7 +103,7 @@ def bytes_beside(
     """Return what *counters*, one of each placement, say beside traffic whose steps move what *accounting* says.
 
     *shares* tell by node which part of a placement's traffic its memory served, *probes_mb_s* what latency probes read
-    beside it. ``None`` where nothing was counted.
+    beside it. ``None`` if nothing was counted.
     """
     if accounting is None:
         return None
@@ -127,7 +127,7 @@ def units(context: Context) -> dict[str, Unit]:
 def bandwidth_counted(context: Context, point: BandwidthPoint, nodes: Sequence[int]) -> CountedBytes | None:
     """Return what was counted beside the bandwidth of *point*, whose threads work on *nodes*, one of each thread.
 
-    ``None`` where nothing was counted.
+    ``None`` if nothing was counted.
     """
     placements = point.placements or ()
     shares = [shares_of(nodes, placement.per_thread_mb_s) for placement in placements]
@@ -137,7 +137,7 @@ def bandwidth_counted(context: Context, point: BandwidthPoint, nodes: Sequence[i
 def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estimate | None:
     """Return in MB/s what the memory controllers say was read, one sample for each of *counters*.
 
-    Where hardware counts reads and writes as one it is both. ``None`` where nothing of it was counted all along.
+    If hardware counts reads and writes as one it is both. ``None`` if nothing of it was counted all along.
     """
     known = [counter for counter in counters if counter is not None]
     scales = units(context)
@@ -157,7 +157,7 @@ def loaded_counted(
 ) -> CountedBytes | None:
     """Return what was counted beside a load whose threads work on *nodes*, one of each thread, and its probes.
 
-    ``None`` where nothing was counted. The threads are taken to move as much as each other.
+    ``None`` if nothing was counted. The threads are taken to move as much as each other.
     """
     shares = [
         shares_of(
@@ -182,5 +182,5 @@ def shares_of(nodes: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
 
 
 def latency_beside(counters: Sequence[Counters | None], prefix: str = "") -> CounterLatency | None:
-    """Return the latency by *counters*, one of each placement; ``None`` where nothing was counted."""
+    """Return the latency by *counters*, one of each placement; ``None`` if nothing was counted."""
     return counter_latency([counter for counter in counters if counter is not None], prefix)

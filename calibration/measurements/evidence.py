@@ -16,7 +16,7 @@ FREQUENCY_CHANGE = 0.01
 class PagesProof(Model):
     """How many pages of base size all buffers of a command were made of, how many were read back, how many lay right.
 
-    ``total`` is ``None`` where the kernel checked a sample, as older versions did.
+    ``total`` is ``None`` if the kernel checked a sample, as older versions did.
     """
 
     buffers: int
@@ -166,7 +166,7 @@ INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | Non
     "THROTTLED": ("thermal throttle events", _throttled),
     "MOVED": ("pages migrated between nodes", lambda counts: counts.pages_migrated),
 }
-"""What is counted around each placement: what it is called, and its count (``None`` where it is unknown)."""
+"""What is counted around each placement: what it is called, and its count (``None`` if it is unknown)."""
 
 
 def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:

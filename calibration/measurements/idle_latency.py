@@ -38,16 +38,16 @@ from calibration.sutprobe.latency import Companion, LatencyResult
 
 
 class IdleLatencySettings(ChaseSettings):
-    """One chase, with hardware *counters* of its core read beside it where the SUT has some that can be opened."""
+    """One chase, with hardware *counters* of its core read beside it if the SUT has some that can be opened."""
 
     counters: bool = True
 
 
 class IdleLatencyValues(Values):
-    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks where those are known.
+    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks if those are known.
 
     ``latency_ns`` is the figure of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
-    both, where ``companions`` kept the machine awake. ``counted`` is the same by counters of the core, ``None`` where
+    both, if ``companions`` kept the machine awake. ``counted`` is the same by counters of the core, ``None`` if
     none were opened.
     """
 

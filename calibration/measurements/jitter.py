@@ -73,7 +73,7 @@ class JitterSettings(Settings):
     *loops*, *executions* are those of the published pages. *isolated* is how many of the isolated CPUs are measured
     (``None``: all); one that is not isolated is measured beside them to show what isolation buys. *fifo* is the
     real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. With *attribute*
-    the kernel is traced before and after the look for gaps, half as long in all; where it cannot be, the page says why.
+    the kernel is traced before and after the look for gaps, half as long in all; if it cannot be, the page says why.
     """
 
     loops: PositiveInt = 80_000

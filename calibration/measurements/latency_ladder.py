@@ -157,7 +157,7 @@ class Comparison(Model):
 class LatencyLadderValues(Values):
     """The curves of one series, and, of the random one, its levels beside what the kernel reports.
 
-    ``cpus`` measured at the same time, each on memory of ``nodes`` (interleaved where there are several) and a buffer
+    ``cpus`` measured at the same time, each on memory of ``nodes`` (interleaved if there are several) and a buffer
     of its own.
     """
 
@@ -287,7 +287,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         return _chart(random or measured, run.context, "latency_ladder", width)
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield the ladders of all series, where there are several."""
+        """Yield the ladders of all series, if there are several."""
         if len(run.of(self.kind)) > 1:
             yield _chart(run.of(self.kind), run.context, "latency_ladder_series", WIDE)
 
@@ -495,7 +495,7 @@ def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapp
 def last_cache_bytes(values: LatencyLadderValues) -> int | None:
     """Return the largest size of the last plateau before memory, where the last-level cache ends for one CPU.
 
-    ``None`` where the curve does not show it clearly: it does not reach memory, memory is hardly slower, or the plateau
+    ``None`` if the curve does not show it clearly: it does not reach memory, memory is hardly slower, or the plateau
     is that of a cache before the last one reported.
     """
     *caches, memory = values.levels or (None,)

@@ -49,7 +49,7 @@ class LatencyMatrixValues(Values):
 
     ``cpus`` holds the CPU that measured each row, ``sizes_bytes`` the size of each column's chains. A cell without a
     value is ``None`` and named in ``missing``. ``latency_ns`` are the figures of record, each of the machine in its
-    ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, where ``companions`` kept the machine awake.
+    ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, if ``companions`` kept the machine awake.
     """
 
     kind: Literal["latency_matrix"] = "latency_matrix"
@@ -98,7 +98,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         largest = max(sizes.values())
         # a node that cannot take the size of the others has one of its own, which makes no other column smaller
         own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
-        # all memories at the same time, each from the nearest CPU: one after another where that is nearest to several
+        # all memories at the same time, each from the nearest CPU: one after another if that is nearest to several
         builders = [sut.nearest(node, tuple(rows.values())) for node in columns]
         built_bytes = max(
             sum(size for size, builder in zip(sizes.values(), builders, strict=True) if builder == row)
@@ -171,7 +171,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return latency and bandwidth between nodes, the first of each; ``None`` where there is one node."""
+        """Return latency and bandwidth between nodes, the first of each; ``None`` if there is one node."""
         measured = [*run.of(self.kind)[:1], *run.of("bandwidth_matrix")[:1]]
         return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
 
@@ -191,7 +191,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
 def _matrix(
     cells: Mapping[tuple[int, int], IdleFigure | None], cpus: Sequence[int], nodes: Sequence[int], name: str
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return one field of all *cells*, ``None`` where a cell has no figure."""
+    """Return one field of all *cells*, ``None`` if a cell has no figure."""
     return tuple(tuple(getattr(cells[cpu, node], name, None) for node in nodes) for cpu in cpus)
 
 

@@ -91,7 +91,7 @@ DRIFT = 0.02
 class LoadedSettings(CountedTrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
-    *delays* are numbers of additions; *delays_ns*, where given, are used in their place and converted on the SUT.
+    *delays* are numbers of additions; *delays_ns*, if given, are used in their place and converted on the SUT.
     Beside them are the delays, found on the SUT, at which the load has these *shares* of its bandwidth without delay.
     Without a *shape* it is the one kept for the platform and the mix, and before there is one the default. *budget_s*
     is for the whole sweep, because all its points share their buffers.
@@ -120,7 +120,7 @@ class LoadedPointValues(Model):
     """One injection delay: latency and the load's bandwidth, measured in the same windows.
 
     ``latency_ns`` is that of the first probe, as published pages show it; ``probes`` has one per node. ``counted`` is
-    what memory moved, and ``counted_latency`` that of the probes together, by hardware counters; ``None`` where none
+    what memory moved, and ``counted_latency`` that of the probes together, by hardware counters; ``None`` when none
     were opened. A delay that was chosen on the SUT has the ``share`` it was chosen for, and ``share_reached``: its
     bandwidth as a share of that without delay in the same placements.
     """
@@ -137,7 +137,7 @@ class LoadedPointValues(Model):
 
     @property
     def name(self) -> str:
-        """What the point is called: stable, where the delay of a share is not."""
+        """What the point is called: stable, if the delay of a share is not."""
         return point_name(self.inject_delay, self.share)
 
 
@@ -152,7 +152,7 @@ class LoadedLatencyValues(Values):
 
     @property
     def ends(self) -> tuple[LoadedPointValues, ...]:
-        """The points of the shortest and the longest delay that was asked for; one, or none, where no others are."""
+        """The points of the shortest and the longest delay that was asked for; one, or none, if no others are."""
         asked = [point for point in self.points if point.share is None]
         return tuple(asked) if len(asked) < 2 else (asked[0], asked[-1])
 
@@ -369,10 +369,10 @@ def share_options(shares: tuple[float, ...]) -> dict[str, object]:
 
 
 def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint]) -> float | None:
-    """Return the share of the bandwidth without delay that *point* had; ``None`` where it was asked for by its delay.
+    """Return the share of the bandwidth without delay that *point* had; ``None`` if it was asked for by its delay.
 
     The median over placements, each compared with itself: what differs between placements changes both. As the search
-    saw it where none of *points* is without delay.
+    saw it if none of *points* is without delay.
     """
     if point.share_percent is None:
         return None
@@ -424,7 +424,7 @@ def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | Non
 
 
 def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
-    """Yield a flag where the latency without load moved while the sweep ran."""
+    """Yield a flag if the latency without load moved while the sweep ran."""
     for point in zero_load:
         moments = (point.windows_ns_start, point.windows_ns_middle, point.windows_ns_end)
         phases = [median(windows) for windows in moments if windows]  # a sweep that was cut short lacks some

@@ -55,7 +55,7 @@ PREFETCH_BYTES = (0, 2048)
 class MaxSettings(CountedTrafficSettings):
     """The search: every combination of *streams*, *prefetch_bytes* and *delays*, for all threads and one per core.
 
-    Where the profile names neither streams nor prefetch distances, they are those of the shapes kept for the platform,
+    If the profile names neither streams nor prefetch distances, they are those of the shapes kept for the platform,
     and before there are any ``STREAMS`` and ``PREFETCH_BYTES``. The best *keep_best* of each mix are measured again in
     full, so that the winner is not the luckiest of many.
     """
@@ -72,7 +72,7 @@ class MaxValues(Values):
     """The best measured in full for each mix, and everything that the search tried.
 
     ``groups`` and ``sources`` name, for each mix, the CPUs that reached it and the measurement that saw it: this one,
-    or the peak injection bandwidth of the same run where that saw more. So a run's maximum is never below its peak.
+    or the peak injection bandwidth of the same run if that saw more. So a run's maximum is never below its peak.
     """
 
     kind: Literal["max_bandwidth"] = "max_bandwidth"
@@ -102,9 +102,9 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
     def planned(
         self, context: Context, settings: MaxSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core.
+        """Yield one step that searches with all CPUs and, if cores have siblings, with one CPU per core.
 
-        It begins at the shapes *kept* for the platform where the profile names none.
+        It begins at the shapes *kept* for the platform if the profile names none.
         """
         sut = Sut(context)
         groups = [all_cpus(sut)]

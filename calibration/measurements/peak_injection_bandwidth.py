@@ -139,9 +139,9 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak where it is known.
+        """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak if it is known.
 
-        ``None`` where there is a single figure.
+        ``None`` if there is a single figure.
         """
         rows: list[Json] = []
         for values in run.values(self.kind):

@@ -54,7 +54,7 @@ class Platform(Model):
     """What decides which shape is best: two SUTs with the same platform share one choice.
 
     Processor by model and stepping, not by microcode, which is renewed without a change of the core; the threads that
-    take part and the memory that they load, node by node; ``dimms`` counts the populated slots by size and speed where
+    take part and the memory that they load, node by node; ``dimms`` counts the populated slots by size and speed if
     the SUT says (only to root); whether a hypervisor stands between; and the hash of the kernel's traffic sources.
     """
 
@@ -112,7 +112,7 @@ class CacheReference(Model):
     """Where the last-level cache ends for one CPU, as kept in ``results/references/last_level_cache/<key>.json``.
 
     ``found_bytes`` is the largest size that the latency ladder still found in it, ``reported_bytes`` what the kernel
-    reported, ``None`` where it reported none.
+    reported, ``None`` if it reported none.
     """
 
     kind: ClassVar[str] = "last_level_cache"
@@ -142,7 +142,7 @@ class CacheReference(Model):
 def traffic_sha256(directory: Path = KERNELS) -> str:
     """Return a hash of names and contents of the kernel's traffic sources in *directory*.
 
-    Raises ``ValueError`` where a pattern finds nothing: the hash would no longer say what it should.
+    Raises ``ValueError`` if a pattern finds nothing: the hash would no longer say what it should.
     """
     digest = hashlib.sha256()
     for pattern in TRAFFIC_SOURCES:

@@ -46,7 +46,7 @@ from calibration.sutprobe.latency import LatencyResult
 RANDOM = "random"
 
 SWITCHED: tuple[Literal["off"] | None, ...] = (None, "off")
-"""How the steps have the prefetchers: as found first, so that nothing is compared with what has been put back."""
+"""How the steps have the prefetchers: as found first, so that nothing is compared with what has been restored."""
 
 
 class PrefetcherSettings(ChaseSettings):
@@ -64,7 +64,7 @@ class PrefetcherSettings(ChaseSettings):
 class StridedLatency(Model):
     """Latency in ns per load along one stride in one order; ``touched_bytes`` is what all lines visited take.
 
-    ``of_random`` is its share of the latency of the same nodes in random order, ``None`` for that itself and where it
+    ``of_random`` is its share of the latency of the same nodes in random order, ``None`` for that itself and if it
     has none. ``core_hz`` is the core clock measured beside it.
     """
 
@@ -194,7 +194,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         )
 
     def completed(self, values: PrefetcherEffectValues, run: Mapping[str, Values]) -> PrefetcherEffectValues:
-        """Return *values* with the effects, where they are those with the prefetchers off and *run* has the others."""
+        """Return *values* with the effects, if they are those with the prefetchers off and *run* has the others."""
         if values.prefetchers == "as_found":
             return values
         before = [

@@ -84,7 +84,7 @@ MIX: Mix = "line_reads"
 State = Literal["as_found", "off"]
 
 NOPS = (0, 10, 20, 30, 40, 50, 51, 52, 53, 54, 55, 60, 70, 80, 90, 100, 200, 500, 1000, 2000, 5000)
-"""Those of the article, which has more of them where its curves fell, and a tail until less than a tenth is left."""
+"""Those of the article, which has more of them if its curves fell, and a tail until less than a tenth is left."""
 
 Method = Literal["bandwidth", "counted_bandwidth", "chase", "l1_miss", "load_miss_real", "sampled"]
 """What has a figure for each number of threads and no-ops."""
@@ -124,7 +124,7 @@ class RegulationSettings(CountedTrafficSettings):
     """Each number of threads by all *nops*, with the *prefetchers* as found and off.
 
     The numbers are 1, 2, 4 and so on, all cores but one, and all cores of one node; with *every_count* all of them.
-    *sampling* also samples loads where the processor can.
+    *sampling* also samples loads if the processor can.
     """
 
     nops: tuple[NonNegativeInt, ...] = NOPS
@@ -141,8 +141,8 @@ class RegulationSettings(CountedTrafficSettings):
 class RegulationPoint(Model):
     """One number of no-ops: bandwidth, and latency by each method that there was, in the same windows.
 
-    ``chase_ns`` is that of a probe on a core of its own, ``None`` where none was left. What hardware counted or sampled
-    is ``None`` where it did not: bytes (``counted``) and their rate, the latency of the load's own reads by counters
+    ``chase_ns`` is that of a probe on a core of its own, ``None`` if none was left. What hardware counted or sampled
+    is ``None`` if it did not: bytes (``counted``) and their rate, the latency of the load's own reads by counters
     (``counter_latency``) and by samples. ``variation`` has each method's coefficient of variation over the placements.
     """
 
@@ -156,7 +156,7 @@ class RegulationPoint(Model):
     variation: dict[Method, float]
 
     def by_hardware(self, method: Method) -> CoreLatency | None:
-        """Return the latency by counters or by samples; ``None`` where there is none."""
+        """Return the latency by counters or by samples; ``None`` if there is none."""
         if method == "sampled":
             return None if self.sampled is None else self.sampled.latency
         if self.counter_latency is None:
@@ -164,7 +164,7 @@ class RegulationPoint(Model):
         return {"l1_miss": self.counter_latency.l1_miss, "load_miss_real": self.counter_latency.load_miss_real}[method]
 
     def latency_ns(self, method: Method) -> Estimate | None:
-        """Return the latency by *method* in ns; ``None`` where there is none."""
+        """Return the latency by *method* in ns; ``None`` if there is none."""
         if method == "chase":
             return self.chase_ns
         found = self.by_hardware(method)
@@ -174,7 +174,7 @@ class RegulationPoint(Model):
 class RegulationValues(Values):
     """The curve of so many ``threads`` on ``cpus``, of ``cores`` cores, with the prefetchers as found or off.
 
-    ``probe_cpu`` is that of the chase beside them, ``None`` where all cores read.
+    ``probe_cpu`` is that of the chase beside them, ``None`` if all cores read.
     """
 
     kind: Literal["regulation"] = "regulation"
@@ -449,7 +449,7 @@ def _curves(
 
 
 def _by(method: Method, point: RegulationPoint) -> Coordinates | None:
-    """Return bandwidth and latency by *method*; ``None`` where it has none."""
+    """Return bandwidth and latency by *method*; ``None`` if it has none."""
     latency_ns = point.latency_ns(method)
     return None if latency_ns is None else (point.bandwidth_mb_s, latency_ns)
 

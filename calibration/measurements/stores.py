@@ -24,9 +24,9 @@ SPEC_I2M = frozenset({"106", "108", "143", "173", "174", "207"})
 
 
 def stores_flags(context: Context, mixes: Collection[str], *, counted: bool) -> Iterator[Flag]:
-    """Yield the flag for model bytes of regular stores, where the processor may move fewer or more.
+    """Yield the flag for model bytes of regular stores, if the processor may move fewer or more.
 
-    None where the bytes were *counted* beside: ``COUNTED_DIFFERS`` says how far off the model is.
+    None if the bytes were *counted* beside: ``COUNTED_DIFFERS`` says how far off the model is.
     """
     regular = sorted(REGULAR_STORES & set(mixes))
     if not regular or counted:

@@ -119,7 +119,7 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
     def planned(
         self, context: Context, settings: SustainedSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step with all mixes, in the shape *kept* for the platform where the profile names none."""
+        """Yield one step with all mixes, in the shape *kept* for the platform if the profile names none."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:

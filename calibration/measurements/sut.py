@@ -35,10 +35,10 @@ CHASE_BYTES_MIN = 64 * MIB
 """Least size of a chase in memory: beyond a cache that is not reported, and beyond what a second-level TLB covers."""
 
 ASSUMED_LLC_BYTES = 64 * MIB
-"""Last-level cache where the SUT does not say: larger than most shares one core can reach."""
+"""Last-level cache if the SUT does not report it: larger than most shares one core can reach."""
 
 ASSUMED_L2_BYTES = MIB
-"""Second-level cache where the SUT does not say, as the kernel assumes too."""
+"""Second-level cache if the SUT does not report it, as the kernel assumes too."""
 
 
 EMULATED_NAME = re.compile(r"\bTCG\b")
@@ -125,7 +125,7 @@ class Sut:
         return self._node_of[cpu]
 
     def siblings(self, cpu: int) -> tuple[int, ...]:
-        """Return the online CPUs of the same core, itself included; itself alone where the context does not say."""
+        """Return the online CPUs of the same core, itself included; itself alone if the context lacks it."""
         return self._cores.get(cpu, (cpu,))
 
     def one_per_core(self, cpus: Iterable[int]) -> list[int]:
@@ -144,7 +144,7 @@ class Sut:
         return (preferred or cpus)[0]
 
     def housekeeping_cpu(self) -> int | None:
-        """Return a CPU that is not isolated, to compare an isolated one with; ``None`` where there is none."""
+        """Return a CPU that is not isolated, to compare an isolated one with; ``None`` if there is none."""
         return min(self.cpus - self.isolated, default=None)
 
     def home(self, node: int) -> int:
@@ -161,14 +161,14 @@ class Sut:
         return min(among, key=lambda other: (row[other], other))
 
     def usable_bytes(self, node: int) -> int | None:
-        """Return how much memory of *node* a measurement may use at once; ``None`` where the context does not say."""
+        """Return how much memory of *node* a measurement may use at once; ``None`` if the context lacks it."""
         found = self.context.node(node)
         free = found.available_bytes if found.available_bytes is not None else found.memory_bytes
         return None if free is None else max(0, min(int(free * MEMORY_SHARE), free - KEPT_FREE_BYTES))
 
     @property
     def llc_bytes(self) -> int | None:
-        """Size of the last-level cache to size buffers for, ``None`` where nothing says.
+        """Size of the last-level cache to size buffers for, ``None`` if nothing says.
 
         By what an earlier run found on the platform (``CacheReference.sized_bytes``); else what is reported.
         """
@@ -207,7 +207,7 @@ class Sut:
         )
 
     def fewest_per_llc(self, cpus: Iterable[int]) -> int:
-        """Return how many of *cpus* share a last-level cache, at the fewest; 1 where the kernel does not say."""
+        """Return how many of *cpus* share a last-level cache, at the fewest; 1 if the kernel does not report it."""
         shared = Counter(self._caches.get(cpu) for cpu in set(cpus))
         return 1 if None in shared else min(shared.values(), default=1)
 
@@ -238,7 +238,7 @@ def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, be
 
 
 def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
-    """Yield a flag where *together_bytes*, touched through one last-level cache, may partly live in it."""
+    """Yield a flag if *together_bytes*, touched through one last-level cache, may partly live in it."""
     llc = sut.llc_bytes
     if llc is not None and together_bytes < LLC_MULTIPLE * llc:
         yield flag(
@@ -249,7 +249,7 @@ def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
 
 
 def emulation_flags(context: Context, document: ProbeDocument) -> Iterator[Flag]:
-    """Yield a flag where software makes the processor of *context*, by what it or *document* says."""
+    """Yield a flag if software makes the processor of *context*, by what it or *document* says."""
     if reason := _emulation(context, document):
         yield flag("EMULATED", f"{reason}: its timing is an emulator's")
 
@@ -269,7 +269,7 @@ def machine_flags(context: Context) -> Iterator[Flag]:
 
 
 def _emulation(context: Context, document: ProbeDocument) -> str | None:
-    """Return what shows that software makes the processor; ``None`` where nothing does."""
+    """Return what shows that software makes the processor; ``None`` if nothing does."""
     models = context.processor.models
     if document.host.hypervisor == EMULATED_HYPERVISOR:
         return f"the hypervisor calls itself {EMULATED_HYPERVISOR!r}"

@@ -131,12 +131,12 @@ class TrafficSettings(Settings):
         return self.placements * (PLACEMENT_S + fill_s(runs) + repeats * points_s)
 
     def excess_s(self, cost_s: float) -> float:
-        """Return the time in s that a step of *cost_s* may take beyond it where points do not converge."""
+        """Return the time in s that a step of *cost_s* may take beyond it if points do not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
 
 
 class CountedTrafficSettings(TrafficSettings):
-    """The same with hardware *counters* read beside the traffic, where the SUT has some that can be opened."""
+    """The same with hardware *counters* read beside the traffic, if the SUT has some that can be opened."""
 
     counters: bool = True
 
@@ -194,8 +194,8 @@ def shape_options(
 ) -> dict[str, object]:
     """Return the kernel options for how traffic walks its buffers.
 
-    *shape* is what the profile says. Where it says nothing, the shape *kept* for the platform is taken: that for *mix*
-    alone where only it is measured, else that for all mixes; and where none is kept yet, the default.
+    *shape* is what the profile says. If it says nothing, the shape *kept* for the platform is taken: that for *mix*
+    alone if only it is measured, else that for all mixes; and if none is kept yet, the default.
     """
     width: str = settings.width
     if shape is None:
@@ -265,7 +265,7 @@ def common_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Itera
 def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Sequence[Mix]) -> list[int]:
     """Return the size of one buffer of one thread of each of *groups*, which share the buffers of a placement.
 
-    A few threads have larger ones than many. Where a node has no room for the largest of each thread, none is larger
+    A few threads have larger ones than many. If a node has no room for the largest of each thread, none is larger
     than all can be.
     """
     sizes = [buffer_bytes(sut, parts, mixes) for parts in groups]
@@ -281,7 +281,7 @@ def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
     """Return the least size in bytes of a buffer that each thread of *parts* reads from memory.
 
     Two bounds, and nothing more, because filling costs what is measured is worth: the threads that share a last-level
-    cache together hold ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. Where
+    cache together hold ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. If
     no shared cache is reported, the threads of a node together hold enough for one that is not reported.
     """
     cpus = [cpu for part in parts for cpu in part.cpus]
@@ -328,7 +328,7 @@ class MixBandwidth(Model):
 
     ``bandwidth_mb_s`` counts what memory must move by the declared rule (a regular store reads its line first), as
     Intel MLC does; ``program_mb_s`` counts what the instructions ask for, as STREAM, likwid and lmbench do. ``counted``
-    is what hardware counters counted at the same time, ``None`` where none were opened.
+    is what hardware counters counted at the same time, ``None`` if none were opened.
     """
 
     bandwidth_mb_s: Estimate
@@ -342,9 +342,9 @@ class MixBandwidth(Model):
 def mix_bandwidth(
     point: BandwidthPoint, target_half_width: float | None, context: Context | None = None
 ) -> MixBandwidth | None:
-    """Return the bandwidth of *point*, with what was counted beside it on the SUT of *context* where that is given.
+    """Return the bandwidth of *point*, with what was counted beside it on the SUT of *context* if that is given.
 
-    ``None`` where it could not be measured.
+    ``None`` if it could not be measured.
     """
     if not point.placements:
         return None
@@ -413,7 +413,7 @@ def measured_points(
 ) -> list[tuple[BandwidthPoint, MixBandwidth]]:
     """Return those of *points* that have a bandwidth, each with it and with what was counted on the SUT of *context*.
 
-    Raises ``InputError`` where none has.
+    Raises ``InputError`` if none has.
     """
     found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target_half_width, context)) is not None]
     require_value(points, len(found))

@@ -56,7 +56,7 @@ WIDTH_FLAGS = (
     ("neon", "asimd"),
 )
 """The kernel's vector widths, widest first, and the processor's flag that each needs. The flag of SVE does not say how
-long its registers are; the kernel looks, and takes SVE where they are longer than NEON's."""
+long its registers are; the kernel looks, and takes SVE if they are longer than NEON's."""
 
 WIDTHS = 2
 """So many of the widest are tried: on some cores the widest lowers the clock and the next moves more; a third never
@@ -152,7 +152,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     def planned(
         self, context: Context, settings: ShapeSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the search, or why none is needed where a choice is *kept* for the platform."""
+        """Yield the search, or why none is needed if a choice is *kept* for the platform."""
         if kept is None:
             yield from self.steps(context, settings)
             return
@@ -224,7 +224,7 @@ def widths(context: Context, settings: ShapeSettings) -> tuple[str, ...]:
 
 
 def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
-    """Return the shape that moves most of *mixes* together among *looks*; ``None`` where none was tried with all.
+    """Return the shape that moves most of *mixes* together among *looks*; ``None`` if none was tried with all.
 
     Each mix counts alike: what is compared is the geometric mean of the shares of the mix's best. Among those alike
     the default comes first, then the fewer streams, the shorter prefetch and the width that was tried first.

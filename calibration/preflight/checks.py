@@ -22,7 +22,7 @@ MAX_TEXT = 2000
 
 
 class Check(Model):
-    """One expectation of a SUT, and what was found; ``unknown`` where it could not be established."""
+    """One expectation of a SUT, and what was found; ``unknown`` if it could not be established."""
 
     name: str
     title: str
@@ -112,7 +112,7 @@ def taken_over_check(given: Mapping[str, Any]) -> Check:
 
 
 def refusal(checks: Iterable[Check]) -> str | None:
-    """Return why the SUT must not be measured: every blocking check that is not met; None where all are."""
+    """Return why the SUT must not be measured: every blocking check that is not met; None if all are."""
     reasons = [
         f"{check.title}: expected {check.expected}, found {check.found}.{_advice(check.name)}"
         for check in checks
@@ -129,6 +129,6 @@ def flags(checks: Iterable[Check]) -> Iterator[Flag]:
 
 
 def _advice(name: str) -> str:
-    """Return what to do about a check; nothing where the table does not have it."""
+    """Return what to do about a check; nothing if the table does not have it."""
     kind = CHECKS.get(name) or REQUIRED.get(name)
     return f" {kind.advice}." if kind else ""

@@ -40,7 +40,7 @@ def check_isolated_cpus(context: Context, wanted: str) -> Iterator[Finding]:
 
 
 def check_isolation_kept(context: Context) -> Iterator[Finding]:
-    """Yield whether the kernel isolates what its command line asks for; nothing where that asks for nothing."""
+    """Yield whether the kernel isolates what its command line asks for; nothing if that asks for nothing."""
     isolation = context.isolation
     possible = set(context.cpus.possible or ()) | set(context.online_cpus)
     asked: list[tuple[str, set[int], tuple[int, ...], bool]] = []

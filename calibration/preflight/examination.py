@@ -26,7 +26,7 @@ def evaluate(
 ) -> tuple[Check, ...]:
     """Return every check of a SUT: those of *known*, and those that its *context* answers.
 
-    Foreign load is looked for on the CPUs of *plan*, and on all where there is none. *short* are the nodes whose memory
+    Foreign load is looked for on the CPUs of *plan*, and on all if there is none. *short* are the nodes whose memory
     does not suffice for the plan, with what would (see ``short_of_memory``).
     """
     measured = context.online_cpus if plan is None else tuple(sorted({cpu for step in plan.steps for cpu in step.cpus}))
@@ -47,7 +47,7 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
     """Return what examines a SUT's context and plan, from what the role preflight handed over.
 
     *given* has ``known`` (the first checks, and who is compared with whom) and ``expectations``; without them no check
-    is made. The plan is made anew with *profile* to see what memory it needs. Raises ``InputError`` for another form.
+    is made. The plan is rebuilt with *profile* to see what memory it needs. Raises ``InputError`` for another form.
     """
     if not given.get("known"):
         return lambda _context, _plan: ()

@@ -13,7 +13,7 @@ from calibration.text import visible
 
 
 class Identity(Model):
-    """What SUTs of one testbed are compared by; ``microcode`` has every version in use, empty where none is told.
+    """What SUTs of one testbed are compared by; ``microcode`` has every version in use, empty if none is told.
 
     ``off`` are the checks that are off for this SUT: in these it is compared with no other.
     """
@@ -54,7 +54,7 @@ class RunningKernel(Model):
 class SutTime(Model):
     """The SUT's clock in s since the epoch when the module began and ended, and whether its kernel calls it in sync.
 
-    ``synchronised`` is None, with the reason, where the kernel does not say.
+    ``synchronised`` is None, with the reason, if the kernel does not report it.
     """
 
     began_s: float

@@ -69,7 +69,7 @@ def _comparable(name: str, value: str | None, last: int | None) -> Any:
 
 
 def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -> list[str]:
-    """Return how *found* departs from *expected*, an ordered list: one sentence each, none where it has them all.
+    """Return how *found* departs from *expected*, an ordered list: one sentence each, none if it has them all.
 
     Arguments that nobody expects are allowed anywhere, unless one repeats what was expected with another value.
     """
@@ -134,7 +134,7 @@ def _in_order(expected: Sequence[Argument], found: Sequence[Argument]) -> dict[i
 
 
 def last_cpu(context: Context) -> int | None:
-    """Return the highest CPU number that the machine can have; None where the capture does not say."""
+    """Return the highest CPU number that the machine can have; None if the capture lacks it."""
     known = context.cpus.possible or context.online_cpus
     return max(known) if known else None
 

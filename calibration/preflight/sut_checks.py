@@ -105,7 +105,7 @@ def _times(facts: Facts, trip: RoundTrip, expectations: Expectations) -> Iterato
     """Yield what is known about the SUT's clock.
 
     The SUT read its clock after it was asked and before it had answered, so its offset lies between two bounds. It
-    fails only where both bounds lie beyond the limit: a slow connection is no wrong clock.
+    fails only if both bounds lie beyond the limit: a slow connection is no wrong clock.
     """
     ahead = facts.time.began_s - trip.asked_s
     behind = facts.time.ended_s - trip.answered_s

@@ -15,13 +15,13 @@ from calibration.model import Model, fault_of
 from calibration.names import pick
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Reads a profile ten times as fast where PyYAML was built with its library, which is nearly everywhere."""
+"""Reads a profile ten times as fast if PyYAML was built with its library, which is nearly everywhere."""
 
 
 class Profile(Model):
     """A named list of measurements with their settings, in the order in which they run.
 
-    ``mlc`` are the commands of Intel MLC that run after them where the operator has that.
+    ``mlc`` are the commands of Intel MLC that run after them if the operator has that.
     """
 
     name: str
@@ -39,7 +39,7 @@ def profile_names() -> list[str]:
 def profile_named(name_or_path: str) -> str:
     """Return the name of the profile whose unique prefix is given; a path (with a slash or ``.yml``) stays as it is.
 
-    Raises ``InputError`` with the nearest names where there is none.
+    Raises ``InputError`` with the nearest names if there is none.
     """
     if "/" in name_or_path or name_or_path.endswith(".yml"):
         return name_or_path
@@ -49,7 +49,7 @@ def profile_named(name_or_path: str) -> str:
 def load_profile(name_or_path: str) -> Profile:
     """Return the profile that :func:`profile_named` finds, or the one in the YAML file at that path.
 
-    Raises ``InputError`` where it does not exist, is not YAML, or names a kind or a setting that does not exist.
+    Raises ``InputError`` if it does not exist, is not YAML, or names a kind or a setting that does not exist.
     """
     name = profile_named(name_or_path)
     own = name in profile_names()

@@ -48,8 +48,8 @@ INTERRUPTED = "it was interrupted"
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
     """Return the run document that the records in *directory* make, without verdicts.
 
-    Where the last attempt did not record its end, that is *now*, and *interrupted* says whether it was ended from
-    outside: the steps without a record then have that as their reason. Raises ``InputError`` where the records are not
+    If the last attempt did not record its end, that is *now*, and *interrupted* says whether it was ended from
+    outside: the steps without a record then have that as their reason. Raises ``InputError`` if the records are not
     those of a run.
     """
     log = replay(directory)
@@ -106,9 +106,9 @@ def _machine_flags(context: Context, log: RunLog) -> Iterator[Flag]:
 
 
 def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
-    """Return the context that the run began with, or that kept it from beginning; ``None`` where there is none.
+    """Return the context that the run began with, or that kept it from beginning; ``None`` if there is none.
 
-    Raises ``InputError`` where the raw capture is not the one that was recorded.
+    Raises ``InputError`` if the raw capture is not the one that was recorded.
     """
     began = log.start or log.attempts[-1].began
     if began.capture is None or began.capture_sha256 is None:
@@ -166,7 +166,7 @@ def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Re
 
 
 def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
-    """Return what a command of Intel MLC printed. Raises ``InputError`` where there is no figure in it."""
+    """Return what a command of Intel MLC printed. Raises ``InputError`` if there is no figure in it."""
     if run.output is None:
         raise InputError("what it printed is not kept")
     content = read_kept(directory, run.output, run.output_sha256, "what Intel MLC printed")

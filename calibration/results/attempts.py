@@ -40,7 +40,7 @@ BEGINNINGS = frozenset(record.model_fields["record"].default for record in (Star
 def record_attempt(directory: Path, attempt: AttemptRecord, capture: bytes | None = None) -> None:
     """Append *attempt*, and keep the raw *capture* (a ``.tar.gz``) that it began with, under a name that is free.
 
-    A run begins in a directory of its own, or where it could not begin before. Raises ``EnvironmentLacksError`` where
+    A run begins in a directory of its own, or if it could not begin before. Raises ``EnvironmentLacksError`` if
     another run has begun there, or the directory cannot be written.
     """
     name, created = None, False
@@ -61,7 +61,7 @@ def record_attempt(directory: Path, attempt: AttemptRecord, capture: bytes | Non
 
 
 def _claim(directory: Path, attempt: AttemptRecord) -> bool:
-    """Make *directory* where *attempt* needs it, and return whether it is new."""
+    """Make *directory* if *attempt* needs it, and return whether it is new."""
     known = (directory / RECORDS).exists() and not has_begun(directory)
     exclusive = isinstance(attempt, StartRecord) and not known
     created = exclusive or not directory.exists()
@@ -108,7 +108,7 @@ def record_reason(
 ) -> Path:
     """Record why the attempt that is under way ended, or that none could begin; return the run's directory.
 
-    Raises ``InputError`` for a name that is not fit for a directory, ``EnvironmentLacksError`` where it cannot be
+    Raises ``InputError`` for a name that is not fit for a directory, ``EnvironmentLacksError`` if it cannot be
     written.
     """
     directory = run_directory(results, testbed, sut, run_id)
@@ -138,7 +138,7 @@ def record_reason(
 def record_kernels(directory: Path, kernels: Kernels) -> None:
     """Record the bytes of sutprobe that will measure, as verified on the SUT.
 
-    Raises ``EnvironmentLacksError`` where the run began with other bytes: its figures would not belong together.
+    Raises ``EnvironmentLacksError`` if the run began with other bytes: its figures would not belong together.
     """
     for record in records(directory):
         if isinstance(record, KernelsRecord) and record.kernels.sha256 != kernels.sha256:
@@ -163,7 +163,7 @@ def has_ended(directory: Path) -> bool:
 
 
 def start_of(directory: Path) -> StartRecord:
-    """Return the record with which the run in *directory* began. Raises ``InputError`` where it has not."""
+    """Return the record with which the run in *directory* began. Raises ``InputError`` if it has not."""
     start = _start(directory)
     if start is None:
         raise InputError(f"the run in {directory} has not begun")
@@ -177,7 +177,7 @@ def _start(directory: Path) -> StartRecord | None:
 def remaining_plan(directory: Path) -> Plan:
     """Return the plan of the run in *directory* with those of its steps that have no result.
 
-    Raises ``InputError`` where the run has not begun.
+    Raises ``InputError`` if the run has not begun.
     """
     plan = start_of(directory).plan
     done = {
@@ -202,7 +202,7 @@ def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
     """Return the identifier of the newest run of any of *suts* that can go on: a step of it has no result.
 
     A SUT is named by its testbed and its own name. A run whose steps all ended well and that lacks a part of a figure
-    is left alone: nothing would be measured. Raises ``InputError`` where there is none, or the records of the newest
+    is skipped: nothing would be measured. Raises ``InputError`` if there is none, or the records of the newest
     cannot be read.
     """
     found: dict[str, list[Path]] = {}

@@ -2,7 +2,7 @@
 """Consistency of a run with itself: cross-checks of its figures of record, and what figures must be to each other.
 
 A rule is physics, not the habit of a processor: the maximum is not below the peak, a part does not give more than the
-whole, a quantity measured twice is the same. It is broken only where the intervals of both figures, and the rule's
+whole, a quantity measured twice is the same. It is broken only if the intervals of both figures, and the rule's
 tolerance on top of them, exclude that it holds. Judged once, when the run document is assembled; pages, ``calibration
 judge`` and the gates show what the document says.
 """
@@ -101,7 +101,7 @@ RULES: Final[Mapping[RuleName, Rule]] = {
 
 
 class Figure(Model):
-    """A figure of the document: its metric's name where it is a headline figure."""
+    """A figure of the document: its metric's name if it is a headline figure."""
 
     name: str
     value: float
@@ -116,8 +116,8 @@ class Figure(Model):
 class ConsistencyCheck(Model):
     """What *rule* says of ``figure`` beside ``other``.
 
-    ``bound`` is the range that ``other`` allows it, with the rule's tolerance; an end is ``None`` where it is open. A
-    check is ``skipped``, and has no bound, where one of the figures decides nothing: it is invalid, or has no interval
+    ``bound`` is the range that ``other`` allows it, with the rule's tolerance; an end is ``None`` if it is open. A
+    check is ``skipped``, and has no bound, if one of the figures decides nothing: it is invalid, or has no interval
     that covers the true value often enough. ``difference`` is that of ``figure`` to ``other``, relative to ``other``;
     ``difference_interval`` is as far as the intervals of both allow it to be.
     """
@@ -133,7 +133,7 @@ class ConsistencyCheck(Model):
 
 
 class Seen(NamedTuple):
-    """A figure, why it decides nothing (``None`` where it does), and the flags of its pages' size."""
+    """A figure, why it decides nothing (``None`` if it does), and the flags of its pages' size."""
 
     figure: Figure
     unsure: str | None = None
@@ -141,7 +141,7 @@ class Seen(NamedTuple):
 
     @property
     def low(self) -> float:
-        """The lower end of its interval; the figure itself where it has none, as on a published page."""
+        """The lower end of its interval; the figure itself if it has none, as on a published page."""
         return self.figure.value if self.figure.interval is None else self.figure.interval[0]
 
     @property
@@ -385,7 +385,7 @@ def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, S
 
 
 def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
-    """Return the CPUs and the memory of each cell of a matrix, as the kernel was told; empty where it was not."""
+    """Return the CPUs and the memory of each cell of a matrix, as the kernel was told; empty if it was not."""
     told = measurement.parameters.get("group")
     places = [(row, column) for row in values.cpu_nodes for column in values.memory_nodes]
     if not isinstance(told, list | tuple) or len(told) != len(places):

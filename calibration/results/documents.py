@@ -34,7 +34,7 @@ Raw = dict[str, Any]
 def parse_json(path: Path, content: bytes) -> Any:
     """Return what *content*, read from *path*, is as JSON.
 
-    Raises ``InputError`` where it is not JSON in UTF-8, has NaN or an infinity in it, or is nested deeper than 200
+    Raises ``InputError`` if it is not JSON in UTF-8, has NaN or an infinity in it, or is nested deeper than 200
     levels, which is the bound of the parser.
     """
     try:
@@ -46,7 +46,7 @@ def parse_json(path: Path, content: bytes) -> Any:
 def read_document(path: Path, *, below: Path | None = None) -> tuple[bytes, Raw]:
     """Return the run document at *path*, as bytes and as JSON that is valid by the schema.
 
-    No link is followed below *below*, see ``read_regular``. Raises ``FileNotFoundError`` where there is none,
+    No link is followed below *below*, see ``read_regular``. Raises ``FileNotFoundError`` if there is none,
     ``InputError`` with the first fault.
     """
     content = read_regular(path, MAX_DOCUMENT_BYTES, below=below)

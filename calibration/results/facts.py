@@ -144,7 +144,7 @@ def _known(value: object) -> str:
 
 
 def _words(words: Iterable[str | None], between: str = ", ") -> str:
-    """Return those of *words* that are known; where none is, that."""
+    """Return those of *words* that are known; if none is, that."""
     return between.join(word for word in words if word is not None) or NOT_KNOWN
 
 

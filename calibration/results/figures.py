@@ -26,7 +26,7 @@ FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 class RecordFigure(Model):
-    """The figure of record of *quantity*, with the trust in it and the worst reason against it.
+    """The headline figure of *quantity*, with the trust in it and the worst reason against it.
 
     ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
     """
@@ -89,7 +89,7 @@ SOURCES: Final = (
 def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure, ...]:
     """Return the figures of record of the *measurements* of one run, in the order of ``SOURCES``, gaps at the end.
 
-    An invalid figure is of record only where the quantity has no other.
+    An invalid figure is of record only if the quantity has no other.
     """
     metrics = [(measurement, metric) for measurement in measurements for metric in measurement.metrics()]
     found: dict[str, RecordFigure] = {}
@@ -111,7 +111,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
 
 
 def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigure]:
-    """Yield the worst gap and the largest lost share: of the isolated CPUs where there are some, else of all."""
+    """Yield the worst gap and the largest lost share: of the isolated CPUs if there are some, else of all."""
     jitter = [(measurement, metric) for measurement, metric in metrics if isinstance(measurement.values, JitterValues)]
     isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
     wanted: tuple[tuple[Family, str, str], ...] = (

@@ -15,7 +15,7 @@ RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
 
 
 def suts_of(results: Path) -> list[str]:
-    """Return the SUTs of *results*, each as ``testbed/sut``. Raises ``InputError`` where it cannot be read."""
+    """Return the SUTs of *results*, each as ``testbed/sut``. Raises ``InputError`` if it cannot be read."""
     testbeds = (name for name in _within(results) if name != REFERENCES)
     return sorted(f"{testbed}/{sut}" for testbed in testbeds for sut in _within(results / testbed))
 
@@ -23,7 +23,7 @@ def suts_of(results: Path) -> list[str]:
 def pick_sut(given: str, suts: Sequence[str]) -> str:
     """Return the one of *suts* that *given* stands for: ``testbed/sut`` or ``sut``, or a unique prefix of it.
 
-    Raises ``InputError`` with the nearest where there is none, or several.
+    Raises ``InputError`` with the nearest if there is none, or several.
     """
     found = _matching(given, suts)
     if len(found) != 1:
@@ -37,7 +37,7 @@ def find_run(results: Path, given: str | None = None) -> Path:
 
     *given* is a path (of a run, of a SUT's directory, of a file) or names what is in *results*: ``testbed/sut`` or
     ``sut`` (its newest run), ``testbed/sut/run`` or ``run``, or a unique prefix of it. ``None`` is the newest run of
-    all. Raises ``InputError`` where there is none, or several.
+    all. Raises ``InputError`` if there is none, or several.
     """
     if given is None:
         return _newest(results, suts_of(results))

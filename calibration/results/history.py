@@ -63,7 +63,7 @@ class Recorded:
 class Unreadable(NamedTuple):
     """A run document that was set aside: its ``file``, relative to the results, and why it cannot be read.
 
-    ``night`` is that in the name of its directory, ``None`` where there is none.
+    ``night`` is that in the name of its directory, ``None`` if there is none.
     """
 
     testbed: str
@@ -91,7 +91,7 @@ class History:
     """Figures of SUTs over nights.
 
     ``values``, ``low`` and ``high`` have the shape (series, nights): the figure and the ends of its interval, each in
-    the unit of its series, NaN where there is no valid one. ``nights`` are those on which a run of any SUT began,
+    the unit of its series, NaN if there is no valid one. ``nights`` are those on which a run of any SUT began,
     ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
     the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` the checks that they passed
     or failed by SUT. What was imported is not in it. ``unreadable`` are the documents of these nights that were set

@@ -33,7 +33,7 @@ PROFILE: Final = "imported"
 def read_file(path: Path) -> tuple[bytes, Published]:
     """Return the bytes of the text at *path*, and what it says.
 
-    Raises ``InputError`` where it cannot be read, is too large or where nothing is recognised in it.
+    Raises ``InputError`` if it cannot be read, is too large or if nothing is recognised in it.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def document_of(
     """Return the run document of a *published* text, *raw* as it came from the file *source*.
 
     *testbed* and *sut* outrank what the text says; *publish* lets pages show raw output of Intel MLC; *more* are
-    inconsistencies that were found beside it. Raises ``InputError`` where nobody says whose figures they are.
+    inconsistencies that were found beside it. Raises ``InputError`` if nobody says whose figures they are.
     """
     testbed, sut = testbed or published.testbed, sut or published.sut
     if testbed is None or sut is None:
@@ -124,7 +124,7 @@ def store(results: Path, document: RunDocument, raw: bytes) -> Path:
     """Put *document* and the text *raw* it was read from into *results*; return the run's directory.
 
     A directory that holds the same import already is left as it is. Raises ``InputError`` for a name that is not fit
-    for a directory, ``EnvironmentLacksError`` where nothing can be written.
+    for a directory, ``EnvironmentLacksError`` if nothing can be written.
     """
     run, imported = document.run, document.imported
     if imported is None:

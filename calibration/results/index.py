@@ -123,8 +123,8 @@ def read_history(
     """Return the history of all figures in *results*, or of those of one *testbed*, *sut* or *metric*.
 
     What was after the night *until* is not in it. Only the documents of the testbed and SUT that are asked for are
-    looked at; those that cannot be read are listed in it. Raises ``InputError`` where *results* or a testbed in it is
-    no directory that can be read, ``EnvironmentLacksError`` where the index cannot be written.
+    looked at; those that cannot be read are listed in it. Raises ``InputError`` if *results* or a testbed in it is
+    no directory that can be read, ``EnvironmentLacksError`` if the index cannot be written.
     """
     if not results.is_dir():
         raise InputError(f"expected a directory of results at {results}, found none")
@@ -162,7 +162,7 @@ class _Scope(NamedTuple):
 def locked(home: Path) -> Iterator[None]:
     """Keep the index for this process alone: another one may be about to write it.
 
-    Raises ``EnvironmentLacksError`` where *home* cannot be written.
+    Raises ``EnvironmentLacksError`` if *home* cannot be written.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
         "threads": len(os.sched_getaffinity(0)),
     }
     with duckdb.connect(home / DATABASE, config=config) as db:
-        db.execute("SET enable_progress_bar = false")  # where it finds no script it draws one into the output
+        db.execute("SET enable_progress_bar = false")  # if it finds no script it draws one into the output
         _refresh(db, results, home, scope)
         return _history(db, scope)
 
@@ -253,7 +253,7 @@ def _of_sut(results: Path, testbed: str, sut: str) -> Iterator[_Stored]:
 
 
 def _directories(parent: Path, name: str | None) -> list[str]:
-    """Return the names of the directories in *parent*, or *name* alone where that is one; hidden ones are not ready."""
+    """Return the names of the directories in *parent*, or *name* alone if that is one; hidden ones are not ready."""
     if name is not None:
         return [name] if (parent / name).is_dir() else []
     return directories(parent)

@@ -81,7 +81,7 @@ def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
 def find_runs(results: Path) -> list[Path]:
     """Return the directories of all assembled runs below *results*, by testbed, SUT and time.
 
-    Raises ``InputError`` where *results* is no directory.
+    Raises ``InputError`` if *results* is no directory.
     """
     if not results.is_dir():
         raise InputError(f"no directory of results at {results}")

@@ -69,8 +69,8 @@ class Run(Model):
 class Attempt(Model):
     """One start of the run on the SUT: the first, and each that resumed it.
 
-    ``capture`` is a path relative to the run's directory, ``None`` where the SUT was not captured. ``ended`` says why
-    the attempt ended before its last step; ``finished_at`` is ``None`` where the controller was lost before it could
+    ``capture`` is a path relative to the run's directory, ``None`` if the SUT was not captured. ``ended`` says why
+    the attempt ended before its last step; ``finished_at`` is ``None`` if the controller was lost before it could
     say.
     """
 
@@ -97,7 +97,7 @@ class OtherRun(Model):
 
     ``output`` is what it printed, as it came (a path relative to the run's directory); ``user_id`` is who it ran as.
     What is ``None`` was not come to. ``reason`` says why there is nothing to be read in what it printed; it is ``None``
-    where it ended as it should.
+    if it ended as it should.
     """
 
     started_at: UtcTime
@@ -121,7 +121,7 @@ class CheckerRun(OtherRun):
 
 
 class MeltdownChecker(CheckerRun):
-    """The same, with what the checker says; ``version`` is its own, ``None`` where its output does not carry one."""
+    """The same, with what the checker says; ``version`` is its own, ``None`` if its output does not carry one."""
 
     version: str | None
     findings: tuple[Finding, ...]
@@ -130,7 +130,7 @@ class MeltdownChecker(CheckerRun):
 class MlcRun(OtherRun):
     """How one command of the operator's Intel MLC ran on the SUT, after everything was measured.
 
-    ``prefetchers`` is what their state was before and after, ``None`` where nobody can say. ``readings`` are the
+    ``prefetchers`` is what their state was before and after, ``None`` if unknown. ``readings`` are the
     identifiers of what was read in its output.
     """
 
@@ -144,10 +144,10 @@ class MlcRun(OtherRun):
 class MlcProgram(Model):
     """The operator's Intel MLC, and what the operator agreed to.
 
-    ``archive`` is the name of the file, ``member`` where in it the program was (``None`` where the file itself is the
+    ``archive`` is the name of the file, ``member`` where in it the program was (``None`` if the file itself is the
     program), ``form`` whether that is a script. ``prefetchers_ok`` is the consent to switch prefetchers, ``publish`` to
     show figures on pages. ``planned`` is false for a machine that there is no MLC for. ``reason`` says why none of it
-    was run; it is ``None`` where the program was on the SUT.
+    was run; it is ``None`` if the program was on the SUT.
     """
 
     started_at: UtcTime
@@ -183,7 +183,7 @@ class Measurement(Model):
     """One measurement: what ran, when, with what result, and whether the result may be believed.
 
     ``instrument`` names what measured (``sutprobe`` and its version); ``parameters`` are those the kernel says it used.
-    ``pages`` proves where the memory lay, ``None`` where there was none; measurements of one step share it.
+    ``pages`` proves where the memory lay, ``None`` if there was none; measurements of one step share it.
     """
 
     id: str
@@ -219,7 +219,7 @@ class NotMeasured(Model):
     ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
     of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it.
     ``not_given``: an imported text has no value for it. A run that did not begin has one of these, of the kind ``run``.
-    ``flag`` names the fault where it is one of the closed list. The kind ``mlc`` is about a guest, Intel MLC: what
+    ``flag`` names the fault if it is one of the closed list. The kind ``mlc`` is about a guest, Intel MLC: what
     of it is missing makes no run incomplete.
     """
 
@@ -242,7 +242,7 @@ def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
 class Verdict(Model):
     """The judgement of one metric against its limit or reference; without either the outcome says so and is no pass.
 
-    ``measurement`` is the identifier of the measurement that the metric is of. Both are None where a limit names a
+    ``measurement`` is the identifier of the measurement that the metric is of. Both are None if a limit names a
     figure that was not measured, which is a failure.
     """
 
@@ -261,9 +261,9 @@ class Imported(Model):
 
     ``format`` is what the text was recognised as; ``source`` the name of the file, ``sha256`` its hash and ``text`` its
     verbatim copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements as
-    the person who imported it gave it, ``None`` where nobody said. ``cmdline``, ``uname`` and ``isolcpus`` stand in the
+    the person who imported it gave it, ``None`` if nobody said. ``cmdline``, ``uname`` and ``isolcpus`` stand in the
     text. ``publish`` says whether pages may show the figures: those of a published page are public already, raw output
-    of Intel MLC is where the person who imported it said so.
+    of Intel MLC is if the person who imported it said so.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
@@ -284,7 +284,7 @@ class RunDocument(Model):
 
     ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
     nothing was planned. ``facts`` are those that figures depend on, by name (``calibration.results.facts``); without a
-    context there are none. ``flags`` hold for the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` where
+    context there are none. ``flags`` hold for the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if
     the operator gave no such program. ``readings`` are results read from what other programs printed; a document whose
     figures were all read from a text that somebody else made says in ``imported`` where that is from. ``record`` names
     the one figure of record of each quantity; ``consistency`` is whether the figures of the run contradict each other.

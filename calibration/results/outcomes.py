@@ -92,7 +92,7 @@ def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Lit
 
 
 def _measurements(record: StepRecord, context: Context) -> list[Measurement]:
-    """Return the measurements of one finished step. Raises ``InputError`` where there are none, or they cannot be."""
+    """Return the measurements of one finished step. Raises ``InputError`` if there are none, or they cannot be."""
     try:
         return list(_measured(record, context))
     except (ArithmeticError, LookupError, ValueError) as error:  # the SUT's document fits its schema and nothing else
@@ -102,7 +102,7 @@ def _measurements(record: StepRecord, context: Context) -> list[Measurement]:
 def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
     """Yield the measurements of one finished step.
 
-    Raises ``InputError`` with the reason where there are none. A step that was told to end has those that its
+    Raises ``InputError`` with the reason if there are none. A step that was told to end has those that its
     document holds; the first of them names what is missing.
     """
     reason = record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason"
@@ -153,7 +153,7 @@ def completed_values(measurements: list[Measurement]) -> list[Measurement]:
 
 
 def _refusal(record: StepRecord) -> Flag | None:
-    """Return the fault for which the kernel gave no figure at all, where it is one of the closed list."""
+    """Return the fault for which the kernel gave no figure at all, if it is one of the closed list."""
     try:
         return None if record.document is None else step_refusal(read_document(record.document))
     except InputError:

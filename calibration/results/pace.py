@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long measuring took against what the plan announced, and why where the two differ."""
+"""How long measuring took against what the plan announced, and why when the two differ."""
 
 from calibration.results.model import RunDocument
 from calibration.text import duration
@@ -26,7 +26,7 @@ def pace(document: RunDocument) -> tuple[float, float] | None:
 
 
 def pace_text(document: RunDocument) -> str | None:
-    """Return the two durations in words, with the likely reasons where they differ by more than ``TOLERANCE``."""
+    """Return the two durations in words, with the likely reasons if they differ by more than ``TOLERANCE``."""
     if (found := pace(document)) is None:
         return None
     announced_s, took_s = found
@@ -47,6 +47,6 @@ def pace_text(document: RunDocument) -> str | None:
 
 
 def within_announcement(document: RunDocument) -> bool:
-    """Return whether measuring took as long as announced, to within ``TOLERANCE``; true where neither is known."""
+    """Return whether measuring took as long as announced, to within ``TOLERANCE``; true if neither is known."""
     found = pace(document)
     return found is None or abs(found[1] / found[0] - 1) <= TOLERANCE

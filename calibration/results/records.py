@@ -120,7 +120,7 @@ Outcome = Literal["ok", "failed", "timed_out", "killed"]
 class SwitchedRecord(Model):
     """What was changed for single steps of this attempt, so far; it takes the place of what was known of that before.
 
-    What has not been put back when those steps are over is among the changes of a ``RestoredRecord`` that follows.
+    What has not been restored when those steps are over is among the changes of a ``RestoredRecord`` that follows.
     """
 
     record: Literal["switched"] = "switched"
@@ -149,7 +149,7 @@ class NoteRecord(Model):
 
 
 class RestoredRecord(Model):
-    """All changes of this attempt, with what was put back and by whom; they take the place of those known before."""
+    """All changes of this attempt, with what was restored and by whom; they take the place of those known before."""
 
     record: Literal["restored"] = "restored"
     changes: tuple[Change, ...]
@@ -223,7 +223,7 @@ def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
 
 
 def append_record(directory: Path, record: Record) -> None:
-    """Append *record* to those of a run. Raises ``EnvironmentLacksError`` where it cannot be written.
+    """Append *record* to those of a run. Raises ``EnvironmentLacksError`` if it cannot be written.
 
     Once the records have reached :data:`MAX_RECORDS_BYTES` what sutprobe printed is not kept any more.
     """
@@ -272,7 +272,7 @@ def _with_output(directory: Path, run: Other, name: str, output: bytes | None) -
 def read_kept(directory: Path, name: str, sha256: str | None, what: str) -> bytes:
     """Return the bytes of the file *name* of the run in *directory*.
 
-    Raises ``InputError`` where it is missing, or is not what was recorded.
+    Raises ``InputError`` if it is missing, or is not what was recorded.
     """
     path = directory / name
     try:

@@ -41,7 +41,7 @@ def kept_references(results: Path, context: Context) -> tuple[ShapeReference | N
 
 
 def kept_reference(results: Path, wanted: type[R], context: Context) -> R | None:
-    """Return the reference kept for the platform of *context*; ``None`` where there is none yet.
+    """Return the reference kept for the platform of *context*; ``None`` if there is none yet.
 
     Raises ``InputError`` for a file that is there and is no reference for this platform: a run that took no notice of
     it would measure differently from the nights before.
@@ -69,8 +69,8 @@ def kept_reference(results: Path, wanted: type[R], context: Context) -> R | None
 def keep_references(results: Path, document: RunDocument) -> list[Path]:
     """Keep what the run of *document* found for its platform, and return where.
 
-    Where another run kept a reference for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError``
-    where one cannot be written.
+    If another run kept a reference for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError``
+    if one cannot be written.
     """
     if document.plan is None or document.context is None:
         return []

@@ -74,7 +74,7 @@ def ended_early(record: StepRecord) -> bool:
 
 
 def replay(directory: Path) -> RunLog:
-    """Return what the records in *directory* say. Raises ``InputError`` where they are not those of a run."""
+    """Return what the records in *directory* say. Raises ``InputError`` if they are not those of a run."""
     found = records(directory)
     first = next(found, None)
     if not isinstance(first, StartRecord | NotBegunRecord):

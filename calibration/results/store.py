@@ -28,7 +28,7 @@ def read_run(path: Path) -> RunDocument:
 def write_document(directory: Path, document: RunDocument) -> Path:
     """Write ``run.json`` whole, after it was read back from disk and found valid; return its path.
 
-    Raises ``EnvironmentLacksError`` where it cannot be written, ``InputError`` where it is not valid: then no
+    Raises ``EnvironmentLacksError`` if it cannot be written, ``InputError`` if it is not valid: then no
     ``run.json`` appears, and an older one stays.
     """
     target = directory / RUN

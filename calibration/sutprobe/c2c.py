@@ -16,9 +16,9 @@ class C2cPlacement(Placement):
 class C2cTransfer(Outcome):
     """What a pair of CPUs was asked to do, and how it ended: one of a list, or one of a matrix.
 
-    With method ``transfer`` the reader loads ``lines`` cache lines of node ``home`` from the writer's cache, where they
+    With method ``transfer`` the reader loads ``lines`` cache lines of node ``home`` from the writer's cache, if they
     are modified (state ``hitm``) or clean (``hit``); with ``pingpong`` the two shake hands over two of the lines, which
-    then have no state. ``home`` is ``None`` where it is a CPU's own node and no thread ran on that CPU.
+    then have no state. ``home`` is ``None`` if it is a CPU's own node and no thread ran on that CPU.
     """
 
     writer: int

@@ -13,7 +13,7 @@ class Counted(Model):
     The readings are ``wall_s`` apart to within ``wall_uncertainty_s``, the time that they took (``None`` in older
     documents).
     ``count`` is as read, summed over ``pmus`` and threads; ``scaled`` is what it would be had every counter run all
-    the time, ``None`` where one never ran or was refused; ``running_fraction`` is the least share that one ran.
+    the time, ``None`` if one never ran or was refused; ``running_fraction`` is the least share that one ran.
     ``steps`` and ``hops`` are the work done between the same readings: steps of the traffic's mix, loads of the chain.
     ``background_count``, scaled too, is what came in ``background_wall_s`` while nothing was measured.
     """

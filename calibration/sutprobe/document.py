@@ -32,7 +32,7 @@ class Build(Model):
 class Host(Model):
     """The machine that printed the document, by its own word.
 
-    ``hypervisor`` is the name that a hypervisor gives itself by CPUID; ``None`` where none does, on an architecture
+    ``hypervisor`` is the name that a hypervisor gives itself by CPUID; ``None`` if none does, on an architecture
     without CPUID, and in documents of versions that did not ask.
     """
 
@@ -43,7 +43,7 @@ class Host(Model):
 
 
 class Clock(Model):
-    """The time source of every figure in the document; ``reason`` says why where it is the fall-back."""
+    """The time source of every figure in the document; ``reason`` says why if it is the fall-back."""
 
     source: Literal["tsc", "cntvct", "monotonic_raw"]
     hz: float
@@ -112,7 +112,7 @@ def _bounded(content: bytes) -> bytes:
 def read_document(raw: dict[str, Any]) -> ProbeDocument:
     """Return the typed envelope of a document as ``sutprobe`` printed it.
 
-    Raises ``InputError`` where it is not a document of the schema this package knows.
+    Raises ``InputError`` if it is not a document of the schema this package knows.
     """
     if raw.get("schema") != SCHEMA:
         raise InputError(f"not a sutprobe document of schema {SCHEMA!r}: {repr(raw.get('schema'))[:200]}")
@@ -129,7 +129,7 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
 
 
 def read_result(document: ProbeDocument, model: type[Result]) -> Result:
-    """Return the result of *document* as *model*. Raises ``InputError`` where there is none or it has another form."""
+    """Return the result of *document* as *model*. Raises ``InputError`` if there is none or it has another form."""
     if document.result is None:
         reason = document.error.message if document.error else "no error was given"
         raise InputError(f"no result from sutprobe {document.subcommand}: {reason}")

@@ -98,7 +98,7 @@ class GapSource(Model):
 
 
 class Attribution(Model):
-    """What the gaps were, from counters read in ``slices``; shares are ``None`` where there were no gaps."""
+    """What the gaps were, from counters read in ``slices``; shares are ``None`` if there were no gaps."""
 
     slices: int
     slice_s: float

@@ -62,7 +62,7 @@ class OrderLimits(Model):
 class OrderCheck(Model):
     """What a prefetcher could learn from an order of visits, as shares of its ``jumps``; the worst of all placements.
 
-    ``chi_square`` is that of the jumps' lengths over 16 classes. ``limits`` and ``passed`` are ``None`` where the order
+    ``chi_square`` is that of the jumps' lengths over 16 classes. ``limits`` and ``passed`` are ``None`` if the order
     is not random over the whole buffer, or the chain too short to tell.
     """
 
@@ -78,7 +78,7 @@ class OrderCheck(Model):
 class LatencyPoint(Outcome):
     """One pointer chase: where, how large, in which order, and its placements.
 
-    Pages are interleaved over ``nodes`` where there are several; ``copies`` chases ran at the same time.
+    Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time.
     """
 
     cpu: int

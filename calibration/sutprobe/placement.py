@@ -12,7 +12,7 @@ from calibration.sutprobe.document import ProbeError
 class Interference(Model):
     """What else happened on the measured CPUs while they were measured: differences of counters, summed over CPUs.
 
-    ``None`` where the SUT does not say, or where reading it would have taken too long.
+    ``None`` if the SUT does not report it, or if reading it would have taken too long.
     """
 
     involuntary_switches: int
@@ -31,7 +31,7 @@ class Interference(Model):
 class Pages(Model):
     """The pages a buffer really got, read back, and how many of those checked lie on the wanted node.
 
-    ``total`` pages of base size make the buffer; all are checked, or none where the kernel does not say. It is
+    ``total`` pages of base size make the buffer; all are checked, or none if the kernel does not report it. It is
     ``None`` in documents of versions that checked a sample.
     """
 

@@ -11,7 +11,7 @@ class TracedCause(Model):
 
     ``events`` is how often it ran, in ``gaps`` gaps, of which ``owned`` were its more than any other's. Times are its
     own, without what interrupted it; ``share`` is of the time of all gaps told of. ``irq`` is the interrupt line,
-    ``pid`` the thread where one thread only had the name.
+    ``pid`` the thread if one thread only had the name.
     """
 
     kind: Literal["interrupt", "timer", "ipi", "vector", "nmi", "softirq", "task", "work"]
@@ -78,7 +78,7 @@ class TracedView(Model):
 class NoiseName(Model):
     """What the kernel's tracer osnoise accounts for under one name, as the kernel gives it.
 
-    ``number`` is the interrupt's, the softirq's or the thread's, ``None`` where several threads had the name. Times are
+    ``number`` is the interrupt's, the softirq's or the thread's, ``None`` if several threads had the name. Times are
     without what interrupted it; ``share`` is of the time in all traced gaps.
     """
 
@@ -104,8 +104,8 @@ class NoiseClass(Model):
 class Traced(Model):
     """Whether the kernel could be traced, and what that told; ``tracers`` names its own tracers of noise.
 
-    ``osnoise`` is the second view, that of the kernel's own tracer on the same gaps; where it is ``None``,
-    ``osnoise_refused`` says why, or ``refused`` where nothing was traced.
+    ``osnoise`` is the second view, that of the kernel's own tracer on the same gaps; if it is ``None``,
+    ``osnoise_refused`` says why, or ``refused`` if nothing was traced.
     """
 
     refused: str | None

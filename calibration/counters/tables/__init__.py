@@ -2,7 +2,7 @@
 """What is known of the events of each microarchitecture: one file each, with the vendor's list a row was taken from.
 
 ``any.yml`` has what the kernel itself names on every model. A table that is ``like`` another has that one's fields
-where it gives none of its own; a row of ``core`` or ``boxes`` changes the other's row of the same role. An event with a
+if it gives none of its own; a row of ``core`` or ``boxes`` changes the other's row of the same role. An event with a
 ``series`` stands for ``count`` of them, numbered from 0, with the numbers from ``first`` on in its terms.
 """
 
@@ -24,7 +24,7 @@ from calibration.errors import InputError
 from calibration.model import Model
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader of YAML's own library where there is one: all tables are read before a processor is looked up."""
+"""The loader of YAML's own library if there is one: all tables are read before a processor is looked up."""
 
 ANY = "any"
 """The table of what is named alike everywhere."""
@@ -108,7 +108,7 @@ def _within(text: str | None, spans: tuple[str, ...]) -> bool:
 class CoreEvent(Model):
     """An event that a core counts for a thread.
 
-    ``counters`` are those of the core that can count it, any where None. Events of one ``group`` run together or not at
+    ``counters`` are those of the core that can count it, any if None. Events of one ``group`` run together or not at
     all. ``generic`` ones are the kernel's own numbers, for which it knows the encoding.
     """
 
@@ -140,7 +140,7 @@ class BoxEvent(Model):
 class Boxes(Model):
     """What gives a role outside the cores: on each source whose name matches ``pmus``, all of ``events``.
 
-    ``architecture`` is the only one that has such boxes, where the table is of any. ``scale_bytes`` is what one count
+    ``architecture`` is the only one that has such boxes, if the table is of any. ``scale_bytes`` is what one count
     moved, unless the kernel says so itself; ``counters`` how many events a box counts at once.
     """
 
@@ -156,8 +156,8 @@ class Boxes(Model):
 class SampledEvent(Model):
     """Loads that the hardware picks, with their latency.
 
-    ``counters`` are those of the core that can pick, None where hardware does nothing else. ``aux`` is what some models
-    need in front of the event: those whose kernel has the event ``aux_alias``. ``optional`` terms are given where the
+    ``counters`` are those of the core that can pick, None if hardware does nothing else. ``aux`` is what some models
+    need in front of the event: those whose kernel has the event ``aux_alias``. ``optional`` terms are given if the
     source knows them.
     """
 
@@ -177,7 +177,7 @@ class SampledEvent(Model):
 class Table(Model):
     """All that is known of one microarchitecture.
 
-    A core has ``general_counters`` counters for each of its threads, ``without_smt`` where SMT is off; roles in
+    A core has ``general_counters`` counters for each of its threads, ``without_smt`` if SMT is off; roles in
     ``fixed`` have counters of their own. ``absent`` says why a role has no event.
     """
 
@@ -236,7 +236,7 @@ def _inherit(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merge_rows(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return *rows* with each of *changes* in the next row of its role, or behind them where there is none left."""
+    """Return *rows* with each of *changes* in the next row of its role, or behind them if there is none left."""
     unchanged = list(range(len(rows)))
     merged = list(rows)
     for change in changes:
