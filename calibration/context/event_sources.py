@@ -16,7 +16,7 @@ from calibration.text import visible
 DEVICES = "/sys/bus/event_source/devices"
 
 _ABOUT_AN_EVENT = (".scale", ".unit", ".snapshot", ".per-pkg")
-"""What files beside an event's are called that say something of it."""
+"""Suffixes of the files that describe an event."""
 
 _SCALE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
 
@@ -33,7 +33,7 @@ _FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(
 def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
     """Return the word and the bits, lowest bit of the value first, of a format such as ``config1:0-25,40``.
 
-    Raises ``ValueError`` for anything else, and if a bit is named twice or does not exist.
+    Raises ``ValueError`` for anything else, for a repeated bit and for a bit that does not exist.
     """
     match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
     if match is None:
@@ -63,7 +63,7 @@ def _format(text: str) -> str:
 
 
 def _read_words(tree: Tree, directory: str) -> dict[str, str]:
-    """Return each readable file of a directory as one line, by its name."""
+    """Return the readable files of a directory, each as one line, by name."""
     found = {visible(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
     return {name: word for name, word in found.items() if word is not None}
 
@@ -92,7 +92,7 @@ def _read_source(tree: Tree, name: str) -> EventSource:
 
 
 def read_event_sources(tree: Tree) -> tuple[EventSource, ...] | None:
-    """Return all event sources by name; None if the tree has no such directory: not captured, or no such kernel."""
+    """Return all event sources by name; None if the tree has no such directory."""
     if not tree.is_dir(DEVICES):
         return None
     return tuple(_read_source(tree, name) for name in tree.names(DEVICES))
