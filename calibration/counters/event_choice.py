@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which events are opened on a captured machine, with which encodings; and for every role without one, why.
+"""Choose the events to open on a captured machine, with their encodings; each role without one has a reason.
 
-Nothing is guessed: a role that the machine cannot count, that it would refuse, or for which no counter is left, is
-missing with its reason. What is permitted follows ``Documentation/admin-guide/perf-security.rst`` and
-``perf_event_open(2)``.
+Nothing is guessed: a role that the machine cannot count, would refuse or has no free counter for is missing, with its
+reason. Permissions follow ``Documentation/admin-guide/perf-security.rst`` and ``perf_event_open(2)``.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from calibration.errors import InputError
 from calibration.model import Model
 
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
-"""Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` keeps from others."""
+"""Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` forbids to others."""
 
 HARDWARE = "hardware"
-"""The name for the kernel's own event numbers, which have no directory of their own."""
+"""Source of the kernel's generic events, which have no directory of their own."""
 
 SAMPLES = "samples"
-"""What is missing if no loads can be sampled."""
+"""Name used if no loads can be sampled."""
 
 CORE_SOURCE: Final = re.compile(r"cpu|cpu_core|armv[0-9]+_\w+", re.ASCII)
-"""What the sources of cores are called. On a machine of two kinds of cores only the faster ones are counted."""
+"""Names of core sources. On a machine with two kinds of cores only the faster ones are counted."""
 
 BYTES_PER_UNIT: Final = {"MiB": 2.0**20, "KiB": 2.0**10, "GiB": 2.0**30, "Bytes": 1.0, "B": 1.0}
 
@@ -38,10 +37,10 @@ CYCLES = "core.cycles"
 
 
 class ChosenEvent(Model):
-    """An event that would be opened: for each measuring thread, or on each of ``cpus``.
+    """An event to open: for each measuring thread, or on each of ``cpus``.
 
-    ``name`` is its role, ``event`` what ``source`` calls it. A count times ``scale_bytes`` is bytes; ``unit`` is the
-    kernel's, None if it gives none.
+    ``name`` is its role, ``event`` its name in ``source``. A count times ``scale_bytes`` is bytes; ``unit`` is the
+    kernel's, None if it has none.
     """
 
     name: str
@@ -57,7 +56,7 @@ class ChosenEvent(Model):
     caution: str | None
 
     def argument(self) -> str:
-        """Return what stands behind ``--event``."""
+        """Return the value of ``--event``."""
         terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
         terms += [] if self.group is None else [f"group={self.group}"]
         terms += ["user"] if self.user else []
@@ -66,9 +65,9 @@ class ChosenEvent(Model):
 
 
 class ChosenSampling(Model):
-    """Loads that the hardware would sample in each measuring thread.
+    """Loads to sample in each measuring thread.
 
-    ``aux`` is the word of the event that has to stand in front of it, if the model needs one.
+    ``aux`` is the word of the event that must come first in the group, if the model needs one.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -81,21 +80,21 @@ class ChosenSampling(Model):
     caution: str | None
 
     def argument(self) -> str:
-        """Return what stands behind ``--sample``."""
+        """Return the value of ``--sample``."""
         terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
         terms += [] if self.aux is None else [f"aux={self.aux:#x}"]
         return f"{self.method}={self.pmu}/{','.join([*terms, f'period={self.period}'])}/"
 
 
 class MissingCounter(Model):
-    """A role, or ``samples``, that nothing would be opened for, and why."""
+    """A role, or ``samples``, without an event, and why."""
 
     role: str
     reason: str
 
 
 class CounterChoice(Model):
-    """All that would be opened on one machine, and all that would not."""
+    """Everything to open on one machine, and everything missing."""
 
     microarchitecture: str | None
     events: tuple[ChosenEvent, ...]
@@ -104,10 +103,10 @@ class CounterChoice(Model):
 
 
 def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)) -> CounterChoice:
-    """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
+    """Return what to open on the machine of *context* for the roles *wanted*, and how to sample loads.
 
-    If there are too few counters for all of them, the first in the order of ``EVENT_ROLES`` have them: ask for
-    another alone. Samples come last, with a caution if they would take turns.
+    If counters are too few, the first roles in the order of ``EVENT_ROLES`` get them: request another one on its own.
+    Samples come last, with a caution if they would be multiplexed.
     """
     roles = [role for role in EVENT_ROLES if role in wanted]
     if context.event_sources is None:
@@ -145,18 +144,18 @@ def _not_captured(context: Context) -> str:
 
 
 def _kinds(names: Collection[str]) -> str:
-    """Return names of sources with their numbers as N, each kind once."""
+    """Return the names of sources with their numbers as N, without repetitions."""
     kinds = sorted({re.sub(r"[0-9]+", "N", name) for name in names})
     return ", ".join(kinds)
 
 
 def _shown(expression: str) -> str:
-    """Return a pattern of source names as people write it."""
+    """Return a pattern of source names in readable form."""
     return expression.replace("(_[0-9]+)?", "").replace("[0-9]+", "N").replace("[0-9a-f]+", "N").replace("|", " or ")
 
 
 class _Chooser:
-    """One machine's sources, its table, and what of its counters is taken."""
+    """One machine's sources, its event table, and the counters in use."""
 
     def __init__(self, context: Context, sources: Sequence[EventSource]) -> None:
         self._context = context
@@ -171,10 +170,10 @@ class _Chooser:
         unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
         self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None
 
-    # What is permitted
+    # Permissions
 
     def _refused(self, most: int, what: str) -> str | None:
-        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None if it permits it."""
+        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None if permitted."""
         if self._paranoid is None or self._paranoid <= most:
             return None
         return (
@@ -185,16 +184,16 @@ class _Chooser:
     def _guest(self) -> str:
         return " of this virtual machine, whose host lends it none" if self._context.virtualization.guest else ""
 
-    # Boxes outside the cores
+    # Uncore boxes
 
     def boxes(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
-        """Yield each role of *roles* with its events, or why it has none."""
+        """Yield each of *roles* with its events, or why it has none."""
         counted: set[str] = set()
         apart = {"dram.reads", "dram.writes"}
         known = {box.role for box in self.table.boxes} if self.table else set()
         for role in roles:
             if role == "dram.reads_and_writes" and (counted | known) & apart:
-                continue  # it is what machines have that cannot tell one from the other
+                continue  # only used by machines that cannot tell reads from writes
             found = self._role_of_boxes(role)
             if not isinstance(found, str):
                 counted.add(role)
@@ -242,7 +241,7 @@ class _Chooser:
         return [_with_caution(event, missed) for event in found] if missed else found
 
     def _packages_without(self, cpus: set[int]) -> str | None:
-        """Return a caution if a package has none of *cpus*, so that its boxes are not counted."""
+        """Return a caution if a package has none of *cpus*, so its boxes are not counted."""
         cores = self._context.topology.cores
         counted = {core.package_id for core in cores if cpus & set(core.cpus)}
         left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
@@ -283,17 +282,17 @@ class _Chooser:
             )
         return found
 
-    # Threads
+    # Core events
 
     def _core_source(self) -> EventSource | str:
-        """Return the source of the cores; if there are several, the one of most CPUs."""
+        """Return the source of the cores; of several, the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
             return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
         return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
-        """Yield each role of *roles* with its events, or why it has none. What is in a group comes first."""
+        """Yield each of *roles* with its events, or why it has none. Grouped events come first."""
         core = self._core_source()
         refusal = self._refused(2, "counting anything")
         if isinstance(core, str) or refusal:
@@ -355,7 +354,7 @@ class _Chooser:
     # Samples
 
     def sampling(self) -> ChosenSampling | str:
-        """Return how loads would be sampled, or why they cannot be."""
+        """Return how to sample loads, or why they cannot be sampled."""
         row = self.table.sampling if self.table else None
         if row is None:
             return self._no_event(SAMPLES)
@@ -364,7 +363,7 @@ class _Chooser:
             return f"there is no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
             return f"{source.name} samples nothing precisely (caps/max_precise is 0)"
-        # IBS cannot leave the kernel out unless the kernel does so afterwards (swfilt)
+        # IBS cannot exclude the kernel unless the driver filters in software (swfilt)
         everything = row.method == "ibs" and "swfilt" not in source.formats
         refusal = self._refused(1 if everything else 2, "sampling the kernel too" if everything else "sampling")
         return refusal or self._sampled(row, source)
@@ -396,7 +395,7 @@ def _with_caution(event: ChosenEvent, caution: str) -> ChosenEvent:
 
 
 def _crowded(row: Boxes) -> str | None:
-    """Return the caution of *row*, with that of a box that cannot count all its events at once."""
+    """Return the caution of *row*, plus that of a box that cannot count all its events at once."""
     if len(row.events) <= row.counters:
         return row.caution
     crowd = f"{len(row.events)} events share {row.counters} counters in turns, so that each count is an estimate"
@@ -404,13 +403,13 @@ def _crowded(row: Boxes) -> str | None:
 
 
 def _listing(table: Table | None, source: str) -> str:
-    """Return the list that a row was taken from, with its edition."""
+    """Return the list that a row comes from, with its edition."""
     listing = (table or tables()[ANY]).sources[source]
     return f"{listing.list}, {listing.version}"
 
 
 class _Counters:
-    """The counters that one thread of a core has, and who has them."""
+    """The counters of one hardware thread, and their assignment."""
 
     def __init__(self, table: Table | None, smt_off: bool, nmi_watchdog: int | None) -> None:
         self._table = table
@@ -420,7 +419,7 @@ class _Counters:
         self._rows: list[CoreEvent | SampledEvent] = []
 
     def take(self, rows: Sequence[CoreEvent | SampledEvent]) -> str | None:
-        """Give each of *rows* a counter beside those that have one; all of them or, with the reason returned, none."""
+        """Give each of *rows* a counter, all or none; return the reason if none."""
         if self._general is None or _assignment([self._possible(row) for row in (*self._rows, *rows)]) is not None:
             self._rows += rows
             return None
@@ -429,17 +428,17 @@ class _Counters:
         return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
 
     def _possible(self, row: CoreEvent | SampledEvent) -> Sequence[int]:
-        """Return the counters that *row* may have; those from -1 down are the fixed ones."""
+        """Return the counters that *row* may use; those from -1 down are the fixed ones."""
         general = range(self._general or 0)
         fixed = self._table.fixed if self._table else ()
         role = row.role if isinstance(row, CoreEvent) else SAMPLES
-        if role in fixed and not (self._watched and role == CYCLES):  # which the watchdog counts, too
+        if role in fixed and not (self._watched and role == CYCLES):  # the NMI watchdog uses the cycle counter
             return (-1 - fixed.index(role), *general)
         return [counter for counter in row.counters if counter in general] if row.counters is not None else general
 
 
 def _assignment(possible: Sequence[Sequence[int]]) -> Mapping[int, int] | None:
-    """Return a counter for each event, by what each may have; None if they are not enough (augmenting paths)."""
+    """Return a counter for each event, given those each may use; None if impossible (augmenting paths)."""
     holder: dict[int, int] = {}
 
     def place(event: int, tried: set[int]) -> bool:
