@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the evidence in a kernel's document to validity flags: one flag per fault, with its extent in the sentence."""
+"""Turn the evidence in a document of sutprobe into validity flags: one per fault, with its extent in the sentence."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -10,13 +10,13 @@ from calibration.sutprobe.placement import Interference, Pages, Placement
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
-"""Relative change of the core clock over one placement from which its figures are flagged."""
+"""Relative change of the core clock over one placement that is flagged."""
 
 
 class PagesProof(Model):
-    """How many pages of base size all buffers of a command were made of, how many were read back, how many lay right.
+    """Pages of base size in all buffers of a command: in total, read back, and on the right node.
 
-    ``total`` is ``None`` if the kernel checked a sample, as older versions did.
+    ``total`` is ``None`` in older documents, which checked a sample.
     """
 
     buffers: int
@@ -26,7 +26,7 @@ class PagesProof(Model):
 
 
 WARNED = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS"})
-"""Warnings of the kernel that are flags by the same name."""
+"""Warnings of sutprobe that become flags of the same name."""
 
 REFUSED = {
     "placement_wrong": "PLACEMENT_WRONG",
@@ -34,7 +34,7 @@ REFUSED = {
     "pin_failed": "CPUS_HIDDEN",
     "bind_failed": "NODES_HIDDEN",
 }
-"""What the kernel refuses to give a figure for, by its error, and the flag that the figure would have had."""
+"""The flag for each error of sutprobe that replaces a figure."""
 
 
 def document_flags(document: ProbeDocument) -> Iterator[Flag]:
@@ -47,13 +47,13 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
 
 
 def refusal(error: ProbeError) -> Flag | None:
-    """Return the flag that names the fault for which the kernel refused a figure; ``None`` for any other *error*."""
+    """Return the flag for the *error* that sutprobe reported in place of a figure; ``None`` for any other."""
     code = REFUSED.get(error.code)
     return flag(code, error.message) if code else None
 
 
 def step_refusal(document: ProbeDocument) -> Flag | None:
-    """Return the same for a whole *document* without a result: also what it warned of before it gave up."""
+    """Return the same for a whole *document* without a result, its warnings included."""
     if document.error is None:
         return None
     warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNED)
@@ -61,7 +61,7 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
 
 
 def pages_proof(document: ProbeDocument) -> PagesProof | None:
-    """Return what *document* proves of where all its pages lay; ``None`` if it had no buffers."""
+    """Return the page placement proved by *document*; ``None`` without buffers."""
     found = _pages(document.result)
     if not found:
         return None
@@ -89,9 +89,9 @@ def _pages(result: object) -> list[Pages]:
 
 
 def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
-    """Yield the flags that *placements* of one measurement in *document* raise together.
+    """Yield the flags raised by *placements* of one measurement in *document*.
 
-    *proved* says whether the kernel's own check that the work was done passed for all of them.
+    *proved* says whether sutprobe's own check of the work passed for all of them.
     """
     if not proved:
         yield flag("WORK_UNPROVED", "the check that all the work was done did not pass")
@@ -114,7 +114,7 @@ def _clock_change(placement: Placement) -> float:
 
 
 def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
-    """Return which of *placements* each kind of interference hit: what ``estimate`` weighs a figure against."""
+    """Return which of *placements* each kind of interference hit, for ``estimate``."""
     found = {
         code: {index for index, placement in enumerate(placements) if count(placement.interference)}
         for code, (_, count) in INTERFERENCE.items()
@@ -126,7 +126,7 @@ def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
 
 
 def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
-    """Yield the flags for where the pages lie; *topology* says why that needed no reading back, if it did not."""
+    """Yield the flags for page placement; *topology* says why reading back was unnecessary, if it was."""
     pages = [placement.pages for placement in placements]
     if topology is not None:
         yield flag("PLACEMENT_BY_TOPOLOGY", topology)
@@ -166,11 +166,11 @@ INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | Non
     "THROTTLED": ("thermal throttle events", _throttled),
     "MOVED": ("pages migrated between nodes", lambda counts: counts.pages_migrated),
 }
-"""What is counted around each placement: what it is called, and its count (``None`` if it is unknown)."""
+"""What is counted around each placement: its name, and its count (``None`` if unknown)."""
 
 
 def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:
-    """Yield what else happened while measuring, as evidence; *of_all* says how many there were, in words.
+    """Yield the interference as evidence; *of_all* is the number of placements in words.
 
     Whether it moved a figure is a flag of that figure.
     """
@@ -181,5 +181,5 @@ def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[
 
 
 def seen(code: str, reason: str) -> Flag:
-    """Return the flag *code* as evidence that casts no doubt by itself."""
+    """Return the flag *code* as information only."""
     return Flag(code=code, severity="info", reason=reason)
