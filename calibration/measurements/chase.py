@@ -175,7 +175,7 @@ Condition = Literal["asleep", "awake"]
 
 
 class IdleFigure(NamedTuple):
-    """Latency in ns per load, asleep and, with companions, awake; ``condition`` is that of the headline figure.
+    """Latency in ns per load, asleep and, with companions, awake; ``condition`` is that of the figure of record.
 
     ``placements`` are those of that condition.
     """
@@ -190,7 +190,7 @@ class IdleFigure(NamedTuple):
 def idle_figure(point: LatencyPoint, target_half_width: float | None) -> IdleFigure | None:
     """Return the latency of *point*; ``None`` if not measured.
 
-    The headline figure is the awake one if the two differ, else the asleep one.
+    The figure of record is the awake one if the two differ, else the asleep one.
     """
     if not point.placements:
         return None

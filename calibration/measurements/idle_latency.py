@@ -46,7 +46,7 @@ class IdleLatencySettings(ChaseSettings):
 class IdleLatencyValues(Values):
     """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks if the clock is known.
 
-    ``latency_ns`` is the headline figure: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
+    ``latency_ns`` is the figure of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
     both, if ``companions`` kept the machine awake. ``counted`` is the latency by counters of the core, ``None`` without
     counters.
     """

@@ -48,7 +48,7 @@ class LatencyMatrixValues(Values):
     """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
 
     ``cpus`` are the CPUs that measured each row, ``sizes_bytes`` the chain size of each column. A cell without a value
-    is ``None`` and listed in ``missing``. ``latency_ns`` are the headline figures, each of the machine in its
+    is ``None`` and listed in ``missing``. ``latency_ns`` are the figures of record, each of the machine in its
     ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, if ``companions`` kept the machine awake.
     """
 

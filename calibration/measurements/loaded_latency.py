@@ -69,7 +69,7 @@ Share = Annotated[float, Field(ge=0.01, le=1, multiple_of=0.01)]
 """A share of the bandwidth that the load has without delay, in whole percent."""
 
 RECORD_SHARE = 0.9
-"""The share of the headline latency: beyond it small changes of the load change latency a lot."""
+"""The share whose latency is the figure of record: beyond it small changes of the load change latency a lot."""
 
 SHARE_TOLERANCE = 0.05
 """Largest deviation from the requested share that is not flagged."""
