@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gaps in the time of a CPU: how many per second are at least so long."""
+"""Gaps in a CPU's time: gaps per second of at least a length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from calibration import units
 from calibration.charts import base, curves
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 
-SEPARATE = 8  # up to so many CPUs each has its own curve
-POINTS = 48  # of a curve at most
-ROWS = 64  # of a heat map at most; beyond, one is the worst of several CPUs
+SEPARATE = 8  # most CPUs with a curve each
+POINTS = 48  # most points of a curve
+ROWS = 64  # most rows of a heat map; beyond, one row is the worst of several CPUs
 
 
 @dataclass(frozen=True)
 class Exceedance:
-    """How many gaps per second are at least so long (ns) on one CPU, from the shortest to the longest."""
+    """Gaps per second of at least each length (ns) on one CPU, by increasing length."""
 
     cpu: int
     isolated: bool
@@ -39,7 +39,7 @@ class Exceedance:
 def gaps_chart(
     name: str, measurements: Sequence[Measured[Any]], found: Sequence[Exceedance], width: int = WIDE
 ) -> Chart:
-    """Return gaps per second of at least a length (ns), log-log; of more than ``SEPARATE`` CPUs a heat map as well."""
+    """Return gaps per second of at least a length (ns), log-log; with more than ``SEPARATE`` CPUs also a heat map."""
     worst = max(found, key=lambda cpu: cpu.longest_ns)
     rates = [rate for cpu in found for _, rate in cpu.points] or [1.0]
     shortest_ns = min(cpu.threshold_ns for cpu in found)
@@ -83,7 +83,7 @@ def gaps_chart(
 def _heat_map(
     found: Sequence[Exceedance], across: Scale, edges: Sequence[float], lengths: Json, rates: Sequence[float]
 ) -> Json:
-    """Return the *rates* by CPU and by length, between *edges*, as colours."""
+    """Return the *rates* by CPU and by length, between *edges*, as a heat map."""
     step = ceil(len(found) / ROWS)
     blocks = [found[start : start + step] for start in range(0, len(found), step)]
     cells = [

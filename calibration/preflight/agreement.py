@@ -13,7 +13,7 @@ from calibration.preflight.facts import Identity, bounded_json
 
 
 class Known(Model):
-    """What was found before the capture: the first checks, and the SUTs of the testbed by name, this one among them."""
+    """Results before the capture: the first checks, and the SUTs of the testbed by name, including this one."""
 
     checks: tuple[Check, ...] = ()
     testbed: str = ""
@@ -22,7 +22,7 @@ class Known(Model):
 
 
 def read_known(given: Mapping[str, Any]) -> Known:
-    """Return what the first part of a playbook handed over. Raises ``InputError`` for another form."""
+    """Return what the playbook's first part passed on. Raises ``InputError`` for another form."""
     try:
         return Known.model_validate_json(bounded_json(given))
     except ValidationError as error:
@@ -30,7 +30,7 @@ def read_known(given: Mapping[str, Any]) -> Known:
 
 
 def check_agreement(known: Known) -> Iterator[Finding]:
-    """Yield how this SUT compares with the others: microcode among equal processors, BIOS among equal machines."""
+    """Yield the comparison of this SUT with the others: microcode of equal processors, BIOS of equal machines."""
     own = known.identities.get(known.sut)
     if own is None:
         return
