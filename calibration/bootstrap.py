@@ -71,7 +71,7 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
     """Return the Python of the virtual environment in *directory*, made from *lock* unless it is there already.
 
     *with_package* installs this checkout into it as well. Two starts at the same time make it once; one that was
-    interrupted is made anew.
+    interrupted is rebuilt.
     """
     python = directory / "bin" / "python"
     stamp = directory / "made-from"
@@ -97,7 +97,7 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
 
 
 def run(command: list[str]) -> None:
-    """Run *command*; end with its own words where it fails."""
+    """Run *command*; end with its own words if it fails."""
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         fail(f"'{' '.join(command)}' ended with {done.returncode}; what it says is above")

@@ -88,13 +88,13 @@ def _environment() -> dict[str, str]:
 
 
 def compiler_command() -> list[str]:
-    """Give the argument list that starts the pinned C compiler."""
+    """Return the argument list that starts the pinned C compiler."""
     return [sys.executable, "-m", "ziglang", "cc"]
 
 
 @cache
 def compiler_version() -> str:
-    """Give the compiler's own version line, with the wheel's version.
+    """Return the compiler's own version line, with the wheel's version.
 
     What an installed wheel answered is kept in the cache: each worker of a fleet would ask it again otherwise.
 
@@ -190,10 +190,10 @@ def _exclusive(path: Path) -> Iterator[None]:
 
 
 def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
-    """Give ``sutprobe`` for ``target``, from the cache where everything it depends on is the same.
+    """Return ``sutprobe`` for ``target``, from the cache if everything it depends on is the same.
 
     The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with ``sutprobe`` and ``build.json``; the key hashes the
-    sources, the compiler's version and the flags. A cached binary whose hash is not the recorded one is built anew.
+    sources, the compiler's version and the flags. A cached binary whose hash is not the recorded one is rebuilt.
 
     Raises:
         EnvironmentLacksError: there is no compiler, or it refused.
@@ -233,7 +233,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
 
 
 def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltKernel | None:
-    """Give the cached kernel, or None where it is absent or not what its record says."""
+    """Return the cached kernel, or None if it is absent or not what its record says."""
     binary = final / PROGRAM
     try:
         recorded = json.loads((final / RECORD).read_text(encoding="utf-8"))["sha256"]
@@ -254,7 +254,7 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
 
 
 def prebuilt(directory: Path, target: Target) -> BuiltKernel:
-    """Give the kernel for ``target`` that was built elsewhere: ``<directory>/<target>/`` as the cache keeps one.
+    """Return the kernel for ``target`` that was built elsewhere: ``<directory>/<target>/`` as the cache keeps one.
 
     For a controller on which the compiler wheel does not run, and for kernels that a lab has approved. The record says
     what the bytes were made from, and the run document repeats it.

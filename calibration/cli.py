@@ -159,12 +159,12 @@ def build_command(target: str, as_json: bool) -> None:
     """
     from calibration.build import TARGETS, build  # noqa: PLC0415 - the compiler is only needed here
 
-    built = [build(each) for each in TARGETS if target in {each, "all"}]
+    built = [build(architecture) for architecture in TARGETS if target in {architecture, "all"}]
     if as_json:
-        click.echo(json.dumps([{**asdict(each), "path": str(each.path)} for each in built], indent=1))
+        click.echo(json.dumps([{**asdict(kernel), "path": str(kernel.path)} for kernel in built], indent=1))
     else:
-        for each in built:
-            click.echo(f"{each.target}  sha256 {each.sha256}  {each.path}")
+        for kernel in built:
+            click.echo(f"{kernel.target}  sha256 {kernel.sha256}  {kernel.path}")
 
 
 @click.command("validate", epilog="Example: calibration validate results/*/*/*")

@@ -11,9 +11,9 @@ from calibration.text import WIDTH
 
 
 def console(stream: IO[str], *, colour: bool | None = None) -> Console:
-    """Return what prints on *stream*; text of others is printed as it is, without markup.
+    """Return what prints on *stream*; untrusted text is printed as it is, without markup.
 
-    *colour* says whether it is a terminal with colours, where *stream* itself cannot tell.
+    *colour* says whether it is a terminal with colours, if *stream* itself cannot tell.
     """
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks

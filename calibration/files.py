@@ -43,7 +43,7 @@ def open_regular(
 ) -> BinaryIO:
     """Return the regular file at *path*, open. What is written has no buffer.
 
-    Follows and raises what ``read_regular`` does, and ``OSError`` where a file cannot be opened for writing. With
+    Follows and raises what ``read_regular`` does, and ``OSError`` if a file cannot be opened for writing. With
     *create* a missing file is made, in the directory that *path* names.
     """
     found = None
@@ -70,7 +70,7 @@ def open_regular(
 
 
 def refuse_links(path: Path, *, below: Path) -> None:
-    """Raise ``InputError`` where a part of *path* below the directory *below* is a symbolic link."""
+    """Raise ``InputError`` if a part of *path* below the directory *below* is a symbolic link."""
     for part in [path, *path.parents][: len(path.relative_to(below).parts)]:
         if part.is_symlink():
             raise InputError(f"{part}: a symbolic link; remove it")

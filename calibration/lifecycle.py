@@ -84,8 +84,8 @@ def begin(
 ) -> BegunRun:
     """Plan a run on the SUT of *capture* (a ``.tar.gz``), and record its start.
 
-    *prefetchers_ok* is the consent to steps for which the prefetchers are switched off. Where a blocking check of
-    *examine* is not met, the run is recorded as not begun and ``NotBegunError`` raised. Nothing is left behind where
+    *prefetchers_ok* is the consent to steps for which the prefetchers are switched off. If a blocking check of
+    *examine* is not met, the run is recorded as not begun and ``NotBegunError`` raised. Nothing is left behind if
     the capture, the profile or a reference cannot be used (``InputError``), nothing can be measured or the directory
     cannot be written (``EnvironmentLacksError``).
     """
@@ -123,9 +123,9 @@ def resume(
 ) -> BegunRun:
     """Go on with the run in *directory*, and return it with the steps of its plan that have no result yet.
 
-    Raises ``NotBegunError``, with the attempt recorded, where *capture* is not of the SUT as it was when the run began,
-    or a blocking check of *examine* is not met; ``InputError`` where the capture cannot be used,
-    ``EnvironmentLacksError`` where nothing can be written.
+    Raises ``NotBegunError``, with the attempt recorded, if *capture* is not of the SUT as it was when the run began,
+    or a blocking check of *examine* is not met; ``InputError`` if the capture cannot be used,
+    ``EnvironmentLacksError`` if nothing can be written.
     """
     start = start_of(directory)
     context = load(Path(CAPTURE), capture)
@@ -151,8 +151,8 @@ def resume(
 def finish(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
     """Assemble the run document, judge it by the limits that the run began with, write it whole, and return it.
 
-    *now* and *interrupted* are as for ``assemble``. Raises ``InputError`` where the records are not those of a run,
-    ``EnvironmentLacksError`` where the document cannot be written.
+    *now* and *interrupted* are as for ``assemble``. Raises ``InputError`` if the records are not those of a run,
+    ``EnvironmentLacksError`` if the document cannot be written.
     """
     document = assemble(directory, now=now, interrupted=interrupted)
     document = judge_run(document, start_of(directory).limits if has_begun(directory) else ())

@@ -41,7 +41,7 @@ UNTOUCHED: Final[Mapping[CommandName, tuple[str, ...]]] = {
     **dict.fromkeys(("bandwidth_matrix", "peak_injection_bandwidth", "max_bandwidth"), ("-e",)),
     "c2c_latency": (),
 }
-"""The options that make a command leave the prefetchers alone.
+"""The options that make a command does not switch the prefetchers.
 
 ``-e`` is the option for that. A chase in order would then be prefetched, so that latencies take random access, ``-r``.
 That ``--c2c_latency`` takes ``-e`` is not known: the kernel keeps it from the registers, as it does all of them.
@@ -110,7 +110,7 @@ def read_commands(raw: Any, source: str) -> tuple[MlcCommand, ...]:
 
 
 def check_licence(archive: str, *, accepted: bool) -> None:
-    """Raise ``InputError`` where there is an *archive* and its licence was not *accepted*."""
+    """Raise ``InputError`` if there is an *archive* and its licence was not *accepted*."""
     if archive and not accepted:
         raise InputError(
             f"mlc_archive is set ({archive}) without mlc_license_accepted: true. Read the licence of Intel MLC and "
@@ -122,7 +122,7 @@ def check_licence(archive: str, *, accepted: bool) -> None:
 class Program:
     """MLC as the operator gave it: the bytes to run, the hash of the file they came in, and their place in it.
 
-    ``member`` is ``None`` where the file itself is the program.
+    ``member`` is ``None`` if the file itself is the program.
     """
 
     content: bytes
@@ -139,7 +139,7 @@ class Program:
 def read_program(path: Path) -> Program:
     """Return the program at *path*, an archive with ``Linux/mlc`` in it, or the program itself.
 
-    Nothing is unpacked to the disk. Raises ``InputError`` where there is none, where the archive is too large or has a
+    Nothing is unpacked to the disk. Raises ``InputError`` if there is none, if the archive is too large or has a
     path that leads out of it, and for a program of another machine. A script that starts MLC is a program too.
     """
     try:
@@ -205,8 +205,8 @@ State = Literal["changed", "not_verified", "put_back", "as_before"]
 class PrefetcherPlace(Model):
     """A place on the SUT where prefetchers are switched, and what it read around a command of MLC.
 
-    ``after`` is ``None`` where it could not be read again; ``restored`` is what it read once it was put back, ``None``
-    where that was not done or could not be.
+    ``after`` is ``None`` if it could not be read again; ``restored`` is what it read once it was restored, ``None``
+    if that was not done or could not be.
     """
 
     where: str

@@ -28,9 +28,9 @@ def _fail_fast(schema: Any) -> None:
         if isinstance(part, dict) and part.get("type") != "model":
             if part.get("type") in ("list", "tuple", "dict"):  # a field of that name has a mapping here
                 part["fail_fast"] = True
-            for each in part.values():
-                if isinstance(each, dict | list):
-                    _fail_fast(each)
+            for inner in part.values():
+                if isinstance(inner, dict | list):
+                    _fail_fast(inner)
 
 
 class Model(BaseModel):

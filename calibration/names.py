@@ -14,7 +14,7 @@ LISTED: Final = 5
 def pick(given: str, names: Collection[str], what: str) -> str:
     """Return the one of *names* that is *given*, or the only one that begins with it; *what* they are names of.
 
-    Raises ``InputError`` where there is none, with the nearest, or several.
+    Raises ``InputError`` if there is none, with the nearest, or several.
     """
     found = [given] if given in names else [name for name in names if name.startswith(given)]
     if len(found) != 1:

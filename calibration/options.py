@@ -10,7 +10,7 @@ import click
 from calibration.places import HOME
 
 RESULTS: Final = HOME / "results"
-"""The directory of results where none is given."""
+"""The directory of results if none is given."""
 
 
 def results_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ HOME_VARIABLE: Final = "CALIBRATION_HOME"
 """Environment variable with the directory that results and site are written to by default."""
 
 HOME: Final = Path(os.environ.get(HOME_VARIABLE) or (Path.cwd() if INSTALLED else SHARE)).expanduser().absolute()
-"""The checkout, or the working directory where the package is installed, unless ``CALIBRATION_HOME`` is set."""
+"""The checkout, or the working directory if the package is installed, unless ``CALIBRATION_HOME`` is set."""
 
 CACHE_VARIABLE: Final = "CALIBRATION_CACHE_DIR"
 """Environment variable with the directory of the caches, for a checkout that cannot be written."""

@@ -26,7 +26,7 @@ from calibration.text import WIDTH, duration
 class Plan(Model):
     """The steps of one run in their order, and what will not be measured and why.
 
-    ``mlc`` are the commands of Intel MLC that follow the steps where the operator has it; no duration counts them.
+    ``mlc`` are the commands of Intel MLC that follow the steps if the operator has it; no duration counts them.
     """
 
     profile: str
@@ -54,7 +54,7 @@ def _durations(steps: Sequence[Step]) -> dict[str, float]:
 NO_CONSENT = "it needs the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
 
 BY_PROFILE = "left out by the profile: "
-"""How the reason begins where the profile does not want something."""
+"""How the reason begins if the profile does not want something."""
 
 
 def make_plan(
@@ -72,7 +72,7 @@ def make_plan(
     Steps that want the prefetchers off come last, and only with *prefetchers_ok*, the consent to switch them: so they
     are switched once, and whatever happens to them happens after all that needs them as they are.
 
-    Raises ``EnvironmentLacksError`` where nothing could be measured.
+    Raises ``EnvironmentLacksError`` if nothing could be measured.
     """
     context = sized(context, last_level_cache)
     steps: list[Step] = []

@@ -152,7 +152,7 @@ def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
     while waiting:
         name = waiting.pop(0)
         fields = models[name]["properties"]
-        found = dict.fromkeys(each for each in REFERENCE.findall(json.dumps(fields)) if each not in known)
+        found = dict.fromkeys(inner for inner in REFERENCE.findall(json.dumps(fields)) if inner not in known)
         known |= dict.fromkeys(found, prefix)
         waiting = [*found, *waiting]
         yield from ("", f".. _{prefix}-{name}:", *_title(name), models[name]["description"].replace("``None``", "null"))
@@ -170,9 +170,9 @@ def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool 
         case {"enum": values}:
             words = [f"``{value}``" for value in values]
         case {"anyOf": choices} | {"oneOf": choices}:
-            words = [_worded(each, known) for each in choices]
+            words = [_worded(inner, known) for inner in choices]
         case {"prefixItems": items}:
-            return f"[{', '.join(_worded(each, known) for each in items)}]"
+            return f"[{', '.join(_worded(inner, known) for inner in items)}]"
         case {"items": item}:
             return f"list of {_worded(item, known, inner=True)}"
         case {"additionalProperties": dict(item)}:

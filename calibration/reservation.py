@@ -52,7 +52,7 @@ class Reservation(Model):
 
 
 def entering(directory: str) -> str:
-    """Return a command for a POSIX shell that makes *directory* its own, or fails where it is another user's.
+    """Return a command for a POSIX shell that makes *directory* its own, or fails if it is another user's.
 
     What the name leads to later does not matter then, and nobody else can put a link, a FIFO or a device in there: it
     belongs to this user, and only this user makes directories of that name that others cannot write to.
@@ -77,7 +77,7 @@ exit $c"""
 """``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader.
 
 The shell stays until the command has ended: of one that a signal ended ssh says what it says of a lost connection, and
-the shell which signal it was. Where memory runs out, the kernel ends the command before the guardian or the login, and
+the shell which signal it was. If memory runs out, the kernel ends the command before the guardian or the login, and
 counts that for all to read.
 """
 
@@ -91,7 +91,7 @@ def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, i
     """Return a command for a POSIX shell that runs a program, *arguments*, if the SUT is still reserved for the run.
 
     It renews the lease: the guardian acts *lease_s* seconds from now, or *idle_s* (the same) after the command's end
-    where that is sooner, unless it hears of the run before. Otherwise it ends with a code of ``REASONS`` and starts
+    if that is sooner, unless it hears of the run before. Otherwise it ends with a code of ``REASONS`` and starts
     nothing.
     """
     return _GUARD.format(

@@ -49,9 +49,9 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)
     if code in {GOOD, INTERRUPTED}:
         return code
-    for each in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
-        if each in noted:
-            return each
+    for code in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
+        if code in noted:
+            return code
     return code
 
 
@@ -86,7 +86,7 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     (plan only), -e NAME=VALUE and -v.
 
     --resume runs the steps that have no result; SUTs that are complete are left alone, those not reached begin. It is
-    refused, with the differences, where the SUT has changed (kernel, command line, microcode, BIOS, CPUs and nodes,
+    refused, with the differences, if the SUT has changed (kernel, command line, microcode, BIOS, CPUs and nodes,
     isolation) or sutprobe has other bytes. For ansible-playbook it is -e calibration_resume=true.
     """
     playbook = SHARE / "playbooks" / ("nightly.yml" if nightly else "calibrate.yml")

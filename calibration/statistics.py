@@ -45,7 +45,7 @@ Estimator = Literal["median_of_placements", "median_of_windows", "fastest_of_sea
 def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, int, float]:
     """Return the ranks (1-based) of the order statistics that bound the median, and the coverage they reach.
 
-    *count* samples are assumed independent. Where even the extremes cover less than *coverage* (fewer than six
+    *count* samples are assumed independent. If even the extremes cover less than *coverage* (fewer than six
     samples), the extremes are returned with the coverage they do have.
     """
     if count < 1:
@@ -82,7 +82,7 @@ def relative_spread(samples: Sequence[float]) -> float | None:
 
 
 def is_bimodal(samples: Sequence[float]) -> bool:
-    """Tell whether *samples* fall into two well separated groups.
+    """Return whether *samples* fall into two well separated groups.
 
     The best split of the sorted samples into two groups (least squares, as two-means finds it) must explain
     ``BIMODAL_EXPLAINED`` of the variance, leave ``BIMODAL_MINOR_SHARE`` in the smaller group and separate the means by
@@ -116,7 +116,7 @@ class Estimate(Model):
     """One measured figure with its uncertainty and what it was made from.
 
     ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
-    ``samples`` holds one list of windows per placement. ``target_half_width`` is relative, ``None`` where none was set.
+    ``samples`` holds one list of windows per placement. ``target_half_width`` is relative, ``None`` if none was set.
     ``flags`` name the interference that moved this figure (``moved``).
     """
 
@@ -162,8 +162,8 @@ def estimate(
     """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
 
     With one placement only its windows can speak: the estimator is then named ``median_of_windows`` and the interval
-    says nothing about placement. *target_half_width* is relative; where given, the estimate says whether it was met.
-    *disturbed* are the placements, by index, that each kind of interference hit. Raises ``ValueError`` where there is
+    says nothing about placement. *target_half_width* is relative; if given, the estimate says whether it was met.
+    *disturbed* are the placements, by index, that each kind of interference hit. Raises ``ValueError`` if there is
     no placement or a placement without windows.
     """
     if not samples or not all(samples):
@@ -206,7 +206,7 @@ def estimate(
 def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
     """Yield a flag for each interference that moved *figure*.
 
-    It did where the median without the *disturbed* placements lies further from the figure than its half-width. Where
+    It did if the median without the *disturbed* placements lies further from the figure than its half-width. If
     all placements were hit there is nothing to compare with.
     """
     if figure.interval is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Text of others, made harmless to look at.
+r"""untrusted text, made harmless to look at.
 
 A terminal obeys control characters, and a reader obeys the direction in which a line runs: both are shown as escapes
 such as ``\x1b`` or ``\u202e``. What reStructuredText needs besides stands in ``calibration.report.filters``.
@@ -14,7 +14,7 @@ from typing import IO, Any
 from calibration.errors import InputError
 
 WIDTH = 100
-"""Columns of what is printed where the terminal does not say how wide it is, and the most that it takes."""
+"""Columns of what is printed if the terminal does not say how wide it is, and the most that it takes."""
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that show nothing of themselves, or change how others show."""
@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
 
 
 class HarmlessStream:
-    """A stream for people, to which programs write that show text of others as it came: what a terminal obeys shows.
+    """A stream for people, to which programs write that show untrusted text as it came: what a terminal obeys shows.
 
     Everything but ``write`` is the stream's own. Line ends and Ansible's own colours stay.
     """
@@ -93,7 +93,7 @@ class HarmlessStream:
 
 
 def decode_base64(text: str) -> bytes:
-    """Return the bytes that *text* is in base64. Raises ``InputError`` where it is not."""
+    """Return the bytes that *text* is in base64. Raises ``InputError`` if it is not."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:

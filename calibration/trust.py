@@ -37,7 +37,7 @@ ORDER: Final = (
 
 
 class Judged(NamedTuple):
-    """The trust in a figure, and the worst reason against it; ``None`` where there is none."""
+    """The trust in a figure, and the worst reason against it; ``None`` if there is none."""
 
     trust: Trust
     reason: Flag | None = None
@@ -67,11 +67,11 @@ def of_width(half_width: float | None, target: float | None) -> Judged:
 
 
 def worst(flags: Iterable[Flag]) -> Flag | None:
-    """Return the flag of *flags* that comes first in ``ORDER``; ``None`` of none."""
-    return min(flags, key=lambda each: ORDER.index(each.code) if each.code in ORDER else len(ORDER), default=None)
+    """Return the flag of *flags* that comes first in ``ORDER``; ``None`` if empty."""
+    return min(flags, key=lambda raised: ORDER.index(raised.code) if raised.code in ORDER else len(ORDER), default=None)
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust | None:
-    """Return the lowest of *trusts*; ``None`` of none. A figure without a target is above all others."""
+    """Return the lowest of *trusts*; ``None`` if empty. A figure without a target is above all others."""
     rank = {trust: place for place, trust in enumerate(("observed", *get_args(Trust)[:-1]))}
     return max(trusts, key=rank.__getitem__, default=None)

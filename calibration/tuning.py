@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run changed on a SUT because it was asked to, and whether it was put back."""
+"""What a run changed on a SUT because it was asked to, and whether it was restored."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ class Change(Model):
     """One setting of a SUT that a run changed, in the words of the SUT.
 
     ``where`` is a path on the SUT or the name of a unit. ``after`` was read back when the setting had been changed,
-    ``restored`` when it had been put back: ``None`` where nobody is known to have done that.
+    ``restored`` when it had been restored: ``None`` if nobody is known to have done that.
     """
 
     setting: str
@@ -87,11 +87,11 @@ def _word(name: str, value: Any) -> str:
 
 
 def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
-    """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` where they are none."""
+    """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` if they are none."""
     if len(raw) > MOST_CHANGES:
         raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MOST_CHANGES}")
     try:
-        changes = tuple(Change.model_validate(each) for each in raw)
+        changes = tuple(Change.model_validate(change) for change in raw)
     except ValidationError as error:
         raise EnvironmentLacksError(
             f"expected changes of settings in the SUT's answer: {error.errors()[0]['msg']}"

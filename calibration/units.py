@@ -28,7 +28,7 @@ BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class Shown(Protocol):
-    """What has a value in a unit and, where it is known, an interval: an estimate, a metric, a figure."""
+    """What has a value in a unit and, if it is known, an interval: an estimate, a metric, a figure."""
 
     @property
     def value(self) -> float:
@@ -40,7 +40,7 @@ class Shown(Protocol):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval in the unit; ``None`` where nothing is known of it."""
+        """The interval in the unit; ``None`` if unknown."""
 
 
 def fixed(value: float | None, decimals: int = 1, width: int = 0) -> str:
@@ -84,9 +84,9 @@ def half_width(estimate: Estimate | None) -> str:
     return significant(half(estimate), 2)
 
 
-def half(each: Shown | None) -> float | None:
-    """Return the half-width of an interval in its unit; ``None`` where there is none."""
-    return None if each is None or each.interval is None else (each.interval[1] - each.interval[0]) / 2
+def half(shown: Shown | None) -> float | None:
+    """Return the half-width of an interval in its unit; ``None`` if there is none."""
+    return None if shown is None or shown.interval is None else (shown.interval[1] - shown.interval[0]) / 2
 
 
 def values(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None]]:
@@ -177,44 +177,44 @@ def measured(value: float | None, unit: str) -> str:
     return f"{figure(value, unit)} {unit}"
 
 
-def relative_half(each: Shown) -> float | None:
-    """Return the half-width of an interval, relative to the value; ``None`` where there is none."""
-    width = half(each)
-    return None if width is None or not each.value else width / abs(each.value)
+def relative_half(shown: Shown) -> float | None:
+    """Return the half-width of an interval, relative to the value; ``None`` if there is none."""
+    width = half(shown)
+    return None if width is None or not shown.value else width / abs(shown.value)
 
 
 def headlines(figures: Sequence[Shown]) -> str:
     """Return values of one unit side by side, with no more digits than their intervals justify: ``98.1 / 140 ns``."""
     scale, unit = _scale(figures[0])
     if unit == "time":
-        return " / ".join(time_ns(each.value) for each in figures)
+        return " / ".join(time_ns(shown.value) for shown in figures)
     width = relative_half(figures[0])
     digits = 4 if len(figures) == 1 and width is not None and width < 0.005 else 3
-    return " / ".join(significant(each.value / scale, digits) for each in figures) + f" {unit}"
+    return " / ".join(significant(shown.value / scale, digits) for shown in figures) + f" {unit}"
 
 
-def headline(each: Shown) -> str:
+def headline(shown: Shown) -> str:
     """Return one value in the same way."""
-    return headlines([each])
+    return headlines([shown])
 
 
-def _scale(each: Shown) -> tuple[float, str]:
-    size = abs(each.value)
-    if each.unit == "ns" and size >= LONG_NS:
+def _scale(shown: Shown) -> tuple[float, str]:
+    size = abs(shown.value)
+    if shown.unit == "ns" and size >= LONG_NS:
         return 1, "time"
-    if each.unit == "MB/s" and size >= 1000:
+    if shown.unit == "MB/s" and size >= 1000:
         return 1000, "GB/s"
-    if each.unit == "Hz" and size >= 1e6:
+    if shown.unit == "Hz" and size >= 1e6:
         return (1e9, "GHz") if size >= 1e9 else (1e6, "MHz")
-    return (0.01, "%") if each.unit == "fraction" else (1, each.unit)
+    return (0.01, "%") if shown.unit == "fraction" else (1, shown.unit)
 
 
-def plus_minus(each: Shown) -> str | None:
-    """Return the half-width in per cent, with the coverage where that is low; ``None`` without an interval."""
-    half = relative_half(each)
+def plus_minus(shown: Shown) -> str | None:
+    """Return the half-width in per cent, with the coverage if that is low; ``None`` without an interval."""
+    half = relative_half(shown)
     if half is None:
         return None
-    coverage = getattr(each, "coverage", None)
+    coverage = getattr(shown, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
     return text if coverage is None or coverage >= MIN_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
 
@@ -230,17 +230,17 @@ def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
 def readable(named: Sequence[tuple[Any, Estimate]]) -> list[tuple[Any, Estimate]]:
     """Return the estimates of a table, each with its name, in the unit in which all are easiest to read.
 
-    Times are told in µs or ms where every one is long, clocks in MHz; everything else stays in its unit.
+    Times are told in µs or ms if every one is long, clocks in MHz; everything else stays in its unit.
     """
-    units = {each.unit for _, each in named}
-    least = min((each.value for _, each in named), default=0.0)
+    units = {estimate.unit for _, estimate in named}
+    least = min((estimate.value for _, estimate in named), default=0.0)
     if units == {"Hz"}:
         scale, unit = 1e6, "MHz"
     elif units == {"ns"} and least >= LONG_NS:
         scale, unit = (1e6, "ms") if least >= 1000 * LONG_NS else (1e3, "µs")
     else:
         return list(named)
-    return [(name, _scaled(each, scale, unit)) for name, each in named]
+    return [(name, _scaled(estimate, scale, unit)) for name, estimate in named]
 
 
 def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
@@ -251,7 +251,7 @@ def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
 
 
 def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
-    """Return an interval with its unit, or with two units where its ends are orders of magnitude apart."""
+    """Return an interval with its unit, or with two units if its ends are orders of magnitude apart."""
     if bounds is None:
         return ABSENT
     low, high = (measured(bound, unit).rsplit(" ", 1) for bound in bounds)
@@ -269,7 +269,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def middle(samples: Sequence[float]) -> float | None:
-    """Return the median of *samples*, ``None`` where there is none."""
+    """Return the median of *samples*, ``None`` if there is none."""
     return median(samples) if samples else None
 
 

@@ -82,7 +82,7 @@ def flag(code: str, reason: str) -> Flag:
 
 def validity(flags: Iterable[Flag]) -> Validity:
     """Return the judgement that *flags* add up to; flags repeated with the same reason are kept once, worst first."""
-    unique = {(each.code, each.reason): each for each in flags}
+    unique = {(raised.code, raised.reason): raised for raised in flags}
     order = {severity: rank for rank, severity in enumerate(reversed(get_args(Severity)))}
-    kept = tuple(sorted(unique.values(), key=lambda each: (order[each.severity], each.code, each.reason)))
-    return Validity(valid=all(each.severity != "invalid" for each in kept), flags=kept)
+    kept = tuple(sorted(unique.values(), key=lambda raised: (order[raised.severity], raised.code, raised.reason)))
+    return Validity(valid=all(raised.severity != "invalid" for raised in kept), flags=kept)

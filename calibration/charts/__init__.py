@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts: typed values in, a Vega-Lite specification out, or ``None`` where a sentence says more."""
+"""Charts: typed values in, a Vega-Lite specification out, or ``None`` if a sentence is enough."""

@@ -20,7 +20,7 @@ def bars(
 ) -> Json:
     """Return horizontal bars: *rows* have a group ``g``, a series ``s``, a value ``v`` and its text ``t``.
 
-    ``l`` and ``h`` are an interval that all or none of them have; *marked* is a line. *groups* gives another order.
+    ``l`` and ``h`` are an interval, of all rows or none; *marked* is a line. *groups* overrides the order.
     """
     groups = groups or list(dict.fromkeys(row["g"] for row in rows))
     series = list(dict.fromkeys(row["s"] for row in rows))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all charts share: theme, axes and layers of one Vega-Lite specification.
+"""Common parts of all charts: theme, axes and layers of one Vega-Lite specification.
 
-A chart is drawn once, in light colours; its dark variant exchanges them. A specification is plain JSON without a
-reference to anything outside, and texts of a SUT are in its data only, never in an expression.
+A chart is drawn once, in light colours; its dark variant replaces them. A specification is plain JSON without external
+references, and text from a SUT is only in its data, never in an expression.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,25 +19,25 @@ from calibration.validity import Validity
 Json = dict[str, Any]
 Values_co = TypeVar("Values_co", covariant=True)
 
-WIDE: Final = 800  # px, as the site's column
-HALF: Final = 396  # px, of two charts side by side in it
+WIDE: Final = 800  # px, width of the site's column
+HALF: Final = 396  # px, for two charts side by side in it
 
 THEME: Final = ("#1F2329", "#5B6570", "#E3E6EA", "#8A939D", "#FEFEFE", "#EDEFF2", "#B00021")
 THEME_ON_DARK: Final = ("#E4E8EC", "#A3ADB8", "#33383E", "#757E88", "#131416", "#272B30", "#FF8A80")
 INK, MUTED, GRID, AXIS, GROUND, ABSENT, INVALID = THEME
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Those of Okabe and Ito: told apart by all kinds of colour vision. Series also differ by dashes or shape."""
+"""Okabe-Ito palette, safe for colour-blind readers. Series also differ by dashes or shape."""
 COLOURS_ON_DARK: Final = ("#4AA8E8", "#FF8B3D", "#2CC79B", "#E59AC5", "#F2BC4B", "#A5DAF8")
 DARK: Final = dict(zip((*THEME, *COLOURS), (*THEME_ON_DARK, *COLOURS_ON_DARK), strict=True))
-"""What each colour of the theme is on a dark ground; all of them differ, so that text can be exchanged."""
+"""Dark replacement of each colour of the theme; all colours differ, so that text can be replaced."""
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 2], [4, 4])
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
-"""Fonts of one metric: the renderer measures texts with the last, whatever the reader has."""
+"""Fonts with equal metrics: the renderer measures text with the last, whatever the reader has."""
 
-SMALLEST_SPAN: Final = 0.05  # a scale has this share of the median to both sides: noise is not drawn as structure
-LABEL_CHARACTERS: Final = 56  # of a longer label the beginning is shown: the harness's own are shorter
+SMALLEST_SPAN: Final = 0.05  # least scale to both sides of the median, as a share: noise must not look like structure
+LABEL_CHARACTERS: Final = 56  # longer labels are cut; the harness's own are shorter
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42  # px around a plot
 
 SIZE_LABEL: Final = (
@@ -111,7 +111,7 @@ class Chart:
 
 
 class Measured(Protocol[Values_co]):
-    """A measurement as charts see it: what it is called, its values, and whether they are valid."""
+    """A measurement for charts: name, values, and validity."""
 
     @property
     def id(self) -> str:
@@ -127,39 +127,39 @@ class Measured(Protocol[Values_co]):
 
 
 def label(text: str) -> str:
-    """Return *text* as charts show it: nothing hidden, no longer than there is room for, and never empty."""
+    """Return *text* as a label: nothing hidden, cut to fit, and never empty."""
     plain = visible(text)
     return (plain if len(plain) <= LABEL_CHARACTERS else f"{plain[: LABEL_CHARACTERS // 2]}...").strip() or "-"
 
 
 def rounded(value: float, digits: int = 5) -> float:
-    """Return *value* with as many significant digits as a picture can tell."""
+    """Return *value* with as many significant digits as a chart can show."""
     return float(f"{value:.{digits}g}")
 
 
 def bounds(figure: float | Estimate, scale: float = 1.0) -> tuple[float, float, float]:
-    """Return the value of *figure*, divided by *scale*, and its interval, without one twice the value."""
+    """Return the value of *figure*, divided by *scale*, and its interval, limited to twice the value."""
     value, interval = (figure.value, figure.interval) if isinstance(figure, Estimate) else (figure, None)
     low, high = interval or (value, value)
     return rounded(value / scale), rounded(low / scale), rounded(high / scale)
 
 
 def spanned(values: Sequence[float], share: float = SMALLEST_SPAN) -> tuple[float, float]:
-    """Return from where to where a scale shows *values*: at least *share* of their median to both sides of it."""
+    """Return the range of a scale for *values*: at least *share* of their median to both sides of it."""
     middle = median(values)
     room = share * abs(middle) or 1.0
     return min(*values, middle - room), max(*values, middle + room)
 
 
 def reach(values: Sequence[float], intervals: Sequence[float]) -> tuple[float, float]:
-    """Return what an axis shows of *intervals* (ends): not so far beyond the *values* that these would be flat."""
+    """Return the part of *intervals* (ends) to show: not so far beyond the *values* that these look flat."""
     low, high = min(values), max(values)
     room = max((high - low) / 2, high / 4)
     return max(min(*intervals, low), low - room), min(max(*intervals, high), high + room)
 
 
 def decades(low: float, high: float, most: int = 8) -> list[float]:
-    """Return at most about *most* round values from *low* to *high* for a logarithmic axis."""
+    """Return about *most* round values at most, from *low* to *high*, for a logarithmic axis."""
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
     for parts in ((1, 2, 5), (1, 3), (1,)):
         found = [at for power in powers for part in parts if low <= (at := rounded(part * 10.0**power)) <= high]
@@ -176,7 +176,7 @@ def octaves(low: float, high: float, most: int = 8) -> list[float]:
 
 @dataclass(frozen=True)
 class Scale:
-    """Values from *low* to *high* along *px* of a plot, upwards where it is the ordinate's."""
+    """Values from *low* to *high* along *px* of a plot, upwards on the ordinate."""
 
     low: float
     high: float
@@ -185,14 +185,14 @@ class Scale:
     up: bool = False
 
     def at(self, value: float) -> float:
-        """Return where *value* is, in px from the left or the top; beyond the ends it is at the end."""
+        """Return the position of *value* in px from the left or the top, clamped to the ends."""
         ends = self.low, self.high, max(value, self.low)
         low, high, here = map(log10, ends) if self.log else ends
         share = min((here - low) / (high - low), 1.0)
         return self.px * (1 - share if self.up else share)
 
     def value(self, px: float) -> float:
-        """Return what is at *px*."""
+        """Return the value at *px*."""
         share = 1 - px / self.px if self.up else px / self.px
         across = (self.high / self.low) ** share if self.log else share
         return rounded(self.low * across if self.log else self.low + across * (self.high - self.low))
@@ -200,7 +200,7 @@ class Scale:
     def channel(
         self, field: str, title: str, *, ticks: Sequence[float] | int = 5, labels: str | None = None, grid: bool = True
     ) -> Json:
-        """Return the channel of *field* with its axis; *ticks* are their values or about their number."""
+        """Return the channel of *field* with its axis; *ticks* are their values or approximate number."""
         axis: Json = {"title": title, "grid": grid}
         axis |= {"tickCount": ticks} if isinstance(ticks, int) else {"values": list(ticks)}
         if labels or self.log:
@@ -211,18 +211,18 @@ class Scale:
 
 
 def tips(**titles: str) -> list[Json]:
-    """Return the lines of a tooltip: fields and their titles; numbers keep four digits."""
+    """Return the lines of a tooltip: fields and their titles, numbers with four digits."""
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
 def mark(kind: str, encoding: Json, rows: Iterable[Json] | None = None, **properties: object) -> Json:
-    """Return one layer; without *rows* of its own it draws those of the chart."""
+    """Return one layer; by default it draws the chart's rows."""
     data = {} if rows is None else {"data": {"values": list(rows)}}
     return {**data, "mark": {"type": kind, **properties}, "encoding": encoding}
 
 
 def number(field: str) -> Json:
-    """Return a channel of the numbers in *field*, on the scale of the chart."""
+    """Return a channel of the numbers in *field*, on the chart's scale."""
     return {"field": field, "type": "quantitative"}
 
 
@@ -232,13 +232,13 @@ def stretch(channel: str, on: Json, low: str = "l", high: str = "h") -> Json:
 
 
 def named_rows(field: str, order: Sequence[str] | None, **scale: float) -> Json:
-    """Return the ordinate of a chart that has a name beside each of its rows."""
+    """Return the ordinate of a chart with a name beside each row."""
     axis = {"title": None, "ticks": False, "domain": False, "labelColor": INK}
     return {"field": field, "type": "nominal", "sort": order, "axis": axis, "scale": scale}
 
 
 def text(rows: Iterable[Json], **properties: object) -> Json:
-    """Return a layer of labels that stay readable on lines: each row has x, y and text."""
+    """Return a layer of labels that stay readable on lines; rows have x, y and text."""
     halo: Json = {"stroke": GROUND, "strokeWidth": 3, "strokeJoin": "round"}
     return mark("text", {"x": number("x"), "y": number("y"), "text": {"field": "text"}}, rows, **halo | properties)
 
@@ -251,7 +251,7 @@ def rules(channel: Literal["x", "y"], values: Sequence[float], *, colour: str = 
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a chart in px, with room for its axes; a *legend* of several names adds to its height."""
+    """The size of a chart in px, with its axes; a *legend* of several names adds to its height."""
 
     width: int
     base_height: int = 320
@@ -262,12 +262,12 @@ class Frame:
 
     @property
     def plot(self) -> tuple[int, int]:
-        """Width and height of what lies between the axes."""
+        """Width and height between the axes."""
         return self.width - self.left - self.right, self.base_height - TOP - BOTTOM
 
     @property
     def columns(self) -> tuple[int, float]:
-        """How many columns the legend has, and how wide each is in px."""
+        """Number of columns of the legend, and width of each in px."""
         if len(self.legend) < 2:
             return 0, 0.0
         px = max(map(len, self.legend)) * 6.5 + 36
@@ -275,7 +275,7 @@ class Frame:
 
     def series(self, kinds: Sequence[object], **legend: object) -> Json:
         """Return the channel that gives each series of the legend one of *kinds*."""
-        again = 0 if kinds is COLOURS else 1  # what has the colour of another has another shape and other dashes
+        again = 0 if kinds is COLOURS else 1  # a repeated colour gets another shape and other dashes
         order = [kinds[(place + again * (place // len(kinds))) % len(kinds)] for place in range(len(self.legend))]
         columns, _ = self.columns
         scale = {"domain": list(self.legend), "range": order}
@@ -283,7 +283,7 @@ class Frame:
         return {"field": "s", "type": "nominal", "scale": scale, "legend": shown}
 
     def spec(self, layers: Sequence[Json], rows: Iterable[Json]) -> Json:
-        """Return the specification of *layers*; where a screen is narrow the plot may shrink, but not the legend."""
+        """Return the specification of *layers*; on a narrow screen the plot may shrink, but not the legend."""
         columns, column_px = self.columns
         above = 20 * ceil(len(self.legend) / columns) if columns else 0
         whole = _whole(self.measurements, view(self.plot, layers, rows))
@@ -296,7 +296,7 @@ class Frame:
 
 
 def view(size: tuple[float, float], layers: Sequence[Json], rows: Iterable[Json], **more: object) -> Json:
-    """Return a view of *layers*, all of which draw *rows* unless they have their own; those with none are left out."""
+    """Return a view of *layers*, drawing *rows* unless they have their own; empty ones are dropped."""
     width, height = size
     drawn = [layer for layer in layers if layer.get("data") != {"values": []}]
     return {"data": {"values": list(rows)}, "layer": drawn, "width": width, "height": height, **more}
@@ -305,14 +305,14 @@ def view(size: tuple[float, float], layers: Sequence[Json], rows: Iterable[Json]
 def stacked(
     views: Sequence[Json], spacing: int, measurements: Iterable[Measured[Any]] = (), beside: bool = False
 ) -> Json:
-    """Return a specification of *views* below or *beside* each other, each with the room and colours that it needs."""
+    """Return a specification of *views* below or *beside* each other, each with its own size and colours."""
     resolve = {"scale": {"color": "independent", "strokeDash": "independent"}}
     content = {"hconcat" if beside else "vconcat": views, "spacing": spacing, "resolve": resolve}
     return _whole(measurements, content)
 
 
 def _whole(measurements: Iterable[Measured[Any]], content: Json) -> Json:
-    """Return a specification of *content* with the theme, and above it what makes *measurements* invalid."""
+    """Return a themed specification of *content*, headed by what makes *measurements* invalid."""
     codes = sorted(
         {flag.code for measurement in measurements for flag in measurement.validity.flags if flag.severity == "invalid"}
     )
@@ -330,13 +330,13 @@ def _whole(measurements: Iterable[Measured[Any]], content: Json) -> Json:
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a figure with its unit, as labels have it."""
+    """Return a figure with its unit for a label."""
     return f"{units.significant(value, 3)} {unit}"
 
 
 ABOVE: Final = ((0, -14), (0, -28), (0, 16), (0, -42), (0, 30))
 AROUND: Final = ((-0.5, -14), (0.5, -14), (0.5, 14), (-0.5, 14), (-0.5, -28), (0.5, 28), (0.5, -28), (-0.5, 28))
-"""Where a label may stand: shares of its width to the right, and px down."""
+"""Candidate positions of a label: shares of its width to the right, and px down."""
 
 
 def labels(
@@ -346,7 +346,7 @@ def labels(
     offsets: Sequence[tuple[float, float]] = ABOVE,
     **properties: object,
 ) -> Json:
-    """Return a layer with *wanted* (x, y, text), each where it hides least of the points *taken* and no other label."""
+    """Return a layer of labels *wanted* (x, y, text), placed to hide few of the points *taken* and no other label."""
     across, up = scales
     points = [(across.at(x), up.at(y)) for x, y in taken]
     placed: list[tuple[float, float, float]] = []  # middle from the left, middle from the top, and width of each

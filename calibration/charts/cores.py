@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of cores: latency from one to another, and how their clocks differ."""
+"""Charts of cores: core-to-core latency, and differences between clocks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,15 +15,15 @@ from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, r
 from calibration.charts.matrices import Cells, Matrix, heat_map
 from calibration.statistics import Estimate
 
-NUMBERED = 16  # up to so many columns the cells of a matrix have their numbers
-CPUS = 24  # up to so many CPUs each has its row
-BLOCKS = 40  # beyond so many last-level caches, or where most of their pairs were not measured, blocks are nodes
-FREQUENCY_SPAN = 0.02  # a strip of clocks shows at least this share of the median to both sides
-PLACES = 128  # of a strip at most; beyond, one place is several CPUs
+NUMBERED = 16  # most columns of a matrix with numbers in its cells
+CPUS = 24  # most CPUs with a row each
+BLOCKS = 40  # with more last-level caches, or if most of their pairs were not measured, blocks are nodes
+FREQUENCY_SPAN = 0.02  # least range of a strip of clocks to both sides of the median, as a share
+PLACES = 128  # most places of a strip; beyond, one place is several CPUs
 
 
 class Strip(NamedTuple):
-    """Latencies (ns) of a class of pairs: its label, median, minimum and maximum, and how many pairs were measured."""
+    """Latencies (ns) of a class of pairs: label, median, minimum, maximum, and number of measured pairs."""
 
     label: str
     median_ns: float
@@ -43,8 +43,8 @@ def pairs_chart(
 ) -> Chart | None:
     """Return latency (ns) between blocks of *cpus*, and *strips*; ``None`` for two CPUs.
 
-    *nodes* are those of the CPUs, *latency_ns* has a row for each, *domains* are the CPUs behind each last-level cache.
-    A block's figure is the median of its measured pairs.
+    *nodes* are those of the CPUs, *latency_ns* has one row per CPU, *domains* are the CPUs behind each last-level
+    cache. A block's figure is the median of its measured pairs.
     """
     if len(cpus) <= 2:
         return None
@@ -85,7 +85,7 @@ def pairs_chart(
 def _blocks(
     cpus: Sequence[int], nodes: Sequence[int], latency_ns: Cells, domains: Sequence[Sequence[int]]
 ) -> Matrix | None:
-    """Return the matrix by last-level cache, by node or by CPU, whichever tells most; ``None`` where none tells."""
+    """Return the matrix by last-level cache, by node or by CPU, whichever shows most; ``None`` if none does."""
     matrix_of = partial(_matrix, cpus, latency_ns)
     if len(cpus) <= CPUS:
         return matrix_of({str(cpu): [cpu] for cpu in cpus}, "CPU")
@@ -102,7 +102,7 @@ def _blocks(
 
 
 def _matrix(cpus: Sequence[int], latency_ns: Cells, blocks: Mapping[str, Sequence[int]], title: str) -> Matrix:
-    """Return the median latency of the measured pairs between the CPUs of each of *blocks*, by name."""
+    """Return the median latency of the measured pairs between *blocks*, by name."""
     known_ns = np.array([[nan if cell is None else base.bounds(cell)[0] for cell in row] for row in latency_ns])
     place = {cpu: index for index, cpu in enumerate(cpus)}
     members = [[place[cpu] for cpu in block] for block in blocks.values()]
@@ -124,9 +124,9 @@ def _matrix(cpus: Sequence[int], latency_ns: Cells, blocks: Mapping[str, Sequenc
 
 
 def deviations_chart(measurement: Measured[Any], clocks: Mapping[str, tuple[float, Mapping[int, Estimate]]]) -> Chart:
-    """Return how far each CPU's clock is from the median of its row, in per cent.
+    """Return each CPU's deviation from the median of its row, in per cent.
 
-    *clocks* has each row by its label: the median, and the clock of each CPU, in Hz.
+    *clocks* has each row by label: the median, and the clock of each CPU, in Hz.
     """
     cpus = sorted({cpu for _, by_cpu in clocks.values() for cpu in by_cpu})
     step = ceil(len(cpus) / PLACES)
@@ -163,7 +163,7 @@ def deviations_chart(measurement: Measured[Any], clocks: Mapping[str, tuple[floa
 def _deviations(
     name: str, median_hz: float, by_cpu: Mapping[int, Estimate], blocks: Sequence[Sequence[int]]
 ) -> Iterator[Json]:
-    """Yield where each place of a strip, a block of CPUs, is, in per cent of the row's median."""
+    """Yield the deviation of each place of a strip, a block of CPUs, in per cent of the row's median."""
     for place, block in enumerate(blocks):
         cpus = [cpu for cpu in block if cpu in by_cpu]
         if not cpus:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves with their intervals: the part that most charts of measurements have in common."""
+"""Curves with intervals, the common part of most charts."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ Point = tuple[float | Estimate, float | Estimate]
 """An abscissa and an ordinate, each a number or an estimate."""
 
 Curves = Mapping[str, Sequence[Point]]
-"""The points of each curve by its label."""
+"""The points of each curve by label."""
 
 MEDIANS: Final = "Points are medians of the placements, bars their intervals."
 
 
 def curves_of(points: Iterable[tuple[str, Point]]) -> Curves:
-    """Return *points* by the label of their curve, in their order."""
+    """Return *points* by the label of their curve, in order."""
     found: dict[str, list[Point]] = {}
     for label, point in points:
         found.setdefault(base.label(label), []).append(point)
@@ -39,10 +39,10 @@ def rows(curves: Curves, *, x_scale: float = 1.0, y_scale: float = 1.0) -> Itera
 
 
 def layers(frame: Frame, axes: tuple[Json, Json], *, told: Json, bars: Literal["", "y", "xy"] = "y") -> list[Json]:
-    """Return the layers of curves, whose data are what ``rows`` yields: intervals, lines, and points with tooltips.
+    """Return the layers of curves, with data from ``rows``: intervals, lines, and points with tooltips.
 
-    *told* has the titles of the fields that a tooltip shows. Without *bars* of intervals points are not seen either,
-    and dashes tell curves apart, not shapes.
+    *told* has the titles of a tooltip's fields. Without *bars*, points are hidden too, and curves differ by dashes
+    instead of shapes.
     """
     x, y = axes
     legend = {"symbolStrokeWidth": 0} if bars else {}
@@ -59,7 +59,7 @@ def layers(frame: Frame, axes: tuple[Json, Json], *, told: Json, bars: Literal["
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart of curves. Values are divided by *scale*; *told* words them."""
+    """One axis of a chart of curves. Values are divided by *scale*; *told* formats them."""
 
     title: str
     kind: Literal["linear", "decades", "octaves"] = "linear"
@@ -70,12 +70,12 @@ class Axis:
     told: Callable[[float], str] = "{:g}".format
 
     def over(self, values: Sequence[float], px: float) -> Scale:
-        """Return the abscissa that shows *values*; it begins at zero where it is linear."""
+        """Return the abscissa for *values*; a linear one begins at zero."""
         log = self.kind != "linear"
         return Scale(min(values) / 1.2 if log else 0.0, max(values) * (1.3 if log else 1.0), px, log=log)
 
     def up(self, values: Sequence[float], intervals: Sequence[float], px: float, room: float) -> Scale:
-        """Return the ordinate that shows *values*, and of their *intervals* what does not make them flat."""
+        """Return the ordinate for *values* and those parts of their *intervals* that do not make them look flat."""
         if self.kind != "linear":
             return Scale(min(values) / 1.5, max(values) * room, px, log=True, up=True)
         low, high = base.reach(values, intervals)
@@ -114,7 +114,7 @@ def line_chart(
     named: Sequence[tuple[float, float, float, str]] = (),
     points: bool = True,
 ) -> Chart:
-    """Return *curves* with labelled lines at *marked* abscissae and *named* stretches (start, end, ordinate, label)."""
+    """Return *curves* with labelled lines at *marked* abscissae and *named* ranges (start, end, ordinate, label)."""
     across, up = axes
     data = [{**row, "t": across.told(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
     frame = Frame(width, legend=list(curves), measurements=measurements)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gaps in the time of a CPU: how many per second are at least so long."""
+"""Gaps in a CPU's time: gaps per second of at least a length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from calibration import units
 from calibration.charts import base, curves
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 
-SEPARATE = 8  # up to so many CPUs each has its own curve
-POINTS = 48  # of a curve at most
-ROWS = 64  # of a heat map at most; beyond, one is the worst of several CPUs
+SEPARATE = 8  # most CPUs with a curve each
+POINTS = 48  # most points of a curve
+ROWS = 64  # most rows of a heat map; beyond, one row is the worst of several CPUs
 
 
 @dataclass(frozen=True)
 class Exceedance:
-    """How many gaps per second are at least so long (ns) on one CPU, from the shortest to the longest."""
+    """Gaps per second of at least each length (ns) on one CPU, by increasing length."""
 
     cpu: int
     isolated: bool
@@ -28,7 +28,7 @@ class Exceedance:
 
     @property
     def longest_ns(self) -> float:
-        """The longest gap; the threshold where there was none."""
+        """The longest gap; the threshold if there was none."""
         return self.points[-1][0] if self.points else self.threshold_ns
 
     def at(self, length_ns: float) -> float:
@@ -39,18 +39,18 @@ class Exceedance:
 def gaps_chart(
     name: str, measurements: Sequence[Measured[Any]], found: Sequence[Exceedance], width: int = WIDE
 ) -> Chart:
-    """Return gaps per second of at least a length (ns), log-log; of more than ``SEPARATE`` CPUs a heat map as well."""
-    worst = max(found, key=lambda each: each.longest_ns)
-    rates = [rate for each in found for _, rate in each.points] or [1.0]
-    shortest_ns = min(each.threshold_ns for each in found)
+    """Return gaps per second of at least a length (ns), log-log; with more than ``SEPARATE`` CPUs also a heat map."""
+    worst = max(found, key=lambda cpu: cpu.longest_ns)
+    rates = [rate for cpu in found for _, rate in cpu.points] or [1.0]
+    shortest_ns = min(cpu.threshold_ns for cpu in found)
     ends_ns = shortest_ns / 1.15, max(worst.longest_ns, shortest_ns * 10) * 1.4
     edges = base.decades(*ends_ns, 99) or [ends_ns[0]]
     many = len(found) > SEPARATE
     if many:
-        middle = [(edge, rate) for edge in edges if (rate := median(each.at(edge) for each in found)) > 0]
+        middle = [(edge, rate) for edge in edges if (rate := median(cpu.at(edge) for cpu in found)) > 0]
         lines = {f"CPU {worst.cpu}, the longest gap": worst.points, f"median of {len(found)} CPUs": middle}
     else:
-        lines = {f"CPU {each.cpu}{', isolated' * each.isolated}": each.points for each in found}
+        lines = {f"CPU {cpu.cpu}{', isolated' * cpu.isolated}": cpu.points for cpu in found}
     rows = [
         {"s": label, "x": rounded(length, 4), "y": rounded(rate, 3), "t": units.time_ns(length)}
         for label, points in lines.items()
@@ -64,14 +64,14 @@ def gaps_chart(
     x = {**lengths, "axis": {**lengths["axis"], "title": "", "labelExpr": "''"}} if many else lengths
     layers = curves.layers(frame, (x, y), told={"s": "CPU", "t": "at least", "y": "gaps per second"}, bars="")
     if many:
-        below = _heat_map(sorted(found, key=lambda each: each.cpu), across, edges, lengths, rates)
+        below = _heat_map(sorted(found, key=lambda cpu: cpu.cpu), across, edges, lengths, rates)
         spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
         caption = (
             "Above: how often a CPU was away for at least so long, on the CPU with the longest gap and at the median. "
             "Below: the same rate of every CPU as colour."
         )
     else:
-        spec = frame.spec([base.rules("x", [max(each.threshold_ns for each in found)]), *layers], rows)
+        spec = frame.spec([base.rules("x", [max(cpu.threshold_ns for cpu in found)]), *layers], rows)
         caption = "How often the CPU was away for at least so long. The dashed line is the detection threshold."
     alt = (
         f"Gaps per second of at least a length, both axes logarithmic, of {len(found)} CPU{'s' * (len(found) > 1)}. "
@@ -83,15 +83,15 @@ def gaps_chart(
 def _heat_map(
     found: Sequence[Exceedance], across: Scale, edges: Sequence[float], lengths: Json, rates: Sequence[float]
 ) -> Json:
-    """Return the *rates* by CPU and by length, between *edges*, as colours."""
+    """Return the *rates* by CPU and by length, between *edges*, as a heat map."""
     step = ceil(len(found) / ROWS)
     blocks = [found[start : start + step] for start in range(0, len(found), step)]
     cells = [
         {"x": low, "x2": high, "y": place, "y2": place + 1, "r": rounded(rate, 3), "c": cpus}
         for place, block in enumerate(blocks)
-        for cpus in [units.cpus(each.cpu for each in block)]
+        for cpus in [units.cpus(cpu.cpu for cpu in block)]
         for low, high in pairwise([*edges, across.high])
-        if (rate := max(each.at(low) for each in block))
+        if (rate := max(cpu.at(low) for cpu in block))
     ]
     down = Scale(0, len(blocks), len(blocks) * max(3, min(18, 260 // len(blocks))))
     firsts = [block[0].cpu for block in blocks]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency under load: against the bandwidth that memory delivers meanwhile."""
+"""Latency under load, against delivered bandwidth."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,8 +12,8 @@ from calibration.charts.base import WIDE, Chart, Frame, Measured, Scale, rounded
 from calibration.charts.curves import Curves
 
 PROBE = "Latency of the probe"
-KNEE = 0.9  # the share of the peak at which latencies are compared: beyond it curves are too steep to agree
-MANY = 6  # from more curves on only the worst and the middle one have colours: a machine of 16 nodes has 16
+KNEE = 0.9  # share of the peak at which latencies are compared: beyond it curves are too steep to agree
+MANY = 6  # from this many curves on only the worst and the middle one have colours: a machine of 16 nodes has 16
 
 
 def latency_chart(
@@ -26,7 +26,7 @@ def latency_chart(
     unloaded: Sequence[float] = (),
     width: int = WIDE,
 ) -> Chart:
-    """Return *what* (ns) against bandwidth (MB/s), with the latency *unloaded* (ns) where it is known."""
+    """Return *what* (ns) against bandwidth (MB/s), with the *unloaded* latency (ns) if known."""
     points = list(curves.rows(found, x_scale=1e3))
     peak = max(row["x"] for row in points)
     ranked = sorted(points, key=lambda row: abs(row["x"] - KNEE * peak), reverse=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrices as heat maps with their numbers: NUMA nodes, and CPUs by last-level cache."""
+"""Matrices as heat maps with numbers: NUMA nodes, and CPUs by last-level cache."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 from calibration.statistics import Estimate
 
-INTERVAL_CELLS = 4  # up to so many columns cells have room for the interval as well
-CELL_PX = 46  # the largest height of a cell
-SIDE = 40  # px at the left of the cells for the names of rows
+INTERVAL_CELLS = 4  # most columns whose cells show the interval as well
+CELL_PX = 46  # largest height of a cell
+SIDE = 40  # px left of the cells for the names of rows
 
 Cells = Sequence[Sequence[float | Estimate | None]]
 
@@ -33,7 +33,7 @@ class Matrix:
 
     @property
     def known(self) -> list[float]:
-        """The values that there are, divided by the scale."""
+        """The known values, divided by the scale."""
         return [base.bounds(cell, self.scale)[0] for row in self.cells for cell in row if cell is not None]
 
 
@@ -48,18 +48,18 @@ def node_matrix(
 def matrices_chart(
     name: str, matrices: Sequence[Matrix], width: int = WIDE, measurements: Iterable[Measured[Any]] = ()
 ) -> Chart | None:
-    """Return *matrices*, which *measurements* gave, below or beside each other; ``None`` without two cells in one."""
+    """Return *matrices* of *measurements*, below or beside each other; ``None`` if none has two cells."""
     drawn = [matrix for matrix in matrices if len(matrix.rows) * len(matrix.columns) > 1]
     if not drawn:
         return None
-    beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(each.columns) for each in drawn) * 26
+    beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(matrix.columns) for matrix in drawn) * 26
     room = (width // 2 - 8 if beside else width) - SIDE - 12
     said = []
-    for each in drawn:
-        if known := each.known:
+    for matrix in drawn:
+        if known := matrix.known:
             low, high = units.significant(min(known), 3), units.significant(max(known), 3)
-            said.append(f"{each.what.lower()} from {low} to {high} {each.unit}")
-    spec = base.stacked([heat_map(each, room) for each in drawn], 16, measurements, beside=beside)
+            said.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
+    spec = base.stacked([heat_map(matrix, room) for matrix in drawn], 16, measurements, beside=beside)
     return Chart(
         name,
         spec,
@@ -69,7 +69,7 @@ def matrices_chart(
 
 
 def _rows(matrix: Matrix) -> Iterator[Json]:
-    """Yield each cell: row ``r``, column ``c``, value ``v``, its text ``t``, and ``h`` where it has an interval."""
+    """Yield each cell: row ``r``, column ``c``, value ``v``, its text ``t``, and ``h`` if it has an interval."""
     for row, line in zip(matrix.rows, matrix.cells, strict=True):
         for column, cell in zip(matrix.columns, line, strict=True):
             value = None if cell is None else base.bounds(cell, matrix.scale)[0]

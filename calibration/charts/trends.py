@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of many SUTs: figures over the nights, a panel for each SUT, and all SUTs of one night on a line."""
+"""Charts of many SUTs: figures over the nights, one panel per SUT, and all SUTs of one night on a line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from calibration.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 
-NIGHTS = 3  # fewer have no chart
-ROWS = 1000  # of data in a chart, about: of many nights of many SUTs not each is drawn
-MARKERS = 60  # up to so many nights each has a marker
-SMALLEST_SPAN = 0.01  # a panel shows this share of a figure to both sides of it: SUTs repeat within a per cent
+NIGHTS = 3  # fewer nights have no chart
+ROWS = 1000  # approximate limit of data rows in a chart: with many SUTs and nights not every night is drawn
+MARKERS = 60  # most nights with a marker each
+SMALLEST_SPAN = 0.01  # least range of a panel to both sides of a figure, as a share: SUTs repeat within a per cent
 FIGURE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What one SUT's panel shows; arrays are as long as the chart's nights, NaN where there is no figure.
+    """The content of one SUT's panel; arrays have one entry per night, NaN if there is no figure.
 
-    ``low`` to ``high`` is each night's interval, or what lies between the best and the worst of a family. ``levels``
-    are stretches (first column, last column, level) of one level. ``changes`` are those that were found: first night
-    (a column) and label. ``flips`` is (since column, lower, upper level). ``context`` are columns with the number of
-    what changed in the context. ``failing`` marks the last night's figure.
+    ``low`` to ``high`` is each night's interval, or the range between the best and the worst of a family. ``levels``
+    are stretches (first column, last column, level) of constant level. ``changes`` are detected changes: first night (a
+    column) and label. ``flips`` is (since column, lower, upper level). ``context`` are columns with the number of
+    changed facts. ``failing`` marks the last night's figure.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Panel:
 def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str) -> Chart | None:
     """Return the figures of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
 
-    *unit* is one of the harness's own words.
+    *unit* is one of the harness's own.
     """
     panels = [panel for panel in panels if np.isfinite(panel.values).any()]
     if len(nights) < NIGHTS or not panels:
@@ -82,9 +82,9 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
 
 
 def _scale(panel: Panel, height: int) -> Scale:
-    """Return what a panel shows: all but the farthest figures, tonight's, the levels and what is accepted."""
+    """Return the range of a panel: all but the most extreme figures, tonight's, the levels and the accepted range."""
     known = panel.values[np.isfinite(panel.values)]
-    shown = [float(each) for each in np.percentile(known, (2.0, 98.0))]
+    shown = [float(limit) for limit in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
     shown += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, shown))]
     low, high = base.spanned(shown, SMALLEST_SPAN)
@@ -93,13 +93,13 @@ def _scale(panel: Panel, height: int) -> Scale:
 
 
 def _stretches(panel: Panel) -> list[tuple[bool, list[int]]]:
-    """Return the nights (columns) on end that have a figure, and those that have none."""
+    """Return the stretches of nights (columns) with a figure, and those without."""
     known = np.isfinite(panel.values).tolist()
     return [(has, list(nights)) for has, nights in groupby(range(len(known)), key=lambda night: known[night])]
 
 
 def _rows(panel: Panel, days: Sequence[int], step: int) -> Iterator[Json]:
-    """Yield each night, or every *step*-th and the last; ``k`` differs for stretches with a gap between."""
+    """Yield each night, or every *step*-th and the last; ``k`` differs for stretches separated by a gap."""
     low, high = (np.where(np.isfinite(end), end, panel.values) for end in (panel.low, panel.high))
     for stretch, (known, nights) in enumerate(_stretches(panel)):
         for night in nights:
@@ -111,7 +111,7 @@ def _rows(panel: Panel, days: Sequence[int], step: int) -> Iterator[Json]:
 def _layers(
     panel: Panel, rows: Sequence[Json], days: Sequence[int], scales: tuple[Scale, Scale], *, x: Json, unit: str
 ) -> list[Json]:
-    """Return the layers of a panel, from the back to the front."""
+    """Return the layers of a panel, from back to front."""
     _, up = scales
     y = up.channel("y", "", ticks=4 if up.px > 100 else 3, labels=f"{base.PLAIN_LABEL} + ' {unit}'")
     edges = [-0.5, *((a + b) / 2 for a, b in pairwise(days)), days[-1] + 0.5]

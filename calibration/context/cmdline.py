@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel command line: verbatim, and as an ordered list of parameters.
+"""The kernel command line: verbatim, and parsed into an ordered list of parameters.
 
 Source: ``next_arg`` in ``lib/cmdline.c``, ``housekeeping_isolcpus_setup`` in ``kernel/sched/isolation.c`` and
 ``Documentation/admin-guide/kernel-parameters.txt`` of the Linux kernel.
@@ -19,7 +19,7 @@ ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Split at white space outside double quotes; the quotes stay in the words."""
+    """Split at white space outside double quotes; keep the quotes."""
     words = []
     word = ""
     quoted = False
@@ -59,7 +59,7 @@ def parse_cmdline(text: str) -> CommandLine:
 
 @dataclass(frozen=True)
 class IsolCpus:
-    """An ``isolcpus=`` value: what is isolated from what.
+    """An ``isolcpus=`` value.
 
     Without flag words it isolates from scheduling domains.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who used the CPUs while the capture slept: two snapshots of the kernel's counts, and the difference.
+"""Which processes used the CPUs while the capture slept: the difference of two snapshots of the kernel's counters.
 
 Source: ``show_stat`` in ``fs/proc/stat.c`` and ``do_task_stat`` in ``fs/proc/array.c`` of the Linux kernel. Both count
-in ticks of ``USER_HZ``, 100 a second on every architecture.
+in ticks of ``USER_HZ``, 100 per second on every architecture.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from calibration.cpulists import MAX_ID
 from calibration.text import visible
 
 ROOT = "/load"
-"""Where the snapshots lie in a capture; they are moments, not places of the machine."""
+"""Directory of the snapshots in a capture."""
 
 NAMED = 200
-"""Most processes that are named, busiest first: the rest of a longer list explains nothing."""
+"""Most processes listed, busiest first."""
 
 MAX_TICKS = 10**15
-"""Larger counts are damage: 300,000 years."""
+"""Larger counts are corrupt: 300,000 years."""
 
 _CPU = re.compile(r"cpu([0-9]{1,5}) ([0-9 ]+)", re.ASCII)
 
@@ -35,7 +35,7 @@ class _Counts(NamedTuple):
 
 
 class _Used(NamedTuple):
-    """A process or a thread: its name, its CPU time in ticks, and the CPU it ran on last."""
+    """A process or thread: name, CPU time in ticks, and the CPU it last ran on."""
 
     name: str
     ticks: int
@@ -45,8 +45,8 @@ class _Used(NamedTuple):
 def parse_cpu_counts(text: str) -> dict[int, _Counts]:
     """Return busy and stolen ticks by CPU.
 
-    Busy are user, nice, system, irq and softirq; guests' time is in user already. Raises ``ValueError`` where no CPU
-    is counted.
+    Busy is user, nice, system, irq and softirq; guest time is part of user. Raises ``ValueError`` if no CPU is
+    counted.
     """
     found = {}
     for line in text.splitlines():
@@ -64,7 +64,7 @@ def parse_cpu_counts(text: str) -> dict[int, _Counts]:
 
 
 def parse_used(text: str) -> _Used:
-    """Parse ``/proc/PID/stat``. Raises ``ValueError`` where the fields are not there."""
+    """Parse ``/proc/PID/stat``. Raises ``ValueError`` if a field is missing."""
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
     if not bracket or "(" not in head or len(fields) < 13:
@@ -84,9 +84,9 @@ def _ticks(word: str) -> int:
 
 
 def read_load(tree: Tree, said: Any) -> Load | None:
-    """Return the load that the snapshots show; None where there are none.
+    """Return the load between the snapshots; None without snapshots.
 
-    *said* is what ``capture.json`` says about them; a reason that stands there is noted.
+    *said* is the matching part of ``capture.json``; a reason in it is recorded as unreadable.
     """
     if not isinstance(said, dict):
         return None
@@ -134,15 +134,15 @@ def _processes(tree: Tree, whole: float, own: frozenset[int]) -> tuple[BusyProce
             if thread is not None and thread.ticks > 0 and thread.cpu is not None
         }
         found.append(BusyProcess(pid=pid, name=after.name, share=ticks / whole, cpus=tuple(sorted(ran))))
-    return tuple(sorted(found, key=lambda each: (-each.share, each.pid))[:NAMED])
+    return tuple(sorted(found, key=lambda task: (-task.share, task.pid))[:NAMED])
 
 
 def _integers(value: Any) -> frozenset[int]:
-    return frozenset(each for each in value if isinstance(each, int)) if isinstance(value, list) else frozenset()
+    return frozenset(pid for pid in value if isinstance(pid, int)) if isinstance(value, list) else frozenset()
 
 
 def _positive(value: Any) -> float | None:
-    """Return a number of *capture.json* above 0 that can be one of seconds or ticks, else None."""
+    """Return a positive number of seconds or ticks from *capture.json*, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < MAX_TICKS else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/proc/cpuinfo`` in the forms the architectures print it.
+"""Parse ``/proc/cpuinfo`` of all architectures.
 
 Source: ``show_cpuinfo`` of the architectures in the Linux kernel; the Arm names from the vendors' MIDR_EL1
 values as listed in ``arch/arm64/include/asm/cputype.h`` and Arm's technical reference manuals.
@@ -117,7 +117,7 @@ ARM_PARTS = {
 }
 
 MAX_LINE = 16 * 1024
-"""Longest row read; the longest known, the flags of a processor, has 2000 characters."""
+"""Longest line read; the longest known, a processor's flags, has 2000 characters."""
 
 MAX_CACHE_ROWS = 32
 
@@ -127,7 +127,7 @@ _SPARC_STATE = re.compile(r"CPU([0-9]{1,5})", re.ASCII)
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The file: what was said per CPU, what was said once, and rows that repeat (s390x caches).
+    """The file: values per CPU, values given once, and repeated rows (s390x caches).
 
     ``shared`` holds the rows outside any CPU's paragraph (the machine on POWER, everything but the numbers on
     s390x).
@@ -139,11 +139,11 @@ class CpuInfo:
 
     @cached_property
     def architecture(self) -> str | None:
-        """The kind of CPU the file was written by, told from its keys; None where they do not tell."""
+        """The architecture family, recognised by the keys; None if unknown."""
         return _architecture(self)
 
     def first(self, *keys: str, cpu: int | None = None) -> str | None:
-        """Return the first of ``keys`` found with a value: for that CPU, else for the machine."""
+        """Return the value of the first of ``keys`` that has one: of that CPU, else of the machine."""
         for rows in ([self.cpus[cpu]] if cpu is not None and cpu in self.cpus else []) + [self.shared]:
             for key in keys:
                 if rows.get(key):
@@ -152,7 +152,7 @@ class CpuInfo:
 
 
 def parse_cpuinfo(text: str) -> CpuInfo:
-    """Parse the file. Raises ``ValueError`` where not one row ``key : value`` can be found."""
+    """Parse the file. Raises ``ValueError`` if it has no row ``key : value``."""
     cpus: dict[int, dict[str, str]] = {}
     shared: dict[str, str] = {}
     cache_rows: list[str] = []
@@ -227,7 +227,7 @@ def _architecture(info: CpuInfo) -> str | None:
 
 @dataclass(frozen=True)
 class Identity:
-    """What one CPU is, as text the kernel printed; Arm numbers are turned into names where they are known."""
+    """One CPU's identity as printed by the kernel; known Arm numbers are replaced by names."""
 
     vendor: str | None
     name: str | None
@@ -244,7 +244,7 @@ def _hexadecimal(text: str | None) -> int | None:
 def identity(info: CpuInfo, cpu: int) -> Identity:
     """Vendor, model and revision of one CPU.
 
-    Nothing is guessed: an unknown Arm part keeps its number as name None.
+    An unknown Arm part keeps its number; its name is None.
     """
     kind = info.architecture
     implementer = _hexadecimal(info.first("CPU implementer", cpu=cpu))

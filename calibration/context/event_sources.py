@@ -16,7 +16,7 @@ from calibration.text import visible
 DEVICES = "/sys/bus/event_source/devices"
 
 _ABOUT_AN_EVENT = (".scale", ".unit", ".snapshot", ".per-pkg")
-"""What files beside an event's are called that say something of it."""
+"""Suffixes of the files that describe an event."""
 
 _SCALE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
 
@@ -33,15 +33,15 @@ _FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(
 def parse_format(text: str) -> tuple[str, tuple[int, ...]]:
     """Return the word and the bits, lowest bit of the value first, of a format such as ``config1:0-25,40``.
 
-    Raises ``ValueError`` for anything else, and where a bit is named twice or does not exist.
+    Raises ``ValueError`` for anything else, for a repeated bit and for a bit that does not exist.
     """
     match = _FORMAT.fullmatch(text.strip()) if len(text) <= MAX_CHARACTERS else None
     if match is None:
         raise ValueError(f"not bits such as config:0-7,32-35: {text[:60]!r}")
     word, ranges = match.groups()
     bits: list[int] = []
-    for each in ranges.split(","):
-        first, _, last = each.partition("-")
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
         if high < low or high >= WORD_BITS:
             raise ValueError(f"not ascending ranges of bits from 0 to {WORD_BITS - 1}: {text[:60]!r}")
@@ -63,14 +63,14 @@ def _format(text: str) -> str:
 
 
 def _read_words(tree: Tree, directory: str) -> dict[str, str]:
-    """Return each readable file of a directory as one line, by its name."""
+    """Return the readable files of a directory, each as one line, by name."""
     found = {visible(name): tree.word(f"{directory}/{name}") for name in tree.names(directory)}
     return {name: word for name, word in found.items() if word is not None}
 
 
 def _read_source(tree: Tree, name: str) -> EventSource:
     directory = f"{DEVICES}/{name}"
-    formats = {each: tree.parse(f"{directory}/format/{each}", _format) for each in tree.names(f"{directory}/format")}
+    formats = {field: tree.parse(f"{directory}/format/{field}", _format) for field in tree.names(f"{directory}/format")}
     aliases = {}
     for event in tree.names(f"{directory}/events"):
         terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
@@ -85,14 +85,14 @@ def _read_source(tree: Tree, name: str) -> EventSource:
         type=tree.parse(f"{directory}/type", count),
         cpumask=tree.parse(f"{directory}/cpumask", parse_cpulist),
         cpus=tree.parse(f"{directory}/cpus", parse_cpulist),
-        formats={visible(each): bits for each, bits in formats.items() if bits is not None},
+        formats={visible(field): bits for field, bits in formats.items() if bits is not None},
         aliases=aliases,
         caps=_read_words(tree, f"{directory}/caps"),
     )
 
 
 def read_event_sources(tree: Tree) -> tuple[EventSource, ...] | None:
-    """Return all event sources by name; None where the tree has no such directory: not captured, or no such kernel."""
+    """Return all event sources by name; None if the tree has no such directory."""
     if not tree.is_dir(DEVICES):
         return None
     return tuple(_read_source(tree, name) for name in tree.names(DEVICES))

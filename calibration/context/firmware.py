@@ -18,11 +18,11 @@ TABLE = "/sys/firmware/dmi/tables/DMI"
 ENTRY_POINT = "/sys/firmware/dmi/tables/smbios_entry_point"
 ENTRIES = "/sys/firmware/dmi/entries"
 MASK = "*"
-"""The capture overwrites every character of a blanked string with this; such a string says nothing."""
+"""The capture overwrites every character of a blanked string with this; such a string is unknown."""
 
 MAX_STRUCTURES = 65536
 MAX_STRING = 200
-"""Most characters kept of a string: the specification had 64 until its version 2.7."""
+"""Most characters kept of a string; versions before 2.7 of the specification allowed 64."""
 
 MEMORY_TYPES = {
     0x03: "DRAM",
@@ -95,7 +95,7 @@ class Structure:
     def number(self, offset: int, size: int) -> int | None:
         """Return a little-endian field.
 
-        None where the structure is too short to have it (an older specification).
+        None if the structure is too short to have it (an older specification).
         """
         end = offset + size
         return int.from_bytes(self.area[offset:end], "little") if end <= len(self.area) else None
@@ -103,7 +103,7 @@ class Structure:
     def string(self, offset: int) -> str | None:
         """Return a string field.
 
-        None where there is none, it is blank, was masked, or its number is beyond the strings.
+        None if missing, blank, masked or out of range.
         """
         index = self.number(offset, 1)
         if not index or index > len(self.strings):
@@ -138,15 +138,15 @@ def _split(table: bytes) -> Iterator[Structure]:
 
 
 def parse_structures(table: bytes) -> tuple[Structure, ...]:
-    """All structures of a table up to its end marker.
+    """Return all structures of a table up to its end marker.
 
-    Raises ``ValueError`` where a length leads out of the table.
+    Raises ``ValueError`` if a length exceeds the table.
     """
     return tuple(_split(table))
 
 
 def parse_entry_point(content: bytes) -> str:
-    """Return the SMBIOS version, such as ``3.2``, of either form of the entry point. Raises ``ValueError``."""
+    """Return the SMBIOS version, such as ``3.2``, from either entry point. Raises ``ValueError``."""
     if content[:5] == b"_SM3_" and len(content) >= 9:
         return f"{content[7]}.{content[8]}"
     if content[:4] == b"_SM_" and len(content) >= 8:
@@ -155,7 +155,7 @@ def parse_entry_point(content: bytes) -> str:
 
 
 def _size_bytes(structure: Structure) -> int | None:
-    """Read the size field.
+    """Return the size in bytes.
 
     0 is an empty slot, 0xFFFF unknown, 0x7FFF "see the extended size", bit 15 "KiB instead of MiB".
     """
@@ -181,7 +181,7 @@ def _width(structure: Structure, offset: int) -> int | None:
 
 
 def memory_devices(structures: tuple[Structure, ...]) -> tuple[Dimm, ...]:
-    """Type 17, in the table's order."""
+    """Return the type 17 structures, in table order."""
     return tuple(
         Dimm(
             locator=s.string(0x10),
@@ -203,7 +203,7 @@ def memory_devices(structures: tuple[Structure, ...]) -> tuple[Dimm, ...]:
 
 
 def memory_arrays(structures: tuple[Structure, ...]) -> tuple[MemoryArray, ...]:
-    """Type 16, in the table's order."""
+    """Return the type 16 structures, in table order."""
     arrays = []
     for s in structures:
         if s.type != 16:
@@ -224,9 +224,9 @@ def memory_arrays(structures: tuple[Structure, ...]) -> tuple[MemoryArray, ...]:
 
 
 def read_firmware(tree: Tree) -> Firmware:
-    """Firmware, board and memory slots; each fact None (or empty) where the capture lacks it.
+    """Return firmware, board and memory slots; facts missing from the capture are None (or empty).
 
-    Where ``/sys/class/dmi/id`` is absent the table's types 0, 1 and 2 say the same.
+    Without ``/sys/class/dmi/id`` the table's types 0, 1 and 2 are used.
     """
     structures: tuple[Structure, ...] = ()
     table = tree.raw(TABLE) or _table_from_entries(tree)
@@ -269,7 +269,7 @@ def read_firmware(tree: Tree) -> Firmware:
 
 
 def _table_from_entries(tree: Tree) -> bytes:
-    """Join the raw structures of ``/sys/firmware/dmi/entries``: all there is before Linux 4.2."""
+    """Join the raw structures of ``/sys/firmware/dmi/entries``, the only source before Linux 4.2."""
     return b"".join(
         tree.raw(f"{ENTRIES}/{kind}-{instance}/raw") or b""
         for kind in (0, 1, 2, 16, 17)

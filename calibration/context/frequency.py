@@ -20,7 +20,7 @@ from calibration.context.tree import Tree, count
 from calibration.cpulists import parse_cpulist
 
 MAX_STATE = 9
-"""The largest number of an idle state: the kernel has ten at most (CPUIDLE_STATE_MAX)."""
+"""Highest idle state number; the kernel has at most ten states (CPUIDLE_STATE_MAX)."""
 
 
 def _hz(tree: Tree, path: str) -> int | None:
@@ -48,7 +48,7 @@ def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...]) -> Frequency
 
 
 def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy, ...]:
-    """Policies of the online CPUs: from ``cpufreq/policyN``, else (kernels before 4.3) from ``cpuN/cpufreq``."""
+    """Return the policies of the online CPUs: from ``cpufreq/policyN``, before Linux 4.3 from ``cpuN/cpufreq``."""
     running = set(online)
     policies = []
     for number in tree.numbered(f"{CPU}/cpufreq", "policy"):
@@ -90,7 +90,7 @@ def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
 
 
 def read_frequency(tree: Tree, cpus: CpuSets) -> Frequency:
-    """Frequency drivers, governors, limits (Hz) and turbo."""
+    """Return frequency drivers, governors, limits (Hz) and turbo."""
     policies = _read_policies(tree, cpus.online)
     turbo, source = _turbo(tree)
     lows = [p.hardware_min_hz for p in policies if p.hardware_min_hz is not None]
@@ -108,9 +108,9 @@ def read_frequency(tree: Tree, cpus: CpuSets) -> Frequency:
 
 
 def read_idle(tree: Tree, cpus: CpuSets) -> Idle:
-    """Idle states of the lowest-numbered online CPU, and the online CPUs on which each is switched off.
+    """Return the idle states of the lowest-numbered online CPU, and the online CPUs on which each is disabled.
 
-    States are matched by number: all CPUs of one driver have the same list.
+    States are matched by number: all CPUs of a driver have the same list.
     """
     states = []
     if cpus.online:
@@ -138,9 +138,9 @@ def read_idle(tree: Tree, cpus: CpuSets) -> Idle:
 
 
 def read_throttling(tree: Tree, topology: Topology) -> Throttling:
-    """Throttle events since boot.
+    """Return the throttle events since boot.
 
-    A core's count is taken from its first CPU, a package's from its first core.
+    A core is counted at its first CPU, a package at its first core.
     """
     core_counts = []
     package_counts: dict[int | None, int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Isolated CPUs, and what of the operating system may still run on them."""
+"""Isolated CPUs, and the interrupts and threads that may still run on them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from calibration.text import visible
 
 _PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)
 _FIRST_RELEASE_KEEPING_THE_FIRST = (4, 15)
-"""Linux 4.15 made the first ``isolcpus=`` of several hold; before it the last one did."""
+"""From Linux 4.15 on the first of several ``isolcpus=`` applies; before, the last."""
 
 MAX_STATUS_BYTES = 1 << 20
-"""Largest ``/proc/PID/status``: a process may be in 65536 groups."""
+"""Largest ``/proc/PID/status``: a process may belong to 65536 groups."""
 
 Source = Literal["kernel", "command line"]
 
@@ -26,21 +26,21 @@ Source = Literal["kernel", "command line"]
 def parse_kernel_list(text: str) -> tuple[int, ...]:
     """Parse a CPU list as ``isolated`` and ``nohz_full`` print it.
 
-    It is ``(null)`` where the feature is off. Raises ``ValueError``.
+    ``(null)`` means the feature is off. Raises ``ValueError``.
     """
     return () if text.strip() == "(null)" else parse_cpulist(text)
 
 
 def release_numbers(release: str | None) -> tuple[int, int] | None:
-    """(major, minor) of a kernel release such as ``6.1.0-13-amd64``; None where it does not start so."""
+    """Return (major, minor) of a kernel release such as ``6.1.0-13-amd64``; None for any other form."""
     match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release or "", re.ASCII)
     return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 def _parameter(cmdline: CommandLine | None, name: str) -> str | None:
-    """Return the last value given for a parameter, as the kernel takes it.
+    """Return the last value of a parameter, which the kernel uses.
 
-    None where it was not given with a value.
+    None if the parameter has no value.
     """
     values = [value for value in (cmdline.values(name) if cmdline else ()) if value is not None]
     return values[-1] if values else None
@@ -55,7 +55,7 @@ def _isolcpus_text(cmdline: CommandLine | None, release: str | None) -> str | No
 
 
 def _within(numbers: tuple[int, ...], cpus: CpuSets) -> tuple[int, ...]:
-    """Only CPUs the machine can have: ``isolcpus=1-99`` is common on smaller machines."""
+    """Drop CPUs that cannot exist: ``isolcpus=1-99`` is common on smaller machines."""
     known = set(cpus.possible or cpus.present or ()) | set(cpus.online)
     return tuple(n for n in numbers if n in known)
 
@@ -76,7 +76,7 @@ def _last(cpus: CpuSets) -> int | None:
 
 
 def parse_interrupts(text: str) -> dict[int, str]:
-    """Return, by interrupt number, what follows the counts in ``/proc/interrupts``: chip, trigger and devices."""
+    """Return chip, trigger and devices of ``/proc/interrupts`` by interrupt number."""
     lines = text.splitlines()
     columns = len(lines[0].split()) if lines else 0
     names = {}
@@ -114,7 +114,7 @@ def _read_interrupts(tree: Tree, isolated: frozenset[int]) -> tuple[Interrupt, .
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """Rows ``Key:<tab>value`` of ``/proc/PID/status``. Raises ``ValueError`` where there are none."""
+    """Parse the rows ``Key:<tab>value`` of ``/proc/PID/status``. Raises ``ValueError`` if there are none."""
     rows: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -126,7 +126,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def status_capabilities(rows: dict[str, str]) -> int | None:
-    """Return the effective capabilities as bits; None where the rows do not say. Raises ``ValueError``."""
+    """Return the effective capabilities as bits; None if missing. Raises ``ValueError``."""
     text = rows.get("CapEff")
     if text is None:
         return None
@@ -136,14 +136,14 @@ def status_capabilities(rows: dict[str, str]) -> int | None:
 
 
 def status_allowed(rows: dict[str, str]) -> tuple[int, ...] | None:
-    """Return the CPUs a thread may run on; None where the rows do not say. Raises ``ValueError``."""
+    """Return the CPUs a thread may run on; None if missing. Raises ``ValueError``."""
     if "Cpus_allowed_list" in rows:
         return parse_cpulist(rows["Cpus_allowed_list"])
     return parse_cpumask(rows["Cpus_allowed"]) if rows.get("Cpus_allowed") else None
 
 
 def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
-    """Kernel threads have no memory map of their own; None for a zombie, which has none either."""
+    """Return whether this is a kernel thread, which has no memory map; None for a zombie, which has none either."""
     if "Kthread" in rows:
         return rows["Kthread"] == "1"
     if rows.get("State", "").startswith(("Z", "X")):
@@ -152,14 +152,14 @@ def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
 
 
 class _Allowed:
-    """The CPUs that threads may run on; most threads have one of a few lists, and each list is parsed once."""
+    """The CPUs that threads may run on. Most threads share a few lists; each is parsed once."""
 
     def __init__(self, tree: Tree, isolated: frozenset[int]) -> None:
         self._tree, self._isolated = tree, isolated
         self._known: dict[tuple[str | None, str | None], tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def of(self, rows: dict[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the CPUs that the status *rows* allow, and the isolated ones of them. Raises ``ValueError``."""
+        """Return the CPUs allowed by the status *rows*, and the isolated ones of them. Raises ``ValueError``."""
         said = rows.get("Cpus_allowed_list"), rows.get("Cpus_allowed")
         if said not in self._known:
             allowed = status_allowed(rows) or ()
@@ -207,9 +207,9 @@ def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | 
 
 
 def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, release: str | None) -> Isolation:
-    """Read what is isolated: from the kernel's own files where they exist, else from the command line.
+    """Return what is isolated: from the kernel's own files if they exist, else from the command line.
 
-    A command line isolates from scheduling domains only where ``isolcpus=`` has no flag words or has
+    A command line isolates from scheduling domains only if ``isolcpus=`` has no flag words or has
     ``domain``.
     """
     isolcpus_text = _isolcpus_text(cmdline, release)
@@ -237,7 +237,7 @@ def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, relea
     rcu_text = _parameter(cmdline, "rcu_nocbs")
     rcu = set(_from_cmdline(tree, rcu_text, "rcu_nocbs", cpus))
     if nohz_kernel or (nohz and nohz_kernel is None):
-        rcu.update(nohz)  # the kernel takes the RCU callbacks off every nohz_full CPU
+        rcu.update(nohz)  # every nohz_full CPU has its RCU callbacks offloaded
     irqaffinity_text = _parameter(cmdline, "irqaffinity")
 
     cpuset_isolated = tree.parse("/sys/fs/cgroup/cpuset.cpus.isolated", parse_kernel_list) or ()

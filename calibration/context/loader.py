@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A captured or live root becomes a :class:`~calibration.context.model.Context`."""
+"""Load a captured or live root into a :class:`~calibration.context.model.Context`."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from calibration.text import visible
 
 CAPTURE = "/capture.json"
 MAX_CAPTURE_BYTES = 8 * 1024 * 1024
-"""Largest :data:`CAPTURE`; one that lists 10,000 unreadable files has a megabyte."""
+"""Largest :data:`CAPTURE`; a list of 10,000 unreadable files takes a megabyte."""
 
 STORED_CAPTURE = "context.tar.gz"
-"""The name under which a run's directory keeps the capture."""
+"""Name of the capture in a run's directory."""
 
 STATUS = "/proc/self/status"
 
 RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo", "/proc/cmdline", CAPTURE)
-"""A root has at least one of these; anything else is not a machine's root."""
+"""A machine's root has at least one of these."""
 
 
 def open_tree(root: Path, archive: bytes | None = None) -> Tree:
-    """Open the tree at ``root``: a machine's root, a run's directory that holds ``context.tar.gz``, or an archive.
+    """Open the tree at ``root``: a machine's root, a run's directory with ``context.tar.gz``, or an archive.
 
-    A directory that holds nothing but one such root (an archive unpacked under its own name) stands for it. Raises
-    :class:`ContextError` where nothing can be recognised.
+    A directory that contains only such a root (an archive unpacked under its own name) is accepted. Raises
+    :class:`ContextError` if nothing is recognised.
     """
     tree = Tree(root, archive)
     entries = tree.names("/")
@@ -111,7 +111,7 @@ def _records(content: dict[str, Any], key: str, first: str, second: str) -> list
 
 
 def _uname(parts: dict[str, str | None]) -> str | None:
-    """Compose what ``uname -a`` of GNU coreutils prints where processor and platform are unknown.
+    """Compose the output of GNU ``uname -a``, with processor and platform unknown.
 
     None unless every part is known.
     """
@@ -158,7 +158,7 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
 
 
 def _read_allowed(tree: Tree, content: dict[str, Any]) -> tuple[int, ...] | None:
-    """CPUs the capturing process could use: its affinity as it recorded it, else its ``/proc/self/status``."""
+    """Return the CPUs available to the capturing process: its recorded affinity, else its ``/proc/self/status``."""
     recorded = content.get("affinity")
     if isinstance(recorded, str):
         try:
@@ -265,11 +265,10 @@ def _read_clocksource(tree: Tree) -> ClockSource:
 def load(root: Path, archive: bytes | None = None) -> Context:
     """Describe the machine whose root, captured tree or capture archive is at ``root``.
 
-    ``archive`` is what a capture archive holds that was read from there: then nothing is opened.
+    ``archive`` is the content of the capture archive at ``root``; then no file is opened.
 
-    Raises :class:`ContextError` where ``root`` is none of these or nothing in it can be recognised. A file
-    that is absent leaves its facts None; a file that is there and cannot be used is listed in ``unreadable``
-    with the reason.
+    Raises :class:`ContextError` if ``root`` is none of these or nothing in it is recognised. The facts of a missing
+    file are None; an unusable file is listed in ``unreadable`` with the reason.
     """
     tree = open_tree(Path(root), archive)
     content = _capture_json(tree)
@@ -316,7 +315,7 @@ def load(root: Path, archive: bytes | None = None) -> Context:
 def to_contract(context: Context) -> dict[str, Any]:
     """Return the document that ``calibration context DIR --json`` prints.
 
-    The agreed keys come first, then everything else known.
+    The agreed keys come first.
     """
     dumped = context.model_dump(mode="json")
     agreed: dict[str, Any] = {

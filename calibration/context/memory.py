@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA nodes, their memory, distances, huge pages and the settings that govern pages."""
+"""NUMA nodes, memory, distances, huge pages and page settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibration.cpulists import MAX_ID, parse_cpulist
 NODE = "/sys/devices/system/node"
 MM = "/sys/kernel/mm"
 LOCAL_DISTANCE = 10
-"""The distance of a node from itself: fixed by ACPI (SLIT) and by the kernel."""
+"""Distance of a node from itself, fixed by ACPI (SLIT) and by the kernel."""
 
 MAX_DISTANCE = 2**31 - 1
 _MEMINFO_ROW = re.compile(r"(?:Node\s+[0-9]+\s+)?([A-Za-z0-9_()]+):\s+([0-9]{1,16})\s*(kB)?", re.ASCII)
@@ -21,9 +21,9 @@ _CHOICE = re.compile(r"\[([A-Za-z0-9_+-]+)\]", re.ASCII)
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Rows of ``meminfo`` (the machine's or a node's) in bytes; rows without kB are counts.
+    """Parse ``meminfo`` (the machine's or a node's) into bytes; rows without kB are counts.
 
-    Raises ``ValueError`` where there is no such row.
+    Raises ``ValueError`` if there is no such row.
     """
     rows = {}
     for line in text.splitlines():
@@ -44,7 +44,7 @@ def parse_choice(text: str) -> str:
 
 
 def parse_distances(text: str) -> tuple[int, ...]:
-    """One row of distances. Raises ``ValueError``."""
+    """Parse one row of distances. Raises ``ValueError``."""
     words = text.split() if len(text) <= MAX_TEXT_BYTES else []
     if not words or not all(w.isascii() and w.isdigit() and len(w) <= 10 and int(w) <= MAX_DISTANCE for w in words):
         raise ValueError(f"not distances such as 10 21: {text[:60]!r}")
@@ -78,7 +78,7 @@ def _memory_tiers(tree: Tree) -> dict[int, int]:
 
 
 def _linked_nodes(tree: Tree, online: frozenset[int]) -> dict[int, set[int]]:
-    """Return, by node, the CPUs whose directory holds a link to it."""
+    """Return, by node, the CPUs linked in its directory."""
     found: dict[int, set[int]] = {}
     for cpu in online:
         for node in tree.numbered(f"{CPU}/cpu{cpu}", "node", MAX_ID):
@@ -87,17 +87,17 @@ def _linked_nodes(tree: Tree, online: frozenset[int]) -> dict[int, set[int]]:
 
 
 def _available(rows: dict[str, int]) -> int | None:
-    """Free memory and inactive file pages, which the kernel gives up without effort; None where it says neither."""
+    """Return free memory and inactive file pages, which are reclaimed easily; None if neither is known."""
     free = rows.get("MemFree")
     return None if free is None else free + rows.get("Inactive(file)", 0)
 
 
 def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
-    """Online NUMA nodes in order of their numbers, each with its online CPUs.
+    """Return the online NUMA nodes by number, with their online CPUs.
 
-    ``node/online`` says which are online; where it is absent or unusable every ``nodeN`` directory is one. A
-    kernel without NUMA has no such directories: that is one node 0 with all online CPUs and all memory. The
-    memory of a sole node whose own ``meminfo`` is absent is the machine's.
+    ``node/online`` lists them; if it is missing or unusable, every ``nodeN`` directory counts. A kernel without NUMA
+    has no such directories: node 0 then has all online CPUs and all memory. A sole node without its own ``meminfo``
+    has the machine's memory.
     """
     online = frozenset(cpus.online)
     meminfo = tree.parse("/proc/meminfo", parse_meminfo) or {}
@@ -147,7 +147,7 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
 
 
 def _note_overlaps(tree: Tree, nodes: list[Node]) -> None:
-    """Note a CPU that several nodes claim, as firmware with a broken affinity table makes the kernel say."""
+    """Record a CPU claimed by several nodes (firmware with a broken affinity table)."""
     owners: dict[int, int] = {}
     for node in nodes:
         for cpu in node.cpus:
@@ -160,13 +160,13 @@ def _note_overlaps(tree: Tree, nodes: list[Node]) -> None:
 
 
 def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...] | None:
-    """Read the square matrix of the online nodes in order of their numbers.
+    """Return the square matrix of the online nodes in order of their numbers.
 
-    None where the capture lacks any part of it.
+    None if any part is missing.
 
-    A ``distance`` file lists the online nodes only, in order. A row as long as the possible nodes is taken to
-    list those (nodes that went offline meanwhile); a row of any other length is noted as unparsable. A sole
-    node is at the local distance from itself by definition.
+    A ``distance`` file lists the online nodes only, in order. A row as long as the possible nodes is taken to list
+    those (nodes went offline meanwhile); any other length is recorded as unparsable. A sole node is at the local
+    distance from itself.
     """
     rows = []
     possible = tree.parse(f"{NODE}/possible", parse_cpulist) or ()
@@ -191,11 +191,10 @@ def read_distances(tree: Tree, nodes: tuple[Node, ...]) -> tuple[tuple[int, ...]
 
 
 def memory_only_nodes(tree: Tree, nodes: tuple[Node, ...]) -> tuple[int, ...]:
-    """Nodes with memory and no online CPU.
+    """Return the nodes with memory and no online CPU.
 
-    A node whose size is unknown counts only where the kernel's ``has_memory`` names it: a node with neither
-    CPUs nor memory (an I/O bridge, an accelerator, a node whose memory is offline) exists too, and is in
-    neither list.
+    A node of unknown size counts only if the kernel's ``has_memory`` lists it: nodes with neither CPUs nor memory
+    exist too (an I/O bridge, an accelerator, offline memory).
     """
     has_memory = tree.parse(f"{NODE}/has_memory", parse_cpulist)
     if has_memory is None:
@@ -209,12 +208,12 @@ def memory_only_nodes(tree: Tree, nodes: tuple[Node, ...]) -> tuple[int, ...]:
 
 
 def cpu_only_nodes(nodes: tuple[Node, ...]) -> tuple[int, ...]:
-    """Nodes with online CPUs and, as the kernel says, no memory."""
+    """Return the nodes with online CPUs that the kernel reports without memory."""
     return tuple(node.id for node in nodes if node.cpus and node.memory_bytes == 0)
 
 
 def read_memory(tree: Tree) -> Memory:
-    """Memory of the whole machine, huge pages and page policies."""
+    """Return memory of the whole machine, huge pages and page policies."""
     rows = tree.parse("/proc/meminfo", parse_meminfo) or {}
     thp = f"{MM}/transparent_hugepage"
     khugepaged = tree.parse(f"{thp}/khugepaged/defrag", printable_line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about a machine: typed, frozen, with ``None`` where the capture does not say.
+"""The description of a machine: typed, frozen, ``None`` if the capture lacks a fact.
 
 Sizes are bytes, frequencies Hz, times ns or µs as the names say. CPU and node lists are sorted.
 """
@@ -40,7 +40,7 @@ class CommandLine(Model):
     init_arguments: tuple[str, ...]
 
     def values(self, name: str) -> tuple[str | None, ...]:
-        """Every value given for a parameter, in order. Dashes and underscores are the same to the kernel."""
+        """Every value of a parameter, in order. Dashes and underscores are equivalent, as in the kernel."""
         wanted = name.replace("-", "_")
         return tuple(p.value for p in self.parameters if p.name.replace("-", "_") == wanted)
 
@@ -48,8 +48,8 @@ class CommandLine(Model):
 class Capture(Model):
     """Where the facts came from.
 
-    All None for a tree that brought no ``capture.json``, except the kernel's own names and what ``/proc/self/status``
-    says: ``effective_capabilities`` are those of the capturing process, one bit each (``capabilities(7)``).
+    All None for a tree without ``capture.json``, except the kernel's own names and ``/proc/self/status``:
+    ``effective_capabilities`` are those of the capturing process, one bit each (``capabilities(7)``).
     """
 
     captured_at: str | None
@@ -66,9 +66,9 @@ class Capture(Model):
 
 
 class CpuSets(Model):
-    """Which CPU numbers exist and run.
+    """Which CPU numbers exist and which are online.
 
-    ``allowed`` are those the capturing process might use (cgroup and affinity).
+    ``allowed`` are those available to the capturing process (cgroup and affinity).
     """
 
     possible: tuple[int, ...] | None
@@ -81,7 +81,7 @@ class CpuSets(Model):
 
 
 class Core(Model):
-    """One core: its identifiers as the kernel numbers them, and its online CPUs."""
+    """One core: its identifiers in the kernel's numbering, and its online CPUs."""
 
     cpus: tuple[int, ...]
     core_id: int | None
@@ -112,7 +112,7 @@ class Cache(Model):
 
 
 class HugePages(Model):
-    """Pages of one size: in the pool and still free."""
+    """Huge pages of one size: in the pool and free."""
 
     size_bytes: int
     total: int | None
@@ -123,7 +123,7 @@ class HugePages(Model):
 class Node(Model):
     """One NUMA node; ``cpus`` are the online ones.
 
-    ``available_bytes`` is what a new buffer may have: free memory, and file pages that were not used lately.
+    ``available_bytes`` is free memory plus inactive file pages.
     """
 
     id: int
@@ -158,7 +158,7 @@ class Memory(Model):
 
 
 class CpuModel(Model):
-    """One model of CPU in the machine, and the online CPUs that are of it."""
+    """One CPU model in the machine, and its online CPUs."""
 
     cpus: tuple[int, ...]
     vendor: str | None
@@ -172,7 +172,7 @@ class CpuModel(Model):
 class Processor(Model):
     """The processors.
 
-    ``models`` are in order of their lowest CPU; the first one describes most machines completely.
+    ``models`` are ordered by their lowest CPU; the first one describes most machines completely.
     """
 
     architecture: str | None
@@ -182,7 +182,7 @@ class Processor(Model):
 
 
 class FrequencyPolicy(Model):
-    """CPUs that change frequency together, and how."""
+    """CPUs that share a frequency domain, with driver and limits."""
 
     cpus: tuple[int, ...]
     driver: str | None
@@ -199,7 +199,7 @@ class FrequencyPolicy(Model):
 class Frequency(Model):
     """Frequency scaling.
 
-    The lists hold every value in use; ``turbo`` is None where no switch for it is exposed.
+    The lists hold every value in use; ``turbo`` is None if the kernel exposes no switch.
     """
 
     drivers: tuple[str, ...]
@@ -213,7 +213,7 @@ class Frequency(Model):
 
 
 class IdleState(Model):
-    """One idle state; ``disabled_cpus`` are the online CPUs on which it was switched off."""
+    """One idle state; ``disabled_cpus`` are the online CPUs on which it is disabled."""
 
     name: str
     description: str | None
@@ -231,14 +231,14 @@ class Idle(Model):
 
 
 class ClockSource(Model):
-    """The kernel's clock source in use and those it could use."""
+    """The clock source in use and those available."""
 
     current: str | None
     available: tuple[str, ...]
 
 
 class Virtualization(Model):
-    """Whether the machine is a guest: True or False where the evidence decides, else None."""
+    """Whether the machine is a guest: True or False if the evidence decides, else None."""
 
     guest: bool | None
     vendor: str | None
@@ -302,7 +302,7 @@ class Interrupt(Model):
 
 
 class Thread(Model):
-    """A thread that may run on an isolated CPU; ``per_cpu_kernel`` threads cannot be moved away."""
+    """A thread that may run on an isolated CPU; ``per_cpu_kernel`` threads cannot be moved."""
 
     pid: int
     tid: int
@@ -314,11 +314,11 @@ class Thread(Model):
 
 
 class Isolation(Model):
-    """What keeps the operating system away from which CPUs, and what still may run there.
+    """CPU isolation, and the interrupts and threads that may still run on isolated CPUs.
 
-    ``isolated`` are the CPUs kept out of scheduling domains; ``isolated_source`` says whether the kernel's
-    own file or the command line said so. ``*_text`` is the value on the command line as written; ``threads``
-    is None where no threads were captured (no CPU is isolated).
+    ``isolated`` are the CPUs outside scheduling domains; ``isolated_source`` says whether that comes from the kernel's
+    file or the command line. ``*_text`` is the value on the command line as written; ``threads`` is None if no threads
+    were captured (no CPU is isolated).
     """
 
     isolated: tuple[int, ...]
@@ -340,7 +340,7 @@ class Isolation(Model):
 
 
 class Kernel(Model):
-    """Settings of the running kernel that move figures; None where the file is absent."""
+    """Kernel settings that affect the results; None if the file is missing."""
 
     sched_rt_runtime_us: int | None
     sched_rt_period_us: int | None
@@ -357,14 +357,14 @@ class Kernel(Model):
 
 
 class Throttling(Model):
-    """Thermal throttle events since boot, summed over CPUs (cores) and packages; None where not counted."""
+    """Thermal throttle events since boot, summed over CPUs (cores) and packages; None if not counted."""
 
     core_events: int | None
     package_events: int | None
 
 
 class CpuLoad(Model):
-    """What one CPU did while the capture slept, as shares of that time; ``stolen`` is what a hypervisor took."""
+    """What one CPU did while the capture slept, as shares of that time; ``stolen`` is steal time."""
 
     cpu: int
     busy: float
@@ -374,7 +374,7 @@ class CpuLoad(Model):
 class BusyProcess(Model):
     """A process that used CPU time while the capture slept.
 
-    ``share`` is in CPUs: 2.0 is two of them all the time. ``cpus`` are those on which its threads ran last.
+    ``share`` is in CPUs: 2.0 is two CPUs all the time. ``cpus`` are those its threads last ran on.
     """
 
     pid: int
@@ -384,11 +384,10 @@ class BusyProcess(Model):
 
 
 class Load(Model):
-    """What the CPUs did and which processes used them while the capture itself slept for ``interval_s``.
+    """What the CPUs did, and which processes used them, while the capture slept for ``interval_s``.
 
-    Processes are those that the login may see; one that ended meanwhile has left its time on the CPUs and no name. The
-    capture's own and those that started it are not among them. ``resolution`` is the share that one tick of the
-    kernel's counters is.
+    Only processes visible to the login are listed, without the capture and its parents; the CPU time of one that ended
+    meanwhile is counted without a name. ``resolution`` is the share of one tick of the kernel's counters.
     """
 
     interval_s: float
@@ -398,7 +397,7 @@ class Load(Model):
 
 
 class EventAlias(Model):
-    """An event that the kernel knows by name: its terms, and what one count is in which unit."""
+    """A named kernel event: its terms, and the scale and unit of a count."""
 
     terms: str
     scale: float | None = None
@@ -409,7 +408,7 @@ class EventSource(Model):
     """One directory of ``/sys/bus/event_source/devices``.
 
     ``cpumask`` are the CPUs on which a system-wide counter of the source is opened, one per package or die; ``cpus``
-    those whose threads a core's source counts. ``formats`` are bit ranges in the kernel's notation, such as
+    those of the core type that the source counts. ``formats`` are bit ranges in the kernel's notation, such as
     ``config:0-7,32-35``.
     """
 
@@ -423,9 +422,9 @@ class EventSource(Model):
 
 
 class Context(Model):
-    """Everything a plan, a verdict or a page needs to know about a machine.
+    """Everything known about a machine.
 
-    ``event_sources`` are None where the capture has none, which it has since sources are captured.
+    ``event_sources`` is None for captures made before sources were captured.
     """
 
     capture: Capture
@@ -454,12 +453,12 @@ class Context(Model):
 
     @property
     def online_cpus(self) -> tuple[int, ...]:
-        """CPUs that run."""
+        """Online CPUs."""
         return self.cpus.online
 
     @property
     def isolated_cpus(self) -> tuple[int, ...]:
-        """CPUs kept out of scheduling domains."""
+        """CPUs outside scheduling domains."""
         return self.isolation.isolated
 
     def node(self, node_id: int) -> Node:
@@ -470,9 +469,9 @@ class Context(Model):
         raise KeyError(node_id)
 
     def node_of(self, cpu: int) -> int | None:
-        """Return the node an online CPU belongs to; None where the capture does not say."""
+        """Return the node an online CPU belongs to; None if the capture lacks it."""
         return next((node.id for node in self.nodes if cpu in node.cpus), None)
 
     def siblings(self, cpu: int) -> tuple[int, ...]:
-        """Return the online CPUs of the same core, itself included; itself alone where the capture does not say."""
+        """Return the online CPUs of the same core, itself included; itself alone if unknown."""
         return next((core.cpus for core in self.topology.cores if cpu in core.cpus), (cpu,))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which memory channels are populated, and the most that they can move: channels x MT/s x bytes per transfer.
+"""Which memory channels are populated, and their peak bandwidth: channels x MT/s x bytes per transfer.
 
-SMBIOS names slots, not channels; firmware puts the channel into the locator or the bank locator of a slot, each vendor
-in its own words. The forms here are those of DMI tables that vendors' machines print; what is not recognised, or names
-two slots alike, is unknown rather than guessed.
+SMBIOS names slots, not channels; firmware puts the channel into the locator or the bank locator of a slot, and the
+wording differs by vendor. The patterns are from DMI tables of real machines; anything unrecognised or ambiguous is
+unknown.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from calibration.model import Model
 
 SEPARATED: Final = r"[ _-]*"
 LETTER: Final = re.compile(rf"(?:DIMM{SEPARATED}(?:P\d+{SEPARATED})?|CPU\d+_)([A-X]){SEPARATED}\d{{0,2}}$")
-"""``P1-DIMMA1``, ``CPU0_DIMM_A1``, ``DIMM_P0_A0``, ``CPU1_A0``. Letters come before the bank locator, which some boards
-have wrong. A bare ``A1`` is none: with some vendors the letter is the processor."""
+"""``P1-DIMMA1``, ``CPU0_DIMM_A1``, ``DIMM_P0_A0``, ``CPU1_A0``. Letters come before the bank locator, which is wrong on
+some boards. A bare ``A1`` does not count: with some vendors the letter is the processor."""
 CHANNEL: Final = re.compile(rf"(?:CHANNEL|CHAN|CH){SEPARATED}([A-Z]|\d+)(?![A-Z0-9])|_C(\d+)D\d+$")
 """``P0 CHANNEL A``, ``P0_Node0_Channel0_Dimm0``, ``ChannelA-DIMM0``, ``CPU0 CH0/D0``, ``CPU0_C0D0``."""
 SOCKET: Final = re.compile(rf"(?<![A-Z])(?:(?:CPU|PROC|SOCKET){SEPARATED}|P(?=\d+[ _-]))(\d+)")
@@ -27,13 +27,13 @@ GROUP: Final = re.compile(rf"(?:NODE|CONTROLLER|MC){SEPARATED}(\d+)")
 
 NO_MEMORY: Final = frozenset({"Flash", "ROM", "VRAM", "Logical non-volatile device"})
 SLOTS_PER_CHANNEL: Final = 3
-"""More slots than this of one channel are a form that was misread."""
+"""More slots of one channel mean that the pattern misread them."""
 
 
 class ChannelPeak(Model):
-    """The memory channels of a machine, a package or a node, how many are ``populated``, and what these move at most.
+    """The memory channels of a machine, a package or a node, how many are ``populated``, and their peak bandwidth.
 
-    ``empty_slots`` are slots of channels without any module, by their locators.
+    ``empty_slots`` are the locators of the slots of unpopulated channels.
     """
 
     channels: int
@@ -45,7 +45,7 @@ class ChannelPeak(Model):
 class Population(Model):
     """Populated channels of the machine, by package and by node.
 
-    ``packages`` is empty where slots do not name theirs, ``nodes`` where channels cannot be told apart by node.
+    ``packages`` is empty if slots do not name theirs, ``nodes`` if channels cannot be assigned to nodes.
     """
 
     machine: ChannelPeak
@@ -54,7 +54,7 @@ class Population(Model):
 
 
 class UnknownPopulation(Model):
-    """Why nobody can say which channels are populated."""
+    """Why the population is unknown."""
 
     reason: str
 
@@ -74,7 +74,7 @@ def population(context: Context) -> Population | UnknownPopulation:
         return UnknownPopulation(reason=str(error))
     packages = sorted({core.package_id for core in context.topology.cores if core.package_id is not None})
     sockets = sorted(
-        {channel.socket for channel in channels if channel.socket is not None}, key=lambda each: (len(each), each)
+        {channel.socket for channel in channels if channel.socket is not None}, key=lambda socket: (len(socket), socket)
     )
     by_package: dict[int, list[_Channel]] = {}
     if len(packages) == 1:
@@ -92,17 +92,17 @@ def population(context: Context) -> Population | UnknownPopulation:
 
 
 def _channels(context: Context) -> list[_Channel]:
-    """Return the channels in the table's order. Raises ``ValueError`` with the reason where they are not clear."""
+    """Return the channels in the table's order. Raises ``ValueError`` with the reason if they are ambiguous."""
     if context.virtualization.guest:
         raise ValueError("a virtual machine does not show the memory slots of its host")
-    dimms = [each for each in context.firmware.dimms if each.type not in NO_MEMORY]
-    if not any(each.size_bytes for each in dimms):
-        unread = next((each.reason for each in context.unreadable if each.path == TABLE), "only root reads it")
+    dimms = [device for device in context.firmware.dimms if device.type not in NO_MEMORY]
+    if not any(device.size_bytes for device in dimms):
+        unread = next((file.reason for file in context.unreadable if file.path == TABLE), "only root reads it")
         raise ValueError(f"the SMBIOS table shows no populated memory slot ({unread})")
-    if any((each.type or "").startswith("HBM") for each in dimms):
+    if any((device.type or "").startswith("HBM") for device in dimms):
         raise ValueError("the processor has memory of its own (HBM) beside its channels")
     packages = len({core.package_id for core in context.topology.cores})
-    named = [(each.locator or "", each.bank or "") for each in dimms]
+    named = [(device.locator or "", device.bank or "") for device in dimms]
     if len(set(named)) < len(named):
         raise ValueError("several memory slots have one name")
     found: dict[tuple[str | None, ...], list[Dimm]] = {}
@@ -149,14 +149,14 @@ def _peak(channels: Sequence[_Channel]) -> ChannelPeak:
 
 
 def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> dict[int, ChannelPeak]:
-    """Return the channels by node where the nodes of each package have equal shares of its channels.
+    """Return the channels by node if the nodes of each package have equal shares of its channels.
 
-    Which nodes an unequal population falls to shows in their memory, where all populated channels have alike.
+    An unequal population is assigned by the nodes' memory, if all populated channels have equal modules.
     """
     package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
     found: dict[int, ChannelPeak] = {}
     for package, channels in by_package.items():
-        nodes = [each for each in context.nodes if each.cpus and package_of.get(each.cpus[0]) == package]
+        nodes = [place for place in context.nodes if place.cpus and package_of.get(place.cpus[0]) == package]
         whole, alike = (
             _peak(channels),
             {(channel.size_bytes, channel.peak_mb_s) for channel in channels if channel.size_bytes},
@@ -167,7 +167,7 @@ def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> di
         if not nodes or len(channels) % len(nodes) or len(alike) != 1:
             return {}
         share, ((size_bytes, mb_s),) = len(channels) // len(nodes), alike
-        populated = [round((each.memory_bytes or 0) / size_bytes) for each in nodes]
+        populated = [round((local.memory_bytes or 0) / size_bytes) for local in nodes]
         if sum(populated) != whole.populated or max(populated) > share:
             return {}
         for node, count in zip(nodes, populated, strict=True):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs run, how they form cores, and the caches they share.
+"""Online CPUs, cores and shared caches.
 
-Kernels from 2.6 on are read: where ``*_list`` files do not exist yet the masks are used, and where
-``topology`` does not exist ``/proc/cpuinfo`` and the device tree are.
+Reads kernels from 2.6 on: masks if ``*_list`` files do not exist yet, ``/proc/cpuinfo`` and the device tree if
+``topology`` does not exist.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from calibration.cpulists import MAX_ID, parse_cpulist, parse_cpumask
 CPU = "/sys/devices/system/cpu"
 _SIZE = re.compile(r"([0-9]{1,12})\s*([KMG]?)B?", re.ASCII)
 _NO_SMT_ARCHITECTURES = frozenset({"arm", "parisc"})
-"""No processor of these has several hardware threads per core."""
+"""Architectures without SMT."""
 
 
 def parse_size(text: str) -> int:
-    """``32K``, ``1M``, ``36608K`` or plain bytes, as the cache files print them. Raises ``ValueError``."""
+    """Parse ``32K``, ``1M``, ``36608K`` or plain bytes, as in the cache files. Raises ``ValueError``."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"not a size such as 32K: {text[:40]!r}")
@@ -34,9 +34,9 @@ def parse_size(text: str) -> int:
 def read_set(
     tree: Tree, directory: str, list_names: tuple[str, ...], mask_names: tuple[str, ...]
 ) -> tuple[int, ...] | None:
-    """Read the first usable list file, else the first usable mask file, of a directory.
+    """Return the CPUs of the first usable list file, else the first usable mask file, of a directory.
 
-    None where there is none.
+    None if there is neither.
     """
     for name in list_names:
         found = tree.parse(f"{directory}/{name}", parse_cpulist)
@@ -57,11 +57,10 @@ def _not_empty(text: str) -> tuple[int, ...]:
 
 
 def _online_from_directories(tree: Tree, info: CpuInfo | None) -> tuple[int, ...]:
-    """CPUs with a ``cpuN`` directory and not switched off.
+    """Return the CPUs with a ``cpuN`` directory that are not offline.
 
-    A CPU without an ``online`` file cannot be switched off, so it runs; except that a kernel which describes
-    other CPUs' topology says nothing of one that is not running, and that ``/proc/cpuinfo`` lists running
-    CPUs only.
+    A CPU without an ``online`` file cannot be taken offline, so it is online; unless the kernel describes the topology
+    of other CPUs but not of this one, or ``/proc/cpuinfo``, which lists online CPUs only, lacks it.
     """
     numbers = tree.numbered(CPU, "cpu", MAX_ID)
     with_topology = {n for n in numbers if tree.exists(f"{CPU}/cpu{n}/topology")}
@@ -82,11 +81,10 @@ def _online_from_directories(tree: Tree, info: CpuInfo | None) -> tuple[int, ...
 def read_cpu_sets(
     tree: Tree, info: CpuInfo | None, allowed: tuple[int, ...] | None, cpuset: tuple[int, ...] | None
 ) -> CpuSets:
-    """Possible, present, online and offline CPUs.
+    """Return the possible, present, online and offline CPUs.
 
-    Online comes from ``cpu/online``; where that is absent or unusable from the ``cpuN`` directories and their
-    ``online`` files, then from ``/proc/cpuinfo``, then from the nodes' own CPU lists (which hold online CPUs
-    only).
+    Online comes from ``cpu/online``; if that is missing or unusable, from the ``cpuN`` directories and their ``online``
+    files, then from ``/proc/cpuinfo``, then from the nodes' CPU lists (online CPUs only).
     """
     possible = tree.parse(f"{CPU}/possible", _not_empty)
     present = tree.parse(f"{CPU}/present", _not_empty)
@@ -124,9 +122,9 @@ def _identifier(tree: Tree, cpu: int, name: str) -> int | None:
 
 
 def _read_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
-    """Cores from the kernel's sibling lists, else from equal (package, core) numbers.
+    """Return the cores from the kernel's sibling lists, else from equal (package, core) numbers.
 
-    Empty where neither exists.
+    Empty if neither exists.
     """
     cores: list[Core] = []
     seen: set[int] = set()
@@ -171,10 +169,10 @@ def _device_tree_cpus(tree: Tree) -> str:
 
 
 def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
-    """Read POWER's device tree, which lists every core's thread numbers as big-endian words.
+    """Return the cores of POWER's device tree, which lists every core's thread numbers as big-endian words.
 
-    They are the kernel's CPU numbers where it numbers CPUs as the firmware does; the result is used only when
-    they cover all online CPUs.
+    They are the kernel's CPU numbers if it numbers CPUs as the firmware does; the result is used only if they cover all
+    online CPUs.
     """
     base = _device_tree_cpus(tree)
     cores = []
@@ -194,7 +192,7 @@ def _device_tree_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
 
 
 def _threads_from_cpuinfo(info: CpuInfo | None, online: tuple[int, ...], architecture: str | None) -> int | None:
-    """Return the largest number of online CPUs of one core as ``/proc/cpuinfo`` tells it; None where it does not."""
+    """Return the largest number of online CPUs of one core from ``/proc/cpuinfo``; None if unknown."""
     if len(online) == 1:
         return 1
     if info is None:
@@ -216,9 +214,9 @@ def _threads_from_cpuinfo(info: CpuInfo | None, online: tuple[int, ...], archite
 
 
 def read_topology(tree: Tree, cpus: CpuSets, info: CpuInfo | None, architecture: str | None) -> Topology:
-    """Cores, packages and threads per core of the online CPUs.
+    """Return cores, packages and threads per core of the online CPUs.
 
-    ``threads_per_core`` counts online threads: with SMT switched off it is 1, whatever the hardware could do.
+    ``threads_per_core`` counts online threads: 1 if SMT is off.
     """
     cores = _read_cores(tree, cpus.online) or _device_tree_cores(tree, cpus.online)
     threads = max((len(core.cpus) for core in cores), default=None)
@@ -242,9 +240,9 @@ def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[in
 
 
 def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of online CPUs that share a last-level cache (the highest but instruction caches).
+    """Return the groups of online CPUs that share a last-level cache (the highest level except instruction caches).
 
-    A first-level cache is nobody's last: a machine that lists no other (some guests) does not say.
+    A first-level cache is never the last: a machine that lists no other (some guests) has unknown ones.
     """
     running = frozenset(online)
     domains: set[tuple[int, ...]] = set()
@@ -268,10 +266,10 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
 
 
 def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | None) -> tuple[Cache, ...]:
-    """Read the caches of the lowest-numbered online CPU, in the kernel's order.
+    """Return the caches of the lowest-numbered online CPU, in the kernel's order.
 
-    A cache without level or type is skipped. Where the kernel shows no caches, s390x's ``/proc/cpuinfo`` and POWER's
-    device tree may.
+    A cache without level or type is skipped. Without caches in sysfs, s390x's ``/proc/cpuinfo`` and POWER's device tree
+    are used.
     """
     if not cpus.online:
         return ()
@@ -317,7 +315,7 @@ def _small(text: str | None) -> int | None:
 
 
 def _device_tree_caches(tree: Tree, topology: Topology, cpu: int) -> tuple[Cache, ...]:
-    """POWER before ``cache`` directories existed: level 1 sizes from the device tree's first CPU."""
+    """Return POWER's level 1 sizes from the device tree's first CPU, for kernels without ``cache`` directories."""
     base = _device_tree_cpus(tree)
     core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
     for name in tree.names(base):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a captured or live root: a directory or a tar archive, with what could not be read and why.
+"""Read a captured or live root, a directory or a tar archive, and record what could not be read.
 
-Every read is bounded in size and cannot block; symbolic links stay inside the root, so that a captured
-directory never makes this machine's own files part of another machine's description.
+Every read is bounded in size and cannot block. Symbolic links stay inside the root, so a captured directory cannot
+include files of this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Largest file read.
 
-``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB; nothing of use is larger.
+``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB.
 """
 
 MAX_CONTENT_BYTES = 160 * 1024 * 1024
@@ -37,44 +37,44 @@ MAX_ARCHIVE_MEMBERS = 310_000
 """Most members of one archive: a SUT's own capture stops at 300000."""
 
 MAX_ARCHIVE_BYTES = 448 * 1024 * 1024
-"""Most bytes unpacked from one archive: the content, and a header and a remainder of 512 bytes for each member."""
+"""Most bytes unpacked from one archive: the content, and per member a header and padding of 512 bytes."""
 
 MAX_PATH = 4096
 """Longest path of a member, as Linux has it."""
 
 MAX_DEPTH = 64
-"""Most directories of a path, or of a link's target; devices behind many bridges have some thirty."""
+"""Most directories in a path or a link's target; devices behind many bridges have about thirty."""
 
 MAX_TEXT_BYTES = 64 * 1024
-"""Largest file read as text where the caller allows no more: an attribute in sysfs has at most one page."""
+"""Default limit of a text file: an attribute in sysfs has at most one page."""
 
 MAX_WORK_BYTES = 6 * MAX_CONTENT_BYTES
 """Bound on all work on one root; 504 CPUs with 20,000 threads on isolated ones take a third.
 
-Counted are the bytes read, and each look-up, step of a path and number taken from a list as so many bytes: symbolic
-links make a small archive large, and ``0-8191`` in many files makes many numbers.
+Counts the bytes read, and each look-up, step of a path and number of a list as so many bytes: symbolic links can make
+a small archive expensive, and so can ``0-8191`` in many files.
 """
 
 LEAST_WORK_BYTES = 128 * 1024 * 1024
-"""Work on any archive, however small: 8192 CPUs that one line names are looked for."""
+"""Work on any archive, however small: 8192 CPUs listed in one line are looked up."""
 
 WORK_PER_BYTE = 16
-"""Work for each unpacked byte of an archive beyond that."""
+"""Additional work per unpacked byte of an archive."""
 
 LOOKUP_BYTES, STEP_BYTES, NUMBER_BYTES = 256, 64, 16
 
 MAX_UNREADABLE = 1000
-"""Most unreadable files listed by name; further ones are counted."""
+"""Most unreadable files listed by name; the rest is counted."""
 
 MAX_REASON = 500
 """Longest reason kept."""
 
 MAX_LINKS = 40
-"""Symbolic links followed for one path, as many as the kernel follows."""
+"""Symbolic links followed for one path, as in the kernel."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP})
-"""Errors that mean "this machine has no such thing": no entry, or a process or device that went away
-meanwhile.
+"""Errors that mean "not on this machine": no entry, or a process or device that disappeared.
+
 """
 
 
@@ -99,7 +99,7 @@ def _reason(error: OSError) -> str:
 def follow(path: str, link: Callable[[str], str | None]) -> str:
     """Resolve symbolic links in an absolute path without leaving the root.
 
-    ``link`` gives the target of a path whose parents are resolved, None where it is no link. Raises ``OSError``
+    ``link`` returns the target of a path whose parents are resolved, None if it is no link. Raises ``OSError``
     (ELOOP, ENAMETOOLONG) after :data:`MAX_LINKS` links and beyond :data:`MAX_DEPTH` directories.
     """
     left = [part for part in path.split("/") if part][::-1]
@@ -137,7 +137,7 @@ class _Directory:
     def _resolve(self, path: str) -> str:
         """Return the host path of ``path`` with symbolic links resolved inside the root.
 
-        Raises ``OSError`` (ELOOP) for links that lead round in a circle.
+        Raises ``OSError`` (ELOOP) for link cycles.
         """
         if self._root == "/":
             return path
@@ -147,7 +147,7 @@ class _Directory:
         if inside not in self._targets:
             try:
                 self._targets[inside] = str(Path(self._root + inside).readlink())
-            except OSError:  # no link, or absent: opening it will say which
+            except OSError:  # no link, or missing: opening it will tell
                 self._targets[inside] = None
         return self._targets[inside]
 
@@ -215,10 +215,10 @@ class _Archive:
             ) from error
 
     def _read(self, archive: tarfile.TarFile) -> None:
-        """Keep the files and links of *archive*; everything else that a tar can hold describes no machine."""
+        """Keep the files and links of *archive*; skip every other type of member."""
         kept_bytes = 0
         for member in members(archive, most=MAX_ARCHIVE_MEMBERS):
-            if any(len(each) > MAX_PATH or each.count("/") > MAX_DEPTH for each in (member.name, member.linkname)):
+            if any(len(path) > MAX_PATH or path.count("/") > MAX_DEPTH for path in (member.name, member.linkname)):
                 continue
             name = posixpath.normpath("/" + member.name.lstrip("/"))
             if member.issym():
@@ -234,7 +234,7 @@ class _Archive:
             elif not member.isdir():
                 continue
             self._add(name, member.isdir())
-        self._unpacked_bytes = archive.offset  # not the sum of sizes: a link may claim one that it has not
+        self._unpacked_bytes = archive.offset  # not the sum of sizes: a link may claim a size it does not have
 
     def most_work(self) -> int:
         return min(MAX_WORK_BYTES, LEAST_WORK_BYTES + WORK_PER_BYTE * self._unpacked_bytes)
@@ -279,7 +279,7 @@ class _Archive:
 
 
 class Tree:
-    """A root whose files are read as absolute paths, and a record of every one that could not be used."""
+    """A root whose files are read by absolute path, and a record of every unusable file."""
 
     def __init__(self, root: Path, content: bytes | None = None) -> None:
         self.root = root
@@ -301,7 +301,7 @@ class Tree:
         self._not_listed = 0
 
     def spend(self, size_bytes: int) -> None:
-        """Account for work. Raises :class:`ContextError` beyond what the root may cost."""
+        """Account for work. Raises :class:`ContextError` beyond the root's limit."""
         self._work_bytes += size_bytes
         if self._work_bytes > self._most_work_bytes:
             raise ContextError(
@@ -309,7 +309,7 @@ class Tree:
             )
 
     def note(self, path: str, reason: str) -> None:
-        """Record that ``path`` exists and could not be used; the first reason given stays."""
+        """Record that ``path`` exists and could not be used; the first reason stays."""
         name = visible(path[:MAX_PATH])
         if name not in self._unreadable and len(self._unreadable) >= MAX_UNREADABLE:
             self._not_listed += 1
@@ -318,12 +318,12 @@ class Tree:
 
     @property
     def unreadable(self) -> tuple[tuple[str, str], ...]:
-        """(path, reason) sorted by path; beyond :data:`MAX_UNREADABLE` the last says how many more there are."""
+        """(path, reason) sorted by path; beyond :data:`MAX_UNREADABLE` the last entry counts the rest."""
         more = [("/", f"{self._not_listed} more unreadable files")] if self._not_listed else []
         return (*sorted(self._unreadable.items()), *more)
 
     def raw(self, path: str) -> bytes | None:
-        """Return the bytes of a file; None when it is absent, or unreadable (which is noted)."""
+        """Return the bytes of a file; None if missing or unreadable (recorded)."""
         self.spend(LOOKUP_BYTES)
         content = None
         try:
@@ -336,11 +336,10 @@ class Tree:
         return content
 
     def text(self, path: str, most_bytes: int = MAX_TEXT_BYTES) -> str | None:
-        """Return a file as text without trailing line ends; None when it is absent, or unreadable (which is noted).
+        """Return a file as text without trailing line ends; None if missing or unreadable (recorded).
 
-        NUL bytes at the end are dropped (some captures are padded to a page, and device-tree strings end in
-        one); bytes that are not UTF-8 are kept as surrogate escapes so that nothing is lost and no parser
-        takes them for digits.
+        Trailing NUL bytes are dropped (page padding, device-tree strings); bytes that are not UTF-8 become surrogate
+        escapes, which no parser takes for digits.
         """
         content = self.raw(path)
         if content is None:
@@ -351,11 +350,11 @@ class Tree:
         return content.rstrip(b"\0\r\n \t").decode("utf-8", "surrogateescape")
 
     def word(self, path: str) -> str | None:
-        """Return a file of one printable line, stripped; None when absent, empty or (noted) binary."""
+        """Return a file of one printable line, stripped; None if missing, empty or (recorded) binary."""
         return self.parse(path, printable_line) or None
 
     def parse(self, path: str, parser: Callable[[str], T], most_bytes: int = MAX_TEXT_BYTES) -> T | None:
-        """Return ``parser`` applied to the text of a file; a ``ValueError`` is noted as unparsable."""
+        """Return ``parser`` applied to the text of a file; a ``ValueError`` is recorded as unparsable."""
         text = self.text(path, most_bytes)
         if text is None:
             return None
@@ -369,7 +368,7 @@ class Tree:
         return found
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the sorted entries of a directory; empty when absent, or unreadable (which is noted)."""
+        """Return the sorted entries of a directory; empty if missing or unreadable (recorded)."""
         self.spend(LOOKUP_BYTES)
         found: tuple[str, ...] = ()
         try:
@@ -382,30 +381,30 @@ class Tree:
         return found
 
     def numbered(self, path: str, prefix: str, last: int = 9_999_999) -> tuple[int, ...]:
-        """Return the N up to *last* of every ``prefixN`` entry of a directory, in order of N."""
+        """Return N, up to *last*, of every ``prefixN`` entry of a directory, in order."""
         pattern = re.compile(re.escape(prefix) + r"([0-9]{1,7})", re.ASCII)
         found = (int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m)
         return tuple(sorted(number for number in found if number <= last))
 
     def exists(self, path: str) -> bool:
-        """Return whether the root has that path."""
+        """Return whether the path exists in the root."""
         return self._kind(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        """Return whether the root has a directory of that path."""
+        """Return whether the path is a directory in the root."""
         return self._kind(path) == "directory"
 
     def _kind(self, path: str) -> str | None:
         self.spend(LOOKUP_BYTES)
         try:
             return self._store.kind(path)
-        except OSError as error:  # links that lead round in a circle
+        except OSError as error:  # link cycle
             self.note(path, _reason(error))
             return None
 
 
 def printable_line(text: str) -> str:
-    """One printable line, stripped. Raises ``ValueError`` otherwise."""
+    """Return one printable line, stripped. Raises ``ValueError`` otherwise."""
     bare = text.strip()
     if not bare.isprintable():
         raise ValueError(f"not one printable line: {bare[:40]!r}")
@@ -420,7 +419,7 @@ def integer(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Return a decimal integer that is not negative. Raises ``ValueError`` otherwise."""
+    """Return a non-negative decimal integer. Raises ``ValueError`` otherwise."""
     value = integer(text)
     if value < 0:
         raise ValueError(f"negative: {value}")

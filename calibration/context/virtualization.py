@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a machine is a guest, and whose.
+"""Whether a machine is a guest, and of which hypervisor.
 
 Evidence, strongest first: the CPU's own ``hypervisor`` flag (x86), ``/sys/hypervisor``, s390x's
 ``/proc/sysinfo``, the device tree, DMI strings. A DMI string names the vendor; by itself it makes a guest
-only where no bare-metal machine of that name is sold. A missing flag
+only if no bare-metal machine of that name is sold. A missing flag
 alone proves nothing, since old hypervisors do not set it.
 """
 
@@ -30,13 +30,13 @@ DMI_NAMES = (
     ("Google Compute Engine", "Google", False),
     ("Amazon EC2", "Amazon", False),
 )
-"""(text at the start of a DMI string, vendor, whether it proves a guest).
+"""(prefix of a DMI string, vendor, whether it proves a guest).
 
 Clouds sell bare-metal machines too.
 """
 
 PARTITION_FILES = ("ibm,partition-no", "ibm,partition-name")
-"""What PowerVM tells a partition about itself."""
+"""Properties that only a PowerVM partition has."""
 
 
 def _dmi_vendor(firmware: Firmware) -> tuple[str, bool, str] | None:
@@ -53,9 +53,9 @@ def _dmi_vendor(firmware: Firmware) -> tuple[str, bool, str] | None:
 def read_virtualization(
     tree: Tree, info: CpuInfo | None, architecture: str | None, firmware: Firmware
 ) -> Virtualization:
-    """Tell guest or not, vendor, and type (``full`` or ``para``), with the evidence.
+    """Return guest or not, vendor, and type (``full`` or ``para``), with the evidence.
 
-    None where nothing decides.
+    None if undecided.
     """
     evidence: list[str] = []
     guest: bool | None = None

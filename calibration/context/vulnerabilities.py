@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says of the vulnerabilities of its processors, one by one.
+"""The kernel's report on each CPU vulnerability.
 
-The files of ``/sys/devices/system/cpu/vulnerabilities`` are those of ``drivers/base/cpu.c`` in the mainline kernel, and
-which CVE each is about stands in ``Documentation/admin-guide/hw-vuln``. The names are those that the published pages
-show, which are spectre-meltdown-checker's.
+The files of ``/sys/devices/system/cpu/vulnerabilities`` are those of ``drivers/base/cpu.c`` in the mainline kernel;
+``Documentation/admin-guide/hw-vuln`` has their CVEs. The names are spectre-meltdown-checker's, as on the published
+pages.
 """
 
 import re
@@ -19,7 +19,7 @@ State = Literal["not_affected", "mitigated", "vulnerable", "unknown"]
 
 
 class Known(NamedTuple):
-    """A vulnerability; ``cve`` is ``None`` where it has none, ``file`` where the kernel has no file about it."""
+    """A vulnerability; ``cve`` is ``None`` if it has none, ``file`` if the kernel does not report it."""
 
     file: str | None
     cve: str | None
@@ -32,7 +32,7 @@ KNOWN = (
     Known("meltdown", "CVE-2017-5754", "Variant 3, Meltdown, rogue data cache load"),
     Known(None, "CVE-2018-3640", "Variant 3a, rogue system register read"),
     Known("spec_store_bypass", "CVE-2018-3639", "Variant 4, speculative store bypass"),
-    # The kernel's file about the L1 terminal fault says nothing of SGX, which microcode alone protects.
+    # The kernel's L1TF file does not cover SGX, which microcode alone protects.
     Known(None, "CVE-2018-3615", "Foreshadow (SGX), L1 terminal fault"),
     Known("l1tf", "CVE-2018-3620", "Foreshadow-NG (OS), L1 terminal fault"),
     Known("l1tf", "CVE-2018-3646", "Foreshadow-NG (VMM), L1 terminal fault"),
@@ -62,7 +62,7 @@ KNOWN = (
     Known("vmscape", "CVE-2025-40300", "VMScape, branch predictions of a guest used by its host's programs"),
     Known("old_microcode", None, "microcode older than the kernel asks for"),
 )
-"""In the order of the published pages, which is that of their disclosure; newer ones follow by their numbers."""
+"""In the order of the published pages (by disclosure); newer ones follow by number."""
 
 NO_FILE = "the kernel has no file about it"
 
@@ -71,16 +71,16 @@ _STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
     ("mitigated", re.compile(r"(KVM: )?Mitigation\b")),
     ("vulnerable", re.compile(r"((KVM: )?V|Processor v)ulnerable\b")),
 )
-"""How the kernel begins. What begins otherwise, ``Unknown: Dependent on hypervisor status`` for one, is unknown."""
+"""Prefixes of the kernel's text. Any other, such as ``Unknown: Dependent on hypervisor status``, is unknown."""
 
 VULNERABLE = re.compile(r"\bvulnerable\b", re.IGNORECASE)
 
 
 class Vulnerability(Model):
-    """What is known of one vulnerability on a machine.
+    """The state of one vulnerability on a machine.
 
-    ``text`` is the kernel's, verbatim, and ``state`` what it means; both are ``None`` where the kernel does not say,
-    and ``reason`` says why. ``name`` is the file's own where the table does not have it.
+    ``text`` is the kernel's, verbatim, and ``state`` what it means; both are ``None``, with a ``reason``, if the kernel
+    does not report it. ``name`` is the file's own if the table lacks it.
     """
 
     file: str | None
@@ -92,20 +92,20 @@ class Vulnerability(Model):
 
 
 def state_of(text: str) -> State:
-    """Return what the kernel's *text* about a vulnerability means."""
+    """Return the state that the kernel's *text* means."""
     return next((state for state, pattern in _STATES if pattern.match(text)), "unknown")
 
 
 def left_open(text: str) -> tuple[str, ...]:
-    """Return the parts of the kernel's *text* that say what a mitigation leaves vulnerable, such as other threads."""
+    """Return the parts of the kernel's *text* that name what a mitigation leaves vulnerable, such as other threads."""
     parts = (part.strip() for part in re.split(r"[;,]", text))
     return tuple(part for part in parts if part and VULNERABLE.search(part))
 
 
 def vulnerabilities(context: Context) -> tuple[Vulnerability, ...]:
-    """Return all vulnerabilities of the table as they are on the machine of *context*, then those that it lacks."""
-    files = {each.file for each in KNOWN}
-    unreadable = {each.path: each.reason for each in context.unreadable}
+    """Return the state of all vulnerabilities of the table, then of those that only the kernel of *context* lists."""
+    files = {known.file for known in KNOWN}
+    unreadable = {file.path: file.reason for file in context.unreadable}
     others = sorted(name for name in context.mitigations if name not in files)
     lost = sorted(
         name

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware counters: what a captured machine offers, and which events would be opened on it with which encodings.
+"""Hardware counters: which events a captured machine offers, and how they would be opened.
 
-``tables`` is what the vendors say of their models' events, ``encoding`` turns terms into the words of an event source,
-``event_choice`` puts the two together. The SUT opens what it is told and decides nothing.
+``tables`` has the vendors' events per model, ``encoding`` turns terms into the words of an event source,
+``event_choice`` combines the two. The SUT opens the chosen events and decides nothing.
 """

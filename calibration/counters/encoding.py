@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an event's terms to the words of a ``perf_event_attr``, as the Linux kernel's ``tools/perf/util/pmu.c`` does."""
+"""Encode an event's terms into a ``perf_event_attr``, like ``tools/perf/util/pmu.c`` of the Linux kernel."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}", re.ASCII)
 def parse_terms(text: str) -> dict[str, int]:
     """Return the terms ``event=0x04,umask=0x03,edge`` as numbers; a bare term is 1.
 
-    Raises ``InputError`` for a parameter that the user would have to give (``?``), for a value that is no number, and
-    for a term given twice.
+    Raises ``InputError`` for a parameter that the user has to give (``?``), a value that is not a number, and a
+    repeated term.
     """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"{len(text)} characters of terms, at most {MAX_CHARACTERS} are read")
@@ -44,9 +44,9 @@ def parse_terms(text: str) -> dict[str, int]:
 
 
 def encode(source: EventSource, terms: str) -> dict[str, int]:
-    """Return the words that *terms* are on *source*: ``config`` always, the others where a term is in them.
+    """Return the words that *terms* set on *source*: ``config`` always, the others if a term is in them.
 
-    The words themselves may be terms. Raises ``InputError`` where the source has no such term, or a value is too large.
+    The words themselves may be terms. Raises ``InputError`` if the source has no such term, or a value is too large.
     """
     words = {"config": 0}
     for name, value in parse_terms(terms).items():

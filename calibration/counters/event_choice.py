@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which events are opened on a captured machine, with which encodings; and for every role without one, why.
+"""Choose the events to open on a captured machine, with their encodings; each role without one has a reason.
 
-Nothing is guessed: a role that the machine cannot count, that it would refuse, or for which no counter is left, is
-missing with its reason. What is permitted follows ``Documentation/admin-guide/perf-security.rst`` and
-``perf_event_open(2)``.
+Nothing is guessed: a role that the machine cannot count, would refuse or has no free counter for is missing, with its
+reason. Permissions follow ``Documentation/admin-guide/perf-security.rst`` and ``perf_event_open(2)``.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from calibration.errors import InputError
 from calibration.model import Model
 
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
-"""Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` keeps from others."""
+"""Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` forbids to others."""
 
 HARDWARE = "hardware"
-"""The name for the kernel's own event numbers, which have no directory of their own."""
+"""Source of the kernel's generic events, which have no directory of their own."""
 
 SAMPLES = "samples"
-"""What is missing where no loads can be sampled."""
+"""Name used if no loads can be sampled."""
 
 CORE_SOURCE: Final = re.compile(r"cpu|cpu_core|armv[0-9]+_\w+", re.ASCII)
-"""What the sources of cores are called. On a machine of two kinds of cores only the faster ones are counted."""
+"""Names of core sources. On a machine with two kinds of cores only the faster ones are counted."""
 
 BYTES_PER_UNIT: Final = {"MiB": 2.0**20, "KiB": 2.0**10, "GiB": 2.0**30, "Bytes": 1.0, "B": 1.0}
 
@@ -38,10 +37,10 @@ CYCLES = "core.cycles"
 
 
 class ChosenEvent(Model):
-    """An event that would be opened: for each measuring thread, or on each of ``cpus``.
+    """An event to open: for each measuring thread, or on each of ``cpus``.
 
-    ``name`` is its role, ``event`` what ``source`` calls it. A count times ``scale_bytes`` is bytes; ``unit`` is the
-    kernel's, None where it gives none.
+    ``name`` is its role, ``event`` its name in ``source``. A count times ``scale_bytes`` is bytes; ``unit`` is the
+    kernel's, None if it has none.
     """
 
     name: str
@@ -57,7 +56,7 @@ class ChosenEvent(Model):
     caution: str | None
 
     def argument(self) -> str:
-        """Return what stands behind ``--event``."""
+        """Return the value of ``--event``."""
         terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
         terms += [] if self.group is None else [f"group={self.group}"]
         terms += ["user"] if self.user else []
@@ -66,9 +65,9 @@ class ChosenEvent(Model):
 
 
 class ChosenSampling(Model):
-    """Loads that the hardware would sample in each measuring thread.
+    """Loads to sample in each measuring thread.
 
-    ``aux`` is the word of the event that has to stand in front of it, where the model needs one.
+    ``aux`` is the word of the event that must come first in the group, if the model needs one.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -81,21 +80,21 @@ class ChosenSampling(Model):
     caution: str | None
 
     def argument(self) -> str:
-        """Return what stands behind ``--sample``."""
+        """Return the value of ``--sample``."""
         terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
         terms += [] if self.aux is None else [f"aux={self.aux:#x}"]
         return f"{self.method}={self.pmu}/{','.join([*terms, f'period={self.period}'])}/"
 
 
 class MissingCounter(Model):
-    """A role, or ``samples``, that nothing would be opened for, and why."""
+    """A role, or ``samples``, without an event, and why."""
 
     role: str
     reason: str
 
 
 class CounterChoice(Model):
-    """All that would be opened on one machine, and all that would not."""
+    """Everything to open on one machine, and everything missing."""
 
     microarchitecture: str | None
     events: tuple[ChosenEvent, ...]
@@ -104,10 +103,10 @@ class CounterChoice(Model):
 
 
 def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)) -> CounterChoice:
-    """Return what would be opened on the machine of *context* for the roles *wanted*, and how loads would be sampled.
+    """Return what to open on the machine of *context* for the roles *wanted*, and how to sample loads.
 
-    Where there are too few counters for all of them, the first in the order of ``EVENT_ROLES`` have them: ask for
-    another alone. Samples come last, with a caution where they would take turns.
+    If counters are too few, the first roles in the order of ``EVENT_ROLES`` get them: request another one on its own.
+    Samples come last, with a caution if they would be multiplexed.
     """
     roles = [role for role in EVENT_ROLES if role in wanted]
     if context.event_sources is None:
@@ -145,18 +144,18 @@ def _not_captured(context: Context) -> str:
 
 
 def _kinds(names: Collection[str]) -> str:
-    """Return names of sources with their numbers as N, each kind once."""
+    """Return the names of sources with their numbers as N, without repetitions."""
     kinds = sorted({re.sub(r"[0-9]+", "N", name) for name in names})
     return ", ".join(kinds)
 
 
 def _shown(expression: str) -> str:
-    """Return a pattern of source names as people write it."""
+    """Return a pattern of source names in readable form."""
     return expression.replace("(_[0-9]+)?", "").replace("[0-9]+", "N").replace("[0-9a-f]+", "N").replace("|", " or ")
 
 
 class _Chooser:
-    """One machine's sources, its table, and what of its counters is taken."""
+    """One machine's sources, its event table, and the counters in use."""
 
     def __init__(self, context: Context, sources: Sequence[EventSource]) -> None:
         self._context = context
@@ -164,17 +163,17 @@ class _Chooser:
         self._any = tables()[ANY]
         models = context.processor.models
         found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
-        self.table: Table | None = next((each for each in found if each is not None), None)
+        self.table: Table | None = next((table for table in found if table is not None), None)
         self._taken: dict[str, list[str]] = {}
         self._counters = _Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
         capabilities = context.capture.effective_capabilities
         unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
         self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None
 
-    # What is permitted
+    # Permissions
 
     def _refused(self, most: int, what: str) -> str | None:
-        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None where it permits it."""
+        """Return why the kernel refuses what it permits up to perf_event_paranoid *most*; None if permitted."""
         if self._paranoid is None or self._paranoid <= most:
             return None
         return (
@@ -185,16 +184,16 @@ class _Chooser:
     def _guest(self) -> str:
         return " of this virtual machine, whose host lends it none" if self._context.virtualization.guest else ""
 
-    # Boxes outside the cores
+    # Uncore boxes
 
     def boxes(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
-        """Yield each role of *roles* with its events, or why it has none."""
+        """Yield each of *roles* with its events, or why it has none."""
         counted: set[str] = set()
         apart = {"dram.reads", "dram.writes"}
         known = {box.role for box in self.table.boxes} if self.table else set()
         for role in roles:
             if role == "dram.reads_and_writes" and (counted | known) & apart:
-                continue  # it is what machines have that cannot tell one from the other
+                continue  # only used by machines that cannot tell reads from writes
             found = self._role_of_boxes(role)
             if not isinstance(found, str):
                 counted.add(role)
@@ -204,7 +203,7 @@ class _Chooser:
         known = self.table.boxes if self.table else ()
         machine = self._context.processor.architecture
         others = [box for box in self._any.boxes if machine in (None, box.architecture)]
-        rows = [each for each in (*known, *others) if each.role == role]
+        rows = [candidate for candidate in (*known, *others) if candidate.role == role]
         reasons = []
         for row in rows:
             sources = [source for name, source in self._sources.items() if re.fullmatch(row.pmus, name)]
@@ -220,7 +219,7 @@ class _Chooser:
             return self.table.absent[role]
         if not rows:
             return self._no_event(role)
-        shown = ", ".join(sorted({_shown(each.pmus) for each in rows}))
+        shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
         return f"there is no box that counts it ({shown}) among the event sources{self._guest()}"
 
     def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
@@ -238,11 +237,11 @@ class _Chooser:
             found += events
         for source in sources:
             self._taken.setdefault(source.name, []).extend([row.role] * len(row.events))
-        missed = self._packages_without({cpu for each in found for cpu in each.cpus or ()})
-        return [_with_caution(each, missed) for each in found] if missed else found
+        missed = self._packages_without({cpu for event in found for cpu in event.cpus or ()})
+        return [_with_caution(event, missed) for event in found] if missed else found
 
     def _packages_without(self, cpus: set[int]) -> str | None:
-        """Return a caution where a package has none of *cpus*, so that its boxes are not counted."""
+        """Return a caution if a package has none of *cpus*, so its boxes are not counted."""
         cores = self._context.topology.cores
         counted = {core.package_id for core in cores if cpus & set(core.cpus)}
         left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
@@ -283,24 +282,24 @@ class _Chooser:
             )
         return found
 
-    # Threads
+    # Core events
 
     def _core_source(self) -> EventSource | str:
-        """Return the source of the cores; where there are several, the one of most CPUs."""
+        """Return the source of the cores; of several, the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
             return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
         return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
-        """Yield each role of *roles* with its events, or why it has none. What is in a group comes first."""
+        """Yield each of *roles* with its events, or why it has none. Grouped events come first."""
         core = self._core_source()
         refusal = self._refused(2, "counting anything")
         if isinstance(core, str) or refusal:
             yield from ((role, core if isinstance(core, str) else refusal or "") for role in roles)
             return
         known = self.table.core if self.table else ()
-        rows = {role: [each for each in (*self._any.core, *known) if each.role == role] for role in roles}
+        rows = {role: [row for row in (*self._any.core, *known) if row.role == role] for role in roles}
         grouped = [row for role in roles for row in rows[role] if row.group is not None]
         together = self._counters.take(grouped)
         for role in roles:
@@ -330,7 +329,7 @@ class _Chooser:
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
         if row.generic and core.name == "cpu_core" and core.type is not None:
-            # Where there are two kinds of cores, the kernel's numbers are told whose by the upper half
+            # If there are two kinds of cores, the kernel's numbers are told whose by the upper half
             words["config"] |= core.type << 32
         cautions = [row.caution] if row.caution else []
         online = set(self._context.online_cpus)
@@ -355,22 +354,22 @@ class _Chooser:
     # Samples
 
     def sampling(self) -> ChosenSampling | str:
-        """Return how loads would be sampled, or why they cannot be."""
+        """Return how to sample loads, or why they cannot be sampled."""
         row = self.table.sampling if self.table else None
         if row is None:
             return self._no_event(SAMPLES)
-        source = next((each for name, each in self._sources.items() if re.fullmatch(row.pmus, name)), None)
+        source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
             return f"there is no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
             return f"{source.name} samples nothing precisely (caps/max_precise is 0)"
-        # IBS cannot leave the kernel out unless the kernel does so afterwards (swfilt)
+        # IBS cannot exclude the kernel unless the driver filters in software (swfilt)
         everything = row.method == "ibs" and "swfilt" not in source.formats
         refusal = self._refused(1 if everything else 2, "sampling the kernel too" if everything else "sampling")
         return refusal or self._sampled(row, source)
 
     def _sampled(self, row: SampledEvent, source: EventSource) -> ChosenSampling | str:
-        optional = [each for each in row.optional if each.partition("=")[0] in source.formats]
+        optional = [term for term in row.optional if term.partition("=")[0] in source.formats]
         needs_aux = row.aux is not None and row.aux_alias in source.aliases
         try:
             words = encode(source, ",".join([row.terms, *optional]))
@@ -396,7 +395,7 @@ def _with_caution(event: ChosenEvent, caution: str) -> ChosenEvent:
 
 
 def _crowded(row: Boxes) -> str | None:
-    """Return the caution of *row*, with that of a box that cannot count all its events at once."""
+    """Return the caution of *row*, plus that of a box that cannot count all its events at once."""
     if len(row.events) <= row.counters:
         return row.caution
     crowd = f"{len(row.events)} events share {row.counters} counters in turns, so that each count is an estimate"
@@ -404,13 +403,13 @@ def _crowded(row: Boxes) -> str | None:
 
 
 def _listing(table: Table | None, source: str) -> str:
-    """Return the list that a row was taken from, with its edition."""
+    """Return the list that a row comes from, with its edition."""
     listing = (table or tables()[ANY]).sources[source]
     return f"{listing.list}, {listing.version}"
 
 
 class _Counters:
-    """The counters that one thread of a core has, and who has them."""
+    """The counters of one hardware thread, and their assignment."""
 
     def __init__(self, table: Table | None, smt_off: bool, nmi_watchdog: int | None) -> None:
         self._table = table
@@ -420,7 +419,7 @@ class _Counters:
         self._rows: list[CoreEvent | SampledEvent] = []
 
     def take(self, rows: Sequence[CoreEvent | SampledEvent]) -> str | None:
-        """Give each of *rows* a counter beside those that have one; all of them or, with the reason returned, none."""
+        """Give each of *rows* a counter, all or none; return the reason if none."""
         if self._general is None or _assignment([self._possible(row) for row in (*self._rows, *rows)]) is not None:
             self._rows += rows
             return None
@@ -429,17 +428,17 @@ class _Counters:
         return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
 
     def _possible(self, row: CoreEvent | SampledEvent) -> Sequence[int]:
-        """Return the counters that *row* may have; those from -1 down are the fixed ones."""
+        """Return the counters that *row* may use; those from -1 down are the fixed ones."""
         general = range(self._general or 0)
         fixed = self._table.fixed if self._table else ()
         role = row.role if isinstance(row, CoreEvent) else SAMPLES
-        if role in fixed and not (self._watched and role == CYCLES):  # which the watchdog counts, too
+        if role in fixed and not (self._watched and role == CYCLES):  # the NMI watchdog uses the cycle counter
             return (-1 - fixed.index(role), *general)
         return [counter for counter in row.counters if counter in general] if row.counters is not None else general
 
 
 def _assignment(possible: Sequence[Sequence[int]]) -> Mapping[int, int] | None:
-    """Return a counter for each event, by what each may have; None where they are not enough (augmenting paths)."""
+    """Return a counter for each event, given those each may use; None if impossible (augmenting paths)."""
     holder: dict[int, int] = {}
 
     def place(event: int, tried: set[int]) -> bool:

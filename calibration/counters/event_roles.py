@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted: a closed list, so that no figure depends on what an event happens to be called."""
+"""The roles that can be counted: a closed list, independent of vendors' event names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from calibration.model import Model
 
 
 class EventRole(Model):
-    """One thing that is counted.
+    """One role.
 
-    ``unit`` is that of a count, or of what a count times its scale is. ``of`` says whom it counts: the machine as a
-    whole, on one CPU per package, or each measuring thread.
+    ``unit`` is that of a count, or of a count times its scale. ``of`` is the scope: the whole machine, on one CPU per
+    package, or each measuring thread.
     """
 
     unit: Literal["bytes", "cycles", "instructions", "lines", "loads", "pending loads times cycles"]
@@ -38,4 +38,4 @@ EVENT_ROLES: Final = {
     "core.local_reads": EventRole(unit="loads", of="thread", purpose="loads answered by memory of the own node"),
     "core.remote_reads": EventRole(unit="loads", of="thread", purpose="loads answered by memory of another node"),
 }
-"""All roles, those first that are kept when counters are too few."""
+"""All roles, by priority if counters are too few."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency from counters of the core, as C. Helm and K. Taura define it.
 
-With alpha the cycles that first-level misses were pending, summed over all that were so at once
-(``l1d_pend_miss.pending``), beta the loads that missed the first-level cache and gamma those that found their line
-already on its way (fill-buffer hits), the *L1 miss latency* is alpha / beta and the *load miss real latency*
-alpha / (beta + gamma), in core cycles.
+Alpha is the number of cycles with first-level misses pending, summed over all concurrent misses
+(``l1d_pend_miss.pending``), beta the loads that missed the first-level cache, and gamma the fill-buffer hits (line
+already requested). The *L1 miss latency* is alpha / beta and the *load miss real latency* alpha / (beta + gamma), in
+core cycles.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,22 +17,22 @@ from calibration.sutprobe.counters import Counters, Samples
 from calibration.validity import Flag
 
 PENDING, MISSES, HITS, CYCLES = "core.l1d_pending", "core.l1_miss", "core.fb_hit", "core.cycles"
-"""The roles of alpha, beta, gamma, and of the core's clock."""
+"""The roles of alpha, beta, gamma, and the core clock."""
 
 LATENCY_ROLES = (CYCLES, PENDING, MISSES, HITS)
 
 
 class CoreLatency(Model):
-    """One latency in core cycles, and in ns where the core's clock is known; one sample per placement."""
+    """One latency in core cycles, and in ns if the core's clock is known; one sample per placement."""
 
     cycles: Estimate
     ns: Estimate | None
 
 
 class CounterLatency(Model):
-    """Latency of the loads of the counted threads by the counters of their cores, by both definitions.
+    """Latency of the loads of the counted threads, by both definitions.
 
-    ``None`` where a counter that it needs did not run all along, for which ``not_counted`` has the reason.
+    ``None`` if a counter did not run all the time; ``not_counted`` has the reason.
     ``core_hz`` is the core's clock while the threads ran.
     """
 
@@ -44,9 +44,9 @@ class CounterLatency(Model):
 
 
 def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLatency | None:
-    """Return the latencies that *counters* of one placement each give; ``None`` where there were none.
+    """Return the latencies by *counters*, one per placement; ``None`` without counters.
 
-    The roles' names begin with *prefix*, ``probe.`` for the threads that chase beside a load.
+    The roles' names begin with *prefix*: ``probe.`` for the probes beside a load.
     """
     if not counters:
         return None
@@ -81,7 +81,7 @@ def _counts(counters: Sequence[Counters], role: str) -> list[float]:
 
 
 def _clocks(counters: Sequence[Counters], role: str) -> list[float] | None:
-    """Return the core's clock in Hz in each placement: its cycles over the time that the threads ran."""
+    """Return the core clock in Hz in each placement: cycles over the threads' run time."""
     clocks = []
     for counter in counters:
         events = [event for event in counter.events if event.name == role]
@@ -103,20 +103,20 @@ def _per(
 
 
 def in_cycles(cycles: Sequence[float], clocks: Sequence[float] | None) -> CoreLatency:
-    """Return the latency of *cycles*, one of each placement; *clocks* are those of the same placements in Hz."""
+    """Return the latency of *cycles*, one per placement; *clocks* are those of the same placements in Hz."""
     return CoreLatency(
         cycles=estimate([[cycle] for cycle in cycles], "cycles"),
         ns=None
         if clocks is None
-        else estimate([[each / hz * 1e9] for each, hz in zip(cycles, clocks, strict=True)], "ns"),
+        else estimate([[count / hz * 1e9] for count, hz in zip(cycles, clocks, strict=True)], "ns"),
     )
 
 
 class SampledLoads(Model):
-    """Latency of the loads that the hardware sampled, hit the TLB and came from local DRAM; mean of each placement's.
+    """Latency of the sampled loads that hit the TLB and came from local DRAM: each placement's mean.
 
-    ``latency`` is ``None`` where a placement has none, for which there is a ``reason``. ``reasons`` count the loads
-    that were left out by what they were.
+    ``latency`` is ``None`` if a placement has no such loads; ``reason`` says why. ``reasons`` count the discarded loads
+    by kind.
     """
 
     method: str
@@ -130,7 +130,7 @@ class SampledLoads(Model):
 
 
 def sampled_loads(samples: Sequence[Samples], clocks: Sequence[float]) -> SampledLoads | None:
-    """Return what *samples* of one placement each say, the core's *clocks* in the same placements being in Hz."""
+    """Return the latency of *samples*, one per placement, with the core *clocks* of the same placements in Hz."""
     if not samples:
         return None
     reasons: dict[str, int] = {}
@@ -160,7 +160,7 @@ def variation(values: Sequence[float]) -> float | None:
 
 
 def latency_flags(latencies: Sequence[CounterLatency | None]) -> Iterator[Flag]:
-    """Yield the flag that counters of *latencies* raise which ran only part of the time."""
+    """Yield the flag for counters of *latencies* that ran only part of the time."""
     fractions = [
         latency.running_fraction
         for latency in latencies

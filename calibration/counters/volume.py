@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that hardware counted beside the bytes that a kernel says it moved.
+"""Bytes counted by hardware against the bytes that sutprobe says it moved.
 
-Memory controllers count every line that anybody reads or writes, so what the machine did without us is watched before
-and subtracted. Reads contain the lines that a regular store reads before it changes them (write allocate). The method
-is that of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel Processors*.
+Memory controllers count every line that anybody reads or writes, so the background is measured first and subtracted.
+Reads include the lines that a regular store reads before it changes them (write allocate). Method: C. Helm and K.
+Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel Processors*.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from calibration.sutprobe.volume import VolumeKnown
 from calibration.validity import Flag, flag
 
 DIFFERS: Final = 0.05
-"""Relative difference of the bytes counted from the bytes moved from which a figure is flagged."""
+"""Relative difference between bytes counted and bytes moved from which a figure is flagged."""
 
 BACKGROUND: Final = 0.01
-"""Share of the bytes moved from which what others move at the same time is flagged."""
+"""Background, as a share of the bytes moved, from which a figure is flagged."""
 
 LINE_BYTES: Final = 64
-"""What a count of lines stands for where the counter says nothing else."""
+"""Bytes per count unless the counter says otherwise."""
 
 Direction = Literal["reads", "writes", "reads_and_writes"]
 
@@ -33,7 +33,7 @@ DIRECTIONS: Final[Mapping[str, Direction]] = {
     "dram.writes": "writes",
     "dram.reads_and_writes": "reads_and_writes",
 }
-"""By the role of a memory controller's counter, what it counts."""
+"""Direction by the role of a memory controller's counter."""
 
 WORDS: Final[Mapping[Direction, str]] = {
     "reads": "read",
@@ -43,9 +43,9 @@ WORDS: Final[Mapping[Direction, str]] = {
 
 
 class Moved(Model):
-    """Bytes that a kernel moves from and to memory, in a step or altogether.
+    """Bytes that sutprobe moves from and to memory, per step or in total.
 
-    ``allocate_bytes`` are those of ``read_bytes`` that are read only because a regular store changes their line.
+    ``allocate_bytes`` is the part of ``read_bytes`` read only because a regular store changes the line.
     """
 
     read_bytes: float
@@ -81,9 +81,9 @@ def moved_altogether(known: VolumeKnown) -> Moved:
 
 
 def triad_bytes(array_bytes: int, passes: int, *, allocates: bool) -> Moved:
-    """Return what the initialisation and *passes* of STREAM's triad move with three arrays of *array_bytes*.
+    """Return what the initialisation and *passes* of STREAM's triad move, with three arrays of *array_bytes*.
 
-    The initialisation writes all three; a pass reads two and writes one. Where the processor *allocates*, each array
+    The initialisation writes all three; a pass reads two and writes one. If the processor *allocates*, each array
     that is written by regular stores is read as well.
     """
     written = (3 + passes) * array_bytes
@@ -93,10 +93,10 @@ def triad_bytes(array_bytes: int, passes: int, *, allocates: bool) -> Moved:
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters of one placement or repeat, and what was *moved* meanwhile: by each step, or altogether.
+    """The counters of one placement or repeat, and what was *moved* meanwhile: per step or in total.
 
-    ``shares`` says by node which part of it moved from and to that node's memory. ``probe_bytes_per_s`` is what latency
-    probes read beside it.
+    ``shares`` is, by node, the part moved from and to that node's memory. ``probe_bytes_per_s`` is read by the latency
+    probes.
     """
 
     counters: Counters
@@ -112,14 +112,14 @@ class Reading:
         return self.moved.of(direction) * times + probes
 
     def events(self, role: str) -> list[Counted]:
-        """Return what was counted in *role*."""
+        """Return the counts of *role*."""
         return [event for event in self.counters.events if event.name == role]
 
 
 class SocketBytes(Model):
     """Bytes that the memory controllers beside ``cpu`` counted, background subtracted; they serve ``nodes``.
 
-    ``moved_bytes`` is the kernel's part on these nodes; ``ratio`` is ``None`` where that is nothing.
+    ``moved_bytes`` is sutprobe's part on these nodes; ``ratio`` is ``None`` if that is zero.
     """
 
     cpu: int
@@ -130,11 +130,11 @@ class SocketBytes(Model):
 
 
 class DirectionBytes(Model):
-    """Bytes in one direction: what the kernel moved, what all memory controllers counted, and the ratio.
+    """Bytes in one direction: moved by sutprobe, counted by all memory controllers, and their ratio.
 
-    ``allocate_bytes`` is the part of ``moved_bytes`` that is read only because it will be written. What was counted is
-    without the background, which is given for the same time: ``None`` where it was not watched. ``ratio`` has one
-    sample per placement or repeat, and is ``None`` where nothing was moved in this direction.
+    ``allocate_bytes`` is the part of ``moved_bytes`` that is read only because it will be written. Counts exclude the
+    background, which is given for the same time, ``None`` if it was not measured. ``ratio`` has one sample per
+    placement or repeat, and is ``None`` if nothing was moved in this direction.
     """
 
     direction: Direction
@@ -147,9 +147,9 @@ class DirectionBytes(Model):
 
 
 class OtherBytes(Model):
-    """Bytes that counters other than the memory controllers' counted; ``ratio`` is to the bytes that were read.
+    """Bytes counted elsewhere than at the memory controllers; ``ratio`` is to the bytes read.
 
-    ``caution`` says what such a counter is known to leave out.
+    ``caution`` says what such a counter is known to omit.
     """
 
     role: str
@@ -160,16 +160,16 @@ class OtherBytes(Model):
 
 
 class NotCounted(Model):
-    """A role without a count although it was asked for, and why."""
+    """A requested role without a count, and why."""
 
     role: str
     reason: str
 
 
 class CountedBytes(Model):
-    """What counters say beside one bandwidth, summed over its placements or repeats, which took ``wall_s`` together.
+    """What the counters say beside one bandwidth, over all its placements or repeats, ``wall_s`` in total.
 
-    ``running_fraction`` is the least share of the time that one of the counters ran, ``None`` where none was read.
+    ``running_fraction`` is the least share of the time that a counter ran, ``None`` without counters.
     """
 
     directions: tuple[DirectionBytes, ...]
@@ -179,13 +179,13 @@ class CountedBytes(Model):
     not_counted: tuple[NotCounted, ...]
 
     def of(self, direction: Direction) -> DirectionBytes | None:
-        """Return what was counted in *direction*, ``None`` where nothing was."""
-        return next((each for each in self.directions if each.direction == direction), None)
+        """Return the count in *direction*, ``None`` if there is none."""
+        return next((volume for volume in self.directions if volume.direction == direction), None)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How many bytes one count of a role stands for, and what the counter leaves out."""
+    """Bytes per count of a role, and what the counter omits."""
 
     scale_bytes: float
     caution: str | None = None
@@ -194,10 +194,10 @@ class Unit:
 def counted_bytes(
     readings: Sequence[Reading], units: Mapping[str, Unit], nodes_of: Callable[[int], tuple[int, ...]]
 ) -> CountedBytes | None:
-    """Return what the counters of *readings* say; ``None`` where there were none.
+    """Return what the counters of *readings* say; ``None`` without counters.
 
-    *units* has the roles that were asked for and are bytes; *nodes_of* tells which nodes' memory the controllers beside
-    a CPU serve. A role that did not count everywhere all along has a reason and no figure.
+    *units* are the requested roles that count bytes; *nodes_of* returns the nodes served by the controllers of a CPU. A
+    role that did not count everywhere all the time has a reason and no figure.
     """
     if not readings:
         return None
@@ -224,7 +224,7 @@ def counted_bytes(
 
 
 def not_counted(readings: Sequence[Reading], role: str) -> str | None:
-    """Return why *role* has no figure in *readings*; ``None`` where it counted in each of them."""
+    """Return why *role* has no figure in *readings*; ``None`` if it counted in each of them."""
     for reading in readings:
         if (reason := silent(reading.counters, role)) is not None:
             return reason
@@ -232,8 +232,8 @@ def not_counted(readings: Sequence[Reading], role: str) -> str | None:
 
 
 def silent(counters: Counters, role: str) -> str | None:
-    """Return why *counters* have no figure of *role*; ``None`` where all its counters ran."""
-    refused = [each for each in counters.refused if each.name == role]
+    """Return why *counters* have no figure of *role*; ``None`` if all its counters ran."""
+    refused = [event for event in counters.refused if event.name == role]
     if refused:
         where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
         return f"{refused[0].pmu}{where}: {refused[0].reason}"
@@ -246,7 +246,7 @@ def silent(counters: Counters, role: str) -> str | None:
 
 
 def _uncovered(readings: Sequence[Reading], role: str, nodes_of: Callable[[int], tuple[int, ...]]) -> str | None:
-    """Return why the counters of *role* did not see all that was moved; ``None`` where they did or need not."""
+    """Return why the counters of *role* missed part of what was moved; ``None`` if they did not or need not."""
     if role not in DIRECTIONS:
         return None
     for reading in readings:
@@ -257,14 +257,14 @@ def _uncovered(readings: Sequence[Reading], role: str, nodes_of: Callable[[int],
 
 
 def _background(event: Counted) -> float | None:
-    """Return what would have been counted between the two readings of *event* without us."""
+    """Return the background between the two readings of *event*."""
     if event.background_count is None or not event.background_wall_s:
         return None
     return event.background_count / event.background_wall_s * event.wall_s
 
 
 def own(event: Counted) -> float:
-    """Return the count of *event*, which ran, without what the machine does by itself as far as that was watched."""
+    """Return the count of *event*, which ran, without the background if that was measured."""
     return (event.scaled or 0.0) - (_background(event) or 0.0)
 
 
@@ -317,14 +317,14 @@ def _direction(
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 
 
 def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
     events = [(reading, event) for reading in readings for event in reading.events(role)]
-    backgrounds = [_background(each) for _, each in events]
-    counted = sum(own(each) for _, each in events)
+    backgrounds = [_background(count) for _, count in events]
+    counted = sum(own(count) for _, count in events)
     background = _sum(backgrounds)
     moved = sum(reading.of(reading.events(role)[0], "reads") for reading in readings)
     return OtherBytes(
@@ -337,7 +337,7 @@ def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
 
 
 def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]:
-    """Yield the flags that what was counted beside named *figures* raises together, the worst in the sentence."""
+    """Yield the flags that the counts beside the named *figures* raise together, with the worst in the sentence."""
     differing: list[tuple[float, str, str]] = []
     disturbed: list[tuple[float, str, str]] = []
     for name, counted in figures:
@@ -352,8 +352,8 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
             if direction.background_bytes is not None and direction.background_bytes / against > BACKGROUND:
                 disturbed.append((direction.background_bytes / against, name, WORDS[direction.direction]))
     if differing:
-        off, name, how = max(differing, key=lambda each: abs(each[0]))
-        concerned = len({each for _, each, _ in differing})
+        off, name, how = max(differing, key=lambda difference: abs(difference[0]))
+        concerned = len({role for _, role, _ in differing})
         yield flag(
             "COUNTED_DIFFERS",
             f"the memory controllers counted more than {DIFFERS * 100:.0f} % more or less than the kernel moved in "
@@ -366,12 +366,12 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
             f"before the measurement others moved more than {BACKGROUND * 100:.0f} % of what it moved in the same "
             f"time, most in {name}, bytes {how}: {share * 100:.1f} %",
         )
-    fractions = [each.running_fraction for _, each in figures if each.running_fraction is not None]
+    fractions = [count.running_fraction for _, count in figures if count.running_fraction is not None]
     yield from multiplexed_flags(fractions)
 
 
 def multiplexed_flags(fractions: Sequence[float]) -> Iterator[Flag]:
-    """Yield the flag for counters that ran only part of the time; *fractions* are the shares that they ran."""
+    """Yield the flag for counters that ran only part of the time; *fractions* are their running shares."""
     least = min(fractions, default=1.0)
     if least < 1:
         yield flag(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats of others: what other programs print and other projects keep."""
+"""Third-party formats: output of other programs, and files of other projects."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published calibration pages: text whose literal blocks hold a command and what it printed.
+"""FD.io CSIT's published calibration pages: literal blocks with a command and its output.
 
-They are those of FD.io CSIT. The text need not be whole or valid reStructuredText: titles and literal blocks are found
-by their form. A block that no reader knows, and a table of figures outside literal blocks, are listed.
+The text may be a fragment or invalid reStructuredText: titles and literal blocks are found by their form. Unrecognised
+blocks, and tables of figures outside literal blocks, are reported.
 """
 
 import re
@@ -44,27 +44,27 @@ FENCE: Final = re.compile(r"^[ \t]{0,12}(?:>[ \t]?)?```")
 DIRECTIVE: Final = re.compile(r"^[ \t]{0,40}\.\. (?:code|code-block|sourcecode|parsed-literal|prompt)::")
 OPTION: Final = re.compile(r"^[ \t]{1,40}:[\w-]{1,40}:")
 DELAYS: Final = re.compile(r"^\s{0,40}Delay\b", re.IGNORECASE)
-"""The heading of a table that is underlined as a title is."""
+"""Heading of a table that is underlined like a title."""
 
 CELL: Final = re.compile(r"[\s,;|\"]+")
 MIX_WORDS: Final = 5
-"""The row of a mix has no more words: its name, a colon and its figure."""
+"""Most words in the row of a mix: its name, a colon and its figure."""
 
 MAX_BLOCKS: Final = 5000
-"""Most commands with their output in one page; published ones have up to twenty."""
+"""Most commands in one page; published ones have up to twenty."""
 
 MAX_LISTED: Final = 20
-"""So many inconsistencies of each code are listed, and then how many more there are."""
+"""Most inconsistencies listed per code; the rest is counted."""
 
 SUT_NAME: Final = re.compile(r"\b((?:s\d{1,4}-)?(t\d{1,4})-(?:sut|tg)\d{1,4})\b", re.IGNORECASE)
 ESCAPED: Final = re.compile(r"\\(.)")
-"""A character that reStructuredText takes for itself because of the sign before it."""
+"""An escaped character in reStructuredText."""
 
 OWN: Final = ".. Made from the run document run.json"
-"""The comment at the top of this project's pages: what they show is in run.json, with its uncertainty."""
+"""First line of this project's own pages, which are refused: run.json has their figures with intervals."""
 
 TOP: Final = 1000
-"""So many characters of a text are looked at for it."""
+"""Characters of a text that are searched for it."""
 
 CMDLINE: Final = "cat /proc/cmdline"
 UNAME: Final = "uname -a"
@@ -73,11 +73,11 @@ PUBLISHED: Final[Mapping[str, re.Pattern[str]]] = {
     "jitter": re.compile(r"\bjitter\b"),
     **{command: re.compile(rf"--{command}\b") for command in COMMANDS},
 }
-"""The kinds of the published pages, and what their commands have in common."""
+"""The kinds of the published pages, and a pattern of their commands."""
 
 
 class ImportedContext(Model):
-    """What a page says of the machine's Linux, as it stands there; ``isolcpus`` is that of the command line."""
+    """A page's statements about the machine's Linux, verbatim; ``isolcpus`` is that of the command line."""
 
     cmdline: str | None = None
     uname: str | None = None
@@ -85,9 +85,9 @@ class ImportedContext(Model):
 
 
 class Published(Model):
-    """What one text of others says: whose it is, its context, its results and its inconsistencies.
+    """The content of a text: its SUT, context, results and inconsistencies.
 
-    What the text does not say is ``None``.
+    Missing values are ``None``.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
@@ -99,7 +99,7 @@ class Published(Model):
 
 
 class Block(NamedTuple):
-    """One command of a literal block and what it printed; ``whole`` tells whether its end was seen."""
+    """One command of a literal block and its output; ``whole`` is whether its end was seen."""
 
     command: str | None
     output: str
@@ -107,9 +107,9 @@ class Block(NamedTuple):
 
 
 def read_published(text: str) -> Published:
-    """Return what *text*, a published page or raw output of Intel MLC or PMA jitter, says; recognised by its content.
+    """Return the content of *text*, a published page or raw output of Intel MLC or PMA jitter.
 
-    Raises ``InputError`` where nothing is recognised, and for a page that this project made.
+    Raises ``InputError`` if nothing is recognised, and for this project's own pages.
     """
     if OWN in text[:TOP]:
         raise InputError("this page was made by this project: use its run.json")
@@ -128,15 +128,15 @@ def read_published(text: str) -> Published:
 
 
 def _without_page(read: Read) -> Published:
-    """Return *read* as what one or several outputs without a page say."""
+    """Return *read* as the content of one or several outputs without a page."""
     kinds = {*(reading.values.kind for reading in read.readings), *(gone.kind for gone in read.not_read)}
     return Published(format="pma_jitter" if kinds == {"jitter"} else "mlc", read=_checked(read, PageFacts()))
 
 
 def _checked(read: Read, facts: PageFacts) -> Read:
-    """Return *read* with what else is inconsistent in it and in the *facts* of its page.
+    """Return *read* with the inconsistencies found in it and in the *facts* of its page.
 
-    There are no repetitions in it, and of each code at most ``MAX_LISTED`` and how many more there are.
+    Without repetitions; of each code at most ``MAX_LISTED``, and the number of the rest.
     """
     listed: list[Inconsistency] = []
     counts: Counter[str] = Counter()
@@ -150,7 +150,7 @@ def _checked(read: Read, facts: PageFacts) -> Read:
 
 
 def _programs(lines: Sequence[Line], command: str | None) -> Read:
-    """Return what *lines*, printed by *command*, say as output of either program, and list what neither knows."""
+    """Return the content of *lines*, printed by *command*, by either program, and list unrecognised blocks."""
     understood: set[int] = set()
     found = [mlc_results(lines, command, understood), jitter_results(lines, command, understood)]
     left = left_over(lines, understood, NOTES)
@@ -158,7 +158,7 @@ def _programs(lines: Sequence[Line], command: str | None) -> Read:
 
 
 def _page(text: str) -> Published | None:
-    """Return what the page *text* says; ``None`` where it has no literal block that is part of a calibration."""
+    """Return the content of the page *text*; ``None`` if no literal block is part of a calibration."""
     lines = split(plain(text))
     literal = list(_literal(lines))
     blocks = list(islice(_blocks(lines, literal, ended=text.endswith(("\n", "\r"))), MAX_BLOCKS + 1))
@@ -208,7 +208,7 @@ def _page(text: str) -> Published | None:
 
 
 def _printed(blocks: Sequence[Block], command: str) -> str | None:
-    """Return what *command* printed, without blank lines around it; ``None`` for a placeholder or nothing."""
+    """Return the output of *command* without surrounding blank lines; ``None`` for a placeholder or nothing."""
     for block in blocks:
         if command in (block.command or ""):
             text = block.output.strip("\n").rstrip()
@@ -219,7 +219,7 @@ def _printed(blocks: Sequence[Block], command: str) -> str | None:
 
 
 def _results(block: Block) -> Read | None:
-    """Return the results in *block*; ``None`` where it is about something else."""
+    """Return the results in *block*; ``None`` if it has a different subject."""
     command = block.command or ""
     if command.startswith(f"{PROBE} "):
         return None
@@ -242,7 +242,7 @@ def _results(block: Block) -> Read | None:
 
 
 def _tables_in(prose: Sequence[str]) -> Iterator[Inconsistency]:
-    """Yield the paragraphs of *prose* that are tables of figures, or one line of a program's figures."""
+    """Yield the paragraphs of *prose* that are tables of figures, or one line of a program's output."""
     paragraph: list[str] = []
     for line in [*prose, ""]:
         if line.strip():
@@ -255,7 +255,7 @@ def _tables_in(prose: Sequence[str]) -> Iterator[Inconsistency]:
 
 
 def _row_of_figures(line: str) -> int:
-    """Return how many figures *line* has where it has little else; 0 for a sentence."""
+    """Return the number of figures in *line* if it has little else; 0 for a sentence."""
     if len(line) > MAX_LINE:
         return 0
     words = [bare for word in CELL.split(line) if (bare := word.strip("*|+:-"))]
@@ -270,23 +270,23 @@ class _Title(NamedTuple):
 
 
 def _titles(lines: Sequence[str]) -> Iterator[_Title]:
-    """Yield the titles of *lines*: those that are underlined."""
+    """Yield the titles of *lines*."""
     for place, (line, below) in enumerate(pairwise(lines)):
         if _underlined(line, below):
             yield _Title(ESCAPED.sub(r"\1", line.strip()), place)
 
 
 def _underlined(line: str, below: str) -> bool:
-    """Tell whether *line* is a title, which *below* underlines."""
+    """Return whether *line* is a title, underlined by *below*."""
     title = bool(line.strip()) and not line[0].isspace() and not UNDERLINE.match(line) and not DELAYS.match(line)
     return title and UNDERLINE.match(below) is not None
 
 
 def _literal(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the first line and the line after the last of each literal block.
+    """Yield the range of lines of each literal block.
 
     A block is indented, or fenced, or follows ``::`` without indentation: then it lasts until the next title, literal
-    block or directive, and is taken for one where it begins with a command or has what a known program prints.
+    block or directive, and counts only if it begins with a command or contains output of a known program.
     """
     place = 0
     while place < len(lines):
@@ -325,7 +325,7 @@ def _indent(line: str) -> int:
 
 
 def _bounded(lines: Sequence[str], place: int) -> bool:
-    """Tell whether a literal block without indentation ends above the line at *place*."""
+    """Return whether an unindented literal block ends above the line at *place*."""
     line = lines[place].rstrip()
     begins = line.startswith(".. ") or line.endswith("::") or DIRECTIVE.match(line) or FENCE.match(line)
     return bool(begins) or _underlined(line, "".join(lines[place + 1 : place + 2]))
@@ -354,14 +354,14 @@ def _blocks(lines: Sequence[str], literal: Sequence[tuple[int, int]], *, ended: 
 
 
 def _command(line: str) -> str | None:
-    """Return the command in a line of a literal block; ``None`` where it has none."""
+    """Return the command in a line of a literal block; ``None`` if there is none."""
     if line.startswith(("$ ", "# ")):
         return line[2:].strip()
     return command_after_prompt(line[:MAX_LINE])
 
 
 def _above(lines: Sequence[str], first: int) -> str | None:
-    """Return the command in the line above the fence of a block; ``None`` where there is none."""
+    """Return the command in the line above the fence of a block; ``None`` if there is none."""
     if not FENCE.match(lines[first - 1]):
         return None
     line = next((line[:MAX_LINE] for line in reversed(lines[max(0, first - 3) : first - 1]) if line.strip()), "")

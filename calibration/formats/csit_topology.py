@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSIT's topology files: the nodes of one testbed, and how to log in to them.
+"""CSIT's topology files: the nodes of one testbed, and their logins.
 
 Source: ``topologies/available``, ``resources/topology_schemas`` and ``resources/libraries/python/ssh.py`` of CSIT.
-Interfaces, links and devices are ignored. Messages quote values only where they cannot be a secret.
+Interfaces, links and devices are ignored. Messages quote a value only if it cannot be a secret.
 """
 
 import re
@@ -25,17 +25,17 @@ TYPES: tuple[NodeType, ...] = get_args(NodeType)
 Form = tuple[Callable[[str], object], str]
 
 RESERVED = "TG"
-"""Name of the node on which CSIT reserves a testbed, for all of it."""
+"""Name of the node on which CSIT reserves a whole testbed."""
 
 PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}|\$\{([^{}]*)\}")
 """The two forms in CSIT's templates: ``{{ name }}``, sometimes with filters, and ``${name}``."""
 
 NODES = re.compile(r"^nodes:", re.MULTILINE)
 NODE_TYPE = re.compile(r"^[ \t]+type:[ \t]*[\"']?(?:TG|DUT)\b", re.MULTILINE)
-"""How to recognise a topology that is not valid YAML: some templates are not."""
+"""Patterns of a topology in templates that are not valid YAML."""
 
 MAX_CHARACTERS = 64 * 1024
-"""Longest topology read: a node has some hundreds of characters, and its key some thousands."""
+"""Longest topology read: a node has some hundreds of characters, its key some thousands."""
 
 MAX_NAMED = 10
 """Most placeholders named in a message."""
@@ -62,20 +62,20 @@ FORMS: Mapping[str, Form] = {
     "model": ONE_LINE,
     "subtype": ONE_LINE,
 }
-"""What the value of each key of a node must be: a test, and the words for it."""
+"""Valid values of each key of a node: a test and its description."""
 
 NEEDED = ("type", "host", "username")
 SECRETS = ("password", "priv_key", "passwd")
-"""Keys whose values no message quotes; the last is that of a service that CSIT's schema has for a node."""
+"""Keys whose values are never quoted; the last belongs to a service in CSIT's schema."""
 
 
 CONVERSIONS: Mapping[str, Callable[[str], object]] = {"port": int, "password": SecretStr, "priv_key": SecretStr}
 
 
 class Node(Model):
-    """One machine of a testbed. ``priv_key`` is the text of a key, not the path of a file.
+    """One machine of a testbed. ``priv_key`` is the text of a key, not a path.
 
-    A ``port`` or secret that is not given is left to ssh.
+    A missing ``port`` or secret is left to ssh.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Node(Model):
 
 
 class Topology(Model):
-    """A testbed and its nodes, in the order of the file."""
+    """A testbed and its nodes, in file order."""
 
     testbed: str
     nodes: tuple[Node, ...]
@@ -102,12 +102,12 @@ class Topology(Model):
         return next((node for node in self.nodes if node.name == RESERVED and node.type == "TG"), None)
 
     def host_name(self, node: Node) -> str:
-        """Return the name of *node* among those of all testbeds, such as ``t212-dut1``."""
+        """Return the name of *node* over all testbeds, such as ``t212-dut1``."""
         return f"{self.testbed}-{node.name.lower()}"
 
     @property
     def shared(self) -> dict[str, tuple[str, ...]]:
-        """The names of nodes that are one machine, by its address: CSIT may have several containers on one."""
+        """Groups of names of nodes with the same address: CSIT may run several containers on one machine."""
         found: dict[str, list[str]] = {}
         for node in self.nodes:
             found.setdefault(node.host, []).append(self.host_name(node))
@@ -115,9 +115,9 @@ class Topology(Model):
 
 
 def name_of_testbed(path: str) -> str:
-    """Return the testbed's name by its file: ``t212`` for ``lf_2n_icx_testbed212.yaml``, otherwise the file's own.
+    """Return the testbed's name: ``t212`` for ``lf_2n_icx_testbed212.yaml``, otherwise the file's own.
 
-    A topology's metadata has no name.
+    Topologies have no name in their metadata.
     """
     stem = PurePath(path).name.partition(".")[0]
     number = NUMBER_AT_END.search(stem)
@@ -125,7 +125,7 @@ def name_of_testbed(path: str) -> str:
 
 
 def is_topology(text: str) -> bool:
-    """Return whether *text* is meant as a topology: a mapping with ``nodes``, a member of which is a TG or a DUT."""
+    """Return whether *text* looks like a topology: a mapping with ``nodes``, one of them a TG or a DUT."""
     if "nodes" not in text:
         return False
     try:
@@ -137,10 +137,10 @@ def is_topology(text: str) -> bool:
 
 
 def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = None) -> Topology:
-    """Return the topology that *text* describes; *values* fill a template's placeholders by their names.
+    """Return the topology in *text*; *values* fill a template's placeholders by name.
 
-    What a placeholder stands for matters only where it leads to a node. Raises ``InputError`` naming the node and the
-    key that is wrong, or the placeholders without a value.
+    Only placeholders that affect a node matter. Raises ``InputError`` naming the node and the wrong key, or the
+    placeholders without a value.
     """
     filled = {name: _filled(given, values or {}) for name, given in _nodes(_template(text)).items()}
     if missing := sorted({placeholder for _, placeholders in filled.values() for placeholder in placeholders}):
@@ -158,7 +158,7 @@ def read_topology(text: str, testbed: str, values: Mapping[str, str] | None = No
 
 
 def _template(text: str) -> Any:
-    """Return *text* as YAML; of a template that is YAML only once it is filled, what leads to its nodes."""
+    """Return *text* as YAML; of a template that is not valid YAML yet, the part with the nodes."""
     try:
         return _loaded(text)
     except InputError:
@@ -172,14 +172,14 @@ def _template(text: str) -> Any:
 
 
 def _unspaced(match: re.Match[str]) -> str:
-    """Return a placeholder as YAML takes it for a text, also without quotes."""
+    """Return a placeholder quoted for YAML."""
     return f"${{{(match[1] or match[2] or '').replace(' ', '')}}}"
 
 
 def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
-    """Return what is *given* of a node with its placeholders filled, and the names that *values* lack.
+    """Return *given*, a node, with its placeholders filled, and the names missing from *values*.
 
-    A secret may have any sign in it: it is a placeholder only where it is nothing else.
+    A secret may contain any character: it is a placeholder only as a whole.
     """
     missing: set[str] = set()
     if not isinstance(given, Mapping):
@@ -188,7 +188,7 @@ def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
     def fill(match: re.Match[str]) -> str:
         expression = (match[1] or match[2] or "").strip()
         name = expression.partition("|")[0].strip()
-        if name != expression or name not in values:  # a filter is not worked out here
+        if name != expression or name not in values:  # filters are not evaluated
             missing.add(name or match[0])
             return match[0]
         return values[name]
@@ -202,13 +202,13 @@ def _filled(given: Any, values: Mapping[str, str]) -> tuple[Any, set[str]]:
 
 
 def _loaded(text: str) -> Any:
-    """Return *text* as YAML in which every scalar is a text: a password of digits stays what it is."""
+    """Return *text* as YAML with every scalar as text, so that a password of digits is preserved."""
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"at most {MAX_CHARACTERS} characters of a topology are read, found {len(text)}")
     try:
         return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts, lists and mappings, nothing else
     except (yaml.YAMLError, RecursionError) as error:
-        # What YAML says of the place may quote a secret.
+        # YAML's own message may quote a secret.
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = f": error in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError(f"not a valid YAML topology{where}") from None

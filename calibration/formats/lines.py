@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the readers of printed text share: lines without what terminals and web pages add, and numbers."""
+"""Common parts of the parsers: lines without terminal and web mark-up, and numbers."""
 
 import html
 import re
@@ -11,26 +11,26 @@ from calibration.formats.readings import Inconsistency, inconsistency
 
 NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 LOCAL_NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3}){1,3}\.\d{1,9}|\d{1,12},\d{1,2}", re.ASCII)
-"""A number with a separator of thousands, or with a decimal comma and the one or two decimals of such programs."""
+"""A number with thousands separators, or with a decimal comma and one or two decimals."""
 
 WHOLE: Final = re.compile(r"\d{1,9}", re.ASCII)
 DECIMALS: Final = re.compile(r"([.,])(\d+)$", re.ASCII)
 DIGITS: Final = re.compile(r"\d[\d.,]*", re.ASCII)
 
 MAX_CHARACTERS: Final = 8 * 1024 * 1024
-"""A day of PMA jitter with a line per second has less; more is refused before it is looked at."""
+"""Longest text read; a day of PMA jitter with a line per second is shorter."""
 
 MAX_LINES: Final = 100_000
-"""More than a day of PMA jitter with a line per second; more is refused too."""
+"""Most lines read; a day of PMA jitter with a line per second is shorter."""
 
 MAX_NOTES: Final = 100
-"""Lines beside the figures that are kept of an output: each of its readings has them."""
+"""Most lines kept beside the figures of an output: each of its readings has them."""
 
 MAX_LINE: Final = 4000
-"""A row of a table of 256 nodes is shorter. A longer line is no row: its beginning is kept as a note."""
+"""Longest row, for a table of 256 nodes. A longer line is cut and kept as a note."""
 
 SHOWN: Final = 80
-"""So many characters of a line are shown in a message."""
+"""Characters of a line shown in a message."""
 
 LINE_END: Final = re.compile(r"\r\n|\n|\r")
 ESCAPE: Final = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -45,7 +45,7 @@ PREFIXES: Final = (
     ),
     re.compile(r"[ \t]{0,8}(?:#>|//|>|#)(?:[ \t]|$)"),
 )
-"""What ``ts``, ``script``, a journal, or a quotation puts before every line."""
+"""Prefixes of every line from ``ts``, ``script``, a journal, or a quotation."""
 
 RULE: Final = re.compile(r"[\s\-=+:|_~*`]{3,}")
 PROMPT: Final = re.compile(
@@ -56,10 +56,10 @@ PROMPT: Final = re.compile(
 
 
 class Line(NamedTuple):
-    """One line of a text that is not blank.
+    """One line of text that is not blank.
 
-    ``last`` tells that nothing follows, ``cut`` that its last word is a number that may have lost digits. ``place`` is
-    its number among the lines, ``gap`` tells that a blank line stands above it.
+    ``last``: nothing follows. ``cut``: its last word is a number that may lack digits. ``place`` is its number among
+    the lines, ``gap`` whether a blank line precedes it.
     """
 
     text: str
@@ -70,13 +70,13 @@ class Line(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words that are whole."""
+        """The complete words."""
         words = self.text.split()
         return words[:-1] if self.cut else words
 
 
 def split(text: str) -> list[str]:
-    """Return the lines of *text*; a carriage return ends one too. Raises ``InputError`` for too many."""
+    """Return the lines of *text*, also split at carriage returns. Raises ``InputError`` for too many."""
     found = LINE_END.split(text)
     if len(found) > MAX_LINES:
         raise InputError(f"at most {MAX_LINES} lines are read, the text has {len(found)}")
@@ -84,7 +84,7 @@ def split(text: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Return *text* without the escape sequences of terminals and the mark-up of web pages."""
+    """Return *text* without escape sequences of terminals and mark-up of web pages."""
     if "\x1b" in text:
         text = ESCAPE.sub("", text)
     if "<" in text:
@@ -93,9 +93,9 @@ def plain(text: str) -> str:
 
 
 def lines_of(text: str, *, whole: bool | None = None) -> list[Line]:
-    """Return the lines of *text* that are not blank, without what stands before each of them.
+    """Return the non-blank lines of *text* without common prefixes.
 
-    *whole* tells whether the end of the last line was seen; by default that is so where a line end follows it.
+    *whole* is whether the end of the last line was seen; by default, whether it ends in a line end.
     """
     ended = text.endswith(("\n", "\r")) if whole is None else whole
     found = [line.rstrip() for line in split(plain(text).removeprefix("\ufeff"))]
@@ -121,10 +121,10 @@ def lines_of(text: str, *, whole: bool | None = None) -> list[Line]:
 
 
 def _may_lack_digits(lines: Sequence[Line]) -> bool:
-    """Tell whether the number that ends *lines*, whose end was not seen, may have lost digits.
+    """Return whether the number at the truncated end of *lines* may lack digits.
 
-    It is whole where it has as many decimals as the number above it, or else as that beside it: what a program prints
-    has the same number of decimals all through a table.
+    It is complete if it has as many decimals as the number above it, or else as that beside it: programs print the same
+    number of decimals throughout a table.
     """
     *words, last = lines[-1].text.split()
     if not DIGITS.fullmatch(last):
@@ -135,13 +135,13 @@ def _may_lack_digits(lines: Sequence[Line]) -> bool:
 
 
 def _form(token: str) -> tuple[str, int] | None:
-    """Return the sign before the decimals of *token* and how many there are; ``None`` where it has none."""
+    """Return the decimal separator of *token* and the number of decimals; ``None`` if it has none."""
     match = DECIMALS.search(token) if number(token) is not None else None
     return None if match is None else (match[1], len(match[2]))
 
 
 def number(token: str) -> float | None:
-    """Return the value of *token*, ``None`` where it is no decimal number."""
+    """Return the value of *token*, ``None`` unless it is a decimal number."""
     if NUMBER.fullmatch(token):
         return float(token)
     if "," in token and LOCAL_NUMBER.fullmatch(token):
@@ -150,43 +150,43 @@ def number(token: str) -> float | None:
 
 
 def whole_number(token: str) -> int | None:
-    """Return the value of *token*, ``None`` where it is no plain whole number."""
+    """Return the value of *token*, ``None`` unless it is a plain whole number."""
     return int(token) if WHOLE.fullmatch(token) else None
 
 
 def has_figure(text: str) -> bool:
-    """Tell whether a number stands in *text* as a word of its own."""
+    """Return whether *text* contains a number as a separate word."""
     return any(number(token.strip("|:;()[]\"'*")) is not None for token in text.replace(",", " ").split())
 
 
 def command_after_prompt(text: str) -> str | None:
-    """Return the command after the shell's prompt in *text*; ``None`` where there is none."""
+    """Return the command after the shell's prompt in *text*; ``None`` if there is none."""
     prompt = PROMPT.match(text)
     return None if prompt is None else text[prompt.end() :].rstrip().removesuffix("**")
 
 
 def bare_prompt(text: str) -> bool:
-    """Tell whether *text* is a prompt and nothing else."""
+    """Return whether *text* is only a prompt."""
     bare = text.strip()
     return len(bare) <= MAX_LINE // 20 and bare[-1] in "$#>\u276f" and (len(bare) == 1 or "@" in bare)
 
 
 def shortened(text: str) -> str:
-    """Return *text* quoted, and no more of it than a message shows."""
+    """Return *text* quoted, shortened for a message."""
     bare = text.strip()
     return repr(bare if len(bare) <= SHOWN else f"{bare[:SHOWN]}...")
 
 
 def first_of(found: Sequence[str], most: int = 20) -> list[str]:
-    """Return the first of *found*, and how many more there are."""
+    """Return the first of *found*, and the number of the rest."""
     return list(found) if len(found) <= most else [*found[:most], f"and {len(found) - most} more"]
 
 
 def left_over(lines: Sequence[Line], understood: set[int], passed_over: re.Pattern[str]) -> Iterator[list[Line]]:
-    """Yield the blocks of *lines* whose places are not among those *understood*.
+    """Yield the blocks of *lines* whose places are not in *understood*.
 
-    A line of the form *passed_over*, which results have everywhere, neither ends a block nor is one. A heading after a
-    blank line begins a new block where the block before it has figures.
+    A line matching *passed_over*, common to all results, neither ends a block nor is one. A heading after a blank line
+    begins a new block if the block before it has figures.
     """
     block: list[Line] = []
     figures = False
@@ -206,6 +206,6 @@ def left_over(lines: Sequence[Line], understood: set[int], passed_over: re.Patte
 
 
 def not_understood(where: str, first: str, count: int) -> Inconsistency:
-    """Return the inconsistency of a block of *count* lines, of which *first* is the first, that no reader knows."""
+    """Return the inconsistency for an unrecognised block of *count* lines beginning with *first*."""
     more = "" if count == 1 else f" and {count - 1} more line{'s' * (count > 2)}"
     return inconsistency("NOT_UNDERSTOOD", where[: 2 * SHOWN], f"no reader knows {shortened(first)}{more}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What speed47's spectre-meltdown-checker prints with ``--batch``.
+"""Output of speed47's spectre-meltdown-checker with ``--batch``.
 
-Three shapes, told apart by how the output begins. Up to version 0.46, and from then on with ``--batch json-terse``,
-``--batch json`` prints a list of ``{"NAME", "CVE", "VULNERABLE", "INFOS"}``; later versions print an object whose
-``meta.format_version`` is 1 and whose ``vulnerabilities`` say the same in small letters, with more around it that may
-grow; ``--batch text`` prints lines such as ``CVE-2017-5754: OK (PTI mitigates the vulnerability)``.
-Source: the script itself, and its own description of the newer shape (``doc/batch_json.md``).
+Three formats. Up to version 0.46, and later with ``--batch json-terse``, ``--batch json`` prints a list of ``{"NAME",
+"CVE", "VULNERABLE", "INFOS"}``; later versions print an object with ``meta.format_version`` 1 and the same content in
+lower case under ``vulnerabilities``, which may be extended; ``--batch text`` prints lines such as ``CVE-2017-5754: OK
+(PTI mitigates the vulnerability)``.
+Source: the script, and its description of the newer format (``doc/batch_json.md``).
 """
 
 import json
@@ -19,13 +19,13 @@ from calibration.model import Model, fault_of
 from calibration.text import visible
 
 MAX_BYTES: Final = 1 << 20
-"""The longest output known has a thirtieth of this."""
+"""Thirty times the longest known output."""
 
 FORMAT_VERSION: Final = 1
-"""Of the newer JSON; another number announces another meaning."""
+"""Version of the newer JSON; any other is refused."""
 
 ENDED_WELL: Final = (0, 2, 3)
-"""Its exit codes where it has an answer: nothing vulnerable, something vulnerable, something unknown."""
+"""Exit codes with a result: nothing vulnerable, something vulnerable, something unknown."""
 
 CVE: Final = re.compile(r"CVE-[0-9]{4}-[0-9]{4,7}")
 LINE: Final = re.compile(r"(\S{1,30}): (OK|VULN|UNK) \((.*)\)")
@@ -38,7 +38,7 @@ Text = Annotated[str, Field(max_length=4_000)]
 
 
 class Finding(Model):
-    """What the checker says of one CVE; ``vulnerable`` is ``None`` where it cannot tell. ``name`` is the checker's."""
+    """The checker's result for one CVE; ``vulnerable`` is ``None`` if unknown. ``name`` is the checker's."""
 
     cve: Annotated[str, Field(pattern=f"^{CVE.pattern}$")]
     name: Text | None
@@ -47,7 +47,7 @@ class Finding(Model):
 
 
 class CheckerOutput(Model):
-    """What the checker printed; ``version`` is ``None`` where its format does not carry one."""
+    """The checker's results; ``version`` is ``None`` if the format has none."""
 
     version: Text | None = None
     findings: Annotated[tuple[Finding, ...], Field(min_length=1, max_length=500)]
@@ -61,7 +61,7 @@ class CheckerOutput(Model):
 
 
 def read_output(output: bytes) -> CheckerOutput:
-    """Return what *output* says. Raises ``InputError`` where it is not whole, or not what the checker prints."""
+    """Return the results in *output*. Raises ``InputError`` if it is truncated or not the checker's."""
     if len(output) > MAX_BYTES:
         raise InputError(f"at most {MAX_BYTES} bytes of the checker's output are read, found {len(output)}")
     try:

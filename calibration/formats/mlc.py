@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Intel Memory Latency Checker 3.x prints: one output or several after each other, with or without their banners.
+"""Output of Intel Memory Latency Checker 3.x: one or several runs, with or without banners.
 
-Written from published outputs of the versions 3.1 to 3.13. A section begins with the sentence that says what is
-measured; within it tables are recognised by their headings and rows by their form, and every other line is kept as a
-note. A figure needs its unit: a section whose text does not say it has no values.
+Based on published outputs of versions 3.1 to 3.13. A section begins with the sentence that says what is measured; its
+tables are recognised by their headings and rows by their form, and every other line is kept as a note. A section
+without a unit has no values.
 """
 
 import re
@@ -60,7 +60,7 @@ NOTES: Final = re.compile(
     r"(?:Large|Small|Huge) pages\b|AVX|Script (?:started|done)\b|(?:Numa|Memory|Reader Numa|Writer Numa)\s+node\s*$)",
     re.IGNORECASE,
 )
-"""Lines that say how something was measured."""
+"""Lines about the method of measurement."""
 
 TIME: Final = r"(?a:(?P<unit>n|u|\u00b5|\u03bc|m|nano|micro|milli)s(?:ec(?:ond)?s?)?)"
 RATE: Final = r"(?a:(?P<unit>[KMG]i?B)(?:/s(?:ec(?:ond)?)?| per second))"
@@ -83,7 +83,7 @@ SCALES: Final[Mapping[str, float]] = {
     "mib": 1.048576,
     "gib": 1073.741824,
 }
-"""What one unit is in ns or in MB/s."""
+"""Size of one unit in ns or in MB/s."""
 
 IDLE: Final = re.compile(
     r"^(?P<where>.{0,400}?)Each iteration took\s{1,40}(?P<clocks>[\d.,]{1,24}|-)\s{1,40}(?P<clock>[a-z ]{0,60}clocks)"
@@ -97,7 +97,7 @@ HEADER: Final = re.compile(
     r"((?:\s{1,40}\d{1,5})*)((?:\s{1,40}[A-Za-z%()/]{1,40}){0,3})\s*$",
     re.IGNORECASE,
 )
-"""The heading of a table of nodes: what its rows are, the columns' nodes, and headings of columns that are no nodes."""
+"""The heading of a table of nodes: label of its rows, the columns' nodes, and headings of other columns."""
 
 CPUS: Final = ("cpu", "core")
 """Labels of rows that are not nodes."""
@@ -108,22 +108,22 @@ LOCAL: Final = re.compile(r"^\s*Local Socket\b.{0,80}\b(HITM?)\s{1,9}latency\s*:
 NO_UNIT: Final = "the text does not say the unit of its figures"
 
 MAX_LINES: Final = 20_000
-"""Most lines of results in one text: a matrix of 8192 CPUs, and as much again."""
+"""Most lines of results in one text: twice a matrix of 8192 CPUs."""
 
 MAX_COLUMNS: Final = 256
-"""Linux on the largest machine sold has fewer nodes; a square of as many as a line can hold would fill the memory."""
+"""Linux on the largest machine sold has fewer nodes; a square of as many as fit into a line would fill the memory."""
 
 LARGE: Final = 16
-"""A square of more nodes than this is not filled up from a few rows."""
+"""A square of more nodes than this is not completed from a few rows."""
 
 MAX_PATH: Final = 200
-"""So many characters from the end of a word are looked at for the name of a program."""
+"""Characters at the end of a word that are searched for the program's name."""
 
 MAX_OUTPUT_LINES: Final = 4_000
 """Most lines of one command's output: latencies of 1024 CPUs have a quarter. Each reading has all of the notes."""
 
 MAX_NOTE_CHARACTERS: Final = 4 << 20
-"""Most characters of notes in all readings of one command; an ordinary one has a few hundred."""
+"""Most characters of notes in all readings of one command; usually a few hundred."""
 
 MIX_NAMES: Final = {
     "all reads": "reads",
@@ -136,21 +136,21 @@ MIX_NAMES: Final = {
     "all nt writes": "write_nt",
     "1:1 read-nt write": "copy_nt",
 }
-"""The mixes as MLC names them."""
+"""The mixes by MLC's names."""
 
 RATIO: Final = re.compile(r"(\d{1,2}:\d{1,2}) reads?[-/ ]writes?")
-"""The other mixes of MLC: so many reads for so many writes."""
+"""The other mixes of MLC: reads to writes."""
 
 DELAYS: Final = (0, 2, 8, 15, 50, 100, 200, 300, 400, 500, 700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000)
-"""The delays of a sweep that was told no others."""
+"""Default delays of a sweep."""
 
 
 @dataclass
 class _Section:
-    """The lines of one section, the first its heading, and what its reader leaves besides values.
+    """The lines of one section, the first its heading, and what its parser leaves besides values.
 
-    ``missing`` says what could not be read, ``notes`` are lines without a value, ``columns`` the headings of columns
-    that no reader knows.
+    ``missing`` says what was unreadable, ``notes`` are lines without a value, ``columns`` are unrecognised headings of
+    columns.
     """
 
     kind: str
@@ -165,14 +165,14 @@ class _Section:
         self.rows = self.rows or _key(self.kind, line.text) is not None
 
     def ended(self, line: Line) -> bool:
-        """Tell whether *line*, the heading of a sweep of delays, begins another section."""
+        """Return whether *line*, the heading of a sweep of delays, begins another section."""
         repeated = not line.gap and _key(self.kind, self.lines[-1].text) is not None
         return self.kind != "loaded_latency" or (self.rows and not repeated)
 
 
 @dataclass
 class _Output:
-    """What one start of the program printed: its banner, the lines before the first section, and the sections."""
+    """One run of the program: its banner, the lines before the first section, and the sections."""
 
     command: str | None
     version: str | None = None
@@ -186,7 +186,7 @@ class _Output:
 
 
 def read_output(content: bytes, argv: Sequence[str]) -> tuple[Reading, ...]:
-    """Return the results in what the command *argv* printed. Raises ``InputError`` where there is none, or too much."""
+    """Return the results in the output of the command *argv*. Raises ``InputError`` if there are none, or too many."""
     lines = lines_of(content.decode("utf-8", "replace"), whole=True)
     if len(lines) > MAX_OUTPUT_LINES:
         raise InputError(f"at most {MAX_OUTPUT_LINES} lines of {NAME} are read, it printed {len(lines)}")
@@ -200,7 +200,7 @@ def read_output(content: bytes, argv: Sequence[str]) -> tuple[Reading, ...]:
 
 
 def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]) -> Read:
-    """Return what *lines*, printed by *command*, say, and add the places of those that were read to *understood*."""
+    """Return the content of *lines*, printed by *command*; add the places of recognised lines to *understood*."""
     found: list[Read] = []
     count = 0
     for output in _outputs(lines, command, understood):
@@ -243,7 +243,7 @@ def _read(section: _Section, output: _Output, values: Sequence[ReadValues]) -> R
 
 
 def looks_like_mlc(lines: Sequence[Line]) -> bool:
-    """Tell whether *lines* have a heading of MLC's, even where nothing of it could be read."""
+    """Return whether *lines* have a heading of MLC's, even if nothing is readable."""
     return any(BANNER.search(line.text) or HOMED.search(line.text) or LOCAL.match(line.text) for line in lines)
 
 
@@ -289,7 +289,7 @@ def _of_jitter(text: str) -> bool:
 
 
 def mlc_command(text: str) -> str | None:
-    """Return the command in *text* that starts MLC, after a shell's prompt or alone; ``None`` for other lines."""
+    """Return the command in *text* that starts MLC, with or without a prompt; ``None`` for other lines."""
     prompt = PROMPT.match(text)
     after = text[prompt.end() :] if prompt else text
     words = after.strip(" *`").split(maxsplit=40)
@@ -303,7 +303,7 @@ def mlc_command(text: str) -> str | None:
 def section_kind(text: str) -> str | None:
     """Return the kind of the section that *text* begins; an idle latency is a section of one line.
 
-    A heading says in any words what is measured, and of what: it begins with "Measuring", or ends as headings do.
+    A heading says what is measured in varying words: it begins with "Measuring", or has the form of a heading.
     """
     lowered = text[: SHOWN * 2].lower().strip(" #*=\t")
     if "each iteration took" in text.lower():
@@ -331,7 +331,7 @@ def section_kind(text: str) -> str | None:
 
 
 def _key(kind: str, text: str) -> str | None:
-    """Return what names the row that *text* is in a section of *kind*; ``None`` where it is none."""
+    """Return the label of the row *text* in a section of *kind*; ``None`` if it is not a row."""
     if kind == "idle_latency":
         return text if "each iteration took" in text.lower() else None
     if kind in {"peak_injection_bandwidth", "max_bandwidth"}:
@@ -344,10 +344,10 @@ def _key(kind: str, text: str) -> str | None:
 
 
 def _end(section: _Section) -> int:
-    """Return how many lines of *section* are its own.
+    """Return the number of lines that belong to *section*.
 
-    What follows its rows belongs to something else where it begins with a line that is none of the section's after a
-    blank line, where a second table follows without a heading that is known, or where no row follows any more.
+    What follows its rows belongs to something else if it begins with a foreign line after a blank line, if a second
+    table follows without a known heading, or if no row follows.
     """
     seen: set[str] = set()
     pause = doubt = None
@@ -380,9 +380,9 @@ def _end(section: _Section) -> int:
 
 
 class _Mix(NamedTuple):
-    """A row of a table of mixes: its label, the mix of that name, the text of its figure, its value and its unit.
+    """A row of a table of mixes: label, mix, text of the figure, value and unit.
 
-    A row of a mix that is not known has a value, and one without a value is of a known mix.
+    A row of an unknown mix has a value; a row without a value has a known mix.
     """
 
     label: str
@@ -435,9 +435,9 @@ def _idle_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadVa
 
 @dataclass
 class _Table:
-    """A table of nodes: the label of its rows, its columns, headings of more columns, and its rows in order.
+    """A table of nodes: label of its rows, columns, headings of further columns, and rows in order.
 
-    ``homed`` tells whose memory its lines are in, as the sentence above it says.
+    ``homed`` is whose memory its lines are in, from the sentence above it.
     """
 
     label: str
@@ -451,14 +451,14 @@ class _Table:
         return len(self.columns) + len(self.more)
 
     def row(self, cells: Sequence[float | None]) -> Row:
-        """Return the first of *cells* as a row with a cell for each column."""
+        """Return the first of *cells* as a row with one cell per column."""
         return (*cells[: len(self.columns)], *(None,) * (len(self.columns) - len(cells)))
 
 
 def _tables(section: _Section, lines: Sequence[Line]) -> list[_Table]:
     """Return the tables in *lines* of *section*.
 
-    A heading that is repeated in the middle of its table is passed over. Lines that a terminal wrapped are joined.
+    A heading repeated within its table is skipped. Lines wrapped by a terminal are joined.
     """
     tables: list[_Table] = []
     table: _Table | None = None
@@ -487,14 +487,14 @@ def _tables(section: _Section, lines: Sequence[Line]) -> list[_Table]:
 
 
 def _more_columns(columns: tuple[int, ...], text: str) -> tuple[int, ...]:
-    """Return the columns in *text* where it continues the heading that ends with *columns*, else nothing."""
+    """Return the columns in *text* if it continues a heading that ends with *columns*, else nothing."""
     found = [whole_number(word) for word in text.split()]
     expected = tuple(range(columns[-1] + 1, columns[-1] + 1 + len(found)))
     return expected if found == list(expected) else ()
 
 
 def _unwrapped(line: Line, waiting: deque[Line], width: int) -> Line:
-    """Return *line* with the rest of its row, which has *width* figures, from the lines *waiting*."""
+    """Return *line* joined with the rest of its row of *width* figures from the *waiting* lines."""
     parts = [line]
     left = width + 1 - len(line.text.split())
     while waiting and 0 < (figures := _figures_only(waiting[0].text)) <= left:
@@ -504,14 +504,14 @@ def _unwrapped(line: Line, waiting: deque[Line], width: int) -> Line:
 
 
 def _figures_only(text: str) -> int:
-    """Return how many figures *text* has where it has nothing else and is no row: it is the rest of one."""
+    """Return the number of figures in *text* if it is the rest of a row: nothing but figures."""
     words = text.split()
     rest = all(word == "-" or (number(word) is not None and whole_number(word) is None) for word in words)
     return len(words) if rest else 0
 
 
 def _take_row(table: _Table, line: Line, missing: list[str]) -> bool:
-    """Take *line* into *table* and return whether it is a row of it; what of it cannot be read goes to *missing*."""
+    """Add *line* to *table* and return whether it is a row of it; unreadable cells go to *missing*."""
     words = line.words
     row = whole_number(words[0]) if words else None
     if row is None or (len(words) == 1 and not line.cut):
@@ -593,14 +593,14 @@ SWEEP_UNITS: Final = {"latency": TIME_WORD, "bandwidth": RATE_WORD}
 
 
 def _sweep_columns(words: Sequence[str]) -> list[str]:
-    """Return the columns that *words* of a heading of delays name, which are no units; nothing without both, once."""
+    """Return the columns named by *words* of a heading of delays, without units; empty unless both appear once."""
     units = (TIME_WORD, RATE_WORD, re.compile("delay"))
     names = [word for word in words if not any(unit.fullmatch(word) for unit in units)]
     return names if all(names.count(name) == 1 for name in SWEEP_UNITS) else []
 
 
 def _sweep_scales(words: Sequence[str]) -> dict[str, float]:
-    """Return what one unit of latency and bandwidth is by the first units among *words* of a heading."""
+    """Return the sizes of the first units of latency and bandwidth among *words* of a heading."""
     matches = ((name, form.fullmatch(word)) for word in reversed(words) for name, form in SWEEP_UNITS.items())
     return {name: _unit(match) for name, match in matches if match}
 
@@ -675,7 +675,7 @@ def _c2c_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadVal
 
 
 def _homed_tables(section: _Section, lines: Sequence[Line]) -> dict[str, _Table]:
-    """Return the tables in *lines*, which are of the same nodes, by whose memory the lines are in."""
+    """Return the tables in *lines*, all of the same nodes, by whose memory the lines are in."""
     tables: dict[str, _Table] = {}
     for table in _tables(section, lines):
         nodes, homed = table.columns, table.homed
@@ -695,12 +695,12 @@ def _homed_tables(section: _Section, lines: Sequence[Line]) -> dict[str, _Table]
 
 
 def _unit(match: re.Match[str]) -> float:
-    """Return what the unit that *match* found is in ns or in MB/s."""
+    """Return the size in ns or in MB/s of the unit in *match*."""
     return SCALES[match["unit"].lower()]
 
 
 def _scale(section: _Section) -> float | None:
-    """Return what one unit of the section's figures is in ns or in MB/s; ``None`` where the text does not say.
+    """Return the size in ns or in MB/s of the section's unit; ``None`` if the text does not give it.
 
     The unit of latencies stands above their table.
     """

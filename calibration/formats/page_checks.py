@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What on a published page cannot be: its parts held against each other.
+"""Contradictions within a published page.
 
-Nothing is corrected. A page that says what no machine does keeps its figures, and says so.
+Nothing is corrected: the figures are kept, with the contradiction beside them.
 """
 
 import re
@@ -39,7 +39,7 @@ MACHINES: Final = (
     ),
     ("IBM", "ppc64le", r"\bpower ?\d+\b|ppc64"),
 )
-"""Words that tell what a machine is: vendor, architecture, and the words."""
+"""Words that identify a machine: vendor, architecture, and the words."""
 
 VENDOR_PARAMETERS: Final = {
     "intel_iommu": "Intel",
@@ -48,7 +48,7 @@ VENDOR_PARAMETERS: Final = {
     "amd_iommu": "AMD",
     "amd_pstate": "AMD",
 }
-"""Linux parameters that do something on processors of one vendor only."""
+"""Linux parameters that have an effect on one vendor's processors only."""
 
 PLACEHOLDER_PROSE: Final = re.compile(r"^[ \t]{0,40}(?:TB[CD]\b.*|TO[D]O\b.*|\w{1,8}: add some .*)$", re.MULTILINE)
 INCLUDE: Final = re.compile(r"^\.\. include::[ \t]{0,40}(\S{1,200})", re.MULTILINE)
@@ -63,19 +63,19 @@ RELEASE: Final = re.compile(r"^\d+\.\d+\S*$")
 BOOTED: Final = re.compile(r"vmlinu[xz]-(\S+)")
 
 LONGEST_COMMAND: Final = 4000
-"""A longer command is looked at from its end."""
+"""Longest part of a command that is looked at, from its end."""
 
 LONGEST_NAME: Final = 64
-"""The name of a Linux parameter is shorter."""
+"""Longest name of a Linux parameter."""
 
 NOISE_FRACTION: Final = 0.01
-"""Figures that should be in order may be out of it by this much: two runs differ by more."""
+"""Tolerance for figures that must be ordered: two runs differ by more."""
 
 SWEEP_NOISE_FRACTION: Final = 0.05
-"""The same for neighbours in a sweep of delays."""
+"""Tolerance for neighbours in a sweep of delays."""
 
 PART_NOISE_FRACTION: Final = 0.25
-"""The same for what one node reads of another beside what all CPUs move: the two are minutes apart."""
+"""Tolerance between two nodes' bandwidth and that of all CPUs: the two are minutes apart."""
 
 MIX: Final = "reads"
 """The mix of a bandwidth matrix."""
@@ -83,9 +83,9 @@ MIX: Final = "reads"
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What a page says besides its results; ``host`` is the name of its SUT.
+    """A page without its results; ``host`` is the name of its SUT.
 
-    ``introduction`` is the text above the first section below the title, ``titles`` are those of all sections.
+    ``introduction`` is the text above the first section, ``titles`` are those of all sections.
     """
 
     text: str = ""
@@ -97,7 +97,7 @@ class PageFacts:
 
 
 def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsistency]:
-    """Yield what in *facts* and *readings* of one page contradicts itself."""
+    """Yield the contradictions in *facts* and *readings* of one page."""
     yield from _references(facts)
     yield from _uname(facts)
     yield from _fused_parameters(facts.cmdline or "")
@@ -144,7 +144,7 @@ def _uname(facts: PageFacts) -> Iterator[Inconsistency]:
 
 
 def _fused_parameters(cmdline: str) -> Iterator[Inconsistency]:
-    """Yield where the name of a parameter of *cmdline* begins inside the value of another."""
+    """Yield parameters of *cmdline* whose name begins inside another's value."""
     parameters = parse_cmdline(cmdline).parameters
     names = {word.name for word in parameters if 2 < len(word.name) <= LONGEST_NAME}
     for word in parameters:
@@ -186,7 +186,7 @@ def _named(text: str) -> tuple[str, str] | None:
 
 
 def _isolated(cmdline: str) -> tuple[str, frozenset[int] | str]:
-    """Return the last ``isolcpus=`` of *cmdline*, and the CPUs in it or what is wrong with it; empty without one."""
+    """Return the last ``isolcpus=`` of *cmdline*, and its CPUs or what is wrong with it; empty without one."""
     lists = [word.value for word in parse_cmdline(cmdline).parameters if word.name == "isolcpus"]
     text = (lists[-1] if lists else None) or ""
     try:
@@ -223,7 +223,7 @@ def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsiste
 
 
 def _options(command: str, program: str) -> dict[str, str]:
-    """Return the options with one letter that *command* gives to *program*, and their values."""
+    """Return the one-letter options that *command* gives to *program*, and their values."""
     words = command.split()
     place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == program), len(words))
     return {
@@ -245,7 +245,7 @@ def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
 
 
 def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
-    """Yield the nodes that reach another node better than themselves."""
+    """Yield the nodes that are faster to another node than to themselves."""
     best_of, unit = (min, "ns") if isinstance(values, ReadLatencyMatrix) else (max, "MB/s")
     for node, row in zip(values.cpu_nodes, values.rows, strict=True):
         known = {column: cell for column, cell in zip(values.memory_nodes, row, strict=True) if cell is not None}
@@ -259,10 +259,10 @@ def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
 
 
 def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
-    """Yield maxima below the peak, and parts of the machine that move more than the whole of it.
+    """Yield maxima below the peak, and parts of the machine that exceed the whole.
 
-    What a text prints is exact, and its maximum is that of its own figures. Where it has several peaks or maxima nobody
-    says which belong together.
+    Printed values are exact, and a maximum is that of the text's own figures. Several peaks or maxima cannot be
+    matched.
     """
     _, peak = _only(readings, ReadPeakInjectionBandwidth)
     where, top = _only(readings, ReadMaxBandwidth)
@@ -284,7 +284,7 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
 
 
 def _only(readings: Sequence[Reading], kind: type[ReadMixes]) -> tuple[str, Mapping[str, float]]:
-    """Return the identifier and the figures of the only reading of *kind*; nothing without one or with several."""
+    """Return the identifier and the figures of the only reading of *kind*; empty without one or with several."""
     found = [(reading.id, reading.values.bandwidth_mb_s) for reading in readings if isinstance(reading.values, kind)]
     return found[0] if len(found) == 1 else ("", {})
 
@@ -300,7 +300,7 @@ def _sizes(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsiste
         return
     first, *others = nodes
     for other in others:
-        remote = other.startswith("c2c_latency")  # a node without CPUs has no cache: it may be missing there
+        remote = other.startswith("c2c_latency")  # a node without CPUs has no cache, so it may be missing
         if not (nodes[other] <= nodes[first] if remote else nodes[other] == nodes[first]):
             reason = f"expected the nodes {_list(nodes[first])} of {first}, found {_list(nodes[other])}"
             yield inconsistency("SIZES_CONTRADICT", other, reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PMA jitter 1.8 and 1.9 print: columns or comma-separated values, headings repeated or once.
+"""Output of PMA jitter 1.8 and 1.9: columns or comma-separated values, headings repeated or once.
 
 Source: the program itself (``jitter.c`` of Intel's PMA tools, BSD licence) and its published outputs.
 """
@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "cpu": re.compile(r"affinity will be set to core_id:\s*(\d{1,5})\b"),
 }
 TASKSET: Final = re.compile(r"\btaskset\s{1,9}(?:-\w{0,4}c\w{0,4}|--cpu-list)\s{1,9}(\d{1,5})(?![\d,-])")
-"""The one CPU that a command pins what it starts to."""
+"""The one CPU that a command pins its child to."""
 
 TICKS: Final = re.compile(r"^\s*Timings are in (.{1,80})$")
 RESET: Final = re.compile(r"\breset\b", re.IGNORECASE)
@@ -33,17 +33,17 @@ EXPLANATION: Final = re.compile(
     r"^\s*(?:Inst_Min|Inst_Max|Inst_jitter|last_Exec|Abs_Min|Abs_Max|tmp|Interval|Sample No):\s", re.IGNORECASE
 )
 COLUMNS: Final = tuple(JitterInterval.model_fields)
-"""The columns in their order: the fields of an interval have it too."""
+"""The columns in order, equal to the fields of an interval."""
 
 TICKS_END: Final = 1 << 64
-"""The program keeps ticks in 64 bits."""
+"""Upper bound of ticks: 64 bits."""
 
 CONTRADICTIONS_SHOWN: Final = 3
-"""So many rows of each contradiction are named; the rest is counted."""
+"""Rows named per contradiction; the rest is counted."""
 
 
 def jitter_results(lines: Sequence[Line], command: str | None, understood: set[int]) -> Read:
-    """Return what *lines*, printed by *command*, say, and add the places of those that were read to *understood*."""
+    """Return the content of *lines*, printed by *command*; add the places of recognised lines to *understood*."""
     return joined(
         [
             _output(output, command, understood)
@@ -53,7 +53,7 @@ def jitter_results(lines: Sequence[Line], command: str | None, understood: set[i
 
 
 def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the lines of each start of the program: from its banner, or from what it says first where it has none."""
+    """Yield the lines of each run of the program, from its banner or first known line."""
     found: list[Line] = []
     begun = rows = False
     for line in lines:
@@ -71,13 +71,13 @@ def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def _said(text: str) -> bool:
-    """Tell whether *text* is one of the lines above the rows."""
+    """Return whether *text* is one of the lines above the rows."""
     forms = (HEADER, EXPLANATION, TICKS, *SETTINGS.values())
     return any(form.search(text) for form in forms)
 
 
 def _output(lines: Sequence[Line], command: str | None, understood: set[int]) -> Read:
-    """Return what *lines* of one start of the program say; a line with figures that are no row is not *understood*."""
+    """Return the content of one run's *lines*; a line with figures that is not a row is not *understood*."""
     version = ticks = None
     settings: dict[str, int] = {}
     notes: list[str] = []
@@ -141,7 +141,7 @@ def _output(lines: Sequence[Line], command: str | None, understood: set[int]) ->
 def _row(
     line: Line, before: Sequence[JitterInterval], missing: list[str], faults: list[Inconsistency]
 ) -> JitterInterval | None:
-    """Return the interval that *line* is; ``None`` for a line that is none, or of which a part is missing."""
+    """Return the interval in *line*; ``None`` unless it is a complete row."""
     text = line.text.strip()
     bare = text.strip("\"' ,;")
     words = re.split(r"\s*,\s*|\s+", bare)
@@ -168,10 +168,10 @@ def _row(
 def _contradictions(
     intervals: Sequence[JitterInterval], resets: set[int], executions: int | None
 ) -> Iterator[Inconsistency]:
-    """Yield what in *intervals* cannot be: columns that follow from each other and do not.
+    """Yield contradictions in *intervals*: columns that do not add up.
 
-    *resets* are the places of the intervals before which the statistics were reset, *executions* how often the timed
-    work ran in one interval.
+    *resets* are the places of the intervals before which the statistics were reset, *executions* the number of runs of
+    the timed work per interval.
     """
     found: dict[str, list[str]] = {}
     least, most = intervals[0].inst_min_cycles, intervals[0].inst_max_cycles

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a text of somebody else says: results, results without a value, and inconsistencies.
+"""Content of third-party texts: results, results without a value, and inconsistencies.
 
-A reading has the kind, field names and metric names of a measurement made here, with plain numbers in place of
-estimates: no text states an uncertainty. What the text does not say is ``None``.
+A reading has the kind, field names and metric names of an own measurement, with plain numbers instead of estimates: no
+text states an uncertainty. Missing values are ``None``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ UNITS: Final[Mapping[str, tuple[str, Better]]] = {
     "_ticks": ("ticks", "lower"),
     "_mb_s": ("MB/s", "higher"),
 }
-"""Unit and better direction of a metric by the end of its name."""
+"""Unit and better direction of a metric by the suffix of its name."""
 
 
 class ReadValues(Model):
-    """Base of the values of one kind; ``kind`` tells the kinds apart in a document."""
+    """Base of the values of one kind; ``kind`` is the discriminator."""
 
     kind: str
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the headline figures, named as those of a measurement of the kind."""
+        """Yield the headline figures, named like those of a measurement of the kind."""
         for name, title, value in self._named():
             unit, better = next(found for ending, found in UNITS.items() if name.endswith(ending))
             yield Metric(
@@ -53,10 +53,10 @@ class ReadValues(Model):
 
 
 class ReadJitter(ReadValues):
-    """Jitter of one CPU, in ``ticks`` of the clock that the text names; no text says how fast that is.
+    """Jitter of one CPU, in ``ticks`` of the clock named by the text, at an unknown rate.
 
-    ``loops`` are the turns of one execution, ``executions`` those of one display interval, ``iterations`` the intervals
-    that the program was told to show.
+    ``loops`` are the turns of one execution, ``executions`` those of one display interval, ``iterations`` the requested
+    number of intervals.
     """
 
     kind: Literal["jitter"] = "jitter"
@@ -74,7 +74,7 @@ class ReadJitter(ReadValues):
 
 
 class ReadIdleLatency(ReadValues):
-    """Latency of ``cpu`` to memory of ``node``; ``clocks`` is the same time in the ``clock`` that the text names."""
+    """Latency of ``cpu`` to memory of ``node``; ``clocks`` is the same time in the text's ``clock``."""
 
     kind: Literal["idle_latency"] = "idle_latency"
     cpu: int | None
@@ -103,7 +103,7 @@ class ReadMatrix(ReadValues):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The figures, a row for each of ``cpu_nodes``."""
+        """The figures, one row per node of ``cpu_nodes``."""
         rows: tuple[Row, ...] = getattr(self, self.figure)
         return rows
 
@@ -133,7 +133,7 @@ class ReadBandwidthMatrix(ReadMatrix):
 
 
 def cells(rows: Sequence[int], columns: Sequence[int], values: Sequence[Row]) -> Iterator[tuple[int, int, float]]:
-    """Yield row, column and value of each cell of a matrix that has a value."""
+    """Yield row, column and value of each cell of a matrix with a value."""
     for row, line in zip(rows, values, strict=True):
         for column, value in zip(columns, line, strict=True):
             if value is not None:
@@ -141,7 +141,7 @@ def cells(rows: Sequence[int], columns: Sequence[int], values: Sequence[Row]) ->
 
 
 class ReadMixes(ReadValues):
-    """Bandwidth in MB/s by mix, counted as what memory must move."""
+    """Bandwidth in MB/s by mix, as moved by memory."""
 
     bandwidth_mb_s: dict[str, float]
 
@@ -153,21 +153,21 @@ class ReadMixes(ReadValues):
 
 
 class ReadPeakInjectionBandwidth(ReadMixes):
-    """Bandwidth in one shape of access."""
+    """Bandwidth in one shape."""
 
     kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
     title: ClassVar[str] = "Peak injection bandwidth"
 
 
 class ReadMaxBandwidth(ReadMixes):
-    """The best bandwidth that a search found for each mix."""
+    """The best bandwidth of a search for each mix."""
 
     kind: Literal["max_bandwidth"] = "max_bandwidth"
     title: ClassVar[str] = "Maximum bandwidth"
 
 
 class ReadLoadedPoint(Model):
-    """Latency and bandwidth with one injection delay."""
+    """Latency and bandwidth at one injection delay."""
 
     inject_delay: int
     latency_ns: float
@@ -175,7 +175,7 @@ class ReadLoadedPoint(Model):
 
 
 class ReadLoadedLatency(ReadValues):
-    """Latency under load, in the order in which the text has the delays."""
+    """Latency under load, in the text's order of delays."""
 
     kind: Literal["loaded_latency"] = "loaded_latency"
     points: tuple[ReadLoadedPoint, ...]
@@ -192,7 +192,7 @@ class ReadLoadedLatency(ReadValues):
 
 
 class ReadC2cLatency(ReadValues):
-    """Latency of a line that another core's cache holds; matrices are writers' nodes (rows) by readers' nodes."""
+    """Latency of a line in another core's cache; matrices are writers' nodes (rows) by readers' nodes."""
 
     kind: Literal["c2c_latency"] = "c2c_latency"
     local_hit_ns: float | None
@@ -232,8 +232,8 @@ else:
 class Reading(Model):
     """One result read from text.
 
-    ``instrument`` is the program that printed it and its version; ``command`` the shell line shown with it. ``missing``
-    says what was cut off or could not be read. ``notes`` are the lines of the text beside the figures.
+    ``instrument`` is the program and its version; ``command`` the shell line shown with it. ``missing`` says what was
+    cut off or unreadable. ``notes`` are the lines of the text beside the figures.
     """
 
     id: str = ""
@@ -245,12 +245,12 @@ class Reading(Model):
 
     @property
     def complete(self) -> bool:
-        """Whether all of the result could be read."""
+        """Whether the result is complete."""
         return not self.missing
 
 
 class NotRead(Model):
-    """A result that the text names and has no value for, and why."""
+    """A result that the text names without a value, and why."""
 
     kind: str
     what: str
@@ -264,7 +264,7 @@ def flat(reading: Reading) -> dict[str, Any]:
 
 
 def _with_intervals(values: Any) -> Any:
-    """Return *values* with ``<name>_interval``, null, beside every figure."""
+    """Return *values* with a null ``<name>_interval`` beside every figure."""
     if isinstance(values, list):
         return [_with_intervals(value) for value in values]
     if not isinstance(values, dict):
@@ -278,7 +278,7 @@ def _with_intervals(values: Any) -> Any:
 
 
 class Inconsistency(Model):
-    """A contradiction in a text, or a reason not to believe a figure.
+    """A contradiction in a text, or a reason to doubt a figure.
 
     ``code`` is one of ``INCONSISTENCIES``, ``where`` the part of the text, ``reason`` what is wrong.
     """
@@ -307,7 +307,7 @@ INCONSISTENCIES: Final[Mapping[str, str]] = {
     "UNIT_NOT_SAID": "figures without a unit are not values",
     "UNPROVED": "a statement about machines without a figure",
 }
-"""Every code and its meaning."""
+"""All codes with their meaning."""
 
 
 def inconsistency(code: str, where: str, reason: str) -> Inconsistency:
@@ -318,7 +318,7 @@ def inconsistency(code: str, where: str, reason: str) -> Inconsistency:
 
 
 class Read(Model):
-    """What one text says: its readings in order, what it names without a value, and its inconsistencies."""
+    """The content of one text: its readings in order, results without a value, and inconsistencies."""
 
     readings: tuple[Reading, ...] = ()
     not_read: tuple[NotRead, ...] = ()
@@ -328,7 +328,7 @@ class Read(Model):
 def joined(parts: Sequence[Read], more: Iterable[Inconsistency] = ()) -> Read:
     """Return *parts* of a text as one, with *more* inconsistencies.
 
-    The identifiers of its readings are their kinds, with a number from the second of a kind on.
+    A reading's identifier is its kind, with a number from the second of the kind on.
     """
     counts: dict[str, int] = {}
     readings = []

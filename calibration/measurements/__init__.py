@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurement kinds: one declaration per module, found here and nowhere else listed."""
+"""The measurement kinds: one declaration per module, found automatically."""
 
 from functools import cache
 from importlib import import_module
@@ -12,10 +12,10 @@ from calibration.measurements.base import Declaration
 
 @cache
 def registry() -> dict[str, Declaration[Any, Any]]:
-    """Return all declarations by kind, in the order of their kinds' names.
+    """Return all declarations by kind, sorted by name of the kind.
 
-    A module of this package declares a kind by its ``MEASUREMENT``; two modules that declare the same kind are a
-    programming error and refused.
+    A module of this package declares a kind by its ``MEASUREMENT``; a kind declared twice is a programming error and
+    refused.
     """
     found: dict[str, Declaration[Any, Any]] = {}
     for module in iter_modules(__path__):
@@ -29,7 +29,7 @@ def registry() -> dict[str, Declaration[Any, Any]]:
 
 
 def declaration(kind: str) -> Declaration[Any, Any]:
-    """Return the declaration of *kind*. Raises ``InputError`` for a kind that does not exist."""
+    """Return the declaration of *kind*. Raises ``InputError`` for an unknown kind."""
     try:
         return registry()[kind]
     except KeyError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth ladder: what one CPU and all CPUs move at each level of the memory hierarchy."""
+"""Bandwidth ladder: bandwidth of one CPU and of all CPUs at each level of the memory hierarchy."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -48,7 +48,7 @@ from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 PAGE_BYTES = 4096
-"""Buffers are whole pages of this size; the kernel asks for it."""
+"""Buffers are whole pages of this size; sutprobe requires it."""
 
 STEPS = (
     (1, 1, 2),
@@ -62,15 +62,15 @@ STEPS = (
     (3, 2, 1),
     (3, 4, 1),
 )
-"""Level, and the fraction of its size that a buffer has: sc-membench's table, from half a level to well beyond it."""
+"""Level and buffer size as a fraction of it: sc-membench's table, from half a level to well beyond it."""
 
 
 LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory"}
-"""The sizes whose figures stand for a level; the others show where one level gives way to the next."""
+"""The sizes whose figures stand for a level; the others show the transitions."""
 
 CACHED_SHAPE = Shape(streams=4, prefetch_bytes=0)
-"""Several streams, as beyond the caches one alone is slower, and no software prefetch: within them it only costs
-instructions. The shape kept for the platform is that of memory, and of no use here."""
+"""Several streams, because one alone is slower beyond the caches, and no software prefetch, which only costs
+instructions within them. The shape kept for the platform is tuned for memory."""
 
 
 class BandwidthLadderSettings(TrafficSettings):
@@ -87,7 +87,7 @@ class BandwidthLadderSettings(TrafficSettings):
 
 
 class CacheShare(Model):
-    """A cache by the kernel's report, the threads here that share it, and what each of them has of it."""
+    """A cache as reported by the kernel, the threads here that share it, and the share of each."""
 
     level: int
     reported_bytes: int
@@ -96,10 +96,10 @@ class CacheShare(Model):
 
 
 class BandwidthLadderPoint(Model):
-    """Bandwidth of one mix with one size of buffer, in MB/s of program bytes: what the instructions ask for.
+    """Bandwidth of one mix at one buffer size, in MB/s of program bytes.
 
-    ``size_bytes`` is one buffer of one thread, ``working_set_bytes`` all buffers of one thread; ``names`` says what the
-    size is a fraction of, by the caches that the kernel reports.
+    ``size_bytes`` is one buffer of one thread, ``working_set_bytes`` all buffers of one thread; ``names`` are the
+    fractions of reported caches that the size stands for.
     """
 
     names: tuple[str, ...]
@@ -111,7 +111,7 @@ class BandwidthLadderPoint(Model):
 
 
 class BandwidthLadderValues(Values):
-    """The curves of one CPU, or of all CPUs at once (``group``), each ``threads`` together."""
+    """The curves of one CPU, or of all CPUs at once (``group``), with ``threads`` threads."""
 
     kind: Literal["bandwidth_ladder"] = "bandwidth_ladder"
     group: str
@@ -185,7 +185,7 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         parts = read_group(first.group)
         names = ladder(sut, parts, tuple(dict.fromkeys(point.mix for point in points)))
         placements = [placement for point, _ in found for placement in point.placements or ()]
-        # both accountings of a mix are the same windows times a constant, so they meet the target together
+        # both accountings of a mix differ by a constant factor, so they meet the target together
         figures = [
             (
                 f"{point.mix} at {point.buffer_bytes} bytes",
@@ -239,7 +239,7 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         )
 
     def metrics(self, values: BandwidthLadderValues) -> Iterator[Metric]:
-        """Yield what each level moves, from the buffers that are sure to live in it."""
+        """Yield the bandwidth of each level, from the buffers that surely fit it."""
         who = "one CPU" if values.threads == 1 else "all CPUs"
         for point in values.points:
             for level in (LEVELS[name] for name in point.names if name in LEVELS):
@@ -252,16 +252,15 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
 
 
 def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, tuple[str, ...]]:
-    """Return the sizes in bytes of one buffer of one thread of *parts*, and what each is a fraction of.
+    """Return the sizes in bytes of one buffer of one thread of *parts*, and their names.
 
-    A cache that several of the threads share is divided among them, so that "L3/2" is half of it together, whoever
-    takes part; a thread alone has all of it. Sizes are whole pages; equal ones are measured once under all their
-    names; and what the memory does not hold for all threads at once is left out.
+    A cache shared by several of the threads is divided among them, so "L3/2" is half of it in total; a thread alone has
+    all of it. Sizes are whole pages; equal ones are measured once under all their names; sizes that do not fit into
+    memory for all threads at once are omitted.
 
-    Fractions of a cache whose share is smaller than that of the level below are left out too: they would be served from
-    there, whatever their name.
+    Fractions of a cache whose share is smaller than the level below are omitted too: that level would serve them.
     """
-    share = {each.level: each.share_bytes for each in shares(sut, parts)}
+    share = {part.level: part.share_bytes for part in shares(sut, parts)}
     threads: dict[int, int] = {}
     for part in parts:
         threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
@@ -282,9 +281,9 @@ def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, t
 
 
 def shares(sut: Sut, parts: Sequence[Part]) -> Iterator[CacheShare]:
-    """Yield what each thread of *parts* has of each cache whose size is known, smallest level first."""
+    """Yield each thread's share of each cache of known size, smallest level first."""
     cpus = frozenset(cpu for part in parts for cpu in part.cpus)
-    for cache in sorted(sut.context.caches, key=lambda each: each.level):
+    for cache in sorted(sut.context.caches, key=lambda reported: reported.level):
         if cache.type != "Instruction" and cache.size_bytes is not None:
             threads = _sharers(sut, cache.shared_cpus, cache.level, cpus)
             yield CacheShare(
@@ -296,9 +295,9 @@ def shares(sut: Sut, parts: Sequence[Part]) -> Iterator[CacheShare]:
 
 
 def _sharers(sut: Sut, shared: Sequence[int] | None, level: int, cpus: frozenset[int]) -> int:
-    """Return how many of *cpus* share a cache of *level*, which CPUs *shared* have in common.
+    """Return how many of *cpus* share a cache of *level* with a CPU; *shared* are those that the context lists.
 
-    The context has the caches of one CPU; those of the others are taken to be shared by as many.
+    The context has the caches of one CPU; the others' are assumed to be shared by as many.
     """
     if not shared:
         return 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth matrix: how much the CPUs of each node read from the memory of each node."""
+"""Bandwidth matrix: read bandwidth from the CPUs of each node to the memory of each node."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -45,14 +45,14 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 MIX: Mix = "reads"
-"""What all cells are loaded with: the one mix that every memory serves alike in both directions."""
+"""Mix of all cells: reads alone are equally fast in both directions on every memory."""
 
 LOCAL_DIFFERENCE = 0.05
-"""Relative difference between two nodes' local bandwidths from which a reader should look for a missing DIMM."""
+"""Relative difference between two nodes' local bandwidths that suggests a missing DIMM."""
 
 
 class BandwidthMatrixSettings(CountedTrafficSettings):
-    """Read-only traffic in one *shape*; without one in that kept for the platform, and before that in the default."""
+    """Read-only traffic in one *shape*; by default that kept for the platform, else the built-in one."""
 
     shape: Shape | None = None
 
@@ -60,8 +60,8 @@ class BandwidthMatrixSettings(CountedTrafficSettings):
 class BandwidthMatrixValues(Values):
     """Read bandwidth in MB/s from the memory of ``memory_nodes`` (columns) by all CPUs of ``cpu_nodes`` (rows).
 
-    A cell without a value is ``None`` and named in ``missing``. ``counted`` has the same shape, and is ``None`` where
-    no hardware counters were opened.
+    A cell without a value is ``None`` and listed in ``missing``. ``counted`` has the same shape, ``None`` without
+    hardware counters.
     """
 
     kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
@@ -72,7 +72,7 @@ class BandwidthMatrixValues(Values):
     counted: tuple[tuple[CountedBytes | None, ...], ...] | None = None
 
     def matrix(self) -> Matrix:
-        """Return the bandwidths as a chart shows them, in GB/s."""
+        """Return the bandwidths for a chart, in GB/s."""
         return node_matrix("Read bandwidth", "GB/s", (self.cpu_nodes, self.memory_nodes), self.bandwidth_mb_s, 1e3)
 
 
@@ -97,9 +97,9 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
     def planned(
         self, context: Context, settings: BandwidthMatrixSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step that goes through all cells, row by row.
+        """Yield one step for all cells, row by row.
 
-        Without a shape in the profile traffic has the one *kept* for reads on the platform.
+        If the profile has no shape, traffic uses the one *kept* for reads on the platform.
         """
         sut = Sut(context)
         cells = [[Part(tuple(sut.cpus_of(row)), column)] for row in sut.cpu_nodes for column in sut.memory_nodes]
@@ -130,7 +130,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the matrix; a cell without a value stays ``None`` and is named with its reason."""
+        """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
@@ -171,9 +171,9 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return bandwidth between nodes; ``None`` where there is one node, or where the chart of latencies has it."""
+        """Return bandwidth between nodes; ``None`` for a single node, or if the chart of latencies includes it."""
         measured = () if run.of("latency_matrix") else run.of(self.kind)[:1]
-        return matrices_chart("numa", [each.values.matrix() for each in measured], width, measured)
+        return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
 
     def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth scaling: how many threads it takes to load the memory fully, and what each adds."""
+"""Bandwidth scaling: how many threads saturate the memory, and what each adds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -46,17 +46,17 @@ from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 ENOUGH = 0.95
-"""A number of threads is enough from this share of the best bandwidth on: what lies between is within the figures'
-own spread on most machines."""
+"""Fraction of the best bandwidth that counts as saturated: differences above it are within the spread on most
+machines."""
 
 Order = Literal["fill", "spread"]
 
 ORDERS: dict[Order, str] = {"fill": "node after node", "spread": "spread over the nodes"}
-"""How threads were added, in words."""
+"""Descriptions of the orders in which threads are added."""
 
 
 class ScalingSettings(TrafficSettings):
-    """One *mix* by 1, 2, 4 ... and all CPUs, in one *shape*; without one in that kept for the platform."""
+    """One *mix* by 1, 2, 4 ... and all CPUs, in one *shape*; by default that kept for the platform."""
 
     placements: PositiveInt = 6
     windows: PositiveInt = 5
@@ -70,8 +70,8 @@ class ScalingSettings(TrafficSettings):
 class ScalingPoint(Model):
     """Bandwidth of ``threads`` CPUs on ``cores`` cores of ``nodes``, in MB/s by the rule for memory's bytes.
 
-    ``per_thread_mb_s`` is the bandwidth divided by the threads; ``slowest_mb_s`` and ``fastest_mb_s`` are the least and
-    the most that one of them moved, mean over the windows.
+    ``per_thread_mb_s`` is the bandwidth divided by the threads; ``slowest_mb_s`` and ``fastest_mb_s`` are those of
+    single threads, mean over the windows.
     """
 
     threads: int
@@ -86,9 +86,10 @@ class ScalingPoint(Model):
 
 
 class BandwidthScalingValues(Values):
-    """The curve of one order: ``fill`` takes the cores of one node before those of the next, ``spread`` takes turns.
+    """The curve of one order: ``fill`` uses the cores of one node before those of the next, ``spread`` alternates.
 
-    ``best_threads`` moved most; ``enough_threads`` is the smallest number that reached ``enough_fraction`` of that.
+    ``best_threads`` had the highest bandwidth; ``enough_threads`` is the smallest number that reached
+    ``enough_fraction`` of it.
     """
 
     kind: Literal["bandwidth_scaling"] = "bandwidth_scaling"
@@ -120,9 +121,9 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
     def planned(
         self, context: Context, settings: ScalingSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step that fills node after node, and one that spreads over the nodes where there are several.
+        """Yield one step that fills node after node and, with several nodes, one that spreads over them.
 
-        Without a shape in the profile traffic has the one *kept* for the platform and the mix.
+        If the profile has no shape, traffic uses the one *kept* for the platform and the mix.
         """
         sut = Sut(context)
         if not sut.cpus:
@@ -161,7 +162,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the curve; a number of threads that could not be measured is named as missing."""
+        """Yield the curve; a number of threads without a value is listed as missing."""
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
@@ -181,7 +182,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
             for point, mix in found
         )
         best = max(values, key=lambda point: point.bandwidth_mb_s.value)
-        enough = [each for each in values if each.bandwidth_mb_s.value >= ENOUGH * best.bandwidth_mb_s.value]
+        enough = [value for value in values if value.bandwidth_mb_s.value >= ENOUGH * best.bandwidth_mb_s.value]
         measured = {f"{point.threads} threads": mix for point, mix in found}
         yield Parsed(
             id=step.id,
@@ -190,7 +191,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
                 mix=points[0].mix,
                 points=values,
                 best_threads=best.threads,
-                enough_threads=min(each.threads for each in enough),
+                enough_threads=min(point.threads for point in enough),
                 enough_fraction=ENOUGH,
             ),
             flags=tuple(traffic_flags(sut, document, points, measured)),
@@ -198,7 +199,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield bandwidth (GB/s) against threads, a curve per order in which they were added, of three or more."""
+        """Yield bandwidth (GB/s) against threads, a curve per order with at least three points."""
         found = run.values(self.kind)
         numbers = sorted({float(point.threads) for values in found for point in values.points})
         if len(numbers) < 3:
@@ -232,7 +233,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
 
 
 def in_order(sut: Sut, order: Order) -> list[int]:
-    """Return all CPUs in the order in which threads are added: a first thread for every core, then the others.
+    """Return all CPUs in the order in which threads are added: the first thread of every core, then the others.
 
     ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn.
     """
@@ -250,10 +251,10 @@ def in_order(sut: Sut, order: Order) -> list[int]:
 
 
 def counted(sut: Sut, order: Order) -> list[list[int]]:
-    """Return the CPUs of each number of threads that is measured.
+    """Return the CPUs of each number of threads to measure.
 
-    The numbers are the powers of two, the cores of the first node where nodes are filled, all cores, and all CPUs:
-    where a curve bends.
+    The numbers are the powers of two, the cores of the first node if nodes are filled, all cores, and all CPUs: the
+    points where a curve bends.
     """
     cpus = in_order(sut, order)
     cores = len(sut.one_per_core(cpus))
@@ -265,7 +266,7 @@ def counted(sut: Sut, order: Order) -> list[list[int]]:
 
 
 def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:
-    """Return *cpus* by node, each working on the memory nearest to it."""
+    """Return *cpus* by node, each paired with the nearest memory."""
     by_node: dict[int, list[int]] = {}
     for cpu in sorted(cpus):
         by_node.setdefault(sut.node_of(cpu), []).append(cpu)

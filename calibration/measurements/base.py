@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract that every measurement declaration fulfils.
+"""The contract of every measurement declaration.
 
-A measurement kind is one module of this package with one ``Declaration``: which steps answer its question on a given
-SUT, how sutprobe's document becomes values, which of them are headline metrics, which charts show them, and what it
-costs. The registry in ``calibration.measurements`` finds the modules; nothing else lists them.
+A measurement kind is one module of this package with one ``Declaration``: its steps on a given SUT, how sutprobe's
+document becomes values, its headline metrics, its charts, and its cost. The registry in ``calibration.measurements``
+finds the modules.
 """
 
 import re
@@ -24,25 +24,25 @@ from calibration.trust import Trust, trust_of
 from calibration.validity import Flag
 
 PROBE = "sutprobe"
-"""First word of every step's argv; the SUT's side replaces it by the path of the verified kernel."""
+"""First word of every step's argv; the SUT's side replaces it by the path of the verified sutprobe."""
 
 DEADLINE_FACTOR = 4
-"""A step may take this many times its expected duration: a loaded or slow SUT finishes, a hung one is found."""
+"""A step may take this many times its expected duration: slow SUTs finish, hung ones are caught."""
 
 DEADLINE_FLOOR_S = 30
-"""No deadline is shorter, so that start-up on an emulated or busy SUT never decides."""
+"""Shortest deadline, so that start-up on an emulated or busy SUT never decides."""
 
 
 HalfWidth = Annotated[float, Field(gt=0, le=1)]
-"""Relative half-width of an interval that is asked for; the kernels take no wider one."""
+"""Requested relative half-width of an interval; the limit is sutprobe's."""
 
 
 class Step(Model):
-    """One run of a kernel on the SUT: everything that is needed to run it, review it or refuse it.
+    """One run of sutprobe on the SUT, with everything needed to run, review or refuse it.
 
-    ``expected_duration_s`` is how long it takes when every point meets its target with the fewest placements,
-    ``longest_duration_s`` when none does and all time budgets are spent. ``prefetchers`` is ``off`` where the hardware
-    prefetchers are switched off while it runs, and ``None`` where they are left as they are.
+    ``expected_duration_s`` is the duration if every point meets its target with the fewest placements,
+    ``longest_duration_s`` if none does and all time budgets are spent. ``prefetchers`` is ``off`` if the hardware
+    prefetchers are switched off while it runs, and ``None`` if they are unchanged.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Step(Model):
 
 
 class NotPlanned(Model):
-    """A measurement, or a part of one, that this SUT or profile does not allow, and why."""
+    """A measurement, or a part of one, excluded by this SUT or profile, and why."""
 
     kind: str
     what: str
@@ -66,9 +66,9 @@ class NotPlanned(Model):
 
 
 class Missing(Model):
-    """A part of a measurement that has no value although it was asked for, and why.
+    """A requested part of a measurement without a value, and why.
 
-    ``flag`` names the fault where it is one of the closed list: the kernel found it and gave no figure.
+    ``flag`` names the fault if it is in the closed list: sutprobe found it and gave no figure.
     """
 
     what: str
@@ -77,22 +77,22 @@ class Missing(Model):
 
 
 def refused(what: str, error: ProbeError) -> Missing:
-    """Return the part *what* that the kernel gave *error* for in place of a figure."""
+    """Return the part *what*, for which sutprobe reported *error*."""
     return Missing(what=what, reason=f"{error.code}: {error.message}", flag=refusal(error))
 
 
 class Values(Model):
-    """Base of the values of one kind; ``kind`` tells the kinds apart in a document."""
+    """Base of the values of one kind; ``kind`` is the discriminator."""
 
     kind: str
 
 
 Better = Literal["lower", "higher"]
-"""Which way a figure is the better one."""
+"""Which direction is better."""
 
 
 class Figures(NamedTuple):
-    """The headline figures that go by names of one form: a regular expression of these, and what holds for all."""
+    """Headline figures whose names share a form, a regular expression, and their common properties."""
 
     names: str
     unit: str
@@ -100,16 +100,16 @@ class Figures(NamedTuple):
     meaning: str
 
     def matches(self, name: str) -> bool:
-        """Return whether a figure called *name* is one of these."""
+        """Return whether *name* is one of these."""
         return re.fullmatch(self.names, name, re.ASCII) is not None
 
 
 class Metric(Model):
-    """One headline figure: what limits, drift and comparisons speak about.
+    """One headline figure, used by limits, drift and comparisons.
 
-    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A figure that was
-    observed once, such as the longest gap, has neither interval nor estimator. ``trust`` and ``doubt``, the worst
-    reason against it, are the figure's own; a measurement that is invalid makes its metrics invalid.
+    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A figure observed
+    once, such as the longest gap, has neither interval nor estimator. ``trust`` and ``doubt``, the worst reason against
+    it, are the figure's own; an invalid measurement makes its metrics invalid.
     """
 
     name: str
@@ -126,13 +126,13 @@ class Metric(Model):
 
 
 class MeasuredRun(NamedTuple):
-    """The measurements of a run by kind, and the context of its SUT, ``None`` where that is not known."""
+    """The measurements of a run by kind, and the context of its SUT, ``None`` if unknown."""
 
     measured: Mapping[str, Sequence[Measured[Any]]]
     context: Context | None
 
     def of(self, kind: str) -> Sequence[Measured[Any]]:
-        """Return the measurements of *kind*, empty where there are none."""
+        """Return the measurements of *kind*, empty if missing."""
         return self.measured.get(kind, ())
 
     def values(self, kind: str) -> list[Any]:
@@ -141,7 +141,7 @@ class MeasuredRun(NamedTuple):
 
 
 class Parsed(Model):
-    """What one kernel document says about one measurement."""
+    """What one document of sutprobe says about one measurement."""
 
     id: str
     values: Values
@@ -150,7 +150,7 @@ class Parsed(Model):
 
 
 class Settings(Model):
-    """Base of a kind's settings in a profile; the defaults are a nightly run's."""
+    """Base of a kind's settings in a profile; the defaults are those of a nightly run."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -166,22 +166,21 @@ class Declaration(ABC, Generic[S, V]):
     settings: type[S]
     values: type[V]
     figures: ClassVar[tuple[Figures, ...]]
-    """What this kind's metrics can be: a limit that no run could ever be judged by is found before anything is
-    measured."""
+    """Names and units of this kind's possible metrics, to reject a limit that can never apply before measuring."""
     main_chart_rank: ClassVar[int | None] = None
-    """The place of the main chart among those of a page's first screen; ``None``: the kind has no main chart."""
+    """Position of the main chart on a page's first screen; ``None``: no main chart."""
 
     def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
-        """Yield the steps that answer the question on this SUT, and what cannot be answered.
+        """Yield the steps for this SUT, and what is excluded.
 
-        A kind declares these, or ``planned`` where they depend on what a plan knows.
+        A kind declares these, or ``planned`` if they depend on the platform.
         """
         return self.planned(context, settings, None)
 
     def planned(self, context: Context, settings: S, kept: ShapeReference | None) -> Iterator[Step | NotPlanned]:
-        """Yield the steps of a plan that knows *kept*, the traffic shape found best on this SUT's platform before.
+        """Yield the steps, given *kept*, the best traffic shape found earlier on this SUT's platform.
 
-        For a kind whose traffic takes that shape, or that searches it; the others need nothing but the SUT.
+        For kinds whose traffic uses that shape, or that search it.
         """
         del kept
         return self.steps(context, settings)
@@ -190,13 +189,13 @@ class Declaration(ABC, Generic[S, V]):
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield what *document*, printed by *step* on the SUT of *context*, says.
 
-        Raises ``InputError`` where the document has another form or no value at all.
+        Raises ``InputError`` if the document has another form or no value.
         """
 
     def completed(self, values: V, run: Mapping[str, Values]) -> V:
-        """Return *values* after a look at all values of the *run*, by measurement identifier.
+        """Return *values* updated from all values of the *run*, by measurement identifier.
 
-        For a kind whose question is about the whole run; most kinds answer theirs alone.
+        For kinds whose result depends on the whole run.
         """
         del run
         return values
@@ -206,14 +205,14 @@ class Declaration(ABC, Generic[S, V]):
         """Yield the headline figures of *values*."""
 
     def summary(self, measured: Sequence[V]) -> Iterator[str]:
-        """Yield what the section of a page says first of the valid values *measured* in one run."""
+        """Yield the introductory sentences of a page's section, from the valid values *measured* in one run."""
         del measured
         yield from ()
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return the chart that the first screen of a page may show, *width* px wide; the kind was measured in *run*.
+        """Return the chart for the first screen of a page, at most *width* px wide; the kind was measured in *run*.
 
-        ``None`` where a sentence says as much. See ``main_chart_rank``.
+        ``None`` if a sentence is enough. See ``main_chart_rank``.
         """
         del run, width
         return None
@@ -240,14 +239,14 @@ def step(
 ) -> Step:
     """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
 
-    *budget_s* is the time that points which have not converged may take beyond the expected duration, all points
-    together; the longest duration and the deadline contain it. The title of a step with *prefetchers* off says so.
+    *budget_s* is the extra time for points that have not converged, for all points together; the longest duration and
+    the deadline include it. The title of a step with *prefetchers* off says so.
     """
     deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR + budget_s)))
     argv = [PROBE, subcommand]
     for name, value in options.items():
-        for each in value if isinstance(value, list) else (value,):
-            argv += [f"--{name}", str(each)]
+        for item in value if isinstance(value, list) else (value,):
+            argv += [f"--{name}", str(item)]
     argv += [f"--{name}" for name in flags]
     argv += ["--deadline-s", f"{deadline_s:g}"]
     return Step(
@@ -265,16 +264,16 @@ def step(
 
 
 def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
-    """Return the time in s that one point may take beyond *cost_s*, the duration of its *placements*.
+    """Return the extra time in s that one point may take beyond *cost_s*, the duration of its *placements*.
 
-    The kernel looks at the time since the point began after each placement: it ends at the first placement that is
-    over when *budget_s* has passed, so a budget shorter than the placements themselves adds nothing.
+    sutprobe checks the elapsed time after each placement: a point ends with the first placement that is over when
+    *budget_s* has passed, so a budget shorter than the placements adds nothing.
     """
     return max(0.0, budget_s - cost_s * (placements - 1) / placements) if budget_s > 0 else 0.0
 
 
 def metric_of(name: str, title: str, figure: Estimate, better: Better) -> Metric:
-    """Return the metric that *figure* is the value of."""
+    """Return the metric with the value of *figure*."""
     trust, doubt = trust_of(figure)
     return Metric(
         name=name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cache-to-cache latency: how long one load takes when another core's cache holds its line."""
+"""Cache-to-cache latency: the duration of one load if another core's cache holds the line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, permutations
@@ -34,10 +34,10 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05
-"""Relative difference between a transfer and that of the opposite direction from which a reader should ask why."""
+"""Relative difference between the two directions of a transfer that is flagged."""
 
 PLACEMENT_S = 0.015
-"""Page read-back, core clock before and after, and rounds to warm up, for the expected duration only."""
+"""Page read-back, core clock before and after, and warm-up, for the expected duration only."""
 
 WINDOW_S = 0.003
 """One window: some 16,000 lines prepared and loaded over a slow link, for the expected duration only."""
@@ -46,7 +46,7 @@ State = Literal["hit", "hitm"]
 
 
 class Transfer(NamedTuple):
-    """What the kernel is asked to time: ``reader`` loads lines of node ``home`` that ``writer`` has in its cache."""
+    """A transfer to time: ``reader`` loads lines of node ``home`` that ``writer`` has in its cache."""
 
     writer: int
     reader: int
@@ -58,10 +58,10 @@ class Transfer(NamedTuple):
 
 
 class C2cSettings(Settings):
-    """How often a transfer is repeated: *placements* fresh allocations with *windows* in each.
+    """How often a transfer is repeated: *placements* fresh allocations of *windows* windows.
 
-    A transfer whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*.
-    Nodes of one package, and those of different packages, are *pairs_per_class* pairs at most, in both directions.
+    A transfer whose interval is wider than *target_half_width* (relative) gets more placements for *budget_s*. Nodes of
+    one package, and those of different packages, contribute *pairs_per_class* pairs at most, in both directions.
     """
 
     placements: PositiveInt = 9
@@ -78,9 +78,9 @@ class C2cLatencyValues(Values):
     """Latency in ns per load of a line that another core's cache holds.
 
     The local figures are between two cores of ``local_node``, with lines of node ``local_home``. The matrices have one
-    row per node of the writer and one column per node of the reader, both ``nodes``; ``cpus`` are the CPUs that wrote
-    and read, and ``lines`` how many lines each handed over at a time. What has no value is ``None``: the diagonal,
-    what was not planned, and what is named in ``missing``.
+    row per writer's node and one column per reader's node, both ``nodes``; ``cpus`` are the CPUs that wrote and read,
+    and ``lines`` the lines handed over at a time. Cells without a value are ``None``: the diagonal, those not planned,
+    and those listed in ``missing``.
     """
 
     kind: Literal["c2c_latency"] = "c2c_latency"
@@ -99,7 +99,7 @@ class C2cLatencyValues(Values):
 
 
 class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
-    """A random chase over lines that another core has just read or written."""
+    """A random chase over lines just read or written by another core."""
 
     kind = "c2c_latency"
     title = "Cache-to-cache latency"
@@ -187,7 +187,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield all transfers; one without a value stays ``None`` and is named with its reason."""
+        """Yield all transfers; one without a value is ``None`` and listed with its reason."""
         result = read_result(document, C2cResult)
         target = document.parameters.get("target_half_width")
         found = {_transfer(pair): pair for pair in result.pairs}
@@ -232,7 +232,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
 
 
 def _local_pair(sut: Sut) -> tuple[int, int] | None:
-    """Return writer and reader on two cores of the first node that has two; isolated CPUs first, then near ones."""
+    """Return writer and reader on two cores of the first node with two; isolated CPUs first, then near ones."""
     domains = sut.context.topology.last_level_cache_domains
     lowest = min(sut.cpus, default=None)
     for node in sut.cpu_nodes:
@@ -265,20 +265,20 @@ def _latency_of(pair: C2cPair, target_half_width: float | None) -> Estimate | No
 
 
 def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mapping[int, int]) -> C2cLatencyValues:
-    """Return *figures* by node and home; *lines* are those that each writer handed over.
+    """Return *figures* by node and home; *lines* is the number of lines per writer.
 
-    Raises ``InputError`` where they are not what a step of this kind asks for.
+    Raises ``InputError`` if they are not those of a step of this kind.
     """
-    local = {each: figure for each, figure in figures.items() if sut.node_of(each.writer) == sut.node_of(each.reader)}
-    remote = [each for each in figures if each not in local]
-    if len({each[:3] for each in local}) > 1:
+    local = {pair: figure for pair, figure in figures.items() if sut.node_of(pair.writer) == sut.node_of(pair.reader)}
+    remote = [pair for pair in figures if pair not in local]
+    if len({pair[:3] for pair in local}) > 1:
         raise InputError(f"more than one local pair of CPUs: {_list(local)}")
     cpus: dict[int, int] = {}
-    for each in remote:
-        homes = (sut.node_of(each.writer), sut.node_of(each.reader))
-        if each.home not in homes or each.state != "hitm":
-            raise InputError(f"modified line homed with neither writer nor reader: {each}")
-        for node, cpu in zip(homes, (each.writer, each.reader), strict=True):
+    for pair in remote:
+        homes = (sut.node_of(pair.writer), sut.node_of(pair.reader))
+        if pair.home not in homes or pair.state != "hitm":
+            raise InputError(f"modified line homed with neither writer nor reader: {pair}")
+        for node, cpu in zip(homes, (pair.writer, pair.reader), strict=True):
             if cpus.setdefault(node, cpu) != cpu:
                 raise InputError(f"remote transfers of node {node} use several CPUs: {_list(remote)}")
     nodes = sorted(cpus)
@@ -297,8 +297,8 @@ def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mappin
         local_writer=None if one is None else one.writer,
         local_reader=None if one is None else one.reader,
         local_lines=None if one is None else lines[one.writer],
-        local_hit_ns=next((figure for each, figure in local.items() if each.state == "hit"), None),
-        local_hitm_ns=next((figure for each, figure in local.items() if each.state == "hitm"), None),
+        local_hit_ns=next((figure for pair, figure in local.items() if pair.state == "hit"), None),
+        local_hitm_ns=next((figure for pair, figure in local.items() if pair.state == "hitm"), None),
         nodes=tuple(nodes),
         cpus=tuple(cpus[node] for node in nodes),
         lines=tuple(lines[cpus[node]] for node in nodes),

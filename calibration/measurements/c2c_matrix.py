@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Core-to-core matrix: the cache-to-cache latency between single CPUs, by their places in the machine."""
+"""Core-to-core matrix: cache-to-cache latency between single CPUs, by topology."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -45,32 +45,32 @@ Method = Literal["transfer", "pingpong"]
 Class = Literal["smt_siblings", "same_cluster", "same_llc", "same_node", "same_package", "other_package"]
 
 CLASSES: tuple[Class, ...] = get_args(Class)
-"""Where two CPUs lie to each other, nearest first; a pair is of the first class that fits."""
+"""How two CPUs are related, nearest first; a pair belongs to the first class that fits."""
 
 ASYMMETRY = 0.05
-"""Relative difference between the two directions of a pair from which a reader should ask why."""
+"""Relative difference between the two directions of a pair that is flagged."""
 
 PAIR_S = 0.004
-"""Threads, settling of the core clock and the mapping of memory for one pair, for the expected duration only."""
+"""Threads, clock settling and memory mapping of one pair, for the expected duration only."""
 
 PLACEMENT_S: dict[Method, float] = {"transfer": 0.0016, "pingpong": 0.001}
 """One placement: 8,000 lines prepared and loaded, or 3,300 hand-shakes, for the expected duration only."""
 
 BUDGET_FACTOR = 3
-"""The kernel samples a matrix that would take this many times the expected duration, long before the deadline."""
+"""sutprobe samples a matrix that would take this many times the expected duration, well before the deadline."""
 
 BUDGET_FLOOR_S = 10
-"""Below this no matrix is sampled by the kernel: a busy machine may be slow."""
+"""Below this duration sutprobe does not sample: a busy machine may be slow."""
 
 SEED = 1
-"""Of the choice of pairs: the same machine gets the same sample every night."""
+"""Seed of the choice of pairs: the same machine gets the same sample every night."""
 
 
 class C2cMatrixSettings(Settings):
-    """How many pairs are measured and how often: *placements* sets of lines with *windows* in each.
+    """How many pairs are measured and how often: *placements* sets of lines with *windows* windows each.
 
-    All ordered pairs where they are at most *full_pairs*; else *pairs_per_class* pairs of each class in both
-    directions, and the rows of as many isolated CPUs as *row_pairs* hold.
+    All ordered pairs up to *full_pairs*; beyond, *pairs_per_class* pairs of each class in both directions, and the rows
+    of as many isolated CPUs as fit into *row_pairs*.
     """
 
     placements: PositiveInt = 6
@@ -90,13 +90,13 @@ LABELS: dict[str, str] = {
     "same_package": "one package, two nodes",
     "other_package": "two packages",
 }
-"""What the two CPUs of a pair share, class by class, as pages say it."""
+"""What the two CPUs of a pair share, by class, as shown on pages."""
 
 
 class C2cClass(Model):
-    """The pairs of one class: how many there are and have a value, and what their figures are, in ns.
+    """The pairs of one class: how many exist and have a value, and their figures in ns.
 
-    The median is that of the pairs' figures, with its interval; the extremes are told with their pairs.
+    The median, with its interval, is over the pairs' figures; the extremes are given with their pairs.
     """
 
     name: Class
@@ -112,7 +112,7 @@ class C2cClass(Model):
 
     @property
     def label(self) -> str:
-        """What the pairs share, as pages say it."""
+        """What the pairs share, as shown on pages."""
         return LABELS[self.name]
 
 
@@ -120,8 +120,8 @@ class C2cMatrixValues(Values):
     """Latency in ns from each writer (rows) to each reader (columns), both ``cpus``; ``nodes`` are the CPUs' own.
 
     ``transfer`` is one load of a modified line in the writer's cache, ``pingpong`` half the round trip of a hand-shake;
-    memory is the writer's node's. A cell without a value is ``None``: the diagonal, what was not planned, and what is
-    named in ``missing``.
+    memory is on the writer's node. Cells without a value are ``None``: the diagonal, those not planned, and those
+    listed in ``missing``.
     """
 
     kind: Literal["c2c_matrix"] = "c2c_matrix"
@@ -152,7 +152,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     )
 
     def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step for each method: the full matrix of a small machine, a sample by class of a large one."""
+        """Yield one step per method: the full matrix of a small machine, a sample by class of a large one."""
         sut = Sut(context)
         cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
         if len(cpus) < 2:
@@ -169,7 +169,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             neighbourhood = Neighbourhood(context, cpus)
             for name, pairs in neighbourhood.counts().items():
                 sample = neighbourhood.sample(name, settings.pairs_per_class)
-                chosen |= dict.fromkeys(each for pair in sample for each in (pair, pair[::-1]))
+                chosen |= dict.fromkeys(directed for pair in sample for directed in (pair, pair[::-1]))
                 if len(sample) < pairs:
                     yield NotPlanned(
                         kind=self.kind,
@@ -208,7 +208,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the matrix; a pair that was asked for and has no value is named with its reason."""
+        """Yield the matrix; a requested pair without a value is listed with its reason."""
         result = read_result(document, C2cResult)
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
@@ -240,9 +240,9 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 *document_flags(document),
                 *placement_flags(document, evidence, proved=proved),
                 *(
-                    each
-                    for each in interference_flags(machine, "of 1 matrix")
-                    if each.code not in {"PREEMPTED", "FAULTED"}
+                    raised
+                    for raised in interference_flags(machine, "of 1 matrix")
+                    if raised.code not in {"PREEMPTED", "FAULTED"}
                 ),
                 *_asymmetry(found),
             ),
@@ -278,11 +278,11 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         yield pairs_chart(measurement, values.cpus, values.nodes, values.latency_ns, strips=strips, domains=domains)
 
     def summary(self, measured: Sequence[C2cMatrixValues]) -> Iterator[str]:
-        """Yield how long a modified line of another core takes, by class of pairs."""
+        """Yield the latency of a modified line of another core, by class of pairs."""
         for values in measured:
             known = [pair_class for pair_class in values.classes if pair_class.median_ns is not None]
             if known and values.method == "transfer":
-                parts = (f"{units.significant(each.median_ns, 3)} ns within {each.label}" for each in known)
+                parts = (f"{units.significant(shared.median_ns, 3)} ns within {shared.label}" for shared in known)
                 yield f"A modified line of another core takes {', '.join(parts)}."
 
     def metrics(self, values: C2cMatrixValues) -> Iterator[Metric]:
@@ -303,7 +303,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
 
 
 def words(name: Class) -> str:
-    """Return what the pairs of a class are, for people."""
+    """Return a description of the pairs of a class."""
     return {
         "smt_siblings": "threads of one core",
         "same_cluster": "cores of one cluster",
@@ -315,9 +315,9 @@ def words(name: Class) -> str:
 
 
 class Neighbourhood:
-    """How *cpus* lie to each other: each has a key for each class, and two are of the first class whose key they share.
+    """How *cpus* are related: each has a key per class, and a pair belongs to the first class whose key both share.
 
-    Nothing here goes through all pairs: 512 CPUs have 131,000.
+    Never iterates over all pairs: 512 CPUs have 131,000.
     """
 
     def __init__(self, context: Context, cpus: Sequence[int]) -> None:
@@ -347,9 +347,9 @@ class Neighbourhood:
         return next(place for place, (a, b) in enumerate(zip(self.keys[one], self.keys[two], strict=True)) if a == b)
 
     def counts(self) -> dict[Class, int]:
-        """Return the number of unordered pairs of each class, nearest class first; a class without pairs is left out.
+        """Return the number of unordered pairs of each class, nearest class first, without empty classes.
 
-        By inclusion and exclusion, for keys are not nested: a cache may span nodes, and a node caches.
+        By inclusion and exclusion, because keys are not nested: a cache may span nodes, and a node caches.
         """
 
         def sharing(places: Sequence[int]) -> int:
@@ -359,12 +359,12 @@ class Neighbourhood:
         found: dict[Class, int] = {}
         for place, name in enumerate(CLASSES):
             nearer = [combination for size in range(place + 1) for combination in combinations(range(place), size)]
-            if pairs := sum((-1) ** len(each) * sharing((*each, place)) for each in nearer):
+            if pairs := sum((-1) ** len(subset) * sharing((*subset, place)) for subset in nearer):
                 found[name] = pairs
         return found
 
     def sample(self, name: Class, wanted: int) -> list[tuple[int, int]]:
-        """Return at most *wanted* pairs of a class, seeded: nodes, last-level caches and CPUs as evenly as it goes."""
+        """Return at most *wanted* pairs of a class, seeded, spread evenly over nodes, last-level caches and CPUs."""
         place = CLASSES.index(name)
         in_turn = self._in_turn()
         groups: dict[Hashable, list[int]] = {}
@@ -379,12 +379,12 @@ class Neighbourhood:
             partners = list(islice((two for two in after if not any(map(eq, nearer, self.keys[two]))), wanted))
             candidates |= dict.fromkeys((one, two) if one < two else (two, one) for two in partners)
             rows += bool(partners)
-            if rows == 2 * wanted:  # as many CPUs as the pairs can have
+            if rows == 2 * wanted:  # as many CPUs as the pairs can use
                 break
         return self._evenly(candidates, wanted)
 
     def _in_turn(self) -> list[int]:
-        """Return the CPUs shuffled, but nodes in turn, and last-level caches in turn within each."""
+        """Return the CPUs shuffled, alternating between nodes, and within nodes between last-level caches."""
         shuffled = list(self.keys)
         Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
         caches: dict[tuple[int | None, Hashable], list[int]] = {}
@@ -393,7 +393,7 @@ class Neighbourhood:
         by_node: dict[int | None, list[list[int]]] = {}
         for (node, _), cpus in caches.items():
             by_node.setdefault(node, []).append(cpus)
-        return _alternate([_alternate(each) for each in by_node.values()])
+        return _alternate([_alternate(group) for group in by_node.values()])
 
     def _cache(self, cpu: int) -> Hashable:
         return self.keys[cpu][CLASSES.index("same_llc")]
@@ -406,12 +406,12 @@ class Neighbourhood:
         taken: Counter[Hashable] = Counter()
         chosen: list[tuple[int, int]] = []
         while left and len(chosen) < wanted:
-            nodes = min(left, key=lambda each: (taken[each], sum(taken["node", node] for node in each)))
+            nodes = min(left, key=lambda group: (taken[group], sum(taken["node", node] for node in group)))
             behind = left[nodes]
-            caches = min(behind, key=lambda each: (taken[nodes, each], sum(taken["cache", cache] for cache in each)))
+            caches = min(behind, key=lambda group: (taken[nodes, group], sum(taken["cache", cache] for cache in group)))
             pairs = behind[caches]
-            fresh = (each for each in pairs if each[0] not in taken and each[1] not in taken)
-            pair = next(fresh, None) or min(pairs, key=lambda each: taken[each[0]] + taken[each[1]])
+            fresh = (candidate for candidate in pairs if candidate[0] not in taken and candidate[1] not in taken)
+            pair = next(fresh, None) or min(pairs, key=lambda candidate: taken[candidate[0]] + taken[candidate[1]])
             taken.update((nodes, (nodes, caches), *pair))
             taken.update(("node", self.nodes.get(cpu)) for cpu in pair)
             taken.update(("cache", self._cache(cpu)) for cpu in pair)
@@ -466,7 +466,7 @@ def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
         for pair, there in found.items()
         if pair[0] < pair[1] and (back := found.get(pair[::-1])) is not None and _distinct(there, back)
     ]
-    apart = [each for each in apart if each[0] > ASYMMETRY]
+    apart = [pair for pair in apart if pair[0] > ASYMMETRY]
     if apart:
         most, (one, two) = max(apart)
         yield flag(

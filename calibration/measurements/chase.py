@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pointer-chase kinds share: their settings, their cost, and the reading of ``sutprobe latency``."""
+"""Common parts of the pointer-chase kinds: settings, cost, and parsing of ``sutprobe latency``."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -17,16 +17,16 @@ from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoi
 from calibration.validity import Flag, flag
 
 LINK_NS = 35.0
-"""Cost of shuffling, linking and proving one node of a chain, for the expected duration only."""
+"""Cost of shuffling, linking and verifying one node of a chain, for the expected duration only."""
 
 WALK_S = 0.001
 """Core clock before and after, counters and system calls of one walk, for the expected duration only."""
 
 ROUND_S = 0.03
-"""Threads, and the settling of their clocks, in each placement, for the expected duration only."""
+"""Threads and clock settling in each placement, for the expected duration only."""
 
 WARM_LAP_NODES, WARM_HOPS = 1 << 17, 20_000
-"""A chain of at most so many nodes is walked once before the first window, a longer one for so many hops."""
+"""A chain of at most this many nodes is walked once before the first window, a longer one for this many hops."""
 
 HOP_NS = 150.0
 """Cost of one hop in memory, for the expected duration only."""
@@ -35,23 +35,23 @@ TOUCH_BYTES_PER_S = 4.0e9
 """Rate at which fresh pages are touched, for the expected duration only."""
 
 AWAKE_DIFFERENCE = 0.01
-"""Relative difference from which a latency awake is another figure than that asleep: what a figure is repeatable to."""
+"""Relative difference from which the awake and asleep latencies are separate figures: the repeatability of a figure."""
 
 COMPANION_MB_S_MIN = 100.0
-"""A companion that reads less (of 300 MB/s) leaves gaps of microseconds between its requests, or of a time slice."""
+"""A companion that reads less (of 300 MB/s) has idle gaps between its requests, or lost its time slice."""
 
 SETTLE_S = 0.05
-"""Time that the kernel gives the machine to fall asleep or wake before a walk, where there are companions."""
+"""Time that sutprobe lets the machine fall asleep or wake up before a walk, with companions."""
 
 START_UP_S = 0.15
-"""Start and end of the program, and the clock's calibration beside its work, for the expected duration only."""
+"""Start and end of the program, and the clock's calibration, for the expected duration only."""
 
 
 class ChaseSettings(Settings):
-    """How often a chase is repeated: *placements* fresh allocations with *windows* of *hops* loads in each.
+    """How often a chase is repeated: *placements* fresh allocations with *windows* of *hops* loads each.
 
-    A point whose interval is wider than *target_half_width* (relative) then gets more placements for *budget_s*. No
-    chain is longer than *largest_bytes*.
+    A point whose interval is wider than *target_half_width* (relative) gets more placements for *budget_s*. Chains are
+    at most *largest_bytes* long.
     """
 
     placements: PositiveInt = 9
@@ -62,7 +62,7 @@ class ChaseSettings(Settings):
     largest_bytes: PositiveInt = 2 * GIB
 
     def options(self) -> dict[str, object]:
-        """Return the kernel options that these settings stand for."""
+        """Return the options of sutprobe for these settings."""
         return {
             "placements": self.placements,
             "windows": self.windows,
@@ -76,47 +76,47 @@ class ChaseSettings(Settings):
         return self.placements * (ROUND_S + size_bytes / TOUCH_BYTES_PER_S)
 
     def build_s(self, size_bytes: int, stride_bytes: int = 64) -> float:
-        """Return the expected time in s to build one point's chains in memory that is there, for all placements."""
+        """Return the expected time in s to build one point's chains in mapped memory, for all placements."""
         return self.placements * size_bytes / stride_bytes * LINK_NS * 1e-9
 
     def walk_hops(self, size_bytes: int, stride_bytes: int = 64, hops: int | None = None) -> int:
-        """Return how many hops one walk of one chain has, the warm-up among them."""
+        """Return the number of hops of one walk, warm-up included."""
         nodes = size_bytes // stride_bytes
         return (nodes if nodes <= WARM_LAP_NODES else WARM_HOPS) + self.windows * (hops or self.hops)
 
     def walk_s(self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS, hops: int | None = None) -> float:
-        """Return the expected time in s to walk one point's chains that are there, for all placements."""
+        """Return the expected time in s to walk one point's existing chains, for all placements."""
         return self.placements * (WALK_S + self.walk_hops(size_bytes, stride_bytes, hops) * hop_ns * 1e-9)
 
     def chase_s(
         self, size_bytes: int, stride_bytes: int = 64, hop_ns: float = HOP_NS, hops: int | None = None
     ) -> float:
-        """Return the expected time in s to build and walk one point's chains in memory that is there."""
+        """Return the expected time in s to build and walk one point's chains in mapped memory."""
         return self.build_s(size_bytes, stride_bytes) + self.walk_s(size_bytes, stride_bytes, hop_ns, hops)
 
     def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> tuple[float, float]:
-        """Return expected duration and budget in s of *cells* chases of *size_bytes*, awake too with *companions*.
+        """Return expected duration and budget in s of *cells* chases of *size_bytes*, with *companions* also awake.
 
-        *built_bytes* is what the CPU that builds most builds, one memory after another.
+        *built_bytes* is the most that one CPU builds, one memory after another.
         """
         walks = 2 if companions else 1
         settled_s = self.placements * SETTLE_S * walks if companions else 0.0
         measured_s = self.build_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
         mapped_s = self.map_s(built_bytes)
-        # a cell's budget counts its walks and its share of the rest; the mapping of its placements comes on top
+        # a cell's budget covers its walks and its share of the rest; mapping its placements is extra
         budget_s = cells * self.excess_s(measured_s / cells) * (1 + mapped_s / measured_s)
         return START_UP_S + mapped_s + measured_s, budget_s
 
     def excess_s(self, cost_s: float) -> float:
-        """Return the time in s that a point of *cost_s* may take beyond it where it does not converge."""
+        """Return the extra time in s for a point of *cost_s* that does not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
 
 
 def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
     """Return the size of chains in memory of *node* that *cpus* walk one after another.
 
-    Where one walk goes on from the end of another, all of them together must not come as far as what a last-level cache
-    still holds of the end of the chain from when it was built.
+    If one walk continues at the end of another, all of them together must stay short of the part of the chain that a
+    last-level cache still holds from building it.
     """
     bound = memory_bound_bytes(sut, node, largest_bytes=settings.largest_bytes)
     if cpus == 1:
@@ -127,7 +127,7 @@ def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
 
 
 def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
-    """Yield a flag where the CPUs of *points*, one after another, walked further than to what the builder may hold."""
+    """Yield a flag if the CPUs of *points* walked into the part that the builder's cache may hold."""
     llc = sut.llc_bytes
     walks = 2 if companions_of(points) else 1
     hops: dict[tuple[int, ...], int] = {}
@@ -146,8 +146,8 @@ def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint])
 def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple[Place, ...]:
     """Return the companions of chases from *cpus* to the memory of *nodes*.
 
-    One for each of their nodes: on a core of that node, or of the nearest to a node without CPUs, on which nothing is
-    measured, reading that node's memory. A node whose cores are all taken has none.
+    One per node: on a core of that node, or of the nearest to a node without CPUs, that is not measured, reading that
+    node's memory. A node without a free core has none.
     """
     taken = {sibling for cpu in cpus for sibling in sut.siblings(cpu)}
     found = []
@@ -156,26 +156,26 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
         spare = [cpu for cpu in sut.cpus_of(near) if cpu not in taken]
         if not spare:
             continue
-        # not the lowest, where the machine's housekeeping is, if there is another
-        cpu = next((each for each in spare if each != min(sut.cpus)), spare[0])
+        # not the lowest if avoidable: the machine's housekeeping runs there
+        cpu = next((candidate for candidate in spare if candidate != min(sut.cpus)), spare[0])
         taken.update(sut.siblings(cpu))
         found.append(Place(cpu, sut.home(node)))
     return tuple(found)
 
 
 def without_companions(kind: str, title: str, companions: Sequence[Place]) -> Iterator[NotPlanned]:
-    """Yield what is not measured where there is no CPU for any of *companions*."""
+    """Yield what is skipped if there is no CPU for any of *companions*."""
     if not companions:
         reason = "no CPU to keep the machine awake with: each is a sibling of one that measures"
         yield NotPlanned(kind=kind, what=f"{title} of the machine awake", reason=reason)
 
 
 Condition = Literal["asleep", "awake"]
-"""What a machine does beside an idle latency: nothing, or so much that nothing of it sleeps."""
+"""State of the machine during an idle latency: idle, or busy enough that nothing sleeps."""
 
 
 class IdleFigure(NamedTuple):
-    """Latency in ns per load, asleep and, where companions ran, awake; ``condition`` is that of the figure of record.
+    """Latency in ns per load, asleep and, with companions, awake; ``condition`` is that of the figure of record.
 
     ``placements`` are those of that condition.
     """
@@ -188,14 +188,14 @@ class IdleFigure(NamedTuple):
 
 
 def idle_figure(point: LatencyPoint, target_half_width: float | None) -> IdleFigure | None:
-    """Return the latency of *point*; ``None`` where it could not be measured.
+    """Return the latency of *point*; ``None`` if not measured.
 
-    The figure of record is that of the machine awake where the two differ, else that of the machine asleep.
+    The figure of record is the awake one if the two differ, else the asleep one.
     """
     if not point.placements:
         return None
     asleep = _latency(point.placements, target_half_width)
-    awakes = tuple(each for placement in point.placements if (each := placement.when_awake) is not None)
+    awakes = tuple(moved for placement in point.placements if (moved := placement.when_awake) is not None)
     awake = _latency(awakes, target_half_width) if awakes else None
     if awake is not None and _differ(asleep, awake):
         return IdleFigure(awake, "awake", asleep, awake, awakes)
@@ -210,14 +210,14 @@ def _differ(asleep: Estimate, awake: Estimate) -> bool:
 
 
 def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:
-    """Return the latency of *point* in ns per load; ``None`` where it could not be measured."""
+    """Return the latency of *point* in ns per load; ``None`` if not measured."""
     return _latency(point.placements, target_half_width) if point.placements else None
 
 
 def _latency(placements: Sequence[LatencyPlacement], target_half_width: float | None) -> Estimate:
     """Return the latency of *placements*.
 
-    Windows that an interruption hit are left out as long as each placement keeps more than half of its own.
+    Interrupted windows are dropped as long as each placement keeps more than half of its windows.
     """
     samples = []
     for placement in placements:
@@ -228,7 +228,7 @@ def _latency(placements: Sequence[LatencyPlacement], target_half_width: float | 
 
 
 def at(cpu: int, nodes: Sequence[int]) -> str:
-    """Return the kernel's form of a place: memory of one node, or interleaved over several."""
+    """Return a place in sutprobe's form: memory of one node, or interleaved over several."""
     return f"{cpu}@{'+'.join(map(str, nodes))}"
 
 
@@ -242,10 +242,10 @@ def missing_of(point: LatencyPoint) -> Missing | None:
 def chase_flags(
     document: ProbeDocument, points: Sequence[LatencyPoint], figures: Sequence[IdleFigure] | None = None
 ) -> Iterator[Flag]:
-    """Yield the flags that the evidence in *document* raises for *points*, or for what of them made *figures*."""
+    """Yield the flags from *document* for *points*, or for those of them that became *figures*."""
     yield from document_flags(document)
     made = points if figures is None else figures
-    placements = [placement for each in made for placement in each.placements or ()]
+    placements = [placement for document in made for placement in document.placements or ()]
     yield from placement_flags(
         document, placements, proved=all(_proved(point) for point in points if point.error is None)
     )
@@ -256,7 +256,7 @@ def _proved(point: LatencyPoint) -> bool:
 
 
 def companions_of(points: Sequence[LatencyPoint]) -> tuple[Companion, ...]:
-    """Return the companions beside *points*, each with the median of the rates that it read at."""
+    """Return the companions of *points*, each with its median read rate."""
     rates: dict[tuple[int, int], list[float]] = {}
     for point in points:
         for placement in point.placements or ():
@@ -266,14 +266,14 @@ def companions_of(points: Sequence[LatencyPoint]) -> tuple[Companion, ...]:
 
 
 def companion_flags(companions: Sequence[Companion]) -> Iterator[Flag]:
-    """Yield a flag where one of *companions* read so little that it may have kept nothing awake."""
+    """Yield a flag if one of *companions* read too little to keep the machine awake."""
     slow = min(companions, key=lambda companion: companion.mb_s, default=None)
     if slow is not None and slow.mb_s < COMPANION_MB_S_MIN:
         yield flag("COMPANION_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a companion")
 
 
 def core_hz_of(points: Sequence[LatencyPoint | IdleFigure]) -> float | None:
-    """Return the core clock in Hz beside *points*: the median of what was measured before and after each placement."""
+    """Return the core clock in Hz of *points*: the median over all placements, before and after."""
     measured = [
         hz
         for point in points

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Core frequency: the clock of each core while it does scalar or vector work, alone and with all others."""
+"""Core frequency: each core's clock under scalar or vector work, alone and with all others."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
@@ -43,17 +43,17 @@ POINT_S = 0.02
 """Threads and counters of one point, for the expected duration only."""
 
 SLOWER = 0.02
-"""A core is slow whose whole interval lies below the median of the others by more than this: turbo steps of one
+"""A core is slow if its whole interval is below the median of the others by more than this: turbo steps of one
 machine's cores differ by less, unless some are favoured or of another kind, which is worth a flag too."""
 
 CHAIN_TOLERANCE = 0.02
-"""The chain with vector work beside it may differ from the chain alone by this share, and still be called the clock."""
+"""Largest relative difference between the chain with vector work and the chain alone, still called the clock."""
 
 Active = Literal["alone", "all"]
 
 
 class Work(NamedTuple):
-    """A kind of work, and the words in the processor's own list of features that say it can do it."""
+    """A kind of work, and the CPU feature flags it needs."""
 
     name: str
     features: tuple[str, ...]
@@ -72,7 +72,7 @@ ANY_WORK = f"(?:{'|'.join(sorted({work.name for works in WORKS.values() for work
 class CoreFrequencySettings(Settings):
     """Each kind of work with *windows* of *window_s* after *settle_s* of the same work.
 
-    All cores work at once; of them at most *alone_cores* are measured alone too, one after another.
+    All cores work at once; at most *alone_cores* of them are also measured alone, one after another.
     """
 
     alone_cores: PositiveInt = 8
@@ -86,8 +86,8 @@ class CoreFrequencySettings(Settings):
 class CorePoint(Model):
     """One core under one kind of work while ``active_cpus`` CPUs do the same.
 
-    ``frequency_hz`` is the clock while nothing interrupted the CPU, ``share_fraction`` the share of the time that it
-    got. ``chain_ratio`` compares the chain with vector work beside it to the chain alone, ``None`` where there is none.
+    ``frequency_hz`` is the clock while the CPU was not interrupted, ``share_fraction`` its share of the time.
+    ``chain_ratio`` compares the chain with vector work to the chain alone, ``None`` without vector work.
     """
 
     cpu: int
@@ -100,7 +100,7 @@ class CorePoint(Model):
 
 
 class Row(NamedTuple):
-    """The cores measured under one kind of work in one way, by their clocks, slowest first."""
+    """The cores measured under one kind of work and activity, by clock, slowest first."""
 
     work: str
     active: Active
@@ -108,7 +108,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the row is, in words."""
+        """Description of the row."""
         return f"{self.work}, {'all cores at once' if self.active == 'all' else 'one core alone'}"
 
     @property
@@ -118,18 +118,18 @@ class Row(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Difference of the fastest and the slowest core, relative to the median."""
+        """Difference between the fastest and the slowest core, relative to the median."""
         return (self.points[-1].frequency_hz.value - self.points[0].frequency_hz.value) / self.median_hz
 
 
 def rows_of(points: Iterable[CorePoint]) -> list[Row]:
-    """Return *points* by work and activity, in the order in which they come."""
+    """Return *points* by work and activity, in order of appearance."""
     found: dict[tuple[str, Active], list[CorePoint]] = {}
     for point in points:
         found.setdefault((point.work, point.active), []).append(point)
     return [
-        Row(work, active, tuple(sorted(each, key=lambda point: (point.frequency_hz.value, point.cpu))))
-        for (work, active), each in found.items()
+        Row(work, active, tuple(sorted(group, key=lambda point: (point.frequency_hz.value, point.cpu))))
+        for (work, active), group in found.items()
     ]
 
 
@@ -141,12 +141,12 @@ class CoreFrequencyValues(Values):
 
     @property
     def rows(self) -> list[Row]:
-        """The same points by what they have in common."""
+        """The same points by work and activity."""
         return rows_of(self.points)
 
 
 class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
-    """A chain of additions as the clock, independent vector instructions beside it as the load."""
+    """A chain of additions measures the clock, with independent vector instructions as the load."""
 
     kind = "core_frequency"
     title = "Core frequency"
@@ -222,7 +222,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield all cores under all kinds of work; one without a value is named with its reason."""
+        """Yield all cores under all kinds of work; one without a value is listed with its reason."""
         del context
         result = read_result(document, FrequencyResult)
         target = document.parameters.get("target_half_width")
@@ -246,7 +246,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield how far each CPU's clock is from the median of its row (per cent), of more than two CPUs."""
+        """Yield each CPU's deviation from the median of its row (per cent), for more than two CPUs."""
         for measurement in run.of(self.kind):
             values = measurement.values
             if len({point.cpu for point in values.points}) > 2:
@@ -284,7 +284,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
 
 
 def spread_over(sut: Sut, cpus: Sequence[int], most: int) -> list[int]:
-    """Return at most *most* of *cpus*, ascending: an even share of each node's, its first and its last among them."""
+    """Return at most *most* of *cpus*, ascending: an even share of each node's, including its first and last."""
     if len(cpus) <= most:
         return list(cpus)
     nodes = [sorted(set(cpus).intersection(sut.cpus_of(node))) for node in sut.cpu_nodes]
@@ -301,14 +301,14 @@ def _evenly(items: Sequence[int], count: int) -> list[int]:
 
 
 def median_without(ascending: Sequence[float], index: int) -> float:
-    """Return the median of *ascending*, of two or more, without the one at *index*."""
+    """Return the median of *ascending* (at least two values) without the one at *index*."""
     middle = len(ascending) - 1
     low, high = (ascending[place + (place >= index)] for place in ((middle - 1) // 2, middle // 2))
     return (low + high) / 2
 
 
 def _median(name: str, title: str, row: Row) -> Metric:
-    """Return the median clock of the cores of *row*; its interval is made of the medians of both ends of theirs."""
+    """Return the median clock of the cores of *row*; its interval joins the medians of their interval bounds."""
     metric = _derived(name, title, row.median_hz, "Hz", "higher")
     figures = [point.frequency_hz for point in row.points]
     ends = [figure.interval for figure in figures if figure.interval is not None]
@@ -340,7 +340,7 @@ def _words(point: FrequencyPoint | CorePoint) -> str:
 
 
 def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
-    """Return *point* with its estimate; windows that an interruption hit are left out while more than half remain."""
+    """Return *point* with its estimate; interrupted windows are dropped while more than half remain."""
     if not point.windows_hz or point.share is None or point.dirty_windows is None:
         raise InputError(f"no windows and no error for {_words(point)}")
     dirty = set(point.dirty_windows)
@@ -358,14 +358,14 @@ def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
 
 
 def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
-    """Yield what stands against the proof that each point's chain was executed, on its CPU, and was the clock."""
+    """Yield a flag for each point whose chain was not verified to run, on its CPU, at the clock."""
     if astray := [point for point in points if not point.cpu_verified]:
         yield flag("CPU_UNVERIFIED", f"the thread was not on its CPU at the end: {_words(astray[0])}")
     if wrong := [point for point in points if not point.checked]:
         yield flag("WORK_UNPROVED", f"the count of executed instructions is not the expected one: {_words(wrong[0])}")
     off = [point for point in points if point.chain_ratio is not None and abs(point.chain_ratio - 1) > CHAIN_TOLERANCE]
     if off:
-        worst = max(off, key=lambda each: abs((each.chain_ratio or 1) - 1))
+        worst = max(off, key=lambda core: abs((core.chain_ratio or 1) - 1))
         yield flag(
             "WORK_UNPROVED",
             f"the chain ran at {worst.chain_ratio:.3f} of its own speed beside the vector work, so it was not the "
@@ -374,7 +374,7 @@ def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
 
 
 def _slow_flags(points: Sequence[CorePoint]) -> Iterator[Flag]:
-    """Yield a flag for each kind of work under which a core's interval lies below the other cores'."""
+    """Yield a flag for each kind of work with a core whose interval is below the other cores'."""
     for row in rows_of(points):
         if len(row.points) < 2:
             continue

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counted volume: whether the memory controllers count the bytes that are known to be moved.
+"""Counted volume: whether the memory controllers count a known volume correctly.
 
-The check is that of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel
-Processors*: STREAM's triad moves an amount that can be worked out by hand, and the counters are held against it.
+Method: C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel Processors*: the
+traffic of STREAM's triad is known exactly, and is compared with the counters.
 """
 
 from collections.abc import Iterator
@@ -58,9 +58,9 @@ ARRAY_MULTIPLE = 4096
 
 
 class CountedVolumeSettings(Settings):
-    """*repeats* of *passes* triads over three arrays of *array_bytes*, of all threads together.
+    """*repeats* of *passes* triads over three arrays of *array_bytes*, over all threads.
 
-    *counters* opens those of the memory controllers where the SUT has some that can be opened.
+    *counters* opens those of the memory controllers if available.
     """
 
     array_bytes: PositiveInt = 610_400_000
@@ -71,10 +71,10 @@ class CountedVolumeSettings(Settings):
 
 
 class CountedVolumeValues(Values):
-    """What a repeat moves by its code, how long each took, and what was counted over all of them.
+    """The known traffic of a repeat, the duration of each, and the counts over all of them.
 
-    ``known`` is of one repeat: ``init`` writes all arrays once, ``triad`` is all ``passes``. ``counted`` is ``None``
-    where no hardware counters were opened. ``triad_s`` is the time of all passes of one repeat.
+    ``known`` is per repeat: ``init`` writes all arrays once, ``triad`` is all ``passes``. ``counted`` is ``None``
+    without hardware counters. ``triad_s`` is the time of all passes of one repeat.
     """
 
     kind: Literal["counted_volume"] = "counted_volume"
@@ -89,7 +89,7 @@ class CountedVolumeValues(Values):
 
 
 class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
-    """STREAM's triad on all CPUs, its bytes known beforehand."""
+    """STREAM's triad on all CPUs, with known traffic."""
 
     kind = "counted_volume"
     title = "Counted volume"
@@ -107,7 +107,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     )
 
     def steps(self, context: Context, settings: CountedVolumeSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one command on all CPUs, each with its part of the arrays on the memory nearest to it."""
+        """Yield one command on all CPUs, each with its part of the arrays on the nearest memory."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
@@ -141,7 +141,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the volume, with what was counted where anything was."""
+        """Yield the volume, with the counts if any."""
         result = read_result(document, VolumeResult)
         known = moved_altogether(result.known)
         if not result.repeats:
@@ -179,9 +179,9 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield the known and the counted bytes (GB) of one repeat by direction, where some were counted.
+        """Yield the known and the counted bytes (GB) of one repeat by direction, if any were counted.
 
-        Lines that are read only to be written are among the known reads.
+        Known reads include lines that are read only to be written.
         """
         for measurement in run.of(self.kind):
             if rows := list(_bars(measurement.values)):
@@ -195,7 +195,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                 )
 
     def metrics(self, values: CountedVolumeValues) -> Iterator[Metric]:
-        """Yield the time of the triads, and how far the bytes counted are from those moved in each direction."""
+        """Yield the time of the triads, and the relative difference of counted from moved bytes in each direction."""
         yield metric_of(f"{self.kind}.triad_s", "Triads of known volume, time", values.triad_s, "lower")
         for direction in values.counted.directions if values.counted is not None else ():
             if direction.ratio is not None:
@@ -205,7 +205,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
 
 
 def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
-    """Yield what is wrong with the proof that all was moved that should have been."""
+    """Yield what is wrong with the proof of the work."""
     worked_out = triad_bytes(result.array_bytes * result.threads, result.passes, allocates=known.allocate_bytes > 0)
     if worked_out != known:
         yield flag(
@@ -225,7 +225,7 @@ def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
 
 
 def _bars(values: CountedVolumeValues) -> Iterator[Json]:
-    """Yield a bar for what is known of each direction that was counted, and for each count."""
+    """Yield a bar for the known bytes of each counted direction, and for each count."""
     if values.counted is None:
         return
     phases = (values.known.triad, values.known.init)

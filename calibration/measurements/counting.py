@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kinds share that have hardware counters read beside their figures: which events, and what comes of them."""
+"""Common parts of the kinds with hardware counters: choosing events, and evaluating their counts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
@@ -25,11 +25,11 @@ from calibration.sutprobe.counters import Counters
 from calibration.sutprobe.loaded import LoadedPlacement
 
 COUNTERS: Final = "counters"
-"""The kind of what a plan has no hardware counters for."""
+"""Kind of a plan's skipped hardware counters."""
 
 BACKGROUND_S: Final = 1.0
-"""How long a machine is watched before it is measured: a second has a thousand ticks of the slowest clock and is little
-beside what a step takes."""
+"""How long the background is measured first: a second has a thousand ticks of the slowest clock and is short beside a
+step."""
 
 BYTE_ROLES: Final = (
     "dram.reads",
@@ -42,23 +42,23 @@ BYTE_ROLES: Final = (
 
 
 def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[str] = ()) -> dict[str, object]:
-    """Return the kernel options that open the counters of *roles*, and of *probe_roles* in the probes beside a load.
+    """Return sutprobe's options for the counters of *roles*, and of *probe_roles* in the latency probes of a load.
 
-    There are none where the SUT has none of them. What counts the whole machine is watched for ``BACKGROUND_S`` before.
+    Empty if the SUT has none of them. The background of machine-wide counters is measured for ``BACKGROUND_S``.
     """
     chosen = choose_events(context, {*roles, *probe_roles}).events
-    events = [each for each in chosen if each.name in roles]
+    events = [event for event in chosen if event.name in roles]
     arguments = [event.argument() for event in events]
-    arguments += [f"probe.{each.argument()}" for each in chosen if each.name in probe_roles]
+    arguments += [f"probe.{event.argument()}" for event in chosen if event.name in probe_roles]
     background = {"background-s": BACKGROUND_S} if any(event.cpus is not None for event in events) else {}
     return {**({"event": arguments} if arguments else {}), **background}
 
 
 def uncounted(context: Context) -> Iterator[NotPlanned]:
-    """Yield the roles that no counter of the SUT is opened for, those with one reason together."""
+    """Yield the roles without a counter on the SUT, grouped by reason."""
     reasons: dict[str, list[str]] = {}
-    for each in choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
-        reasons.setdefault(each.reason, []).append(each.role)
+    for event in choose_events(context, (*BYTE_ROLES, *LATENCY_ROLES)).missing:
+        reasons.setdefault(event.reason, []).append(event.role)
     for reason, roles in reasons.items():
         yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
 
@@ -70,9 +70,9 @@ def background_s(options: Mapping[str, object]) -> float:
 
 
 def served(context: Context) -> Callable[[int], tuple[int, ...]]:
-    """Return a function that tells which nodes' memory the controllers serve that are counted on a CPU.
+    """Return a function that returns the nodes served by the memory controllers counted on a CPU.
 
-    A package has one such CPU, or one for each of its nodes.
+    A package has one such CPU, or one per node.
     """
     choice = choose_events(context, BYTE_ROLES)
     opened = sorted({cpu for event in choice.events if event.cpus is not None for cpu in event.cpus})
@@ -81,13 +81,13 @@ def served(context: Context) -> Callable[[int], tuple[int, ...]]:
     def of(cpu: int) -> tuple[int, ...]:
         own = context.node_of(cpu)
         package = packages.get(cpu)
-        together = [each for each in opened if packages.get(each) == package]
-        if package is None or len({context.node_of(each) for each in together}) > 1:
+        together = [number for number in opened if packages.get(number) == package]
+        if package is None or len({context.node_of(number) for number in together}) > 1:
             return () if own is None else (own,)
         return tuple(
             node.id
             for node in context.nodes
-            if any(packages.get(each) == package for each in node.cpus) or (not node.cpus and len(opened) == 1)
+            if any(packages.get(number) == package for number in node.cpus) or (not node.cpus and len(opened) == 1)
         )
 
     return of
@@ -100,24 +100,24 @@ def bytes_beside(
     shares: Sequence[Mapping[int, float]],
     probes_mb_s: Sequence[float] | None = None,
 ) -> CountedBytes | None:
-    """Return what *counters*, one of each placement, say beside traffic whose steps move what *accounting* says.
+    """Return what *counters*, one per placement, say beside traffic whose steps move what *accounting* says.
 
-    *shares* tell by node which part of a placement's traffic its memory served, *probes_mb_s* what latency probes read
-    beside it. ``None`` where nothing was counted.
+    *shares* are the parts of a placement's traffic by node, *probes_mb_s* the reads of the latency probes. ``None``
+    without counters.
     """
     if accounting is None:
         return None
     moved = moved_per_step(accounting)
     readings = [
-        Reading(counters=each, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
-        for each, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
-        if each is not None
+        Reading(counters=placement, moved=moved, per_step=True, shares=share, probe_bytes_per_s=probes * 1e6)
+        for placement, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
+        if placement is not None
     ]
     return counted_bytes(readings, units(context), served(context))
 
 
 def units(context: Context) -> dict[str, Unit]:
-    """Return what a count stands for, by the role that was chosen on this SUT."""
+    """Return the bytes per count of each role chosen on this SUT."""
     return {
         event.name: Unit(event.scale_bytes or LINE_BYTES, event.caution)
         for event in choose_events(context, BYTE_ROLES).events
@@ -125,9 +125,9 @@ def units(context: Context) -> dict[str, Unit]:
 
 
 def bandwidth_counted(context: Context, point: BandwidthPoint, nodes: Sequence[int]) -> CountedBytes | None:
-    """Return what was counted beside the bandwidth of *point*, whose threads work on *nodes*, one of each thread.
+    """Return what was counted beside *point*, whose threads, one entry each, work on *nodes*.
 
-    ``None`` where nothing was counted.
+    ``None`` without counters.
     """
     placements = point.placements or ()
     shares = [shares_of(nodes, placement.per_thread_mb_s) for placement in placements]
@@ -135,17 +135,18 @@ def bandwidth_counted(context: Context, point: BandwidthPoint, nodes: Sequence[i
 
 
 def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estimate | None:
-    """Return in MB/s what the memory controllers say was read, one sample for each of *counters*.
+    """Return the read bandwidth in MB/s by the memory controllers, one sample per entry of *counters*.
 
-    Where hardware counts reads and writes as one it is both. ``None`` where nothing of it was counted all along.
+    Includes writes if the hardware cannot separate them. ``None`` if no such role was counted all the time.
     """
     known = [counter for counter in counters if counter is not None]
     scales = units(context)
     for role in ("dram.reads", "dram.reads_and_writes"):
-        if known and role in scales and not any(silent(each, role) for each in known):
+        if known and role in scales and not any(silent(counter, role) for counter in known):
             scale = scales[role].scale_bytes / 1e6
             rates = [
-                sum(own(event) / event.wall_s for event in each.events if event.name == role) * scale for each in known
+                sum(own(event) / event.wall_s for event in counter.events if event.name == role) * scale
+                for counter in known
             ]
             return estimate([[rate] for rate in rates], "MB/s")
     return None
@@ -154,9 +155,9 @@ def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estim
 def loaded_counted(
     context: Context, placements: Sequence[LoadedPlacement], accounting: Accounting | None, nodes: Sequence[int]
 ) -> CountedBytes | None:
-    """Return what was counted beside a load whose threads work on *nodes*, one of each thread, and its probes.
+    """Return what was counted beside a load, whose threads, one entry each, work on *nodes*, and its probes.
 
-    ``None`` where nothing was counted. The threads are taken to move as much as each other.
+    ``None`` without counters. The threads are assumed to move equal amounts.
     """
     shares = [
         shares_of(
@@ -181,5 +182,5 @@ def shares_of(nodes: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
 
 
 def latency_beside(counters: Sequence[Counters | None], prefix: str = "") -> CounterLatency | None:
-    """Return the latency by *counters*, one of each placement; ``None`` where nothing was counted."""
+    """Return the latency by *counters*, one per placement; ``None`` without counters."""
     return counter_latency([counter for counter in counters if counter is not None], prefix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the evidence in a kernel's document to validity flags: one flag per fault, with its extent in the sentence."""
+"""Turn the evidence in a document of sutprobe into validity flags: one per fault, with its extent in the sentence."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -10,13 +10,13 @@ from calibration.sutprobe.placement import Interference, Pages, Placement
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
-"""Relative change of the core clock over one placement from which its figures are flagged."""
+"""Relative change of the core clock over one placement that is flagged."""
 
 
 class PagesProof(Model):
-    """How many pages of base size all buffers of a command were made of, how many were read back, how many lay right.
+    """Pages of base size in all buffers of a command: in total, read back, and on the right node.
 
-    ``total`` is ``None`` where the kernel checked a sample, as older versions did.
+    ``total`` is ``None`` in older documents, which checked a sample.
     """
 
     buffers: int
@@ -26,7 +26,7 @@ class PagesProof(Model):
 
 
 WARNED = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS"})
-"""Warnings of the kernel that are flags by the same name."""
+"""Warnings of sutprobe that become flags of the same name."""
 
 REFUSED = {
     "placement_wrong": "PLACEMENT_WRONG",
@@ -34,7 +34,7 @@ REFUSED = {
     "pin_failed": "CPUS_HIDDEN",
     "bind_failed": "NODES_HIDDEN",
 }
-"""What the kernel refuses to give a figure for, by its error, and the flag that the figure would have had."""
+"""The flag for each error of sutprobe that replaces a figure."""
 
 
 def document_flags(document: ProbeDocument) -> Iterator[Flag]:
@@ -47,13 +47,13 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
 
 
 def refusal(error: ProbeError) -> Flag | None:
-    """Return the flag that names the fault for which the kernel refused a figure; ``None`` for any other *error*."""
+    """Return the flag for the *error* that sutprobe reported in place of a figure; ``None`` for any other."""
     code = REFUSED.get(error.code)
     return flag(code, error.message) if code else None
 
 
 def step_refusal(document: ProbeDocument) -> Flag | None:
-    """Return the same for a whole *document* without a result: also what it warned of before it gave up."""
+    """Return the same for a whole *document* without a result, its warnings included."""
     if document.error is None:
         return None
     warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNED)
@@ -61,16 +61,16 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
 
 
 def pages_proof(document: ProbeDocument) -> PagesProof | None:
-    """Return what *document* proves of where all its pages lay; ``None`` if it had no buffers."""
+    """Return the page placement proved by *document*; ``None`` without buffers."""
     found = _pages(document.result)
     if not found:
         return None
-    totals = [each.total for each in found if each.total is not None]
+    totals = [placement.total for placement in found if placement.total is not None]
     return PagesProof(
         buffers=len(found),
         total=sum(totals) if len(totals) == len(found) else None,
-        checked=sum(each.checked for each in found),
-        on_node=sum(each.on_node for each in found),
+        checked=sum(placement.checked for placement in found),
+        on_node=sum(placement.on_node for placement in found),
     )
 
 
@@ -84,14 +84,14 @@ def _pages(result: object) -> list[Pages]:
                 found.append(Pages.model_validate(part["pages"]))
             inside += part.values()
         elif isinstance(part, list):
-            inside += [each for each in part if type(each) in (dict, list)]  # most are lists of figures
+            inside += [inner for inner in part if type(inner) in (dict, list)]  # most are lists of figures
     return found
 
 
 def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *, proved: bool) -> Iterator[Flag]:
-    """Yield the flags that *placements* of one measurement in *document* raise together.
+    """Yield the flags raised by *placements* of one measurement in *document*.
 
-    *proved* says whether the kernel's own check that the work was done passed for all of them.
+    *proved* says whether sutprobe's own check of the work passed for all of them.
     """
     if not proved:
         yield flag("WORK_UNPROVED", "the check that all the work was done did not pass")
@@ -114,7 +114,7 @@ def _clock_change(placement: Placement) -> float:
 
 
 def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
-    """Return which of *placements* each kind of interference hit: what ``estimate`` weighs a figure against."""
+    """Return which of *placements* each kind of interference hit, for ``estimate``."""
     found = {
         code: {index for index, placement in enumerate(placements) if count(placement.interference)}
         for code, (_, count) in INTERFERENCE.items()
@@ -126,60 +126,60 @@ def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
 
 
 def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
-    """Yield the flags for where the pages lie; *topology* says why that needed no reading back, if it did not."""
+    """Yield the flags for page placement; *topology* says why reading back was unnecessary, if it was."""
     pages = [placement.pages for placement in placements]
     if topology is not None:
         yield flag("PLACEMENT_BY_TOPOLOGY", topology)
     elif unread := [page for page in pages if page.checked == 0]:
         yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
     if unchecked := [page for page in pages if page.total is not None and 0 < page.checked < page.total]:
-        part = f"{sum(each.checked for each in unchecked)} of {sum(each.total or 0 for each in unchecked)}"
+        part = f"{sum(page.checked for page in unchecked)} of {sum(page.total or 0 for page in unchecked)}"
         yield flag("PLACEMENT_UNVERIFIED", f"only {part} pages were read back in {len(unchecked)} {of_all}")
     checked = sum(page.checked for page in pages)
     on_node = sum(page.on_node for page in pages)
     if on_node < checked:
         yield flag("PLACEMENT_WRONG", f"{on_node} of {checked} pages checked lie on the wanted node")
     wanted = [page for page in pages if page.wanted != "base"]
-    none = [each for each in wanted if each.huge_fraction == 0]
-    partial = [each for each in wanted if 0 < each.huge_fraction < 1]
+    none = [placement for placement in wanted if placement.huge_fraction == 0]
+    partial = [placement for placement in wanted if 0 < placement.huge_fraction < 1]
     if none:
         yield flag(
             "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge ones to be had"
         )
     if partial:
-        least = min(each.huge_fraction for each in partial)
+        least = min(placement.huge_fraction for placement in partial)
         yield flag(
             "HUGEPAGE_PARTIAL", f"at least {least * 100:.0f} % of the buffer on huge pages in {len(partial)} {of_all}"
         )
 
 
 def _throttled(counts: Interference) -> int | None:
-    known = [each for each in (counts.core_throttle, counts.package_throttle) if each is not None]
+    known = [throttled for throttled in (counts.core_throttle, counts.package_throttle) if throttled is not None]
     return sum(known) if known else None
 
 
 INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | None]]]] = {
-    "PREEMPTED": ("involuntary context switches", lambda each: each.involuntary_switches),
-    "STOLEN": ("ms taken by the hypervisor", lambda each: each.steal_ms),
-    "FAULTED": ("page faults", lambda each: each.minor_faults + each.major_faults),
-    "SMI": ("system management interrupts", lambda each: each.smi),
+    "PREEMPTED": ("involuntary context switches", lambda counts: counts.involuntary_switches),
+    "STOLEN": ("ms taken by the hypervisor", lambda counts: counts.steal_ms),
+    "FAULTED": ("page faults", lambda counts: counts.minor_faults + counts.major_faults),
+    "SMI": ("system management interrupts", lambda counts: counts.smi),
     "THROTTLED": ("thermal throttle events", _throttled),
-    "MOVED": ("pages migrated between nodes", lambda each: each.pages_migrated),
+    "MOVED": ("pages migrated between nodes", lambda counts: counts.pages_migrated),
 }
-"""What is counted around each placement: what it is called, and its count (``None`` where it is unknown)."""
+"""What is counted around each placement: its name, and its count (``None`` if unknown)."""
 
 
 def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:
-    """Yield what else happened while measuring, as evidence; *of_all* says how many there were, in words.
+    """Yield the interference as evidence; *of_all* is the number of placements in words.
 
     Whether it moved a figure is a flag of that figure.
     """
     for code, (what, count) in INTERFERENCE.items():
-        hit = [value for each in counts if (value := count(each))]
+        hit = [value for window in counts if (value := count(window))]
         if hit:
             yield seen(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
 
 
 def seen(code: str, reason: str) -> Flag:
-    """Return the flag *code* as evidence that casts no doubt by itself."""
+    """Return the flag *code* as information only."""
     return Flag(code=code, severity="info", reason=reason)

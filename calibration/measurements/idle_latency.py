@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle latency: how long one load from local memory takes when nothing else uses it."""
+"""Idle latency: the duration of one load from local memory of an otherwise idle machine."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -38,17 +38,17 @@ from calibration.sutprobe.latency import Companion, LatencyResult
 
 
 class IdleLatencySettings(ChaseSettings):
-    """One chase, with hardware *counters* of its core read beside it where the SUT has some that can be opened."""
+    """One chase, with hardware *counters* of its core if available."""
 
     counters: bool = True
 
 
 class IdleLatencyValues(Values):
-    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks where those are known.
+    """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks if the clock is known.
 
     ``latency_ns`` is the figure of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
-    both, where ``companions`` kept the machine awake. ``counted`` is the same by counters of the core, ``None`` where
-    none were opened.
+    both, if ``companions`` kept the machine awake. ``counted`` is the latency by counters of the core, ``None`` without
+    counters.
     """
 
     kind: Literal["idle_latency"] = "idle_latency"
@@ -76,7 +76,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
     figures = (Figures(r"idle_latency\.latency_ns", "ns", "lower", "one load from the nearest memory, unloaded"),)
 
     def steps(self, context: Context, settings: IdleLatencySettings) -> Iterator[Step | NotPlanned]:
-        """Yield one chase from the measuring CPU of the first node that has CPUs, on the memory nearest to it."""
+        """Yield one chase from the measuring CPU of the first node with CPUs, on the nearest memory."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))

@@ -48,32 +48,32 @@ from calibration.sutprobe.tracing import Traced
 from calibration.validity import Flag, flag
 
 TURN_NS = 0.75
-"""Time of one turn of the timed work (two core cycles), for the expected duration only."""
+"""Duration of one turn of the timed work (two core cycles), for the expected duration only."""
 
 TRACED_SHARE = 0.5
-"""How long the kernel is traced, as a share of the time that gaps are looked for without tracing."""
+"""Duration of tracing, as a share of the untraced gap view."""
 
 SETTLE_S = 0.25
-"""Time in which cores settle, the work is primed and the gap loop is warmed up, before either view begins."""
+"""Settling, priming and warm-up before either view."""
 
 DIGEST_S = 1.0
-"""Time in which each CPU finds the periods and causes of its own gaps, at most: of a million gaps with eight periods
-0.8 s, of the few thousand of a quiet machine nothing."""
+"""Most time that each CPU needs to find the periods and causes of its gaps: 0.8 s for a million gaps with eight
+periods, nothing for the few thousand of a quiet machine."""
 
 CPU_S = 0.01
-"""Time for which one CPU keeps the thread that starts all of them, reads their counters and writes what they found."""
+"""Time per CPU of the controlling thread: start, reading of counters, output."""
 
 MIN_COVERAGE = 0.999
 """Share of the wall time that the gap view must have observed."""
 
 
 class JitterSettings(Settings):
-    """Both views, one after the other, on the chosen CPUs at once.
+    """Both views, one after the other, on all chosen CPUs at once.
 
     *loops*, *executions* are those of the published pages. *isolated* is how many of the isolated CPUs are measured
-    (``None``: all); one that is not isolated is measured beside them to show what isolation buys. *fifo* is the
-    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. With *attribute*
-    the kernel is traced before and after the look for gaps, half as long in all; where it cannot be, the page says why.
+    (``None``: all), plus one that is not isolated for comparison. *fifo* is the real-time priority of the measuring
+    threads; 0, as on the published pages, is an ordinary thread. With *attribute* the kernel is traced before and after
+    the gap view, for half its duration in total.
     """
 
     loops: PositiveInt = 80_000
@@ -87,9 +87,9 @@ class JitterSettings(Settings):
 
 
 class Gaps(Model):
-    """Every interruption longer than ``threshold_ns``; nothing between the turns of the loop is unobserved.
+    """Every interruption longer than ``threshold_ns``; the loop observes all the time.
 
-    ``rate_half_width`` is the relative half-width of the interval of the rate of gaps over slices of the time watched.
+    ``rate_half_width`` is the relative half-width of the interval of the gap rate, over slices of the watched time.
     """
 
     stopped: str
@@ -119,8 +119,8 @@ class JitterValues(Values):
     """Jitter of one CPU. Intervals are in ticks of a clock of ``tick_hz``, which are not core cycles.
 
     ``inst_jitter_ns`` is the spread of the timed work's duration (maximum - minimum) over the intervals.
-    ``blind_fraction`` is the share of time between executions, in which the PMA-compatible view sees nothing.
-    ``guest`` says whether a hypervisor may take the CPU without any counter of the guest telling.
+    ``blind_fraction`` is the share of time between executions, which the PMA-compatible view does not observe.
+    ``guest`` says whether a hypervisor may take the CPU without any counter in the guest showing it.
     """
 
     kind: Literal["jitter"] = "jitter"
@@ -219,7 +219,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         for cpu in read_result(document, JitterResult).cpus:
             if cpu.pma is None or cpu.gaps is None:
                 if document.error is not None:
-                    continue  # told to end before this CPU had both; the step's own error says so
+                    continue  # interrupted before this CPU had both; the step's own error says so
                 missing = cpu.pma_missing or cpu.gaps_missing or "found one or none"
                 raise InputError(f"CPU {cpu.cpu} lacks a view: {missing}")
             tick_ns = 1e9 / cpu.pma.tick_hz
@@ -248,11 +248,11 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:
-        """Return how many gaps per second are at least so long."""
-        return gaps_chart(self.kind, run.of(self.kind), [exceedance(each) for each in run.values(self.kind)], width)
+        """Return the number of gaps per second of at least this length."""
+        return gaps_chart(self.kind, run.of(self.kind), [exceedance(cpu) for cpu in run.values(self.kind)], width)
 
     def summary(self, measured: Sequence[JitterValues]) -> Iterator[str]:
-        """Yield how much the operating system takes of a core."""
+        """Yield the share of a core taken by the operating system."""
         for isolated, word in ((True, "isolated"), (False, "not isolated")):
             cpus = [values for values in measured if values.isolated == isolated]
             if not cpus:
@@ -330,30 +330,30 @@ def _gaps(view: GapView) -> Gaps:
     )
 
 
-def _flags(each: JitterCpu, sut: Sut) -> Iterator[Flag]:
-    """Yield what a reader must know about one CPU. Interruptions are the result here, not a flaw of it."""
-    if not each.cpu_verified:
+def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:
+    """Yield the flags of one CPU. Interruptions are the result here, not a fault."""
+    if not cpu.cpu_verified:
         yield flag("CPU_UNVERIFIED", "the thread was not on its CPU when the views ended")
-    if each.cpu not in sut.isolated:
-        yield flag("NOT_ISOLATED", f"CPU {each.cpu} is not isolated: it runs other work of the operating system too")
-    if each.gaps is None:
+    if cpu.cpu not in sut.isolated:
+        yield flag("NOT_ISOLATED", f"CPU {cpu.cpu} is not isolated: it runs other work of the operating system too")
+    if cpu.gaps is None:
         return
-    if each.gaps.coverage_fraction < MIN_COVERAGE:
-        yield flag("COVERAGE_LOW", f"{each.gaps.coverage_fraction * 100:.2f} % of the wall time was observed")
-    if each.gaps.ring_full:
+    if cpu.gaps.coverage_fraction < MIN_COVERAGE:
+        yield flag("COVERAGE_LOW", f"{cpu.gaps.coverage_fraction * 100:.2f} % of the wall time was observed")
+    if cpu.gaps.ring_full:
         yield flag(
             "RING_FULL", "more gaps than the list of time stamps holds: counts are exact, times are not complete"
         )
-    if (traced := each.gaps.traced) is not None and traced.view is not None and traced.view.lost_events:
+    if (traced := cpu.gaps.traced) is not None and traced.view is not None and traced.view.lost_events:
         yield flag("TRACE_LOST", f"{traced.view.lost_events} traced events did not fit and were lost")
-    change = each.gaps.core_hz_after / each.gaps.core_hz_before - 1
+    change = cpu.gaps.core_hz_after / cpu.gaps.core_hz_before - 1
     if abs(change) > FREQUENCY_CHANGE:
         yield flag(
             "FREQ_CHANGED", f"the core clock changed by {change * 100:+.1f} %, which the fixed work shows as jitter"
         )
-    if each.gaps.interference.smi:
-        yield flag("SMI", f"{each.gaps.interference.smi} system management interrupts during the gap view")
-    if each.gaps.interference.core_throttle or each.gaps.interference.package_throttle:
+    if cpu.gaps.interference.smi:
+        yield flag("SMI", f"{cpu.gaps.interference.smi} system management interrupts during the gap view")
+    if cpu.gaps.interference.core_throttle or cpu.gaps.interference.package_throttle:
         yield flag("THROTTLED", "thermal throttle count rose during the gap view")
 
 
@@ -361,11 +361,11 @@ def exceedance(values: JitterValues) -> Exceedance:
     """Return the complementary cumulative rates of the gaps of one CPU."""
     gaps = values.gaps
     left = 0
-    points = [(gaps.max_ns, 1 / gaps.wall_s)] if any(each.count for each in gaps.histogram) else []
-    for each in sorted(gaps.histogram, key=lambda each: -each.from_ns):
-        left += each.count
-        if each.count and each.from_ns < gaps.max_ns:
-            points.append((each.from_ns, left / gaps.wall_s))
+    points = [(gaps.max_ns, 1 / gaps.wall_s)] if any(bucket.count for bucket in gaps.histogram) else []
+    for bucket in sorted(gaps.histogram, key=lambda bucket: -bucket.from_ns):
+        left += bucket.count
+        if bucket.count and bucket.from_ns < gaps.max_ns:
+            points.append((bucket.from_ns, left / gaps.wall_s))
     return Exceedance(values.cpu, values.isolated, tuple(reversed(points)), gaps.threshold_ns)
 
 

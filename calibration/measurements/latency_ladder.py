@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency ladder: latency against working-set size, and the cache levels that the curve shows.
+"""Latency ladder: latency against working-set size, and the cache levels visible in the curve.
 
-Besides the random chase of one CPU on its own memory, which is where levels are recognised, there are the curves
-known from lmbench and from the POWER7+ article: fixed strides, which prefetchers follow; memory interleaved over all
-nodes; and several copies at the same time.
+Levels are recognised in the random chase of one CPU on its own memory. The other curves are known from lmbench and
+from the POWER7+ article: fixed strides, which prefetchers follow; memory interleaved over all nodes; and several
+copies at the same time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,44 +50,44 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPoint, LatencyResult
 
 SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleaved: ", "copies": "{} copies, "}
-"""What the name of a chart's curve begins with, for its number of copies."""
+"""Prefix of a curve's name, formatted with the number of copies."""
 
 NEAR_LEVEL = 0.15
-"""A point is drawn as part of a level whose latency it has within this share."""
+"""A point within this share of a level's latency is drawn as part of it."""
 
 UNNAMED = "plateau-"
-"""Begins the name of a plateau that no reported cache explains; its size follows."""
+"""Prefix of the name of a plateau that no reported cache explains; its size follows."""
 
 L2_HOP_NS = 3.0
 """Cost of one hop within the first and second level, for the expected duration only."""
 
 CACHED_HOPS_MIN = 200_000
-"""Hops that the kernel takes at least in a window of a chain that the first or second level serves."""
+"""Fewest hops that sutprobe makes per window of a chain in the first or second level."""
 
 CACHED_HOP_NS = 10.0
 """Cost of one hop within the last level, for the expected duration only."""
 
 PLATEAU_SPAN = 1.25
-"""Largest latency of a plateau relative to its smallest: a level's own drift (pages, associativity, a shared cache's
-neighbours) stays within it, a climb into the next level leaves it within a third of an octave."""
+"""Largest latency of a plateau relative to its smallest: a level's own drift (pages, associativity, sharing of a cache)
+stays within it, a climb into the next level exceeds it within a third of an octave."""
 
 PLATEAU_OCTAVES = 1.2
-"""A plateau spans at least this much of the sizes: shorter flat stretches happen within a climb."""
+"""Shortest plateau, in octaves of size: shorter flat stretches occur within a climb."""
 
 CACHE_EXCESS = 1.3
 """A plateau that ends below this multiple of a cache's reported size is that cache's. The curve may leave a cache long
-before its reported size (a share of it is what one CPU gets), hardly ever after it."""
+before its reported size (one CPU gets a share of it), hardly ever after it."""
 
 MEMORY_CLIMB = 1.5
-"""Memory is at least this many times as slow as the last cache: less is a disturbance within one of them, for a plateau
+"""Memory is at least this many times slower than the last cache; less is a disturbance within a level, as a plateau
 alone spans 1.25."""
 
 HUGE_BYTES = 2 * MIB
-"""Interleaving steps by the page: sizes are whole pages of this size on each node, whatever pages are obtained."""
+"""Interleaving steps by page: sizes are multiples of this on each node, whatever pages are used."""
 
 AGREEMENT = 1.3
-"""A curve that leaves a cache within this factor of its reported size agrees with it: sizes lie up to a third of an
-octave apart, and the last part of a cache is shared with what is not the chase."""
+"""A curve that leaves a cache within this factor of its reported size agrees with it: sizes are up to a third of an
+octave apart, and other users share the last part of a cache."""
 
 Series = Literal["random", "prefetched", "interleaved", "copies"]
 
@@ -95,10 +95,9 @@ Series = Literal["random", "prefetched", "interleaved", "copies"]
 class LadderSettings(ChaseSettings):
     """Chases at *points_per_octave* sizes from *smallest_bytes* on.
 
-    The random ladder has *strides_bytes*; *prefetched_strides_bytes* x *prefetched_orders* are the curves of fixed
-    strides.
-    *interleaved* adds memory interleaved over all nodes, *copies* so many copies at the same time on one CPU of as many
-    cores. All but the random ladder have *sparse_points_per_octave*. Fewer hops are enough per window than for a single
+    The random ladder uses *strides_bytes*; *prefetched_strides_bytes* x *prefetched_orders* are the fixed-stride
+    curves. *interleaved* adds memory interleaved over all nodes, *copies* that many copies at the same time, one per
+    core. All but the random ladder have *sparse_points_per_octave*. Fewer hops per window suffice than for a single
     latency, because neighbouring points support each other.
     """
 
@@ -118,9 +117,9 @@ class LadderSettings(ChaseSettings):
 
 
 class LadderPoint(Model):
-    """Latency in ns per load at one working-set size (bytes the chase spans), stride and order, over all copies.
+    """Latency in ns per load at one working-set size (bytes spanned), stride and order, over all copies.
 
-    ``core_hz`` is the core clock measured beside it.
+    ``core_hz`` is the core clock during the chase.
     """
 
     size_bytes: int
@@ -131,10 +130,10 @@ class LadderPoint(Model):
 
 
 class Level(Model):
-    """A level of the memory hierarchy as the curve shows it.
+    """A level of the memory hierarchy found in the curve.
 
-    ``size_bytes`` is the largest size on its plateau, ``None`` for memory; ``reported_bytes`` is what the kernel says.
-    ``core_hz`` is the core clock measured beside its points.
+    ``size_bytes`` is the largest size on its plateau, ``None`` for memory; ``reported_bytes`` is the kernel's value.
+    ``core_hz`` is the core clock at its points.
     """
 
     name: str
@@ -145,7 +144,7 @@ class Level(Model):
 
 
 class Comparison(Model):
-    """A cache that the kernel reports beside what the curve shows of it, and what explains a difference."""
+    """A cache as reported by the kernel and as found in the curve, and the explanation of a difference."""
 
     name: str
     reported_bytes: int
@@ -155,10 +154,9 @@ class Comparison(Model):
 
 
 class LatencyLadderValues(Values):
-    """The curves of one series, and, of the random one, its levels beside what the kernel reports.
+    """The curves of one series and, for the random one, its levels against those reported by the kernel.
 
-    ``cpus`` measured at the same time, each on memory of ``nodes`` (interleaved where there are several) and a buffer
-    of its own.
+    ``cpus`` measured at the same time, each with a buffer on ``nodes`` (interleaved over several).
     """
 
     kind: Literal["latency_ladder"] = "latency_ladder"
@@ -171,7 +169,7 @@ class LatencyLadderValues(Values):
 
 
 class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
-    """A ladder of chases from the first-level cache into memory."""
+    """Chases at increasing sizes, from the first-level cache into memory."""
 
     kind = "latency_ladder"
     title = "Latency ladder"
@@ -190,7 +188,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     )
 
     def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
-        """Yield the random ladder of the first node that has CPUs, and one step for each other series asked for."""
+        """Yield the random ladder of the first node with CPUs, and one step per further series."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             cpu, home = sut.measuring_cpu(node), sut.home(node)
@@ -220,7 +218,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                         reason=f"node {node} has {len(chosen)} cores to measure with",
                     )
                     continue
-                places = [str(Place(each, home)) for each in chosen[:copies]]
+                places = [str(Place(number, home)) for number in chosen[:copies]]
                 yield _series(sut, settings, "copies", places, nodes=[home], strides=(64,), orders=("random",))
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -228,8 +226,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         result = read_result(document, LatencyResult)
         target = document.parameters.get("target_half_width")
         combinations: dict[tuple[str, int, int], list[LatencyPoint]] = {}
-        for each in result.points:
-            combinations.setdefault((each.order, each.size_bytes, each.stride_bytes), []).append(each)
+        for point in result.points:
+            combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
         points: list[LadderPoint] = []
         for (order, size_bytes, stride_bytes), copies in combinations.items():
             figures = [figure for point in copies if (figure := latency_of(point, target)) is not None]
@@ -251,13 +249,13 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         first = result.points[0]
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
-        random = [each for each in points if series == "random" and each.stride_bytes == first.stride_bytes]
+        random = [point for point in points if series == "random" and point.stride_bytes == first.stride_bytes]
         reported = {
             cache.level: cache.size_bytes
             for cache in context.caches
             if cache.type != "Instruction" and cache.size_bytes is not None
         }
-        levels = recognise_levels([(each.size_bytes, each.latency_ns) for each in random], reported)
+        levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], reported)
         yield Parsed(
             id=step.id,
             values=LatencyLadderValues(
@@ -266,7 +264,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 nodes=first.nodes,
                 points=tuple(points),
                 levels=tuple(_clocked(level, random) for level in levels),
-                comparisons=compare_levels(levels, [each.size_bytes for each in random], context),
+                comparisons=compare_levels(levels, [point.size_bytes for point in random], context),
             ),
             flags=(*chase_flags(document, result.points),),
             missing=tuple(
@@ -287,12 +285,12 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         return _chart(random or measured, run.context, "latency_ladder", width)
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield the ladders of all series, where there are several."""
+        """Yield the curves of all series, if there are several."""
         if len(run.of(self.kind)) > 1:
             yield _chart(run.of(self.kind), run.context, "latency_ladder_series", WIDE)
 
     def summary(self, measured: Sequence[LatencyLadderValues]) -> Iterator[str]:
-        """Yield where the latency rises at another size than that of a reported cache."""
+        """Yield where the latency rises at another size than a reported cache's."""
         for values in measured:
             for cache in values.comparisons if values.series == "random" else ():
                 if not cache.agrees and cache.found_bytes is not None and cache.reported_bytes:
@@ -301,18 +299,17 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                     yield f"Latency rises at {found}, {share} of the {reported} reported for {cache.name}."
 
     def metrics(self, values: LatencyLadderValues) -> Iterator[Metric]:
-        """Yield the latency of each level, and of the other series that of each curve's largest size."""
+        """Yield the latency of each level and, for other series, that at each curve's largest size."""
         for level in values.levels:
             if level.name.startswith(UNNAMED):
-                continue  # its name changes with its size from run to run, so nothing could be compared with it
+                continue  # its name contains its size, which varies from run to run, so it cannot be compared
             yield metric_of(
                 f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "lower"
             )
         if values.series == "random":
             return
-        last = {
-            (each.order, each.stride_bytes): each for each in sorted(values.points, key=lambda each: each.size_bytes)
-        }
+        largest = sorted(values.points, key=lambda point: point.size_bytes)
+        last = {(point.order, point.stride_bytes): point for point in largest}
         for (order, stride_bytes), point in last.items():
             name, title = {
                 "prefetched": (f"{order}_{stride_bytes}", f"{order} stride of {stride_bytes} bytes"),
@@ -334,7 +331,7 @@ def _series(
 ) -> Step:
     """Return the step that measures *series*: sizes x strides x orders in one process."""
     copies = len(places) if series == "copies" else 1
-    reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run looks again
+    reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run searches again
     largest = min(
         memory_bound_bytes(sut, node, llc_bytes=reported, largest_bytes=settings.largest_bytes, buffers=copies)
         for node in nodes
@@ -389,7 +386,7 @@ def _named(point: LadderPoint) -> str:
 
 
 def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:
-    """Return one estimate over copies that ran at the same time: each placement has the windows of all of them."""
+    """Return one estimate over simultaneous copies: each placement has the windows of all of them."""
     if len(figures) == 1:
         return figures[0]
     placements = zip(*(figure.samples for figure in figures), strict=True)
@@ -398,19 +395,19 @@ def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:
 
 
 def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:
-    """Return *level* with the core clock of the points whose latency it was made of."""
+    """Return *level* with the core clock of its points."""
     nearest = sorted(points, key=lambda point: abs(point.latency_ns.value - level.latency_ns.value))
     return level.model_copy(update={"core_hz": nearest[0].core_hz})
 
 
 def compare_levels(levels: Sequence[Level], sizes: Sequence[int], context: Context) -> tuple[Comparison, ...]:
-    """Return each cache that the kernel reports beside the curve over *sizes*, with what explains a difference."""
+    """Compare each reported cache with the curve over *sizes*, with explanations of differences."""
     if not sizes:
         return ()
     found = {level.name: level.size_bytes for level in levels}
     caches = sorted(
         (cache for cache in context.caches if cache.type != "Instruction" and cache.size_bytes),
-        key=lambda each: each.level,
+        key=lambda cache: cache.level,
     )
     return tuple(
         _comparison(cache, found.get(f"L{cache.level}"), caches, max(sizes), context.virtualization) for cache in caches
@@ -423,7 +420,7 @@ def _comparison(
     reported = cache.size_bytes or 0
     sharers = cache.shared_cpus or ()
     last = cache.level == caches[-1].level
-    below = max((each.size_bytes or 0 for each in caches if each.level < cache.level), default=0)
+    below = max((inner.size_bytes or 0 for inner in caches if inner.level < cache.level), default=0)
     agrees = found_bytes is not None and 1 / AGREEMENT <= found_bytes / reported <= AGREEMENT
     if agrees:
         explanation = "the curve leaves it where the kernel says it ends"
@@ -456,14 +453,14 @@ def _comparison(
 
 
 def ladder_sizes(smallest_bytes: int, largest_bytes: int, per_octave: int) -> list[int]:
-    """Return sizes in bytes from *smallest_bytes* to *largest_bytes*, *per_octave* to each doubling, in whole lines."""
+    """Return sizes in bytes from *smallest_bytes* to *largest_bytes*, *per_octave* per doubling, in whole lines."""
     count = round(log2(largest_bytes / smallest_bytes) * per_octave)
     sizes = (round(smallest_bytes * 2 ** (index / per_octave) / 64) * 64 for index in range(count))
     return sorted({*sizes, largest_bytes})
 
 
 def _expected_hops(sut: Sut, settings: LadderSettings, size_bytes: int) -> tuple[float, int]:
-    """Return the cost of a hop in ns, and hops in a window, of a chain of *size_bytes*."""
+    """Return the cost of a hop in ns, and the hops per window, of a chain of *size_bytes*."""
     if size_bytes <= sut.l2_bytes:
         return L2_HOP_NS, max(settings.hops, CACHED_HOPS_MIN)
     llc = sut.reported_llc_bytes
@@ -471,11 +468,11 @@ def _expected_hops(sut: Sut, settings: LadderSettings, size_bytes: int) -> tuple
 
 
 def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapping[int, int]) -> tuple[Level, ...]:
-    """Return the levels that *curve* (size in bytes, latency) shows, smallest first.
+    """Return the levels found in *curve* (size in bytes, latency), smallest first.
 
-    A plateau is a run of sizes along which latency hardly grows. Plateaus are matched with the caches the kernel
-    reports by where they end; the last is memory when it reaches the largest size. A cache that the curve does not
-    show is not invented, and a plateau that no reported cache explains is named by its size.
+    A plateau is a run of sizes with nearly constant latency. Plateaus are matched with the reported caches by where
+    they end; the last is memory if it reaches the largest size. A cache that is not visible in the curve is omitted; a
+    plateau without a reported cache is named by its size.
     """
     ordered = sorted(curve)
     caches = {f"L{level}": size for level, size in sorted(reported_bytes.items())}
@@ -494,25 +491,26 @@ def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapp
 
 
 def last_cache_bytes(values: LatencyLadderValues) -> int | None:
-    """Return the largest size of the last plateau before memory, where the last-level cache ends for one CPU.
+    """Return the largest size of the last plateau before memory: where the last-level cache ends for one CPU.
 
-    ``None`` where the curve does not show it clearly: it does not reach memory, memory is hardly slower, or the plateau
-    is that of a cache before the last one reported.
+    ``None`` if unclear: the curve does not reach memory, memory is hardly slower, or the plateau belongs to a cache
+    before the last one reported.
     """
     *caches, memory = values.levels or (None,)
     if memory is None or memory.name != "memory" or not caches:
         return None
     last = caches[-1]
-    before = values.comparisons[:-1] or values.comparisons  # a first level alone is nobody's last
-    below = max((each.reported_bytes for each in before), default=0)
+    before = values.comparisons[:-1] or values.comparisons  # a first level alone is never the last
+    below = max((level.reported_bytes for level in before), default=0)
     climbs = memory.latency_ns.value >= MEMORY_CLIMB * last.latency_ns.value
     return last.size_bytes if climbs and (last.size_bytes or 0) > CACHE_EXCESS * below else None
 
 
 def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
-    """Return first and last index of each plateau: the longest flat run, then the longest of what it leaves, and so on.
+    """Return first and last index of each plateau: repeatedly the longest flat run of the rest.
 
-    A single disturbed point cannot split a plateau: each latency is first replaced by the median of three neighbours.
+    Each latency is first replaced by the median of three neighbours, so that one disturbed point cannot split a
+    plateau.
     """
     sizes = [size for size, _ in ordered]
     values = [figure.value for _, figure in ordered]
@@ -532,7 +530,7 @@ def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
 
 
 def _longest_from(values: Sequence[float], first: int, end: int) -> tuple[int, int]:
-    """Return the longest run from *first* on whose values span no more than a plateau may."""
+    """Return the longest run starting at *first* whose values stay within a plateau's span."""
     low = high = values[first]
     last = first
     for index in range(first + 1, end):
@@ -544,16 +542,18 @@ def _longest_from(values: Sequence[float], first: int, end: int) -> tuple[int, i
 
 
 def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
-    """Return the latency of a plateau: over all placements of the middle half of its sizes, where no edge reaches."""
+    """Return the latency of a plateau: over all placements of the middle half of its sizes."""
     quarter = len(figures) // 4
     middle = figures[quarter : len(figures) - quarter]
     target = figures[0].target_half_width
-    return estimate([placement for each in middle for placement in each.samples], "ns", target_half_width=target)
+    return estimate([placement for point in middle for placement in point.samples], "ns", target_half_width=target)
 
 
 def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context | None, name: str, width: int) -> Chart:
     """Return latency (ns) against working-set size (bytes), with the levels found and the caches reported."""
-    ladders = sorted((each.values for each in measured), key=lambda values: list(SERIES).index(values.series))
+    ladders = sorted(
+        (measurement.values for measurement in measured), key=lambda values: list(SERIES).index(values.series)
+    )
     levels: dict[tuple[str, str], tuple[float, float, float]] = {}  # runs of several series find the same ones
     for start, end, level in (found for values in ladders for found in _stretches(values)):
         words = units.level(level.name, level.size_bytes)
@@ -589,7 +589,7 @@ def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context |
 
 
 def _stretches(values: LatencyLadderValues) -> Iterator[tuple[float, float, Level]]:
-    """Yield the levels as stretches of sizes: from the first point near its latency to where it ends."""
+    """Yield the levels as ranges of sizes: from the first point near its latency to its end."""
     start = 0
     for level in values.levels:
         end = max(point.size_bytes for point in values.points) if level.size_bytes is None else level.size_bytes

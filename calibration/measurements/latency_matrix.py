@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency matrix: how far the memory of each node is from the CPUs of each node."""
+"""Latency matrix: latency from the CPUs of each node to the memory of each node."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -41,15 +41,15 @@ from calibration.sutprobe.latency import Companion, LatencyResult
 from calibration.validity import Flag, flag
 
 ASYMMETRY = 0.05
-"""Relative difference between a cell and its mirror from which a reader should ask why."""
+"""Relative difference between a cell and its mirror that is flagged."""
 
 
 class LatencyMatrixValues(Values):
     """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
 
-    ``cpus`` holds the CPU that measured each row, ``sizes_bytes`` the size of each column's chains. A cell without a
-    value is ``None`` and named in ``missing``. ``latency_ns`` are the figures of record, each of the machine in its
-    ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, where ``companions`` kept the machine awake.
+    ``cpus`` are the CPUs that measured each row, ``sizes_bytes`` the chain size of each column. A cell without a value
+    is ``None`` and listed in ``missing``. ``latency_ns`` are the figures of record, each of the machine in its
+    ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, if ``companions`` kept the machine awake.
     """
 
     kind: Literal["latency_matrix"] = "latency_matrix"
@@ -64,7 +64,7 @@ class LatencyMatrixValues(Values):
     companions: tuple[Companion, ...] = ()
 
     def matrix(self) -> Matrix:
-        """Return the latencies as a chart shows them."""
+        """Return the latencies for a chart."""
         return node_matrix("Idle latency", "ns", (self.cpu_nodes, self.memory_nodes), self.latency_ns)
 
 
@@ -87,7 +87,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     )
 
     def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step that chases through all cells, row by row."""
+        """Yield one step for all cells, row by row."""
         sut = Sut(context)
         rows = {sut.measuring_cpu(node): node for node in sut.cpu_nodes}
         columns = sut.memory_nodes
@@ -96,9 +96,9 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             return
         sizes = {node: idle_bytes(sut, settings, node, len(rows)) for node in columns}
         largest = max(sizes.values())
-        # a node that cannot take the size of the others has one of its own, which makes no other column smaller
+        # a node too small for the common size gets its own, without shrinking the other columns
         own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
-        # all memories at the same time, each from the nearest CPU: one after another where that is nearest to several
+        # all memories at the same time, each from the nearest CPU; sequentially if one CPU is nearest to several
         builders = [sut.nearest(node, tuple(rows.values())) for node in columns]
         built_bytes = max(
             sum(size for size, builder in zip(sizes.values(), builders, strict=True) if builder == row)
@@ -128,7 +128,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         yield from without_companions(self.kind, self.title, companions)
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the matrix; a cell without a value stays ``None`` and is named with its reason."""
+        """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         result = read_result(document, LatencyResult)
         sut = Sut(context)
         cpus = list(dict.fromkeys(point.cpu for point in result.points))
@@ -171,9 +171,9 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return latency and bandwidth between nodes, the first of each; ``None`` where there is one node."""
+        """Return latency and bandwidth between nodes, the first of each; ``None`` for a single node."""
         measured = [*run.of(self.kind)[:1], *run.of("bandwidth_matrix")[:1]]
-        return matrices_chart("numa", [each.values.matrix() for each in measured], width, measured)
+        return matrices_chart("numa", [measurement.values.matrix() for measurement in measured], width, measured)
 
     def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""
@@ -191,7 +191,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
 def _matrix(
     cells: Mapping[tuple[int, int], IdleFigure | None], cpus: Sequence[int], nodes: Sequence[int], name: str
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return one field of all *cells*, ``None`` where a cell has no figure."""
+    """Return one field of all *cells*, ``None`` for a cell without a figure."""
     return tuple(tuple(getattr(cells[cpu, node], name, None) for node in nodes) for cpu in cpus)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaded latency: how latency grows as the other CPUs use the memory."""
+"""Loaded latency: latency while the other CPUs load the memory."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -69,20 +69,20 @@ Share = Annotated[float, Field(ge=0.01, le=1, multiple_of=0.01)]
 """A share of the bandwidth that the load has without delay, in whole percent."""
 
 RECORD_SHARE = 0.9
-"""The share whose latency is the figure of record: beyond it latency depends on little changes of the load."""
+"""The share whose latency is the figure of record: beyond it small changes of the load change latency a lot."""
 
 SHARE_TOLERANCE = 0.05
-"""A point further from the share that was asked for is said to be so."""
+"""Largest deviation from the requested share that is not flagged."""
 
 LOOKS_PER_SHARE = 4
 LOOK_S = 0.04
-"""What the search for one share usually takes, and the windows of one look, for the expected duration only."""
+"""Usual number of looks per share and windows of one look, for the expected duration only."""
 
 ZERO_LOADS = 3
-"""Times in a placement that the probes run without load: before the sweep, amid it and after it."""
+"""Unloaded runs of the probes per placement: before, during and after the sweep."""
 
 SETTLE_MORE_S = 0.02
-"""A sweep's points settle so much longer than a bandwidth's, for the expected duration only."""
+"""Extra settling time of a sweep's points against a bandwidth's, for the expected duration only."""
 
 DRIFT = 0.02
 """Relative change of the unloaded latency over the sweep from which its points are not comparable."""
@@ -91,10 +91,10 @@ DRIFT = 0.02
 class LoadedSettings(CountedTrafficSettings):
     """A sweep over *delays* with one *mix* in one *shape*, one latency probe per node.
 
-    *delays* are numbers of additions; *delays_ns*, where given, are used in their place and converted on the SUT.
-    Beside them are the delays, found on the SUT, at which the load has these *shares* of its bandwidth without delay.
-    Without a *shape* it is the one kept for the platform and the mix, and before there is one the default. *budget_s*
-    is for the whole sweep, because all its points share their buffers.
+    *delays* are numbers of additions; *delays_ns*, if given, replace them and are converted on the SUT. In addition the
+    SUT searches the delays at which the load has these *shares* of its bandwidth without delay. The default *shape* is
+    the one kept for the platform and the mix, else the built-in one. *budget_s* is for the whole sweep, because all its
+    points share their buffers.
     """
 
     delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
@@ -109,7 +109,7 @@ class LoadedSettings(CountedTrafficSettings):
 
 
 class ProbeLatency(Model):
-    """Latency in ns per load that the probe on ``cpu`` saw in memory of ``node``."""
+    """Latency in ns per load of the probe on ``cpu`` in memory of ``node``."""
 
     cpu: int
     node: int
@@ -119,10 +119,10 @@ class ProbeLatency(Model):
 class LoadedPointValues(Model):
     """One injection delay: latency and the load's bandwidth, measured in the same windows.
 
-    ``latency_ns`` is that of the first probe, as published pages show it; ``probes`` has one per node. ``counted`` is
-    what memory moved, and ``counted_latency`` that of the probes together, by hardware counters; ``None`` where none
-    were opened. A delay that was chosen on the SUT has the ``share`` it was chosen for, and ``share_reached``: its
-    bandwidth as a share of that without delay in the same placements.
+    ``latency_ns`` is that of the first probe, as on published pages; ``probes`` has one per node. By hardware counters,
+    ``counted`` is the traffic and ``counted_latency`` the latency of all probes; ``None`` without counters. A delay
+    that was searched has its requested ``share``, and ``share_reached``: its bandwidth as a share of that without delay
+    in the same placements.
     """
 
     inject_delay: int
@@ -137,12 +137,12 @@ class LoadedPointValues(Model):
 
     @property
     def name(self) -> str:
-        """What the point is called: stable, where the delay of a share is not."""
+        """Stable name of the point, even if the delay was searched."""
         return point_name(self.inject_delay, self.share)
 
 
 class LoadedLatencyValues(Values):
-    """The sweep by rising delay, and the probes' latency without load before, amid and after it."""
+    """The sweep by increasing delay, and the unloaded latency of the probes before, during and after it."""
 
     kind: Literal["loaded_latency"] = "loaded_latency"
     mix: str
@@ -152,13 +152,13 @@ class LoadedLatencyValues(Values):
 
     @property
     def ends(self) -> tuple[LoadedPointValues, ...]:
-        """The points of the shortest and the longest delay that was asked for; one, or none, where no others are."""
+        """The points of the shortest and the longest requested delay; one or none if there are no more."""
         asked = [point for point in self.points if point.share is None]
         return tuple(asked) if len(asked) < 2 else (asked[0], asked[-1])
 
 
 class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
-    """One probe per node chases while all other cores load memory, from no delay to almost no load."""
+    """One probe per node chases while all other cores load the memory, from no delay to almost no load."""
 
     kind = "loaded_latency"
     title = "Loaded latency"
@@ -196,9 +196,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     def planned(
         self, context: Context, settings: LoadedSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one sweep; a probe's whole core carries no load.
+        """Yield one sweep; no load runs on a probe's core.
 
-        Without a shape in the profile the load has the one *kept* for the platform and the mix.
+        If the profile has no shape, the load uses the one *kept* for the platform and the mix.
         """
         sut = Sut(context)
         probes = [Place(sut.measuring_cpu(node), sut.home(node)) for node in sut.cpu_nodes]
@@ -248,7 +248,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the sweep; a delay that could not be measured is named as missing."""
+        """Yield the sweep; a delay without a value is listed as missing."""
         result = read_result(document, LoadedResult)
         parameters = document.parameters
         target = parameters.get("target_half_width")
@@ -263,7 +263,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 missing.append(refused(what, point.error) if point.error else unknown)
                 continue
             probes = probe_latencies(point.placements, target)
-            counters = [each.counters for each in point.placements]
+            counters = [placement.counters for placement in point.placements]
             points.append(
                 LoadedPointValues(
                     inject_delay=point.inject_delay,
@@ -272,7 +272,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     share_reached=share_reached(point, result.points),
                     latency_ns=probes[0].latency_ns,
                     bandwidth_mb_s=estimate(
-                        [each.windows_mb_s for each in point.placements], "MB/s", disturbed=disturbed(point.placements)
+                        [placement.windows_mb_s for placement in point.placements],
+                        "MB/s",
+                        disturbed=disturbed(point.placements),
                     ),
                     probes=probes,
                     counted=loaded_counted(context, point.placements, point.accounting, nodes),
@@ -298,15 +300,15 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 *share_flags(points),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
                 *drift_flags(result.zero_load),
-                *counted_flags([(each.name, each.counted) for each in points if each.counted]),
-                *stores_flags(context, [str(parameters["mix"])], counted=any(each.counted for each in points)),
-                *latency_flags([each.counted_latency for each in points]),
+                *counted_flags([(load.name, load.counted) for load in points if load.counted]),
+                *stores_flags(context, [str(parameters["mix"])], counted=any(load.counted for load in points)),
+                *latency_flags([load.counted_latency for load in points]),
             ),
             missing=tuple(missing),
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:
-        """Return latency (ns) against bandwidth (GB/s), a curve per probe, and mark the point near ``KNEE``."""
+        """Return latency (ns) against bandwidth (GB/s), a curve per probe, with the point near ``KNEE`` marked."""
         measurement = run.of(self.kind)[0]
         values = measurement.values
         curves = curves_of(
@@ -324,9 +326,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         return latency_chart(measurement.id, [measurement], curves, PROBE, caption, unloaded=unloaded, width=width)
 
     def metrics(self, values: LoadedLatencyValues) -> Iterator[Metric]:
-        """Yield the ends of the sweep, latency at both and bandwidth at the first, and both at ``RECORD_SHARE``.
+        """Yield latency and bandwidth at full load and at ``RECORD_SHARE``, and latency at the longest delay.
 
-        Published pages have the ends. The share has the latency of each probe, all but the first by CPU.
+        Published pages have the ends. At the share each probe has a latency, all but the first by CPU.
         """
         for point in values.ends:
             yield metric_of(
@@ -342,7 +344,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 point.bandwidth_mb_s,
                 "higher",
             )
-        for point in (each for each in values.points if each.share == RECORD_SHARE):
+        for point in (load for load in values.points if load.share == RECORD_SHARE):
             name = f"loaded_latency.{point.share:.0%}".replace("%", "pct")
             for number, probe in enumerate(point.probes):
                 yield metric_of(
@@ -357,31 +359,31 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
 
 
 def point_name(inject_delay: int, share: float | None) -> str:
-    """Return what the point of *inject_delay*, or of the delay that was chosen for *share*, is called."""
+    """Return the name of the point of *inject_delay*, or of the delay searched for *share*."""
     return f"inject delay {inject_delay}" if share is None else f"{100 * share:.0f} % of peak"
 
 
 def share_options(shares: tuple[float, ...]) -> dict[str, object]:
-    """Return the kernel option for the delays of *shares*."""
+    """Return sutprobe's option for the delays of *shares*."""
     return {"share-percent": ",".join(f"{100 * share:.0f}" for share in shares)} if shares else {}
 
 
 def share_reached(point: LoadedPoint, points: Sequence[LoadedPoint]) -> float | None:
-    """Return the share of the bandwidth without delay that *point* had; ``None`` where it was asked for by its delay.
+    """Return the share of the bandwidth without delay at *point*; ``None`` if its delay was requested.
 
-    The median over placements, each compared with itself: what differs between placements changes both. As the search
-    saw it where none of *points* is without delay.
+    The median over placements, each relative to itself, as placements differ in both. Without a point of no delay among
+    *points*, the share seen by the search.
     """
     if point.share_percent is None:
         return None
-    full = next((each.placements for each in points if each.inject_delay == 0 and each.placements), ())
+    full = next((load.placements for load in points if load.inject_delay == 0 and load.placements), ())
     pairs = zip(point.placements or (), full, strict=False)
     shares = [median(one.windows_mb_s) / peak for one, all_ in pairs if (peak := median(all_.windows_mb_s)) > 0]
     return median(shares) if shares else point.share_found
 
 
 def share_flags(points: Sequence[LoadedPointValues]) -> Iterator[Flag]:
-    """Yield a flag for each point that is not at the share of the full bandwidth that was asked for."""
+    """Yield a flag for each point that missed its requested share of the full bandwidth."""
     for point in points:
         if (
             point.share is None
@@ -394,7 +396,7 @@ def share_flags(points: Sequence[LoadedPointValues]) -> Iterator[Flag]:
 
 
 def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int) -> float:
-    """Return the expected duration in s of a sweep over so many *delays*, budget apart.
+    """Return the expected duration in s of a sweep over *delays* delays, without budget.
 
     Each probe has a chain of *probe_bytes*.
     """
@@ -404,7 +406,7 @@ def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int)
 
 
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
-    """Return what each probe saw in all *placements*."""
+    """Return the windows of each probe in all *placements*."""
     hit = disturbed(placements)
     return tuple(
         ProbeLatency(
@@ -422,12 +424,12 @@ def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | Non
 
 
 def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
-    """Yield a flag where the latency without load moved while the sweep ran."""
-    for each in zero_load:
-        moments = (each.windows_ns_start, each.windows_ns_middle, each.windows_ns_end)
-        phases = [median(windows) for windows in moments if windows]  # a sweep that was cut short lacks some
+    """Yield a flag if the unloaded latency changed during the sweep."""
+    for point in zero_load:
+        moments = (point.windows_ns_start, point.windows_ns_middle, point.windows_ns_end)
+        phases = [median(windows) for windows in moments if windows]  # an interrupted sweep lacks some
         if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:
-            yield flag("DRIFT", f"CPU {each.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
+            yield flag("DRIFT", f"CPU {point.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
 
 
 MEASUREMENT = LoadedLatency()

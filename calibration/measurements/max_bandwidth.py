@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maximum bandwidth: the most that any setting tried moves, for each mix, with the setting that moved it."""
+"""Maximum bandwidth: the highest bandwidth over all settings tried, for each mix."""
 
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -46,18 +46,18 @@ from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 STREAMS = (1, 4)
-"""Streams tried on a platform without a choice of its own: the plain shape's and the default's."""
+"""Streams tried if the platform has no choice of its own: those of the plain and the default shape."""
 
 PREFETCH_BYTES = (0, 2048)
-"""Prefetch distances tried on a platform without a choice of its own, for the same reason."""
+"""Prefetch distances tried if the platform has no choice of its own."""
 
 
 class MaxSettings(CountedTrafficSettings):
     """The search: every combination of *streams*, *prefetch_bytes* and *delays*, for all threads and one per core.
 
-    Where the profile names neither streams nor prefetch distances, they are those of the shapes kept for the platform,
-    and before there are any ``STREAMS`` and ``PREFETCH_BYTES``. The best *keep_best* of each mix are measured again in
-    full, so that the winner is not the luckiest of many.
+    Streams and prefetch distances default to those of the shapes kept for the platform, else to ``STREAMS`` and
+    ``PREFETCH_BYTES``. The best *keep_best* of each mix are measured again in full, so that the winner is not just
+    lucky.
     """
 
     mixes: tuple[Mix, ...] = MIXES
@@ -69,10 +69,10 @@ class MaxSettings(CountedTrafficSettings):
 
 
 class MaxValues(Values):
-    """The best measured in full for each mix, and everything that the search tried.
+    """The best full measurement of each mix, and everything the search tried.
 
-    ``groups`` and ``sources`` name, for each mix, the CPUs that reached it and the measurement that saw it: this one,
-    or the peak injection bandwidth of the same run where that saw more. So a run's maximum is never below its peak.
+    ``groups`` and ``sources`` name, for each mix, the CPUs and the measurement that reached it: this one, or the peak
+    injection bandwidth of the same run if that is higher. So a run's maximum is never below its peak.
     """
 
     kind: Literal["max_bandwidth"] = "max_bandwidth"
@@ -83,7 +83,7 @@ class MaxValues(Values):
 
 
 class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
-    """A search over shapes, delays and thread counts; the best re-measured."""
+    """A search over shapes, delays and thread counts, with the best measured again."""
 
     kind = "max_bandwidth"
     title = "Maximum bandwidth"
@@ -102,9 +102,9 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
     def planned(
         self, context: Context, settings: MaxSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step that searches with all CPUs and, where cores have siblings, with one CPU per core.
+        """Yield one step that searches with all CPUs and, with SMT, with one CPU per core.
 
-        It begins at the shapes *kept* for the platform where the profile names none.
+        It starts at the shapes *kept* for the platform unless the profile names shapes.
         """
         sut = Sut(context)
         groups = [all_cpus(sut)]
@@ -174,7 +174,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         )
 
     def completed(self, values: MaxValues, run: Mapping[str, Values]) -> MaxValues:
-        """Return *values* with the run's peak injection bandwidth in place of what it exceeds."""
+        """Return *values* with the run's peak injection bandwidth in place of any lower maximum."""
         mixes, groups, sources = dict(values.mixes), dict(values.groups), dict(values.sources)
         for identifier, other in run.items():
             if not isinstance(other, PeakValues):
@@ -193,7 +193,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
 
 
 def candidates(settings: MaxSettings, kept: ShapeReference | None) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the streams and prefetch distances to try, and the width, from a profile and what is *kept*."""
+    """Return the streams and prefetch distances to try, and the width, from a profile and *kept*."""
     width: str = settings.width
     streams, prefetch_bytes = settings.streams, settings.prefetch_bytes
     if streams is None and prefetch_bytes is None and kept is not None:

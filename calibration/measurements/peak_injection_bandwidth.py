@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak injection bandwidth: what all CPUs move at once without any delay, for each mix."""
+"""Peak injection bandwidth: bandwidth of all CPUs without delay, for each mix."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -46,9 +46,9 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 
 
 class PeakSettings(CountedTrafficSettings):
-    """*mixes* in the tuned *shape*, and *plain_mixes* in one plain stream as well.
+    """*mixes* in the tuned *shape*, and *plain_mixes* also in one plain stream.
 
-    Without a *shape* it is the one kept for the platform, and before there is one the default.
+    The default *shape* is the one kept for the platform, else the built-in one.
     """
 
     mixes: tuple[Mix, ...] = MIXES
@@ -57,7 +57,7 @@ class PeakSettings(CountedTrafficSettings):
 
 
 class PeakValues(Values):
-    """Bandwidth by mix in one shape of access; ``plain`` tells that it is one stream without software prefetch."""
+    """Bandwidth by mix in one shape; ``plain`` is one stream without software prefetch."""
 
     kind: Literal["peak_injection_bandwidth"] = "peak_injection_bandwidth"
     plain: bool
@@ -88,7 +88,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
     ) -> Iterator[Step | NotPlanned]:
         """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools.
 
-        Without a shape in the profile the tuned one is that *kept* for the platform.
+        If the profile has no shape, the tuned one is that *kept* for the platform.
         """
         sut = Sut(context)
         parts = all_cpus(sut)
@@ -139,9 +139,9 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
-        """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak where it is known.
+        """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak if it is known.
 
-        ``None`` where there is a single figure.
+        ``None`` if there is a single figure.
         """
         rows: list[Json] = []
         for values in run.values(self.kind):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found once on a platform and later plans rely on, and what a platform is.
+"""Platforms, and what is found once per platform for later plans.
 
-How traffic walks its buffers decides how much of it a machine moves. The best way depends on the platform alone, so it
-is searched once and kept as a reference; the plans of later runs take it from there. So is the size at which the
-latency ladder left the last-level cache.
+The best traffic shape depends on the platform alone, so it is searched once and kept as a reference for later runs. So
+is the size at which the latency ladder left the last-level cache.
 """
 
 import hashlib
@@ -21,41 +20,41 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 LLC_SHARE_MIN = 0.5
-"""Least share of the reported last-level cache that buffers are sized for, however little of it a ladder found: what
-other guests or CPUs held of it then may be free in a later run, and four times the half is still twice the whole."""
+"""Least share of the reported last-level cache that buffers are sized for, however little a ladder found: what other
+guests or CPUs occupied may be free in a later run, and four times the half is still twice the whole."""
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 
 TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "arch/*/widths*")
-"""The kernel's sources that decide how a shape becomes loads and stores: patterns below the kernels' directory."""
+"""The sources of sutprobe that turn a shape into loads and stores: patterns below the source directory."""
 
 
 class Shape(Model):
-    """How a kernel walks its buffers: parallel streams, and how many bytes ahead it prefetches (0: not at all)."""
+    """Traffic shape: parallel streams, and the prefetch distance in bytes (0: none)."""
 
     streams: PositiveInt
     prefetch_bytes: NonNegativeInt
 
 
 class ChosenShape(Shape):
-    """A shape that a search found best, with the vector width it was found with."""
+    """The best shape of a search, with its vector width."""
 
     width: str
 
 
 class PlatformNode(Model):
-    """What of a node can move the choice: its CPUs that may be used, and its memory in whole GiB."""
+    """A node's usable CPUs, and its memory in whole GiB."""
 
     cpus: int
     memory_gib: int | None
 
 
 class Platform(Model):
-    """What decides which shape is best: two SUTs with the same platform share one choice.
+    """What decides which shape is best: SUTs with the same platform share one choice.
 
-    Processor by model and stepping, not by microcode, which is renewed without a change of the core; the threads that
-    take part and the memory that they load, node by node; ``dimms`` counts the populated slots by size and speed where
-    the SUT says (only to root); whether a hypervisor stands between; and the hash of the kernel's traffic sources.
+    Processor by model and stepping, not by microcode, which changes without a change of the core; threads and memory
+    node by node; ``dimms`` counts the populated slots by size and speed if known (only to root); whether the machine is
+    a guest; and the hash of sutprobe's traffic sources.
     """
 
     architecture: str | None
@@ -68,7 +67,7 @@ class Platform(Model):
 
     @property
     def key(self) -> str:
-        """A short name for files: the first half of the hash of everything above."""
+        """Short name for files: the first half of the hash of all fields."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:32]
 
 
@@ -84,7 +83,7 @@ class ReferenceRun(Model):
 class ShapeReference(Model):
     """The choice for one platform, as kept in ``results/references/traffic_shape/<key>.json``.
 
-    ``all_mixes`` is the best for the mixes that were tried together, ``mixes`` the best for each alone.
+    ``all_mixes`` is the best for all tried mixes together, ``mixes`` the best for each alone.
     """
 
     kind: ClassVar[str] = "traffic_shape"
@@ -95,12 +94,12 @@ class ShapeReference(Model):
     mixes: dict[str, ChosenShape]
 
     def shape_for(self, mix: str) -> ChosenShape:
-        """Return the best shape for traffic of *mix* alone; for a mix that was not tried, that for all together."""
+        """Return the best shape for *mix* alone; for an untried mix, that for all together."""
         return self.mixes.get(mix, self.all_mixes)
 
     @property
     def words(self) -> str:
-        """The choice and where it comes from, as a person reads it."""
+        """The choice and its origin in one sentence."""
         shape = self.all_mixes
         return (
             f"{shape.streams} streams, prefetch {shape.prefetch_bytes} bytes ahead, {shape.width}; found best on this "
@@ -111,8 +110,8 @@ class ShapeReference(Model):
 class CacheReference(Model):
     """Where the last-level cache ends for one CPU, as kept in ``results/references/last_level_cache/<key>.json``.
 
-    ``found_bytes`` is the largest size that the latency ladder still found in it, ``reported_bytes`` what the kernel
-    reported, ``None`` where it reported none.
+    ``found_bytes`` is the largest size that the latency ladder found in it, ``reported_bytes`` the kernel's value,
+    ``None`` if it reports none.
     """
 
     kind: ClassVar[str] = "last_level_cache"
@@ -124,7 +123,7 @@ class CacheReference(Model):
 
     @property
     def words(self) -> str:
-        """The size and where it comes from, as a person reads it."""
+        """The size and its origin in one sentence."""
         reported = "none" if self.reported_bytes is None else f"{self.reported_bytes / MIB:g} MiB"
         size = self.sized_bytes(self.reported_bytes)
         return (
@@ -134,15 +133,15 @@ class CacheReference(Model):
         )
 
     def sized_bytes(self, reported_bytes: int | None) -> int:
-        """Return the size of cache to size buffers for on a SUT that reports *reported_bytes*."""
+        """Return the cache size to size buffers for on a SUT that reports *reported_bytes*."""
         return max(self.found_bytes, int(LLC_SHARE_MIN * (reported_bytes or 0)))
 
 
 @cache
 def traffic_sha256(directory: Path = KERNELS) -> str:
-    """Return a hash of names and contents of the kernel's traffic sources in *directory*.
+    """Return a hash of names and contents of sutprobe's traffic sources in *directory*.
 
-    Raises ``ValueError`` where a pattern finds nothing: the hash would no longer say what it should.
+    Raises ``ValueError`` if a pattern matches nothing.
     """
     digest = hashlib.sha256()
     for pattern in TRAFFIC_SOURCES:
@@ -157,7 +156,7 @@ def traffic_sha256(directory: Path = KERNELS) -> str:
 
 
 def platform_of(context: Context) -> Platform:
-    """Return the platform that the SUT of *context* is one of."""
+    """Return the platform of *context*."""
     usable = set(context.online_cpus)
     if context.cpus.allowed is not None:
         usable &= set(context.cpus.allowed)

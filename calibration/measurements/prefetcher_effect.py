@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effect of the hardware prefetchers: latency along fixed strides, with them as found and switched off.
+"""Effect of the hardware prefetchers: latency along fixed strides, with prefetchers as found and off.
 
-Source: Hopper, *Untangling memory access measurements - memory latency* (IBM), whose charts have the latency of
-``lat_mem_rd`` by stride under several settings of POWER's data stream control register. The random chase of the same
-nodes beside each stride shows how much of a difference is the prefetchers': it is what they cannot follow.
+Source: Hopper, *Untangling memory access measurements - memory latency* (IBM), with the latency of ``lat_mem_rd`` by
+stride under several settings of POWER's data stream control register. A random chase of the same nodes, which
+prefetchers cannot follow, shows how much of a difference is theirs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +46,11 @@ from calibration.sutprobe.latency import LatencyResult
 RANDOM = "random"
 
 SWITCHED: tuple[Literal["off"] | None, ...] = (None, "off")
-"""How the steps have the prefetchers: as found first, so that nothing is compared with what has been put back."""
+"""Order of the steps: as found first, so that nothing is measured after restoring."""
 
 
 class PrefetcherSettings(ChaseSettings):
-    """Chases of *strides_bytes* in each of *orders*, and in random order, twice: as found, and with prefetchers off."""
+    """Chases of *strides_bytes* in each of *orders*, and in random order, with prefetchers as found and off."""
 
     placements: PositiveInt = 6
     windows: PositiveInt = 3
@@ -62,10 +62,10 @@ class PrefetcherSettings(ChaseSettings):
 
 
 class StridedLatency(Model):
-    """Latency in ns per load along one stride in one order; ``touched_bytes`` is what all lines visited take.
+    """Latency in ns per load along one stride in one order; ``touched_bytes`` is the size of all lines visited.
 
-    ``of_random`` is its share of the latency of the same nodes in random order, ``None`` for that itself and where it
-    has none. ``core_hz`` is the core clock measured beside it.
+    ``of_random`` is its ratio to the latency of the same nodes in random order, ``None`` for random order or without
+    that. ``core_hz`` is the core clock during the chase.
     """
 
     order: str
@@ -77,7 +77,7 @@ class StridedLatency(Model):
 
 
 class Effect(Model):
-    """One stride in one order with the prefetchers as found and off, both in ns, and off relative to as found."""
+    """One stride in one order: latency in ns with prefetchers as found and off, and the ratio of off to as found."""
 
     order: str
     stride_bytes: int
@@ -89,7 +89,7 @@ class Effect(Model):
 class PrefetcherEffectValues(Values):
     """Latencies of CPU ``cpu`` in ``size_bytes`` of node ``node``, with the prefetchers as found or off.
 
-    ``effects`` are in those with the prefetchers off, for what both of a run have.
+    ``effects`` are in the values with prefetchers off, for points that both have.
     """
 
     kind: Literal["prefetcher_effect"] = "prefetcher_effect"
@@ -120,7 +120,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
     )
 
     def steps(self, context: Context, settings: PrefetcherSettings) -> Iterator[Step | NotPlanned]:
-        """Yield the chases of the first node that has CPUs, as found and with the prefetchers off."""
+        """Yield the chases of the first node with CPUs, with prefetchers as found and off."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
@@ -148,7 +148,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the latencies with the prefetchers as the step had them."""
+        """Yield the latencies of the step."""
         del context
         result = read_result(document, LatencyResult)
         target = document.parameters.get("target_half_width")
@@ -194,11 +194,13 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         )
 
     def completed(self, values: PrefetcherEffectValues, run: Mapping[str, Values]) -> PrefetcherEffectValues:
-        """Return *values* with the effects, where they are those with the prefetchers off and *run* has the others."""
+        """Return *values* with the effects, if they are those with prefetchers off and *run* has the others."""
         if values.prefetchers == "as_found":
             return values
         before = [
-            each for each in run.values() if isinstance(each, PrefetcherEffectValues) and each.prefetchers == "as_found"
+            earlier
+            for earlier in run.values()
+            if isinstance(earlier, PrefetcherEffectValues) and earlier.prefetchers == "as_found"
         ]
         return values.model_copy(update={"effects": _effects(before[0].points, values.points) if before else ()})
 
@@ -237,18 +239,18 @@ def _share(figure: Estimate, of: float | None) -> float | None:
 
 
 def _effects(as_found: Sequence[StridedLatency], off: Sequence[StridedLatency]) -> tuple[Effect, ...]:
-    """Return what both have of each stride in each order; a latency of 0 has no ratio."""
-    known = {(each.order, each.stride_bytes): each.latency_ns for each in as_found}
+    """Return the effect for each stride and order that both have; a latency of 0 has no ratio."""
+    known = {(point.order, point.stride_bytes): point.latency_ns for point in as_found}
     return tuple(
         Effect(
-            order=each.order,
-            stride_bytes=each.stride_bytes,
+            order=point.order,
+            stride_bytes=point.stride_bytes,
             as_found_ns=before,
-            off_ns=each.latency_ns,
-            ratio=each.latency_ns.value / before.value,
+            off_ns=point.latency_ns,
+            ratio=point.latency_ns.value / before.value,
         )
-        for each in off
-        if (before := known.get((each.order, each.stride_bytes))) is not None and before.value > 0
+        for point in off
+        if (before := known.get((point.order, point.stride_bytes))) is not None and before.value > 0
     )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth regulation: what threads and no-ops make of bandwidth and latency, by every method there is.
+"""Bandwidth regulation: bandwidth and latency by threads and no-ops, with every available method.
 
-The experiment is that of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel
-Processors*: a kernel reads one word of each cache line, with no-ops after every four lines, by more and more cores of
-one node, with the hardware prefetchers as they are and off.
+Experiment of C. Helm and K. Taura, *Measurement of Main Memory Bandwidth and Memory Access Latency in Intel
+Processors*: a loop reads one word of each cache line, with no-ops after every four lines, on more and more cores of
+one node, with the hardware prefetchers as found and off.
 """
 
 from bisect import bisect_left
@@ -79,12 +79,12 @@ from calibration.sutprobe.loaded import LoadedPoint, LoadedResult
 from calibration.units import plural
 
 MIX: Mix = "line_reads"
-"""The kernel of the experiment."""
+"""The mix of the experiment."""
 
 State = Literal["as_found", "off"]
 
 NOPS = (0, 10, 20, 30, 40, 50, 51, 52, 53, 54, 55, 60, 70, 80, 90, 100, 200, 500, 1000, 2000, 5000)
-"""Those of the article, which has more of them where its curves fell, and a tail until less than a tenth is left."""
+"""As in the article, with more of them where its curves drop, and a tail to below a tenth of the bandwidth."""
 
 Method = Literal["bandwidth", "counted_bandwidth", "chase", "l1_miss", "load_miss_real", "sampled"]
 """What has a figure for each number of threads and no-ops."""
@@ -100,10 +100,10 @@ METHODS: Mapping[Method, str] = {
     "counted_bandwidth": "Bandwidth by the memory controllers",
     **LATENCIES,
 }
-"""What each method is called, in the order of the charts."""
+"""Names of the methods, in chart order."""
 
 NOPS_LINEAR = 10
-"""Added to numbers of no-ops on their logarithmic axis: it has room for 0."""
+"""Offset of the logarithmic axis of no-ops, to include 0."""
 
 NOPS_AXIS = Axis(
     "No-ops after every four cache lines",
@@ -114,17 +114,17 @@ NOPS_AXIS = Axis(
 )
 
 VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Upper ends of the bins of coefficients of variation."""
+"""Upper bounds of the bins of coefficients of variation."""
 
 BY_HARDWARE: tuple[Method, ...] = ("l1_miss", "load_miss_real", "sampled")
 """The methods that need counters, or samples, of the core."""
 
 
 class RegulationSettings(CountedTrafficSettings):
-    """Each number of threads by all *nops*, with the *prefetchers* as found and off.
+    """Each number of threads with all *nops*, with *prefetchers* as found and off.
 
-    The numbers are 1, 2, 4 and so on, all cores but one, and all cores of one node; with *every_count* all of them.
-    *sampling* also samples loads where the processor can.
+    The numbers are 1, 2, 4 and so on, all cores but one, and all cores of one node; with *every_count* every number.
+    *sampling* also samples loads if possible.
     """
 
     nops: tuple[NonNegativeInt, ...] = NOPS
@@ -139,11 +139,11 @@ class RegulationSettings(CountedTrafficSettings):
 
 
 class RegulationPoint(Model):
-    """One number of no-ops: bandwidth, and latency by each method that there was, in the same windows.
+    """One number of no-ops: bandwidth, and latency by each available method, in the same windows.
 
-    ``chase_ns`` is that of a probe on a core of its own, ``None`` where none was left. What hardware counted or sampled
-    is ``None`` where it did not: bytes (``counted``) and their rate, the latency of the load's own reads by counters
-    (``counter_latency``) and by samples. ``variation`` has each method's coefficient of variation over the placements.
+    ``chase_ns`` is that of a probe on its own core, ``None`` if no core is left. Bytes (``counted``) and their rate,
+    and the latency of the load's own reads by counters (``counter_latency``) and by samples are ``None`` if not
+    available. ``variation`` has each method's coefficient of variation over the placements.
     """
 
     nops: int
@@ -156,7 +156,7 @@ class RegulationPoint(Model):
     variation: dict[Method, float]
 
     def by_hardware(self, method: Method) -> CoreLatency | None:
-        """Return the latency by counters or by samples; ``None`` where there is none."""
+        """Return the latency by counters or by samples; ``None`` if not available."""
         if method == "sampled":
             return None if self.sampled is None else self.sampled.latency
         if self.counter_latency is None:
@@ -164,7 +164,7 @@ class RegulationPoint(Model):
         return {"l1_miss": self.counter_latency.l1_miss, "load_miss_real": self.counter_latency.load_miss_real}[method]
 
     def latency_ns(self, method: Method) -> Estimate | None:
-        """Return the latency by *method* in ns; ``None`` where there is none."""
+        """Return the latency by *method* in ns; ``None`` if not available."""
         if method == "chase":
             return self.chase_ns
         found = self.by_hardware(method)
@@ -172,9 +172,9 @@ class RegulationPoint(Model):
 
 
 class RegulationValues(Values):
-    """The curve of so many ``threads`` on ``cpus``, of ``cores`` cores, with the prefetchers as found or off.
+    """The curve of ``threads`` threads on ``cpus``, of ``cores`` cores, with prefetchers as found or off.
 
-    ``probe_cpu`` is that of the chase beside them, ``None`` where all cores read.
+    ``probe_cpu`` is that of the latency probe, ``None`` if all cores read.
     """
 
     kind: Literal["regulation"] = "regulation"
@@ -212,7 +212,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     )
 
     def steps(self, context: Context, settings: RegulationSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one sweep for each number of threads; a probe chases beside all but the largest."""
+        """Yield one sweep per number of threads; a probe runs beside all but the largest."""
         sut = Sut(context)
         if not sut.cpu_nodes:
             yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
@@ -269,7 +269,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
-        """Yield the curve; a number of no-ops that could not be measured is named as missing."""
+        """Yield the curve; a number of no-ops without a value is listed as missing."""
         sut = Sut(context)
         target = document.parameters.get("target_half_width")
         found: Sequence[BandwidthPoint | LoadedPoint]
@@ -277,17 +277,17 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             result = read_result(document, LoadedResult)
             found, zero_load = result.points, result.zero_load
             (part,) = read_group(str(document.parameters["load"]))
-            probe_cpu = next((each.cpu for each in zero_load), None)
+            probe_cpu = next((point.cpu for point in zero_load), None)
         else:
             found, zero_load = read_result(document, BandwidthResult).points, ()
             (part,) = read_group(found[0].group)
             probe_cpu = None
-        points = [_point(context, part, each, target) for each in found if each.placements]
-        missing = tuple(_missing(each) for each in found if not each.placements)
+        points = [_point(context, part, raw, target) for raw in found if raw.placements]
+        missing = tuple(_missing(raw) for raw in found if not raw.placements)
         if not points:
             raise InputError(f"no number of no-ops could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
         cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
-        placements = [placement for each in found for placement in each.placements or ()]
+        placements = [placement for raw in found for placement in raw.placements or ()]
         size_bytes = _number(document.parameters["buffer_bytes"])
         yield Parsed(
             id=step.id,
@@ -302,7 +302,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             ),
             flags=(
                 *document_flags(document),
-                *placement_flags(document, placements, proved=all(each.checked for each in found if not each.error)),
+                *placement_flags(document, placements, proved=all(raw.checked for raw in found if not raw.error)),
                 *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
                 *drift_flags(zero_load),
                 *counted_flags([(f"{point.nops} no-ops", point.counted) for point in points if point.counted]),
@@ -312,9 +312,9 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
-        """Yield bandwidth against no-ops and latency by each method against it, and how steady each method is."""
+        """Yield bandwidth against no-ops, latency by each method against bandwidth, and each method's variation."""
         for state in get_args(State):
-            here = [each for each in run.of(self.kind) if each.values.prefetchers == state]
+            here = [measurement for measurement in run.of(self.kind) if measurement.values.prefetchers == state]
             if not here:
                 continue
             yield line_chart(
@@ -335,20 +335,23 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def variations(self, measured: Sequence[Measured[RegulationValues]], method: Method) -> list[float]:
         """Return the coefficients of variation of *method* of all points."""
         return [
-            point.variation[method] for each in measured for point in each.values.points if method in point.variation
+            point.variation[method]
+            for measurement in measured
+            for point in measurement.values.points
+            if method in point.variation
         ]
 
     def silences(self, measured: Sequence[Measured[RegulationValues]], uncounted: Iterable[str]) -> list[str]:
-        """Return why points have no latency by counters or samples, each reason once.
+        """Return why points have no latency by counters or samples, without repetitions.
 
-        The roles of *uncounted* (several in one text, with commas) were never asked for: why is told elsewhere.
+        The roles in *uncounted* (comma-separated) were never requested; their reason is given elsewhere.
         """
         never = {role for roles in uncounted for role in roles.split(", ")}
         found = []
-        for point in (point for each in measured for point in each.values.points):
+        for point in (point for measurement in measured for point in measurement.values.points):
             if point.counter_latency is not None:
                 gone = point.counter_latency.not_counted
-                found += [f"{each.role}: {each.reason}" for each in gone if each.role not in never]
+                found += [f"{event.role}: {event.reason}" for event in gone if event.role not in never]
             if point.sampled is not None and point.sampled.reason is not None:
                 found.append(f"{SAMPLES}: {point.sampled.reason}")
         return list(dict.fromkeys(found))
@@ -367,7 +370,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
 
 
 def counts(cores: int, *, every: bool) -> list[int]:
-    """Return the numbers of threads that are measured with so many *cores*: where a curve bends, or *every* one."""
+    """Return the numbers of threads to measure on *cores* cores: where a curve bends, or *every* one."""
     if every:
         return list(range(1, cores + 1))
     powers = {1 << power for power in range(cores.bit_length()) if 1 << power <= cores}
@@ -413,7 +416,7 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
         counted_mb_s=counted_rate(context, counters),
         counted=counted,
         counter_latency=latency_beside(counters),
-        sampled=sampled_loads([each for each, _ in samples], [hz for _, hz in samples]),
+        sampled=sampled_loads([load for load, _ in samples], [hz for _, hz in samples]),
         variation={},
     )
     methods: dict[Method, Estimate | None] = {
@@ -436,23 +439,23 @@ Coordinates = tuple[float | Estimate, float | Estimate]
 def _curves(
     measured: Sequence[Measured[RegulationValues]], place: Callable[[RegulationPoint], Coordinates | None]
 ) -> Curves:
-    """Return where *place* puts the points, a curve per number of threads, fewest first."""
+    """Return a curve per number of threads, fewest first, with the points that *place* returns."""
     return curves_of(
         (plural(values.threads, "thread"), found)
-        for values in sorted((each.values for each in measured), key=lambda values: values.threads)
+        for values in sorted((measurement.values for measurement in measured), key=lambda values: values.threads)
         for point in values.points
         if (found := place(point)) is not None
     )
 
 
 def _by(method: Method, point: RegulationPoint) -> Coordinates | None:
-    """Return bandwidth and latency by *method*; ``None`` where it has none."""
+    """Return bandwidth and latency by *method*; ``None`` if not available."""
     latency_ns = point.latency_ns(method)
     return None if latency_ns is None else (point.bandwidth_mb_s, latency_ns)
 
 
 def _variation(series: Mapping[str, Sequence[float]]) -> Chart:
-    """Return how many configurations have which coefficient of variation (shares of one), for each of *series*."""
+    """Return the histogram of coefficients of variation (shares of one), for each of *series*."""
     bins = [*(f"up to {high * 100:g} %" for high in VARIATION_BINS), f"over {VARIATION_BINS[-1] * 100:g} %"]
     numbers = Counter((title, bisect_left(VARIATION_BINS, value)) for title, found in series.items() for value in found)
     rows: list[Json] = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processors that may skip the read of a line before a regular store to it.
+"""Processors that may skip the read of a line before a regular store.
 
-The declared rule counts that read on x86_64 and not on aarch64. Both are wrong on processors that decide it as they
-go: Intel's SpecI2M from Ice Lake-SP on turns such reads into ownership requests without data near saturation, and
-Arm's cores enter write-streaming mode after a run of whole lines.
+The declared rule counts that read on x86_64 and not on aarch64. Both are wrong on processors that decide dynamically:
+Intel's SpecI2M, from Ice Lake-SP on, turns such reads into ownership requests without data near saturation, and Arm's
+cores enter write-streaming mode after a run of whole lines.
 
 Sources: Laukemann et al., "CloverLeaf on Intel Multi-Core CPUs: A Case Study in Write-Allocate Evasion", 2023;
 Laukemann, Hager, Wellein, "Microarchitectural Comparison and In-Core Modeling of State-of-the-Art CPUs: Grace,
@@ -17,16 +17,16 @@ from calibration.context.model import Context
 from calibration.validity import Flag, flag
 
 REGULAR_STORES = frozenset({"write", "copy", "triad"})
-"""Mixes that store lines which they have not read."""
+"""Mixes that store lines without reading them first."""
 
 SPEC_I2M = frozenset({"106", "108", "143", "173", "174", "207"})
 """Models of Intel's family 6 with SpecI2M: Ice Lake-SP and -D, Sapphire, Granite (two) and Emerald Rapids."""
 
 
 def stores_flags(context: Context, mixes: Collection[str], *, counted: bool) -> Iterator[Flag]:
-    """Yield the flag for model bytes of regular stores, where the processor may move fewer or more.
+    """Yield the flag for the modelled bytes of regular stores if the processor may move fewer or more.
 
-    None where the bytes were *counted* beside: ``COUNTED_DIFFERS`` says how far off the model is.
+    None if the bytes were *counted*: ``COUNTED_DIFFERS`` then shows the difference.
     """
     regular = sorted(REGULAR_STORES & set(mixes))
     if not regular or counted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sustained bandwidth: what power limit, temperature and refresh leave of the bandwidth over seconds."""
+"""Sustained bandwidth: bandwidth over seconds, under power limit, temperature and refresh."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -48,25 +48,25 @@ from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 WINDOW_S = 0.1
-"""Length of a window: as long as a burst of the other kinds, so that the first windows are one."""
+"""Length of a window: as long as a burst of the other kinds, so that the first windows compare with them."""
 
 COURSE_POINTS = 400
-"""A chart has so many points at most; each is the mean of the windows that it stands for."""
+"""Most points of a chart; each is the mean of its windows."""
 
 EDGE_WINDOWS = 10
-"""Windows of the first and of the last second, which are held against each other."""
+"""Windows of the first and of the last second that are compared."""
 
 COURSE_S = 1.0
-"""Seconds between two readings of clock, energy and temperature: a reading takes less than a millisecond."""
+"""Seconds between two readings of clock, energy and temperature; a reading takes less than a millisecond."""
 
 LOST = 0.02
-"""Loss from which the bandwidth is not sustained: less is what neighbours and refresh move from second to second."""
+"""Loss from which the bandwidth is not sustained: neighbours and refresh cause less from second to second."""
 
 
 class SustainedSettings(Settings):
-    """All CPUs load memory with each of *mixes* for *seconds* without a pause, in one *shape*.
+    """All CPUs load the memory with each of *mixes* for *seconds* without a pause, in one *shape*.
 
-    Without a *shape* it is the one kept for the platform, and before there is one the default.
+    The default *shape* is the one kept for the platform, else the built-in one.
     """
 
     seconds: PositiveFloat = 10.0
@@ -75,10 +75,10 @@ class SustainedSettings(Settings):
 
 
 class SustainedBandwidthValues(Values):
-    """The course of one mix, ``windows_mb_s`` of ``window_s`` each; ``seconds_mb_s`` is the median of each second.
+    """One mix over time, ``windows_mb_s`` of ``window_s`` each; ``seconds_mb_s`` is the median of each second.
 
-    ``bandwidth_mb_s`` is that of the second half. ``lost_fraction`` pairs the windows of the first second with those of
-    the last: 0.1 is a tenth less. ``course`` is what was read meanwhile, ``None`` in documents without.
+    ``bandwidth_mb_s`` is that of the second half. ``lost_fraction`` compares the windows of the first second with those
+    of the last: 0.1 is a tenth less. ``course`` are the readings meanwhile, ``None`` in documents without.
     """
 
     kind: Literal["sustained_bandwidth"] = "sustained_bandwidth"
@@ -94,7 +94,7 @@ class SustainedBandwidthValues(Values):
 
 
 class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues]):
-    """One load that goes on, where the other kinds measure bursts."""
+    """One continuous load; the other kinds measure bursts."""
 
     kind = "sustained_bandwidth"
     title = "Sustained bandwidth"
@@ -119,7 +119,7 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
     def planned(
         self, context: Context, settings: SustainedSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield one step with all mixes, in the shape *kept* for the platform where the profile names none."""
+        """Yield one step with all mixes, in the shape *kept* for the platform if the profile names none."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
@@ -201,7 +201,7 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
         )
 
     def metrics(self, values: SustainedBandwidthValues) -> Iterator[Metric]:
-        """Yield what is left, and what was lost."""
+        """Yield the sustained bandwidth, and the loss."""
         prefix = f"{self.kind}.{values.mix}"
         seconds = len(values.windows_mb_s) * values.window_s
         yield metric_of(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the declarations ask of a SUT's context: which CPU measures, which CPUs load, how much memory may be used.
+"""What the declarations derive from a SUT's context: measuring CPU, loading CPUs, usable memory.
 
-And what the machine itself means for every figure that is measured on it.
+Also the flags that apply to every figure of the machine.
 """
 
 import re
@@ -17,48 +17,48 @@ from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag, flag
 
 MEMORY_SHARE = 0.5
-"""Share of a node's free memory that a measurement may use at once: the SUT's own work must not be pushed out."""
+"""Share of a node's free memory that a measurement may use at once, so that nothing is evicted."""
 
 MIB = 1 << 20
 
 KEPT_FREE_BYTES = 64 * MIB
-"""What ``sutprobe`` leaves to the machine on each node: it refuses to take more."""
+"""Memory that ``sutprobe`` leaves free on each node."""
 
 CHAIN_BESIDE = (4 + 1 / 8) / 64
-"""What building a chain takes beside each byte of it: an index and a bit for each line."""
+"""Memory for building a chain, per byte of the chain: an index and a bit for each line."""
 
 LLC_MULTIPLE = 4
-"""A buffer is memory-bound from this multiple of the last-level cache on: at twice its size a random chase over an LRU
-cache still hits half the time at its start, and neighbours' shares move."""
+"""A buffer of this multiple of the last-level cache is memory-bound: at twice its size a random chase over an LRU
+cache still hits half the time at its start, and neighbours' shares vary."""
 
 CHASE_BYTES_MIN = 64 * MIB
-"""Least size of a chase in memory: beyond a cache that is not reported, and beyond what a second-level TLB covers."""
+"""Least size of a chase in memory: beyond an unreported cache, and beyond the reach of a second-level TLB."""
 
 ASSUMED_LLC_BYTES = 64 * MIB
-"""Last-level cache where the SUT does not say: larger than most shares one core can reach."""
+"""Last-level cache if unreported: larger than most shares that one core can reach."""
 
 ASSUMED_L2_BYTES = MIB
-"""Second-level cache where the SUT does not say, as the kernel assumes too."""
+"""Second-level cache if unreported, as sutprobe assumes too."""
 
 
 EMULATED_NAME = re.compile(r"\bTCG\b")
-"""What a processor's name has in it when software emulates it (QEMU's ``TCG CPU``)."""
+"""Part of an emulated processor's name (QEMU's ``TCG CPU``)."""
 
 EMULATED_HYPERVISOR = "TCGTCGTCGTCG"
-"""What QEMU's emulator answers to CPUID 0x40000000, whatever processor it makes."""
+"""QEMU TCG's answer to CPUID 0x40000000, whatever processor it emulates."""
 
 EMULATED_IMPLEMENTER = "implementer 0x00"
-"""Whom an aarch64 processor of software names as its maker: 0 is reserved for such."""
+"""Implementer of an emulated aarch64 processor: 0 is reserved for software."""
 
 EMULATED_COUNTER_HZ = 62.5e6
-"""Rate of the aarch64 counter that QEMU's emulator makes; with hardware virtualization it is the host's."""
+"""Rate of the aarch64 counter under QEMU TCG; with hardware virtualization it is the host's."""
 
 EMULATED_COUNTER_SLACK = 1e-3
-"""Relative difference from that rate that an adjusted clock may show."""
+"""Tolerance of that rate, for adjusted clocks."""
 
 
 class Place(NamedTuple):
-    """A CPU, and the node whose memory it works on."""
+    """A CPU, and the node whose memory it uses."""
 
     cpu: int
     node: int
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class SizedContext(Context):
-    """The context of a SUT of whose platform an earlier run found where the last-level cache ends."""
+    """The context of a SUT with the last-level cache size found earlier on its platform."""
 
     last_level_cache: CacheReference
 
@@ -81,11 +81,10 @@ def sized(context: Context, kept: CacheReference | None) -> Context:
 
 
 class Sut:
-    """A reading of *context* for placing measurements: only CPUs that are online and that the login may use.
+    """The CPUs and nodes of *context* for placing measurements: only online CPUs that the login may use.
 
-    The kernel starts every process outside the CPUs that ``isolcpus=`` isolates, but lets it go there when asked by
-    number. So a login whose CPUs are exactly the others may use the isolated ones too; any other set is a restriction
-    that somebody made, and is kept.
+    The kernel starts every process outside the CPUs isolated by ``isolcpus=``, but allows setting affinity to them. So
+    a login whose CPUs are exactly the others may use the isolated ones too; any other set is a deliberate restriction.
     """
 
     def __init__(self, context: Context) -> None:
@@ -96,7 +95,7 @@ class Sut:
         self.cpus = online if allowed == online - isolated else allowed
         self.isolated = isolated & self.cpus
         self.hidden = online - self.cpus
-        """CPUs that are online and that the login may not use."""
+        """Online CPUs that the login may not use."""
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
         self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
         self._cores = {cpu: core.cpus for core in reversed(context.topology.cores) for cpu in core.cpus}
@@ -107,70 +106,70 @@ class Sut:
         self.memory_nodes = sorted(
             node.id for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0
         )
-        """Ids of the nodes that have memory, memory-only nodes included, ascending."""
+        """Ids of the nodes with memory, including memory-only nodes, ascending."""
 
     @property
     def cpu_nodes(self) -> list[int]:
-        """Ids of the nodes that have CPUs to measure with, ascending."""
+        """Ids of the nodes with CPUs to measure on, ascending."""
         return sorted(node for node, cpus in self._node_cpus.items() if cpus)
 
     def cpus_of(self, node: int) -> list[int]:
-        """Return the CPUs of *node* to measure with, ascending."""
+        """Return the CPUs of *node* to measure on, ascending."""
         return self._node_cpus[node]
 
     def node_of(self, cpu: int) -> int:
-        """Return the node of *cpu*. Raises ``InputError`` for a CPU that no node has."""
+        """Return the node of *cpu*. Raises ``InputError`` for a CPU of no node."""
         if cpu not in self._node_of:
             raise InputError(f"CPU {cpu} belongs to no node")
         return self._node_of[cpu]
 
     def siblings(self, cpu: int) -> tuple[int, ...]:
-        """Return the online CPUs of the same core, itself included; itself alone where the context does not say."""
+        """Return the online CPUs of the same core, itself included; itself alone if the context lacks it."""
         return self._cores.get(cpu, (cpu,))
 
     def one_per_core(self, cpus: Iterable[int]) -> list[int]:
-        """Return the lowest CPU of each core that *cpus* touch, ascending."""
+        """Return the lowest CPU of each core of *cpus*, ascending."""
         wanted = set(cpus)
         return [cpu for cpu in sorted(wanted) if cpu == min(wanted.intersection(self.siblings(cpu)))]
 
     def measuring_cpu(self, node: int) -> int:
-        """Return the CPU of *node* that single-CPU measurements use.
+        """Return the CPU of *node* for single-CPU measurements.
 
-        The first isolated CPU; without one the first CPU that is not the lowest online, because that one does the
-        machine's housekeeping.
+        The first isolated CPU; without one the first CPU that is not the lowest online, which does the machine's
+        housekeeping.
         """
         cpus = self.cpus_of(node)
         preferred = [cpu for cpu in cpus if cpu in self.isolated] or [cpu for cpu in cpus if cpu != self._lowest]
         return (preferred or cpus)[0]
 
     def housekeeping_cpu(self) -> int | None:
-        """Return a CPU that is not isolated, to compare an isolated one with; ``None`` where there is none."""
+        """Return a CPU that is not isolated, for comparison with an isolated one; ``None`` if there is none."""
         return min(self.cpus - self.isolated, default=None)
 
     def home(self, node: int) -> int:
-        """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest that has memory."""
+        """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest with memory."""
         return self.nearest(node, self.memory_nodes) if self.memory_nodes else node
 
     def nearest(self, node: int, among: Sequence[int]) -> int:
-        """Return that of the nodes *among*, at least one, which is nearest to *node*: itself, if it is one of them."""
-        ids = [each.id for each in self.context.nodes]
+        """Return the one of the nodes *among* (at least one) nearest to *node*, possibly itself."""
+        ids = [local.id for local in self.context.nodes]
         distances = self.context.distances
         if node in among or distances is None or len(distances) != len(ids):
             return node if node in among else among[0]
         row = dict(zip(ids, distances[ids.index(node)], strict=True))
-        return min(among, key=lambda each: (row[each], each))
+        return min(among, key=lambda other: (row[other], other))
 
     def usable_bytes(self, node: int) -> int | None:
-        """Return how much memory of *node* a measurement may use at once; ``None`` where the context does not say."""
+        """Return how much memory of *node* a measurement may use at once; ``None`` if unknown."""
         found = self.context.node(node)
         free = found.available_bytes if found.available_bytes is not None else found.memory_bytes
         return None if free is None else max(0, min(int(free * MEMORY_SHARE), free - KEPT_FREE_BYTES))
 
     @property
     def llc_bytes(self) -> int | None:
-        """Size of the last-level cache to size buffers for, ``None`` where nothing says.
+        """Size of the last-level cache to size buffers for, ``None`` if unknown.
 
-        By what an earlier run found on the platform (``CacheReference.sized_bytes``); else what is reported.
+        As found earlier on the platform (``CacheReference.sized_bytes``); else as reported.
         """
         reported = self.reported_llc_bytes
         if not isinstance(self.context, SizedContext):
@@ -179,9 +178,9 @@ class Sut:
 
     @property
     def reported_llc_bytes(self) -> int | None:
-        """Size of the last-level cache that one CPU reaches, as the kernel reports it; ``None`` if it does not.
+        """Size of the last-level cache of one CPU as reported by the kernel; ``None`` if unknown.
 
-        A first-level cache is nobody's last: a machine that lists no other (some guests) does not say.
+        A first-level cache is never the last: a machine that lists no other (some guests) has an unknown one.
         """
         sized = [
             (cache.level, cache.size_bytes)
@@ -192,22 +191,22 @@ class Sut:
 
     @property
     def l2_bytes(self) -> int:
-        """Size of the second-level cache that the kernel reports; ``ASSUMED_L2_BYTES`` if it does not."""
+        """Size of the second-level cache as reported by the kernel; ``ASSUMED_L2_BYTES`` if unknown."""
         sized = [cache.size_bytes for cache in self.context.caches if cache.level == 2 and cache.size_bytes]
         return max(sized, default=ASSUMED_L2_BYTES)
 
     @property
     def llc_is_private(self) -> bool:
-        """Whether no two cores share the last cache that the kernel reports, or it reports none.
+        """Whether no two cores share the last reported cache, or none is reported.
 
-        Memory is then behind a cache that is not reported: the system-level cache of many aarch64 servers.
+        Memory is then behind an unreported cache: the system-level cache of many aarch64 servers.
         """
         return all(
             set(domain) <= set(self.siblings(domain[0])) for domain in self.context.topology.last_level_cache_domains
         )
 
     def fewest_per_llc(self, cpus: Iterable[int]) -> int:
-        """Return how many of *cpus* share a last-level cache, at the fewest; 1 where the kernel does not say."""
+        """Return the smallest number of *cpus* that share a last-level cache; 1 if the kernel does not report it."""
         shared = Counter(self._caches.get(cpu) for cpu in set(cpus))
         return 1 if None in shared else min(shared.values(), default=1)
 
@@ -215,20 +214,20 @@ class Sut:
 def memory_bound_bytes(
     sut: Sut, node: int, *, llc_bytes: int | None = None, largest_bytes: int | None = None, buffers: int = 1
 ) -> int:
-    """Return the size of a chase that is sure to live in memory, for one CPU on memory of *node*.
+    """Return a chase size that surely lives in memory, for one CPU on memory of *node*.
 
     ``LLC_MULTIPLE`` times the last-level cache, that of *sut* unless *llc_bytes* is given, rounded up to 2 MiB; at
-    least ``CHASE_BYTES_MIN``. Capped by *largest_bytes*, and by what the node has free for each of *buffers* at the
-    same time.
+    least ``CHASE_BYTES_MIN``. Capped by *largest_bytes*, and by the free memory of the node for each of *buffers* at
+    the same time.
     """
     wanted = max(CHASE_BYTES_MIN, LLC_MULTIPLE * (llc_bytes or sut.llc_bytes or ASSUMED_LLC_BYTES))
     return capped_bytes(sut, node, min(wanted, largest_bytes or wanted), buffers=buffers, beside=CHAIN_BESIDE)
 
 
 def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, beside: float = 0) -> int:
-    """Return *wanted_bytes* rounded up to 2 MiB, or what each of *buffers* on *node* may have at most.
+    """Return *wanted_bytes* rounded up to 2 MiB, or the most that each of *buffers* on *node* may have.
 
-    The kernel takes *beside* more for each byte of them.
+    sutprobe needs *beside* extra bytes per byte.
     """
     wanted = -(-wanted_bytes // (2 * MIB)) * 2 * MIB
     usable = sut.usable_bytes(node)
@@ -238,7 +237,7 @@ def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, be
 
 
 def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
-    """Yield a flag where *together_bytes*, touched through one last-level cache, may partly live in it."""
+    """Yield a flag if *together_bytes*, accessed through one last-level cache, may partly fit into it."""
     llc = sut.llc_bytes
     if llc is not None and together_bytes < LLC_MULTIPLE * llc:
         yield flag(
@@ -249,13 +248,13 @@ def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
 
 
 def emulation_flags(context: Context, document: ProbeDocument) -> Iterator[Flag]:
-    """Yield a flag where software makes the processor of *context*, by what it or *document* says."""
+    """Yield a flag if *context* or *document* shows an emulated processor."""
     if reason := _emulation(context, document):
         yield flag("EMULATED", f"{reason}: its timing is an emulator's")
 
 
 def machine_flags(context: Context) -> Iterator[Flag]:
-    """Yield what holds for the whole machine of *context*, and so for every figure."""
+    """Yield the flags of the whole machine of *context*, which apply to every figure."""
     virtualization = context.virtualization
     if virtualization.guest:
         evidence = ", ".join(virtualization.evidence)
@@ -269,7 +268,7 @@ def machine_flags(context: Context) -> Iterator[Flag]:
 
 
 def _emulation(context: Context, document: ProbeDocument) -> str | None:
-    """Return what shows that software makes the processor; ``None`` where nothing does."""
+    """Return the evidence of an emulated processor; ``None`` if there is none."""
     models = context.processor.models
     if document.host.hypervisor == EMULATED_HYPERVISOR:
         return f"the hypervisor calls itself {EMULATED_HYPERVISOR!r}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bandwidth kinds share: settings, groups of threads, cost, and the reading of ``sutprobe bandwidth``."""
+"""Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -25,7 +25,7 @@ from calibration.validity import Flag
 Mix = Literal[
     "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"
 ]
-"""The mixes that the kernel knows."""
+"""The mixes of sutprobe."""
 
 MIXES: tuple[Mix, ...] = ("reads", "3:1", "2:1", "1:1", "stream_triad")
 """The mixes of the published pages, in their order."""
@@ -43,7 +43,7 @@ BUFFERS: dict[str, int] = {
     "triad": 3,
     "line_reads": 1,
 }
-"""How many buffers a thread of each mix has."""
+"""Buffers per thread of each mix."""
 
 WRITTEN = frozenset(BUFFERS) - {"reads", "line_reads"}
 """The mixes that write."""
@@ -53,7 +53,7 @@ ANY_MIX = f"(?:{'|'.join(BUFFERS)})"
 
 
 def buffers_of(mix: str) -> int:
-    """Return how many buffers a thread of *mix* has. Raises ``InputError`` for a mix that does not exist."""
+    """Return the number of buffers per thread of *mix*. Raises ``InputError`` for an unknown mix."""
     try:
         return BUFFERS[mix]
     except KeyError:
@@ -61,50 +61,49 @@ def buffers_of(mix: str) -> int:
 
 
 THREAD_FILL_BYTES_PER_S = 3.0e9
-"""Rate at which a thread maps and fills memory, for the expected duration: seen on two threads of a virtual machine,
-where clearing a page costs most."""
+"""Rate at which a thread maps and fills memory, for the expected duration: measured with two threads of a virtual
+machine, where clearing a page costs most."""
 
 NODE_FILL_BYTES_PER_S = 16.0e9
-"""The most that all threads fill of a node together: a fifth of a small server's bandwidth, because every byte is
+"""Rate at which all threads together fill a node: a fifth of a small server's bandwidth, because every byte is
 written twice and read once. For the expected duration only."""
 
 THREAD_PROVE_BYTES_PER_S = 5.0e9
-"""Rate at which a thread proves and restores what a run wrote, and that of a node; for the expected duration only."""
+"""Rate at which a thread verifies and restores what a run wrote, and that of a node; for the expected duration only."""
 
 NODE_PROVE_BYTES_PER_S = 30.0e9
 
 PLACEMENT_S = 0.01
-"""Start and end of a placement's threads, and the time that their cores need to reach their clock, for the expected
-duration only."""
+"""Start and end of a placement's threads, and clock settling, for the expected duration only."""
 
 RUN_S = 0.022
-"""What a run takes beside its windows: 20 ms to settle and end, the counters before and after, and waking up. For the
-expected duration only."""
+"""Cost of a run besides its windows: 20 ms to settle and end, counters before and after, and wake-up. For the expected
+duration only."""
 
 RUN_THREAD_S = 20e-6
-"""What each thread adds to that."""
+"""Extra cost per thread."""
 
 SCAN_S = 0.107
-"""Time that a search gives to one setting: ten milliseconds to settle, three windows of 30, and what a run takes
-beside. For the expected duration only."""
+"""Duration of a search per setting: ten milliseconds to settle, three windows of 30, and overhead. For the expected
+duration only."""
 
 
 PLAIN = Shape(streams=1, prefetch_bytes=0)
 """One forward stream without software prefetch: what most tools measure, shown beside the tuned shape."""
 
 DEFAULT_SHAPE = Shape(streams=4, prefetch_bytes=0)
-"""The best, or within the noise of it, on every machine tried, for reads and for mixes.
+"""The best shape, or within noise of it, on every machine tried, for reads and for mixes.
 
-Four streams read 10 to 25 % more than one. Software prefetch beside them changed nothing or cost up to a tenth: the
-processor's own prefetchers follow four streams. Used until a platform's own search has found another one.
+Four streams read 10 to 25 % more than one. Adding software prefetch changed nothing or cost up to a tenth: hardware
+prefetchers follow four streams. Used until the platform's own search has found a better one.
 """
 
 
 class TrafficSettings(Settings):
-    """How often traffic is repeated: *placements* fresh allocations with *windows* of *window_s* in each.
+    """How often traffic is repeated: *placements* fresh allocations with *windows* of *window_s* each.
 
-    Points whose interval is wider than *target_half_width* (relative) then get more placements, until *budget_s* is
-    spent on all points of a step together, which share their buffers.
+    Points whose interval is wider than *target_half_width* (relative) get more placements, until *budget_s* is spent.
+    All points of a step share it, as they share their buffers.
     """
 
     placements: PositiveInt = 9
@@ -115,7 +114,7 @@ class TrafficSettings(Settings):
     width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
 
     def options(self) -> dict[str, object]:
-        """Return the kernel options that these settings stand for."""
+        """Return the options of sutprobe for these settings."""
         return {
             "width": self.width,
             "placements": self.placements,
@@ -126,17 +125,17 @@ class TrafficSettings(Settings):
         }
 
     def cost_s(self, runs: Sequence["Run"], repeats: int = 1) -> float:
-        """Return the expected duration in s of a step that measures each of *runs* so often in each placement."""
+        """Return the expected duration in s of a step with *runs*, each repeated in every placement."""
         points_s = sum(run_s(run) + self.windows * self.window_s for run in runs)
         return self.placements * (PLACEMENT_S + fill_s(runs) + repeats * points_s)
 
     def excess_s(self, cost_s: float) -> float:
-        """Return the time in s that a step of *cost_s* may take beyond it where points do not converge."""
+        """Return the extra time in s for a step of *cost_s* whose points do not converge."""
         return excess_s(cost_s, self.placements, self.budget_s)
 
 
 class CountedTrafficSettings(TrafficSettings):
-    """The same with hardware *counters* read beside the traffic, where the SUT has some that can be opened."""
+    """The same with hardware *counters*, if available."""
 
     counters: bool = True
 
@@ -150,14 +149,14 @@ class Run(NamedTuple):
 
     @property
     def threads(self) -> dict[int, int]:
-        """How many threads work on each node."""
+        """Number of threads per node."""
         return threads_by_node(self.parts)
 
 
 def buffers_by_node(runs: Sequence[Run]) -> dict[int, list[int]]:
-    """Return the bytes of each buffer that *runs* share, by node.
+    """Return the bytes of each buffer shared by *runs*, by node.
 
-    The nth thread of a run on a node has the node's nth buffer, which is as large as any run needs.
+    The nth thread of a run on a node uses the node's nth buffer, which is as large as any run needs.
     """
     buffers: dict[int, list[int]] = {}
     for run in runs:
@@ -170,7 +169,7 @@ def buffers_by_node(runs: Sequence[Run]) -> dict[int, list[int]]:
 
 
 def fill_s(runs: Sequence[Run]) -> float:
-    """Return how long it takes to fill the memory that *runs* share, in s: all nodes at the same time."""
+    """Return the time in s to fill the memory shared by *runs*: all nodes at the same time."""
     return max(
         max(max(sizes) / THREAD_FILL_BYTES_PER_S, sum(sizes) / NODE_FILL_BYTES_PER_S)
         for sizes in buffers_by_node(runs).values()
@@ -178,24 +177,24 @@ def fill_s(runs: Sequence[Run]) -> float:
 
 
 def run_s(run: Run) -> float:
-    """Return what *run* takes beside its windows in s, the proof of what it wrote included."""
+    """Return the cost in s of *run* besides its windows, including verification of what it wrote."""
     threads = run.threads
     proof_s = run.size_bytes * max(1 / THREAD_PROVE_BYTES_PER_S, max(threads.values()) / NODE_PROVE_BYTES_PER_S)
     return RUN_S + RUN_THREAD_S * sum(threads.values()) + (proof_s if run.mix in WRITTEN else 0)
 
 
 def scan_s(runs: Sequence[Run], tries: int) -> float:
-    """Return how long a search takes that looks at so many settings of each of *runs*, in s."""
+    """Return the duration in s of a search over so many settings of each of *runs*."""
     return PLACEMENT_S + fill_s(runs) + tries * sum(SCAN_S - RUN_S + run_s(run) for run in runs)
 
 
 def shape_options(
     settings: TrafficSettings, shape: Shape | None, kept: ShapeReference | None, mix: Mix | None = None
 ) -> dict[str, object]:
-    """Return the kernel options for how traffic walks its buffers.
+    """Return sutprobe's options for the traffic shape.
 
-    *shape* is what the profile says. Where it says nothing, the shape *kept* for the platform is taken: that for *mix*
-    alone where only it is measured, else that for all mixes; and where none is kept yet, the default.
+    *shape* is the profile's. Without it, the shape *kept* for the platform is used: that for *mix* alone if only it is
+    measured, else that for all mixes; without one, the default.
     """
     width: str = settings.width
     if shape is None:
@@ -217,7 +216,7 @@ class Part(NamedTuple):
 
 
 def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
-    """Return how many threads of *parts* work on each node."""
+    """Return the number of threads of *parts* per node."""
     found: dict[int, int] = {}
     for part in parts:
         found[part.node] = found.get(part.node, 0) + len(part.cpus)
@@ -225,15 +224,15 @@ def threads_by_node(parts: Sequence[Part]) -> dict[int, int]:
 
 
 def group_text(parts: Sequence[Part], size_bytes: int | None = None) -> str:
-    """Return the kernel's name for threads that run at the same time, with buffers of a size of their own or not."""
+    """Return sutprobe's name for threads that run together, with an optional buffer size."""
     return "+".join(map(str, parts)) + ("" if size_bytes is None else f":{size_bytes}")
 
 
 def read_group(text: str) -> list[Part]:
-    """Return the parts that ``group_text`` made *text* of. Raises ``InputError`` for another text."""
+    """Return the parts of *text*, made by ``group_text``. Raises ``InputError`` for any other text."""
     parts = []
-    for each in text.partition(":")[0].split("+"):
-        cpus, _, node = each.partition("@")
+    for stream in text.partition(":")[0].split("+"):
+        cpus, _, node = stream.partition("@")
         try:
             parts.append(Part(parse_cpulist(cpus), int(node)))
         except ValueError as error:
@@ -242,12 +241,12 @@ def read_group(text: str) -> list[Part]:
 
 
 def all_cpus(sut: Sut) -> list[Part]:
-    """Return every usable CPU, each working on the memory nearest to it."""
+    """Return every usable CPU, each paired with the nearest memory."""
     return [Part(tuple(sut.cpus_of(node)), sut.home(node)) for node in sut.cpu_nodes]
 
 
 def buffer_bytes(sut: Sut, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:
-    """Return the size of one buffer of one thread of *parts* in bytes: beyond the caches, within each node's memory."""
+    """Return the buffer size per thread of *parts* in bytes: beyond the caches, within each node's memory."""
     return common_buffer_bytes(sut, [parts], mixes)
 
 
@@ -263,10 +262,10 @@ def common_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Itera
 
 
 def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Sequence[Mix]) -> list[int]:
-    """Return the size of one buffer of one thread of each of *groups*, which share the buffers of a placement.
+    """Return the buffer size per thread of each of *groups*, which share the buffers of a placement.
 
-    A few threads have larger ones than many. Where a node has no room for the largest of each thread, none is larger
-    than all can be.
+    Few threads have larger buffers than many. If a node has no room for everyone's largest, all are limited to what
+    fits.
     """
     sizes = [buffer_bytes(sut, parts, mixes) for parts in groups]
     runs = [Run(parts, max(mixes, key=buffers_of), size) for parts, size in zip(groups, sizes, strict=True)]
@@ -278,11 +277,11 @@ def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Seque
 
 
 def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
-    """Return the least size in bytes of a buffer that each thread of *parts* reads from memory.
+    """Return the least buffer size in bytes at which each thread of *parts* reads from memory.
 
-    Two bounds, and nothing more, because filling costs what is measured is worth: the threads that share a last-level
-    cache together hold ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. Where
-    no shared cache is reported, the threads of a node together hold enough for one that is not reported.
+    As small as possible, because filling takes time: the threads that share a last-level cache together hold
+    ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. If no shared cache is
+    reported, the threads of a node together hold enough for an unreported one.
     """
     cpus = [cpu for part in parts for cpu in part.cpus]
     llc, sharers = sut.llc_bytes or 0, sut.fewest_per_llc(cpus)
@@ -292,7 +291,7 @@ def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
 
 
 class Setting(Model):
-    """The setting that a bandwidth was measured with."""
+    """The setting of a measured bandwidth."""
 
     threads: int
     streams: int
@@ -303,7 +302,7 @@ class Setting(Model):
 
 
 class Tried(Model):
-    """One setting of a search, and the bandwidth that its few short windows showed."""
+    """One setting of a search, and its bandwidth in a few short windows."""
 
     mix: str
     group: str
@@ -328,7 +327,7 @@ class MixBandwidth(Model):
 
     ``bandwidth_mb_s`` counts what memory must move by the declared rule (a regular store reads its line first), as
     Intel MLC does; ``program_mb_s`` counts what the instructions ask for, as STREAM, likwid and lmbench do. ``counted``
-    is what hardware counters counted at the same time, ``None`` where none were opened.
+    is what hardware counters counted at the same time, ``None`` if none were opened.
     """
 
     bandwidth_mb_s: Estimate
@@ -342,9 +341,9 @@ class MixBandwidth(Model):
 def mix_bandwidth(
     point: BandwidthPoint, target_half_width: float | None, context: Context | None = None
 ) -> MixBandwidth | None:
-    """Return the bandwidth of *point*, with what was counted beside it on the SUT of *context* where that is given.
+    """Return the bandwidth of *point*, with the counts beside it if the SUT's *context* is given.
 
-    ``None`` where it could not be measured.
+    ``None`` if not measured.
     """
     if not point.placements:
         return None
@@ -372,7 +371,7 @@ def mix_bandwidth(
 
 
 def tried(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
-    """Return what the search among *points* tried and saw; a setting that could not be tried is left to ``missing``."""
+    """Return what the search among *points* tried and saw; failed settings are left to ``missing``."""
     return tuple(
         Tried(
             mix=point.mix,
@@ -395,7 +394,7 @@ def missing_of(point: BandwidthPoint) -> Missing | None:
 def traffic_flags(
     sut: Sut, document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
 ) -> Iterator[Flag]:
-    """Yield the flags that the evidence in *document* raises for *points*, and those of the figures made from them."""
+    """Yield the flags from *document* for *points*, and those of their figures."""
     yield from size_flags(sut, min(point.buffer_bytes * sut.fewest_per_llc(point.cpus) for point in points))
     yield from document_flags(document)
     placements = [placement for point in points for placement in point.placements or ()]
@@ -411,9 +410,9 @@ def traffic_flags(
 def measured_points(
     points: Sequence[BandwidthPoint], target_half_width: float | None, context: Context | None = None
 ) -> list[tuple[BandwidthPoint, MixBandwidth]]:
-    """Return those of *points* that have a bandwidth, each with it and with what was counted on the SUT of *context*.
+    """Return those of *points* with a bandwidth, each with it and its counts on the SUT of *context*.
 
-    Raises ``InputError`` where none has.
+    Raises ``InputError`` if none has.
     """
     found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target_half_width, context)) is not None]
     require_value(points, len(found))
@@ -421,7 +420,7 @@ def measured_points(
 
 
 def require_value(points: Sequence[BandwidthPoint], found: int) -> None:
-    """Raise ``InputError`` with the kernel's own reasons unless at least one point has a value."""
+    """Raise ``InputError`` with sutprobe's own reasons unless at least one point has a value."""
     if not found:
         reasons = {f"{point.error.code}: {point.error.message}" for point in points if point.error}
         raise InputError(f"no point could be measured: {'; '.join(sorted(reasons)) or 'no reason was given'}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic shape: the streams, prefetch distance and vector width that move most, searched once per platform."""
+"""Traffic shape: the streams, prefetch distance and vector width with the highest bandwidth, searched per platform."""
 
 from collections.abc import Iterator, Mapping
 from math import exp, log
@@ -45,8 +45,8 @@ from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 ALIKE = 0.03
-"""Settings whose short looks differ by less than this are alike: three windows of 30 ms in one placement rank no finer.
-Of those the one nearest to the default is chosen, so that equal machines get equal settings."""
+"""Relative difference below which short looks are equal: three windows of 30 ms in one placement rank no finer. Of
+equal ones the nearest to the default is chosen, so that equal machines get equal settings."""
 
 WIDTH_FLAGS = (
     ("avx512", "avx512f"),
@@ -55,19 +55,19 @@ WIDTH_FLAGS = (
     ("auto", "sve"),
     ("neon", "asimd"),
 )
-"""The kernel's vector widths, widest first, and the processor's flag that each needs. The flag of SVE does not say how
-long its registers are; the kernel looks, and takes SVE where they are longer than NEON's."""
+"""sutprobe's vector widths, widest first, and the CPU flag that each needs. SVE's flag does not give the register
+length; sutprobe uses SVE if its registers are longer than NEON's."""
 
 WIDTHS = 2
-"""So many of the widest are tried: on some cores the widest lowers the clock and the next moves more; a third never
-did."""
+"""Number of the widest widths to try: on some cores the widest lowers the clock and the next is faster; a third never
+was."""
 
 
 class ShapeSettings(TrafficSettings):
     """Every combination of *streams* and *prefetch_bytes* with each of the widths, for each of *mixes*.
 
-    *width* ``auto`` tries the two widest the processor has. What *placements*, *windows* and *budget_s* say is about
-    the best of each mix and width, which is measured once more.
+    *width* ``auto`` tries the two widest of the processor. *placements*, *windows* and *budget_s* apply to the best of
+    each mix and width, which is measured again.
     """
 
     placements: PositiveInt = 1
@@ -80,11 +80,11 @@ class ShapeSettings(TrafficSettings):
 
 
 class TrafficShapeValues(Values):
-    """What the search with one vector ``width`` tried, and the best of each mix measured again.
+    """The search with one vector ``width``, and the best of each mix measured again.
 
-    ``all_mixes`` and ``mixes`` are the choice over all widths of the run: the shape that is best for the mixes
-    together, and for each alone. ``plain`` is what one stream without software prefetch showed in the same search.
-    Looks that differ by less than ``alike_fraction`` counted as alike.
+    ``all_mixes`` and ``mixes`` are the choice over all widths of the run: the best shape for the mixes together, and
+    for each alone. ``plain`` is one stream without software prefetch in the same search. Looks that differ by less than
+    ``alike_fraction`` are equal.
     """
 
     kind: Literal["traffic_shape"] = "traffic_shape"
@@ -99,7 +99,7 @@ class TrafficShapeValues(Values):
 
 
 class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
-    """All CPUs, no delay, every shape briefly."""
+    """All CPUs, no delay, a short look at every shape."""
 
     kind = ShapeReference.kind
     title = "Traffic shape"
@@ -152,7 +152,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     def planned(
         self, context: Context, settings: ShapeSettings, kept: ShapeReference | None
     ) -> Iterator[Step | NotPlanned]:
-        """Yield the search, or why none is needed where a choice is *kept* for the platform."""
+        """Yield the search, or why none is needed if a choice is *kept* for the platform."""
         if kept is None:
             yield from self.steps(context, settings)
             return
@@ -197,7 +197,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
         )
 
     def completed(self, values: TrafficShapeValues, run: Mapping[str, Values]) -> TrafficShapeValues:
-        """Return *values* with the choice that all widths of the run together lead to."""
+        """Return *values* with the choice over all widths of the run."""
         looks = [look for other in run.values() if isinstance(other, TrafficShapeValues) for look in other.tried]
         mixes = tuple(dict.fromkeys(look.mix for look in looks))
         return values.model_copy(
@@ -216,7 +216,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
 
 
 def widths(context: Context, settings: ShapeSettings) -> tuple[str, ...]:
-    """Return the vector widths to try: those the processor's flags promise, or what the kernel finds itself."""
+    """Return the vector widths to try: by the processor's flags, or ``auto``."""
     if settings.width != "auto":
         return (settings.width,)
     known = tuple(width for width, flag in WIDTH_FLAGS if flag in context.processor.flags)
@@ -224,10 +224,10 @@ def widths(context: Context, settings: ShapeSettings) -> tuple[str, ...]:
 
 
 def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
-    """Return the shape that moves most of *mixes* together among *looks*; ``None`` where none was tried with all.
+    """Return the best shape for *mixes* together among *looks*; ``None`` if none was tried with all.
 
-    Each mix counts alike: what is compared is the geometric mean of the shares of the mix's best. Among those alike
-    the default comes first, then the fewer streams, the shorter prefetch and the width that was tried first.
+    Mixes have equal weight: shapes are compared by the geometric mean of their shares of each mix's best. Among equal
+    ones the default comes first, then fewer streams, shorter prefetch and the width tried first.
     """
     seen: dict[ChosenShape, dict[str, float]] = {}
     for look in looks:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is expected of a SUT before it is measured, what was found, and what follows where the two differ.
+"""Preflight: what is expected of a SUT before measuring, what was found, and the effect of a difference.
 
-Some checks need nothing but to ask the SUT once (``sut_checks``); the others compare its captured context with what the
-inventory promises (``examination``). A check says what was expected and found whether it is met or not. Not met, or not
-established, it keeps the SUT from being measured (``blocking``) or marks every figure (``flag``), as declared.
+Some checks need only one answer of the SUT (``sut_checks``); the others compare its captured context with the
+inventory's expectations (``examination``). A check records what was expected and found, passed or not. A failed or
+undecided one prevents measuring (``blocking``) or marks every figure (``flag``), as declared.
 """

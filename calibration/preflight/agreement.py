@@ -13,7 +13,7 @@ from calibration.preflight.facts import Identity, bounded_json
 
 
 class Known(Model):
-    """What was found before the capture: the first checks, and the SUTs of the testbed by name, this one among them."""
+    """Results before the capture: the first checks, and the SUTs of the testbed by name, including this one."""
 
     checks: tuple[Check, ...] = ()
     testbed: str = ""
@@ -22,7 +22,7 @@ class Known(Model):
 
 
 def read_known(given: Mapping[str, Any]) -> Known:
-    """Return what the first part of a playbook handed over. Raises ``InputError`` for another form."""
+    """Return what the playbook's first part passed on. Raises ``InputError`` for another form."""
     try:
         return Known.model_validate_json(bounded_json(given))
     except ValidationError as error:
@@ -30,7 +30,7 @@ def read_known(given: Mapping[str, Any]) -> Known:
 
 
 def check_agreement(known: Known) -> Iterator[Finding]:
-    """Yield how this SUT compares with the others: microcode among equal processors, BIOS among equal machines."""
+    """Yield the comparison of this SUT with the others: microcode of equal processors, BIOS of equal machines."""
     own = known.identities.get(known.sut)
     if own is None:
         return
@@ -48,11 +48,11 @@ def check_agreement(known: Known) -> Iterator[Finding]:
     alike = {name: other for name, other in others("microcode").items() if other.cpu_model == own.cpu_model}
     if len(own.microcode) > 1:
         yield Finding("microcode", "one microcode on all CPUs", codes, "not_met")
-    elif alike and any(each.microcode for each in (own, *alike.values())):
-        yield _agreement("microcode", codes, {name: ", ".join(each.microcode) for name, each in alike.items()})
+    elif alike and any(other.microcode for other in (own, *alike.values())):
+        yield _agreement("microcode", codes, {name: ", ".join(other.microcode) for name, other in alike.items()})
     kin = {name: other for name, other in others("bios").items() if other.product == own.product}
-    if kin and any(each.bios for each in (own, *kin.values())):
-        yield _agreement("bios", own.bios, {name: each.bios for name, each in kin.items()})
+    if kin and any(other.bios for other in (own, *kin.values())):
+        yield _agreement("bios", own.bios, {name: other.bios for name, other in kin.items()})
 
 
 def _agreement(name: str, own: str | None, others: Mapping[str, str | None]) -> Finding:

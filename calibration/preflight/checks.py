@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check of a SUT: its declaration, its outcome, and what follows from it."""
+"""A check of a SUT: declaration, outcome, and effect."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -18,11 +18,11 @@ Outcome = Literal["met", "not_met", "unknown"]
 UNKNOWN = "unknown"
 
 MAX_TEXT = 2000
-"""Characters of an expected or found text that are kept: a kernel's command line has at most 4096."""
+"""Most characters kept of an expected or found text: a kernel's command line has at most 4096."""
 
 
 class Check(Model):
-    """One expectation of a SUT, and what was found; ``unknown`` where it could not be established."""
+    """One expectation of a SUT, and what was found; ``unknown`` if undecided."""
 
     name: str
     title: str
@@ -33,12 +33,12 @@ class Check(Model):
 
     @property
     def failed(self) -> bool:
-        """Whether the SUT is not shown to be as expected: what could not be established is no pass."""
+        """Whether the check did not pass; undecided counts as failed."""
         return self.outcome != "met"
 
 
 class CheckKind(Model):
-    """The declaration of a check: its title, its effect unless the inventory sets another, and what to do."""
+    """The declaration of a check: title, default effect, and advice."""
 
     title: str
     advice: str
@@ -53,17 +53,17 @@ class _Table(Model):
 _TABLE = _Table.model_validate(yaml.safe_load(files(__package__).joinpath("checks.yml").read_text(encoding="utf-8")))
 
 REQUIRED: Mapping[str, CheckKind] = _TABLE.required
-"""The checks that are always made and always block, by name."""
+"""Checks that are always made and always block, by name."""
 
 CHECKS: Mapping[str, CheckKind] = _TABLE.declarable
-"""The checks whose effect an inventory may set, by name."""
+"""Checks whose effect an inventory may set, by name."""
 
 AGREED = ("cpu_model", "microcode", "bios")
-"""The checks that compare SUTs of one testbed."""
+"""Checks that compare SUTs of one testbed."""
 
 
 class Finding(NamedTuple):
-    """What a check found, before its declaration is looked up."""
+    """The result of a check, before its declaration is looked up."""
 
     name: str
     expected: str
@@ -72,12 +72,12 @@ class Finding(NamedTuple):
 
 
 def outcome_of(met: bool) -> Outcome:
-    """Return the outcome of a check that could be made."""
+    """Return the outcome of a decided check."""
     return "met" if met else "not_met"
 
 
 def checks_of(findings: Iterable[Finding], effects: Mapping[str, Declared]) -> Iterator[Check]:
-    """Yield the checks of *findings*, but for those that are off; *effects* are the ones that the inventory sets."""
+    """Yield the checks of *findings* that are not off; *effects* are the inventory's."""
     for finding in findings:
         kind = REQUIRED.get(finding.name) or CHECKS[finding.name]
         effect = effects.get(finding.name, kind.effect)
@@ -97,7 +97,7 @@ def _cut(text: str) -> str:
 
 
 def taken_over_check(given: Mapping[str, Any]) -> Check:
-    """Return what is told of a stale reservation that was put right (``holder``, ``why``, ``changes``)."""
+    """Return the note on a stale reservation that was cleaned up (``holder``, ``why``, ``changes``)."""
     run = (given.get("holder") or {}).get("run_id") or "an unknown run"
     changes = given.get("changes") or []
     back = f"; {len(changes)} settings were put back" if changes else ""
@@ -112,7 +112,7 @@ def taken_over_check(given: Mapping[str, Any]) -> Check:
 
 
 def refusal(checks: Iterable[Check]) -> str | None:
-    """Return why the SUT must not be measured: every blocking check that is not met; None where all are."""
+    """Return why the SUT must not be measured: every failed blocking check; None if there is none."""
     reasons = [
         f"{check.title}: expected {check.expected}, found {check.found}.{_advice(check.name)}"
         for check in checks
@@ -122,13 +122,13 @@ def refusal(checks: Iterable[Check]) -> str | None:
 
 
 def flags(checks: Iterable[Check]) -> Iterator[Flag]:
-    """Yield a validity flag for each check that is not met and was declared to be one."""
+    """Yield a validity flag for each failed check with the effect ``flag``."""
     for check in checks:
         if check.failed and check.effect == "flag":
             yield flag("NOT_AS_EXPECTED", f"{check.title}: expected {check.expected}, found {check.found}")
 
 
 def _advice(name: str) -> str:
-    """Return what to do about a check; nothing where the table does not have it."""
+    """Return the advice of a check; empty if it is not declared."""
     kind = CHECKS.get(name) or REQUIRED.get(name)
     return f" {kind.advice}." if kind else ""

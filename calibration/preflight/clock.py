@@ -7,14 +7,14 @@ from calibration.context.model import Context
 from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 
 TRUSTED_X86 = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page")
-"""Clock sources of x86_64 that read the TSC; the measuring program trusts the same ones."""
+"""Clock sources of x86_64 that read the TSC; sutprobe trusts the same ones."""
 
 INVARIANT_FLAGS = ("constant_tsc", "nonstop_tsc")
-"""What the kernel calls a TSC that neither changes its rate nor stops."""
+"""The kernel's flags of an invariant TSC."""
 
 
 def check_clock_source(context: Context) -> Iterator[Finding]:
-    """Yield whether the kernel reads a clock that neither changes its rate nor stops."""
+    """Yield whether the kernel's clock source has a constant rate and never stops."""
     current = context.clocksource.current
     available = ", ".join(context.clocksource.available) or "none named"
     found = f"{current or UNKNOWN} (available: {available})"

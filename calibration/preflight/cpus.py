@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPUs: isolated as promised and as asked for, and without other load."""
+"""The CPUs: isolated as expected and as requested, and without other load."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -40,7 +40,7 @@ def check_isolated_cpus(context: Context, wanted: str) -> Iterator[Finding]:
 
 
 def check_isolation_kept(context: Context) -> Iterator[Finding]:
-    """Yield whether the kernel isolates what its command line asks for; nothing where that asks for nothing."""
+    """Yield whether the kernel isolates what its command line requests; nothing if it requests nothing."""
     isolation = context.isolation
     possible = set(context.cpus.possible or ()) | set(context.online_cpus)
     asked: list[tuple[str, set[int], tuple[int, ...], bool]] = []
@@ -72,26 +72,26 @@ def check_isolation_kept(context: Context) -> Iterator[Finding]:
 
 
 NAMED_CPUS = 8
-"""CPUs named in one sentence; more are counted."""
+"""CPUs named in one sentence; the rest is counted."""
 
 NAMED_PROCESSES = 3
 """Processes named for one CPU, busiest first."""
 
 
 def check_foreign_load(context: Context, measured: Collection[int], most: float) -> Iterator[Finding]:
-    """Yield whether each CPU of *measured*, and each that shares a core with one, was in use for at most *most*."""
+    """Yield whether each CPU of *measured*, and each sibling, was busy for at most *most*."""
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
     expected = f"at most {most * 100:.0f} % of each of CPUs {_list(cpus)} in use before the run measures"
     load = context.load
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:
-        why = next((each.reason for each in context.unreadable if each.path == "/load"), "the capture has no snapshots")
+        why = next((file.reason for file in context.unreadable if file.path == "/load"), "the capture has no snapshots")
         yield Finding("foreign_load", expected, f"{UNKNOWN}: {why}", "unknown")
         return
-    busiest = sorted(seen, key=lambda each: (-each.busy - each.stolen, each.cpu))
-    over = [each for each in busiest if each.busy + each.stolen > most]
-    named = [_busy_text(each, load, sibling=each.cpu not in measured) for each in (over or busiest[:1])[:NAMED_CPUS]]
+    busiest = sorted(seen, key=lambda cpu: (-cpu.busy - cpu.stolen, cpu.cpu))
+    over = [cpu for cpu in busiest if cpu.busy + cpu.stolen > most]
+    named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:NAMED_CPUS]]
     if len(over) > NAMED_CPUS:
         named.append(f"and {len(over) - NAMED_CPUS} more CPUs")
     yield Finding("foreign_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over))

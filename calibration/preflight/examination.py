@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks of a SUT: those made before, and those that its captured context answers."""
+"""All checks of a SUT: the first ones, and those on its captured context."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,10 +24,10 @@ def evaluate(
     plan: Plan | None = None,
     short: Mapping[int, int] | None = None,
 ) -> tuple[Check, ...]:
-    """Return every check of a SUT: those of *known*, and those that its *context* answers.
+    """Return every check of a SUT: those in *known*, and those on its *context*.
 
-    Foreign load is looked for on the CPUs of *plan*, and on all where there is none. *short* are the nodes whose memory
-    does not suffice for the plan, with what would (see ``short_of_memory``).
+    Other load is checked on the CPUs of *plan*, without a plan on all. *short* are the nodes with too little memory for
+    the plan, with the required amount (see ``short_of_memory``).
     """
     measured = context.online_cpus if plan is None else tuple(sorted({cpu for step in plan.steps for cpu in step.cpus}))
     findings = (
@@ -44,10 +44,11 @@ def evaluate(
 
 
 def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Context, Plan], tuple[Check, ...]]:
-    """Return what examines a SUT's context and plan, from what the role preflight handed over.
+    """Return a function that examines a SUT's context and plan, from the results of the role preflight.
 
-    *given* has ``known`` (the first checks, and who is compared with whom) and ``expectations``; without them no check
-    is made. The plan is made anew with *profile* to see what memory it needs. Raises ``InputError`` for another form.
+    *given* has ``known`` (the first checks, and the SUTs to compare with) and ``expectations``; without them there are
+    no checks. The plan is recomputed with *profile* to find the memory it needs. Raises ``InputError`` for another
+    form.
     """
     if not given.get("known"):
         return lambda _context, _plan: ()
@@ -57,8 +58,8 @@ def read_examination(given: Mapping[str, Any], profile: Profile) -> Callable[[Co
     def examine(context: Context, plan: Plan) -> tuple[Check, ...]:
         switched = any(step.prefetchers is not None for step in plan.steps)
 
-        def planned(each: Context, chosen: Profile) -> Plan:
-            return make_plan(each, chosen, plan.traffic_shape, plan.last_level_cache, prefetchers_ok=switched)
+        def planned(context: Context, chosen: Profile) -> Plan:
+            return make_plan(context, chosen, plan.traffic_shape, plan.last_level_cache, prefetchers_ok=switched)
 
         short = short_of_memory(context, profile, planned)
         return evaluate(context, known, expectations, plan=plan, short=short)

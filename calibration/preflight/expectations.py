@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the inventory promises of a SUT."""
+"""The inventory's expectations of a SUT."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
@@ -13,7 +13,7 @@ from calibration.preflight.checks import CHECKS, Declared
 
 
 class Expectations(Model):
-    """What the inventory says a SUT is like; an empty text promises nothing."""
+    """What the inventory expects of a SUT; an empty text means no expectation."""
 
     kernel_arguments: str = ""
     kernel_release: str = ""
@@ -25,9 +25,9 @@ class Expectations(Model):
 
 
 def read_expectations(given: Mapping[str, Any]) -> Expectations:
-    """Return the expectations that *given*, the variables without their prefix, state.
+    """Return the expectations in *given*, the variables without their prefix.
 
-    Figures may come as text, as ``-e name=value`` has them. Raises ``InputError`` with the variable's name.
+    Figures may be text, as from ``-e name=value``. Raises ``InputError`` with the variable's name.
     """
     arguments = " ".join(_arguments(given.get("kernel_arguments") or ""))
     values = {
@@ -43,10 +43,10 @@ def read_expectations(given: Mapping[str, Any]) -> Expectations:
 
 
 def _arguments(given: Any) -> Iterator[str]:
-    """Yield the kernel arguments *given* as a text, a list or a mapping, as texts in their order.
+    """Yield the kernel arguments *given* as a text, a list or a mapping, as texts in order.
 
     Source of the mapping: the variable ``grub`` of CSIT's inventories, and the task of its role ``performance_tuning``
-    that makes a command line of it. A value goes into it as it is, with the further arguments that may stand in it.
+    that makes a command line of it. Values are inserted verbatim, including any further arguments in them.
     """
     if isinstance(given, str):
         yield given
@@ -104,7 +104,7 @@ def _effects(given: Any) -> dict[str, Declared]:
     for name, effect in given.items():
         if name not in CHECKS:
             raise InputError(f"expected one of the checks {', '.join(CHECKS)} in preflight_effects, found {name!r}")
-        word: Any = "off" if effect is False else effect  # YAML takes a bare off for false
+        word: Any = "off" if effect is False else effect  # YAML reads a bare off as false
         if word not in get_args(Declared):
             raise InputError(
                 f"expected one of {', '.join(get_args(Declared))} for {name} in preflight_effects, found {effect!r}"

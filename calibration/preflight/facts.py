@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SUT says when it is asked once: the answer of the module ``sut_preflight_info``."""
+"""The answer of the module ``sut_preflight_info``."""
 
 import json
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from calibration.text import visible
 
 
 class Identity(Model):
-    """What SUTs of one testbed are compared by; ``microcode`` has every version in use, empty where none is told.
+    """What SUTs of one testbed are compared by; ``microcode`` has every version in use, empty if unknown.
 
-    ``off`` are the checks that are off for this SUT: in these it is compared with no other.
+    ``off`` are the checks that are off for this SUT, which is then not compared in them.
     """
 
     cpu_model: str | None
@@ -26,14 +26,14 @@ class Identity(Model):
 
 
 class UnsafePlace(Model):
-    """A directory above the run's through which another user could put something else in its place."""
+    """A parent directory of the run's through which another user could replace it."""
 
     path: str
     reason: str
 
 
 class RemoteBase(Model):
-    """The state of the directory in which the run's own will be made."""
+    """The state of the directory that will hold the run's own."""
 
     path: str
     exists: bool
@@ -45,16 +45,16 @@ class RemoteBase(Model):
 
 
 class RunningKernel(Model):
-    """A measuring program of another run."""
+    """A sutprobe of another run."""
 
     pid: int
     path: str
 
 
 class SutTime(Model):
-    """The SUT's clock in s since the epoch when the module began and ended, and whether its kernel calls it in sync.
+    """The SUT's clock in s since the epoch at the module's start and end, and whether its kernel reports it in sync.
 
-    ``synchronised`` is None, with the reason, where the kernel does not say.
+    ``synchronised`` is None, with the reason, if the kernel does not report it.
     """
 
     began_s: float
@@ -65,7 +65,7 @@ class SutTime(Model):
 
 
 class Facts(Model):
-    """What the module ``sut_preflight_info`` returns."""
+    """The result of the module ``sut_preflight_info``."""
 
     system: str
     machine: str
@@ -79,14 +79,14 @@ class Facts(Model):
 
 
 MAX_LEVELS = 16
-"""Levels of what a SUT says that are read; facts have four."""
+"""Most levels of nesting that are read; facts have four."""
 
 MAX_TEXT = 400
-"""What a SUT says is cut to this many characters: longer texts are no versions, names or paths."""
+"""Most characters of a SUT's text: longer ones are not versions, names or paths."""
 
 
 def read_facts(answer: Mapping[str, Any]) -> Facts:
-    """Return the facts in *answer*, what the module returned. Raises ``EnvironmentLacksError`` for another form."""
+    """Return the facts in *answer*, the module's result. Raises ``EnvironmentLacksError`` for another form."""
     try:
         return Facts.model_validate_json(bounded_json({name: answer.get(name) for name in Facts.model_fields}))
     except ValidationError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel that was booted: its arguments in the promised order, and its release."""
+"""The booted kernel: its arguments in the expected order, and its release."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -12,24 +12,24 @@ from calibration.cpulists import parse_cpulist
 from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 
 MAX_ARGUMENTS = 2048
-"""Most kernel arguments compared: no kernel takes more than 4096 characters of them."""
+"""Most kernel arguments compared: the kernel limits them to 4096 characters."""
 
 CPU_LISTS = frozenset({"nohz_full", "rcu_nocbs", "irqaffinity", "kthread_cpus"})
-"""Arguments whose value is a list of CPUs, the same however it is written; isolcpus has words before its list."""
+"""Arguments whose value is a list of CPUs, in any notation; isolcpus has flag words before its list."""
 
 SIZES = frozenset({"hugepagesz", "default_hugepagesz"})
-"""Arguments whose value is a size, as the kernel's memparse takes it: 1G is 1024M."""
+"""Arguments whose value is a size, parsed like the kernel's memparse: 1G is 1024M."""
 
 COLLECTED = frozenset(
     {"console", "earlycon", "hugepagesz", "hugepages", "memmap", "module_blacklist", "initcall_blacklist", "pci"}
 )
-"""Arguments that the kernel collects; of any other a repetition with another value would take the first one's place."""
+"""Arguments that the kernel accumulates; any other one replaces an earlier one of the same name."""
 
 
 class Argument(NamedTuple):
-    """A kernel argument in the form in which two are compared, and as it was written.
+    """A kernel argument in comparable form, and as written.
 
-    ``of`` is what the kernel takes it to belong to: a number of huge pages belongs to the page size before it.
+    ``of`` is what it applies to: a number of huge pages applies to the page size before it.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Argument(NamedTuple):
 
 
 def arguments_of(parameters: Iterable[Parameter], last: int | None = None) -> list[Argument]:
-    """Return *parameters* in their order, comparable: dashes are underscores, lists of CPUs are sets."""
+    """Return *parameters* in order, in comparable form: dashes are underscores, lists of CPUs are sets."""
     found = []
     size: Any = None
     for parameter in parameters:
@@ -69,9 +69,9 @@ def _comparable(name: str, value: str | None, last: int | None) -> Any:
 
 
 def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -> list[str]:
-    """Return how *found* departs from *expected*, an ordered list: one sentence each, none where it has them all.
+    """Return the differences of *found* from *expected*, an ordered list, as sentences; empty if it has them all.
 
-    Arguments that nobody expects are allowed anywhere, unless one repeats what was expected with another value.
+    Additional arguments are allowed anywhere, unless one repeats an expected one with another value.
     """
     pairs = _in_order(expected, found)
     free = [index for index in range(len(found)) if index not in set(pairs.values())]
@@ -90,11 +90,11 @@ def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -
             faults.append(f"{wanted.text}: expected it{_belongs(wanted)}, found {instead}")
         else:
             faults.append(f"{wanted.text}: expected it, found no such argument")
-    names = {each.name: each for each in expected if each.name not in COLLECTED}
+    names = {argument.name: argument for argument in expected if argument.name not in COLLECTED}
     for at in free:
-        each = found[at]
-        if each.name in names and each[:3] not in {wanted[:3] for wanted in expected}:
-            faults.append(f"{names[each.name].text}: expected it alone, found {each.text} beside it")
+        argument = found[at]
+        if argument.name in names and argument[:3] not in {wanted[:3] for wanted in expected}:
+            faults.append(f"{names[argument.name].text}: expected it alone, found {argument.text} beside it")
     return faults
 
 
@@ -111,7 +111,7 @@ def _belongs(argument: Argument) -> str:
 
 
 def _in_order(expected: Sequence[Argument], found: Sequence[Argument]) -> dict[int, int]:
-    """Return the longest common subsequence of two lists: place in *expected* to place in *found*."""
+    """Return the longest common subsequence of two lists: index in *expected* to index in *found*."""
     lengths = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
     for one in range(len(expected) - 1, -1, -1):
         for two in range(len(found) - 1, -1, -1):
@@ -134,13 +134,13 @@ def _in_order(expected: Sequence[Argument], found: Sequence[Argument]) -> dict[i
 
 
 def last_cpu(context: Context) -> int | None:
-    """Return the highest CPU number that the machine can have; None where the capture does not say."""
+    """Return the highest possible CPU number; None if the capture lacks it."""
     known = context.cpus.possible or context.online_cpus
     return max(known) if known else None
 
 
 def check_kernel_arguments(context: Context, wanted: str) -> Iterator[Finding]:
-    """Yield whether the command line has the arguments *wanted*, in their order."""
+    """Yield whether the command line has the arguments *wanted*, in order."""
     if not wanted:
         return
     expected = f"in this order: {wanted}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory available on each node, and how much of it the plan needs."""
+"""The memory available on each node, and the plan's needs."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,13 +9,13 @@ from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 from calibration.profiles import Profile
 
 ENOUGH_BYTES = 1 << 50
-"""Memory of a node on which nothing that a plan asks for is cut: a petabyte."""
+"""Memory of a node that limits no plan: a petabyte."""
 
 
 def short_of_memory(context: Context, profile: Profile, planned: Callable[[Context, Profile], Plan]) -> dict[int, int]:
-    """Return the nodes whose available memory makes the plan smaller than it would be, and the bytes that would do.
+    """Return the nodes whose available memory limits the plan, and the bytes that would suffice.
 
-    *planned* makes the plan of a context and a profile. The figure is exact to 2 %.
+    *planned* returns the plan for a context and a profile. The result is exact to 2 %.
     """
 
     def steps(available: Mapping[int, int], chosen: Profile) -> list[tuple[str, tuple[str, ...]]]:
@@ -28,11 +28,11 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
         plan = planned(context.model_copy(update={"nodes": nodes}), chosen)
         return [(step.kind, step.argv) for step in plan.steps]
 
-    told = {each.id: each.available_bytes for each in context.nodes if each.available_bytes and each.memory_bytes}
+    told = {local.id: local.available_bytes for local in context.nodes if local.available_bytes and local.memory_bytes}
     smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(told, profile))}
     if not smaller:
         return {}
-    # Each node takes a dozen plans: only of the kinds that are short of memory.
+    # Each node takes a dozen plans, so plan only the kinds that are short of memory.
     measurements = {kind: measurement for kind, measurement in profile.measurements.items() if kind in smaller}
     profile = profile.model_copy(update={"measurements": measurements})
     whole = steps({}, profile)
@@ -55,7 +55,7 @@ def _mib(size: int) -> str:
 
 
 def check_free_memory(context: Context, least: int, short: Mapping[int, int]) -> Iterator[Finding]:
-    """Yield whether each node has *least* bytes available, and what it is *short* of for the plan."""
+    """Yield whether each node has *least* bytes available, and the nodes *short* of memory for the plan."""
     nodes = [node for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0]
     wanted = {node.id: max(least, short.get(node.id, 0)) for node in nodes}
     faults = [node for node in nodes if node.available_bytes is not None and node.available_bytes < wanted[node.id]]

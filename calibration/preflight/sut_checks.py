@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that need no more than the SUT's answer to one question."""
+"""The checks that need only the SUT's first answer."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from calibration.preflight.facts import Facts
 
 
 class Requirements(Model):
-    """What any SUT must have, whatever the inventory promises."""
+    """What every SUT must have, whatever the inventory expects."""
 
     python_minimum: str
     architectures: tuple[str, ...]
@@ -18,7 +18,7 @@ class Requirements(Model):
 
 
 class RoundTrip(Model):
-    """The controller's clock in s since the epoch before the SUT was asked and after it had answered."""
+    """The controller's clock in s since the epoch, before the request and after the answer."""
 
     asked_s: float
     answered_s: float
@@ -27,13 +27,13 @@ class RoundTrip(Model):
 def first_checks(
     facts: Facts, requirements: Requirements, expectations: Expectations, trip: RoundTrip
 ) -> tuple[Check, ...]:
-    """Return the checks that need no more than *facts*."""
+    """Return the checks that need only *facts*."""
     findings = (*_required(facts, requirements), *_directory_safe(facts), *_times(facts, trip, expectations))
     return tuple(checks_of(findings, expectations.effects))
 
 
 def without_python(said: str, minimum: str) -> Check:
-    """Return the check that a SUT fails whose Python did not answer; *said* is what it printed instead."""
+    """Return the failed check of a SUT whose Python did not answer; *said* is its output."""
     finding = Finding("python", f"{minimum} or newer", f"none that answers: {said.strip()}", "not_met")
     return next(checks_of([finding], {}))
 
@@ -80,7 +80,7 @@ def _required(facts: Facts, wanted: Requirements) -> Iterator[Finding]:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, to compare two: 3.11.2rc1 is (3, 11, 2)."""
+    """Return the leading numbers of a version, for comparison: 3.11.2rc1 is (3, 11, 2)."""
     numbers = []
     for part in text.split(".")[:3]:
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -102,10 +102,10 @@ def _directory_safe(facts: Facts) -> Iterator[Finding]:
 
 
 def _times(facts: Facts, trip: RoundTrip, expectations: Expectations) -> Iterator[Finding]:
-    """Yield what is known about the SUT's clock.
+    """Yield the checks of the SUT's clock.
 
-    The SUT read its clock after it was asked and before it had answered, so its offset lies between two bounds. It
-    fails only where both bounds lie beyond the limit: a slow connection is no wrong clock.
+    The SUT read its clock between request and answer, so its offset lies between two bounds. The check fails only if
+    both exceed the limit: a slow connection is not a wrong clock.
     """
     ahead = facts.time.began_s - trip.asked_s
     behind = facts.time.ended_s - trip.answered_s

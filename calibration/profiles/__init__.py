@@ -15,13 +15,13 @@ from calibration.model import Model, fault_of
 from calibration.names import pick
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Reads a profile ten times as fast where PyYAML was built with its library, which is nearly everywhere."""
+"""Reads profiles ten times as fast if PyYAML was built with libyaml, as nearly everywhere."""
 
 
 class Profile(Model):
-    """A named list of measurements with their settings, in the order in which they run.
+    """A named list of measurements with their settings, in order.
 
-    ``mlc`` are the commands of Intel MLC that run after them where the operator has that.
+    ``mlc`` are the commands of Intel MLC that run after them if available.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Profile(Model):
 
 
 def profile_names() -> list[str]:
-    """Return the names of the profiles that come with the package: the shortest first, then those of one question."""
+    """Return the names of the built-in profiles: the shortest first, then those for one question."""
     return ["quick", "nightly", "full", "counters"]
 
 
 def profile_named(name_or_path: str) -> str:
-    """Return the name of the profile whose unique prefix is given; a path (with a slash or ``.yml``) stays as it is.
+    """Return the name of the profile with this unique prefix; a path (with a slash or ``.yml``) is returned unchanged.
 
-    Raises ``InputError`` with the nearest names where there is none.
+    Raises ``InputError`` with the nearest names if there is none.
     """
     if "/" in name_or_path or name_or_path.endswith(".yml"):
         return name_or_path
@@ -47,9 +47,9 @@ def profile_named(name_or_path: str) -> str:
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """Return the profile that :func:`profile_named` finds, or the one in the YAML file at that path.
+    """Return the profile found by :func:`profile_named`, or the one in the YAML file at that path.
 
-    Raises ``InputError`` where it does not exist, is not YAML, or names a kind or a setting that does not exist.
+    Raises ``InputError`` if it does not exist, is not YAML, or has an unknown kind or setting.
     """
     name = profile_named(name_or_path)
     own = name in profile_names()
@@ -62,7 +62,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 class ProfileFile(Model):
-    """A profile as it is written: settings by kind, reasons by kind."""
+    """A profile as written: settings by kind, reasons by kind."""
 
     title: str
     measurements: dict[str, dict[str, Any] | None] = Field(min_length=1)
@@ -71,7 +71,7 @@ class ProfileFile(Model):
 
 
 def parse_profile(text: str, name: str, source: str) -> Profile:
-    """Return the profile that *text* describes; *source* names it in error messages. Raises ``InputError``."""
+    """Return the profile in *text*; *source* names it in error messages. Raises ``InputError``."""
     try:
         file = ProfileFile.model_validate(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
     except yaml.YAMLError as error:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run document: its typed model, its JSON Schema, and the store it lives in."""
+"""The run document: its typed model, its JSON Schema, and its store."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the records of a run to its run document."""
+"""Assemble the run document from the records of a run."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -46,11 +46,10 @@ INTERRUPTED = "it was interrupted"
 
 
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
-    """Return the run document that the records in *directory* make, without verdicts.
+    """Return the run document of the records in *directory*, without verdicts.
 
-    Where the last attempt did not record its end, that is *now*, and *interrupted* says whether it was ended from
-    outside: the steps without a record then have that as their reason. Raises ``InputError`` where the records are not
-    those of a run.
+    If the last attempt did not record its end, it ended *now*; *interrupted* says whether from outside, which is then
+    the reason of the steps without a record. Raises ``InputError`` if the records are not those of a run.
     """
     log = replay(directory)
     last = log.attempts[-1]
@@ -100,15 +99,15 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
 
 
 def _machine_flags(context: Context, log: RunLog) -> Iterator[Flag]:
-    """Yield what holds for the whole run, each once."""
+    """Yield the flags of the whole run, without repetitions."""
     checks = (expectation_flags(attempt.began.checks) for attempt in log.attempts)
     yield from dict.fromkeys((*machine_flags(context), *chain.from_iterable(checks)))
 
 
 def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
-    """Return the context that the run began with, or that kept it from beginning; ``None`` where there is none.
+    """Return the context that the run began with, or that prevented its start; ``None`` if there is none.
 
-    Raises ``InputError`` where the raw capture is not the one that was recorded.
+    Raises ``InputError`` if the raw capture is not the recorded one.
     """
     began = log.start or log.attempts[-1].began
     if began.capture is None or began.capture_sha256 is None:
@@ -121,7 +120,7 @@ def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
 
 
 def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
-    """Return how the checker ran, and what it says; what keeps it from being read is a reason, and fails nothing."""
+    """Return how the checker ran, and its results; unreadable output is a reason and fails nothing."""
     said: CheckerOutput | None = None
     reason = run.reason
     if reason is None and run.output is not None:
@@ -137,7 +136,7 @@ def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
 
 
 def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Reading, ...], list[NotMeasured]]:
-    """Return how Intel MLC ran, what was read in what it printed, and which commands of *plan* have no figure."""
+    """Return how Intel MLC ran, the readings of its output, and the commands of *plan* without a figure."""
     if log.mlc is None:
         return None, (), []
     readings: list[Reading] = []
@@ -166,7 +165,7 @@ def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Re
 
 
 def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
-    """Return what a command of Intel MLC printed. Raises ``InputError`` where there is no figure in it."""
+    """Return the readings of the output of a command of Intel MLC. Raises ``InputError`` if it has no figure."""
     if run.output is None:
         raise InputError("what it printed is not kept")
     content = read_kept(directory, run.output, run.output_sha256, "what Intel MLC printed")
@@ -181,7 +180,7 @@ def _nothing(log: RunLog) -> NotMeasured:
 
 
 def _attempts(log: RunLog, not_measured: Sequence[NotMeasured]) -> Iterator[Attempt]:
-    """Yield the attempts; one that was ended before its last step says why."""
+    """Yield the attempts; one that ended before its last step says why."""
     for attempt in log.attempts:
         began = attempt.began
         if isinstance(began, NotBegunRecord):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attempts of a run: how each is recorded, whether it ended, and what of the plan is left for the next."""
+"""The attempts of a run: how each is recorded, whether it ended, and which steps are left for the next."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -34,14 +34,14 @@ from calibration.results.records import (
 from calibration.results.store import unwritable
 
 BEGINNINGS = frozenset(record.model_fields["record"].default for record in (StartRecord, NotBegunRecord, ResumeRecord))
-"""What the records that begin an attempt are called."""
+"""Names of the records that begin an attempt."""
 
 
 def record_attempt(directory: Path, attempt: AttemptRecord, capture: bytes | None = None) -> None:
-    """Append *attempt*, and keep the raw *capture* (a ``.tar.gz``) that it began with, under a name that is free.
+    """Append *attempt*, and store the raw *capture* (a ``.tar.gz``) that it began with under an unused name.
 
-    A run begins in a directory of its own, or where it could not begin before. Raises ``EnvironmentLacksError`` where
-    another run has begun there, or the directory cannot be written.
+    A run begins in a directory of its own, or one in which it could not begin before. Raises ``EnvironmentLacksError``
+    if another run began there, or the directory cannot be written.
     """
     name, created = None, False
     try:
@@ -61,7 +61,7 @@ def record_attempt(directory: Path, attempt: AttemptRecord, capture: bytes | Non
 
 
 def _claim(directory: Path, attempt: AttemptRecord) -> bool:
-    """Make *directory* where *attempt* needs it, and return whether it is new."""
+    """Make *directory* if *attempt* needs it, and return whether it is new."""
     known = (directory / RECORDS).exists() and not has_begun(directory)
     exclusive = isinstance(attempt, StartRecord) and not known
     created = exclusive or not directory.exists()
@@ -70,7 +70,7 @@ def _claim(directory: Path, attempt: AttemptRecord) -> bool:
     except FileExistsError:
         raise
     except OSError:
-        _discard(directory)  # those above it
+        _discard(directory)  # and its parents
         raise
     return created
 
@@ -84,14 +84,14 @@ def _keep_capture(directory: Path, capture: bytes) -> str:
 
 
 def _discard(directory: Path) -> None:
-    """Remove a directory that never became a run, and the empty ones above it."""
+    """Remove a directory that never became a run, and empty parents."""
     (directory / RECORDS).unlink(missing_ok=True)
     for folder in (directory, directory.parent, directory.parent.parent):
         try:
             folder.rmdir()
         except FileNotFoundError:
             continue
-        except OSError:  # it holds other runs, or files that are not ours
+        except OSError:  # contains other runs or foreign files
             return
 
 
@@ -106,15 +106,14 @@ def record_reason(
     reason: str,
     checks: Iterable[Check] = (),
 ) -> Path:
-    """Record why the attempt that is under way ended, or that none could begin; return the run's directory.
+    """Record why the current attempt ended, or why none could begin; return the run's directory.
 
-    Raises ``InputError`` for a name that is not fit for a directory, ``EnvironmentLacksError`` where it cannot be
-    written.
+    Raises ``InputError`` for a name unfit for a directory, ``EnvironmentLacksError`` if it cannot be written.
     """
     directory = run_directory(results, testbed, sut, run_id)
     if (directory / RECORDS).exists() and not has_ended(directory):
         last = list(records(directory))[-1]
-        if not isinstance(last, NotBegunRecord | NoteRecord):  # else the reason is there, and nearer to the cause
+        if not isinstance(last, NotBegunRecord | NoteRecord):  # else a reason closer to the cause is recorded
             append_record(directory, NoteRecord(reason=reason))
         return directory
     attempt = NotBegunRecord(
@@ -136,9 +135,9 @@ def record_reason(
 
 
 def record_kernels(directory: Path, kernels: Kernels) -> None:
-    """Record the bytes of sutprobe that will measure, as verified on the SUT.
+    """Record the hash of the sutprobe that will measure, as verified on the SUT.
 
-    Raises ``EnvironmentLacksError`` where the run began with other bytes: its figures would not belong together.
+    Raises ``EnvironmentLacksError`` if the run began with another one: its figures would not belong together.
     """
     for record in records(directory):
         if isinstance(record, KernelsRecord) and record.kernels.sha256 != kernels.sha256:
@@ -157,13 +156,13 @@ def has_begun(directory: Path) -> bool:
 def has_ended(directory: Path) -> bool:
     """Return whether the newest attempt in *directory* recorded its end."""
     ended = False
-    for name in record_names(directory):  # what else is in the records is looked at when they are read
+    for name in record_names(directory):  # the contents are checked when the records are read
         ended = name == "end" or (ended and name not in BEGINNINGS)
     return ended
 
 
 def start_of(directory: Path) -> StartRecord:
-    """Return the record with which the run in *directory* began. Raises ``InputError`` where it has not."""
+    """Return the record with which the run in *directory* began. Raises ``InputError`` if there is none."""
     start = _start(directory)
     if start is None:
         raise InputError(f"the run in {directory} has not begun")
@@ -175,9 +174,9 @@ def _start(directory: Path) -> StartRecord | None:
 
 
 def remaining_plan(directory: Path) -> Plan:
-    """Return the plan of the run in *directory* with those of its steps that have no result.
+    """Return the plan of the run in *directory*, reduced to the steps without a result.
 
-    Raises ``InputError`` where the run has not begun.
+    Raises ``InputError`` if the run has not begun.
     """
     plan = start_of(directory).plan
     done = {
@@ -187,23 +186,23 @@ def remaining_plan(directory: Path) -> Plan:
 
 
 def outstanding(directory: Path) -> tuple[Step, ...]:
-    """Return the steps that have no result yet. Raises like ``remaining_plan``."""
+    """Return the steps without a result. Raises like ``remaining_plan``."""
     return remaining_plan(directory).steps
 
 
 def mlc_commands(directory: Path) -> tuple[MlcCommand, ...]:
-    """Return the commands of Intel MLC in the plan that have not ended well yet. Raises like ``remaining_plan``."""
+    """Return the commands of Intel MLC in the plan that have not succeeded. Raises like ``remaining_plan``."""
     runs = (record.run for record in records(directory) if isinstance(record, MlcCommandRecord))
     done = {run.command for run in runs if run.outcome == "ok"}
     return tuple(command for command in start_of(directory).plan.mlc if command.command not in done)
 
 
 def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
-    """Return the identifier of the newest run of any of *suts* that can go on: a step of it has no result.
+    """Return the identifier of the newest run of any of *suts* that can continue: a step of it has no result.
 
-    A SUT is named by its testbed and its own name. A run whose steps all ended well and that lacks a part of a figure
-    is left alone: nothing would be measured. Raises ``InputError`` where there is none, or the records of the newest
-    cannot be read.
+    A SUT is named by its testbed and its own name. A run whose steps all succeeded but that lacks a part of a figure is
+    skipped: nothing would be measured. Raises ``InputError`` if there is none, or the records of the newest are
+    unreadable.
     """
     found: dict[str, list[Path]] = {}
     for path in results.glob("*/*/*/"):
@@ -228,16 +227,16 @@ def _can_go_on(directory: Path) -> bool:
 
 
 def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
-    """Return the SUTs of which the run *run_id* is complete, testbed and SUT.
+    """Return the SUTs that completed the run *run_id*, as testbed and SUT.
 
-    Raises ``InputError`` for what is no identifier.
+    Raises ``InputError`` for an invalid identifier.
     """
     run_directory(results, "any", "any", run_id)
     return sorted((path.parts[-3], path.parts[-2]) for path in results.glob(f"*/*/{run_id}/") if _is_complete(path))
 
 
 def _is_complete(directory: Path) -> bool:
-    """Return whether the run in *directory* has a run document that says that nothing is missing."""
+    """Return whether the run in *directory* has a run document with nothing missing."""
     path = directory / RUN
     with suppress(OSError, InputError, LookupError, TypeError):
         return bool(parse_json(path, read_regular(path, MAX_DOCUMENT_BYTES))["run"]["status"] == "complete")

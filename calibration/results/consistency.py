@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consistency of a run with itself: cross-checks of its figures of record, and what figures must be to each other.
+"""Consistency of a run: cross-checks of its figures of record.
 
-A rule is physics, not the habit of a processor: the maximum is not below the peak, a part does not give more than the
-whole, a quantity measured twice is the same. It is broken only where the intervals of both figures, and the rule's
-tolerance on top of them, exclude that it holds. Judged once, when the run document is assembled; pages, ``calibration
-judge`` and the gates show what the document says.
+A rule is physics, not the habit of a processor: the maximum is not below the peak, a part is not faster than the whole,
+a quantity measured twice is the same. A rule is broken only if the intervals of both figures plus the rule's tolerance
+exclude it. The checks are made once, when the run document is assembled; pages, ``calibration judge`` and the gates
+show them.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from calibration.measurements.traffic import Part, Setting, read_group
 from calibration.model import Model
 from calibration.statistics import MIN_COVERAGE
 
-if TYPE_CHECKING:  # the model of a run has these checks in it
+if TYPE_CHECKING:  # the model of a run contains these checks
     from calibration.results.model import Measurement
     from calibration.statistics import Estimate
 
 RuleName = Literal["maximum", "part", "same_latency", "same_bandwidth", "own_memory", "load"]
 
 STRIDE_BYTES: Final = 64
-"""Distance of the nodes of a chase that is held against others: one to a line."""
+"""Distance between the nodes of a compared chase: one per line."""
 
 PAGE_FLAGS: Final = frozenset({"HUGEPAGE_NONE", "HUGEPAGE_PARTIAL"})
-"""Latencies in pages of different sizes are not the same quantity."""
+"""Latencies in pages of different sizes are different quantities."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What two figures must be to each other: the first at most the second, or both the same.
+    """The relation of two figures: the first at most the second, or both equal.
 
-    ``tolerance`` is how far beyond both intervals a figure may be, relative to the other.
+    ``tolerance`` is the allowed deviation beyond both intervals, relative to the other figure.
     """
 
     title: str
@@ -55,9 +55,9 @@ class Rule:
 
 LATENCY_APART: Final = 0.15
 BANDWIDTH_APART: Final = 0.25
-"""What figures of one run may differ by beyond their intervals, relative to each other. An interval covers what
-placements seconds apart differ by, and a shared machine changes from minute to minute: with half of this a quick run on
-a busy two-CPU guest fails."""
+"""Allowed differences between figures of one run beyond their intervals, relative to each other. An interval covers
+placements seconds apart, and a shared machine changes from minute to minute: with half of this a quick run on a busy
+two-CPU guest fails."""
 
 RULES: Final[Mapping[RuleName, Rule]] = {
     "maximum": Rule(
@@ -97,11 +97,11 @@ RULES: Final[Mapping[RuleName, Rule]] = {
         law="memory that is asked for more does not answer sooner",
     ),
 }
-"""Every rule there is, in the order in which they are judged."""
+"""All rules, in order of evaluation."""
 
 
 class Figure(Model):
-    """A figure of the document: its metric's name where it is a headline figure."""
+    """A figure of the document: its metric's name if it is a headline figure."""
 
     name: str
     value: float
@@ -114,12 +114,12 @@ class Figure(Model):
 
 
 class ConsistencyCheck(Model):
-    """What *rule* says of ``figure`` beside ``other``.
+    """The result of *rule* for ``figure`` against ``other``.
 
-    ``bound`` is the range that ``other`` allows it, with the rule's tolerance; an end is ``None`` where it is open. A
-    check is ``skipped``, and has no bound, where one of the figures decides nothing: it is invalid, or has no interval
-    that covers the true value often enough. ``difference`` is that of ``figure`` to ``other``, relative to ``other``;
-    ``difference_interval`` is as far as the intervals of both allow it to be.
+    ``bound`` is the range allowed by ``other`` and the rule's tolerance; an open end is ``None``. A check is
+    ``skipped``, without a bound, if one of the figures cannot decide: it is invalid, or has no interval of sufficient
+    coverage. ``difference`` is that of ``figure`` to ``other``, relative to ``other``; ``difference_interval`` takes
+    the intervals of both into account.
     """
 
     rule: RuleName
@@ -133,7 +133,7 @@ class ConsistencyCheck(Model):
 
 
 class Seen(NamedTuple):
-    """A figure, why it decides nothing (``None`` where it does), and the flags of its pages' size."""
+    """A figure, why it cannot decide (``None`` if it can), and the flags for its pages' size."""
 
     figure: Figure
     unsure: str | None = None
@@ -141,7 +141,7 @@ class Seen(NamedTuple):
 
     @property
     def low(self) -> float:
-        """The lower end of its interval; the figure itself where it has none, as on a published page."""
+        """The lower end of its interval; the figure itself without one, as on a published page."""
         return self.figure.value if self.figure.interval is None else self.figure.interval[0]
 
     @property
@@ -151,7 +151,7 @@ class Seen(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Two figures that a rule is about."""
+    """Two figures to compare under a rule."""
 
     rule: RuleName
     figure: Seen
@@ -159,7 +159,7 @@ class Claim(NamedTuple):
 
 
 def consistency(measurements: Iterable[Measurement]) -> tuple[ConsistencyCheck, ...]:
-    """Return what every rule says of the *measurements* of one run."""
+    """Return the result of every rule for the *measurements* of one run."""
     return tuple(map(_judged, _claims(tuple(measurements))))
 
 
@@ -167,7 +167,7 @@ def _judged(claim: Claim) -> ConsistencyCheck:
     rule, (figure, other) = RULES[claim.rule], claim[1:]
     bound: tuple[float | None, float] | None = None
     outcome: Literal["pass", "fail", "skipped"] = "skipped"
-    unsure = [f"{each.figure.name}: {each.unsure}" for each in (figure, other) if each.unsure]
+    unsure = [f"{side.figure.name}: {side.unsure}" for side in (figure, other) if side.unsure]
     if unsure:
         reason = "; ".join(unsure)
     else:
@@ -196,7 +196,7 @@ V = TypeVar("V")
 
 
 def _of(measurements: Sequence[Measurement], values: type[V]) -> Iterator[tuple[Measurement, V]]:
-    """Yield the measurements that have *values*."""
+    """Yield the measurements whose values are of type *values*."""
     for measurement in measurements:
         if isinstance(measurement.values, values):
             yield measurement, measurement.values
@@ -216,7 +216,7 @@ def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
 
 
 def _claims(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield every pair of figures of *measurements* that a rule is about."""
+    """Yield every pair of figures of *measurements* that a rule applies to."""
     yield from _maxima(measurements)
     yield from _parts(measurements)
     yield from _repeated("same_latency", _latencies(measurements))
@@ -242,7 +242,7 @@ def _maximum(measurement: Measurement, values: MaxValues, mix: str) -> Seen:
 
 
 class Whole(NamedTuple):
-    """What all CPUs moved of one mix, at the most that was seen, and the nodes whose memory they used."""
+    """The highest bandwidth of one mix with all CPUs, and the nodes whose memory they used."""
 
     seen: Seen
     nodes: frozenset[int]
@@ -256,7 +256,10 @@ def _wholes(measurements: Sequence[Measurement]) -> dict[str, Whole]:
     for measurement, peak in _of(measurements, PeakValues):
         for mix in peak.mixes:
             found.setdefault(mix, []).append(Whole(_peak(measurement, peak, mix), _nodes(peak.group)))
-    return {mix: max(each, key=lambda one: (one.seen.unsure is None, one.seen.high)) for mix, each in found.items()}
+    return {
+        mix: max(figures, key=lambda figure: (figure.seen.unsure is None, figure.seen.high))
+        for mix, figures in found.items()
+    }
 
 
 def _nodes(group: str) -> frozenset[int]:
@@ -264,10 +267,10 @@ def _nodes(group: str) -> frozenset[int]:
 
 
 def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield parts of the machine beside the whole of it.
+    """Yield parts of the machine against the whole.
 
-    Numbers of threads between one and all are no part of it: on many machines fewer threads than all move most. Memory
-    that the whole did not use, such as a node's without CPUs, is no part of it either.
+    Numbers of threads between one and all are not parts: on many machines fewer threads than all are fastest. Neither
+    is memory that the whole did not use, such as that of a node without CPUs.
     """
     wholes = _wholes(measurements)
     for measurement, matrix in _of(measurements, BandwidthMatrixValues):
@@ -297,7 +300,7 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
 
 
 def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[BandwidthLadderPoint, Seen]]:
-    """Yield the points of a ladder that lie in memory, with their figure."""
+    """Yield the points of a ladder that lie in memory, with their figures."""
     who = "one_CPU" if values.threads == 1 else "all_CPUs"
     for point in values.points:
         if any(LEVELS.get(name) == "memory" for name in point.names):
@@ -308,7 +311,7 @@ def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Itera
 def _cells(
     measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
 ) -> Iterator[tuple[int, int, Seen]]:
-    """Yield the cells of a matrix that have a value: the nodes of its CPUs and of its memory, and the figure."""
+    """Yield the cells of a matrix with a value: the nodes of its CPUs and of its memory, and the figure."""
     field = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
     for row, line in zip(values.cpu_nodes, getattr(values, field), strict=True):
         for column, cell in zip(values.memory_nodes, line, strict=True):
@@ -317,7 +320,7 @@ def _cells(
 
 
 def _repeated(rule: RuleName, figures: Iterable[tuple[Hashable, Seen]]) -> Iterator[Claim]:
-    """Yield *figures* of the same quantity, each beside the first: the figure of record, if it is one."""
+    """Yield *figures* of the same quantity, each against the first: the figure of record, if it is one."""
     found: dict[Hashable, list[Seen]] = {}
     for quantity, seen in figures:
         found.setdefault(quantity, []).append(seen)
@@ -332,29 +335,29 @@ def _repeated(rule: RuleName, figures: Iterable[tuple[Hashable, Seen]]) -> Itera
 def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int, int], Seen]]:
     """Yield idle latencies, each with its CPU and its node.
 
-    Of the ladder that is the level of memory. The probe without load in a sweep, around which clocks are not those of
-    an idle machine, is not the same quantity.
+    A ladder contributes its memory level. The unloaded probe in a sweep is a different quantity: the clocks around it
+    are not those of an idle machine.
     """
-    for each, matrix in _of(measurements, LatencyMatrixValues):
+    for measurement, matrix in _of(measurements, LatencyMatrixValues):
         cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
-        for row, column, seen in _cells(each, matrix):
+        for row, column, seen in _cells(measurement, matrix):
             yield (cpus[row], column), seen
-    for each, idle in _of(measurements, IdleLatencyValues):
-        yield (idle.cpu, idle.node), _seen(each, "idle_latency.latency_ns", idle.latency_ns)
-    for each, ladder in _of(measurements, LatencyLadderValues):
+    for measurement, idle in _of(measurements, IdleLatencyValues):
+        yield (idle.cpu, idle.node), _seen(measurement, "idle_latency.latency_ns", idle.latency_ns)
+    for measurement, ladder in _of(measurements, LatencyLadderValues):
         memory = next((level for level in ladder.levels if level.name == "memory"), None)
         if ladder.series == "random" and memory is not None:
-            seen = _seen(each, "latency_ladder.memory.latency_ns", memory.latency_ns)
+            seen = _seen(measurement, "latency_ladder.memory.latency_ns", memory.latency_ns)
             yield (ladder.cpus[0], ladder.nodes[0]), seen
-    for each, effect in _of(measurements, PrefetcherEffectValues):
+    for measurement, effect in _of(measurements, PrefetcherEffectValues):
         for chase in effect.points:
             if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
-                seen = _seen(each, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
+                seen = _seen(measurement, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
                 yield (effect.cpu, effect.node), seen
 
 
 Access = tuple[str, frozenset[Part], int, int, str]
-"""What makes two bandwidths the same quantity: mix, CPUs and their memory, streams, prefetch distance and width."""
+"""What identifies a bandwidth: mix, CPUs and their memory, streams, prefetch distance and width."""
 
 
 def _access(mix: str, group: str, setting: Setting) -> Access:
@@ -362,27 +365,27 @@ def _access(mix: str, group: str, setting: Setting) -> Access:
 
 
 def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, Seen]]:
-    """Yield bandwidths, each with its access. The maximum is the best of many and no repetition of any."""
-    for each, peak in _of(measurements, PeakValues):
+    """Yield bandwidths, each with its access. The maximum is the best of many, so it repeats none."""
+    for measurement, peak in _of(measurements, PeakValues):
         for mix, moved in peak.mixes.items():
-            yield _access(mix, peak.group, moved.setting), _peak(each, peak, mix)
-    for each, matrix in _of(measurements, BandwidthMatrixValues):
-        groups = _groups(each, matrix)
-        for row, column, seen in _cells(each, matrix):
+            yield _access(mix, peak.group, moved.setting), _peak(measurement, peak, mix)
+    for measurement, matrix in _of(measurements, BandwidthMatrixValues):
+        groups = _groups(measurement, matrix)
+        for row, column, seen in _cells(measurement, matrix):
             if (row, column) in groups:
                 yield _access(MIX, groups[row, column], matrix.setting), seen
-    for each, scaling in _of(measurements, BandwidthScalingValues):
+    for measurement, scaling in _of(measurements, BandwidthScalingValues):
         for point in scaling.points:
             name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
-            yield _access(scaling.mix, point.group, point.setting), _seen(each, name, point.bandwidth_mb_s)
-    for each, ladder in _of(measurements, BandwidthLadderValues):
-        for rung, seen in _in_memory(each, ladder):
+            yield _access(scaling.mix, point.group, point.setting), _seen(measurement, name, point.bandwidth_mb_s)
+    for measurement, ladder in _of(measurements, BandwidthLadderValues):
+        for rung, seen in _in_memory(measurement, ladder):
             if rung.mix == MIX:
                 yield _access(MIX, ladder.group, rung.setting), seen
 
 
 def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
-    """Return the CPUs and the memory of each cell of a matrix, as the kernel was told; empty where it was not."""
+    """Return the CPUs and the memory of each cell of a matrix, as requested of sutprobe; empty if unknown."""
     told = measurement.parameters.get("group")
     places = [(row, column) for row in values.cpu_nodes for column in values.memory_nodes]
     if not isinstance(told, list | tuple) or len(told) != len(places):
@@ -391,19 +394,19 @@ def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tup
 
 
 def _own_memory(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield what the CPUs of each node get of its memory beside the best that those of another node get of it.
+    """Yield what the CPUs of each node get of its memory against the best that those of another node get of it.
 
-    The same memory from two places: another node's memory may be of a faster kind, and rightly quicker. Of bandwidths
-    only those of no more CPUs are compared.
+    The same memory from two places: another node's memory may be of a faster kind, and rightly faster. Bandwidths are
+    compared only with those of no more CPUs.
     """
-    for each, latency in _of(measurements, LatencyMatrixValues):
-        for _, own, others in _columns(each, latency):
+    for measurement, latency in _of(measurements, LatencyMatrixValues):
+        for _, own, others in _columns(measurement, latency):
             if others:
                 best = min(others.values(), key=lambda seen: (seen.unsure is not None, seen.high))
                 yield Claim("own_memory", own, best)
-    for each, bandwidth in _of(measurements, BandwidthMatrixValues):
-        counts = {place: _cpus(group) for place, group in _groups(each, bandwidth).items()}
-        for node, own, others in _columns(each, bandwidth):
+    for measurement, bandwidth in _of(measurements, BandwidthMatrixValues):
+        counts = {place: _cpus(group) for place, group in _groups(measurement, bandwidth).items()}
+        for node, own, others in _columns(measurement, bandwidth):
             fair = [seen for row, seen in others.items() if 0 < counts.get((row, node), 0) <= counts[node, node]]
             if fair:
                 yield Claim("own_memory", max(fair, key=lambda seen: (seen.unsure is None, seen.low)), own)
@@ -416,7 +419,7 @@ def _cpus(group: str) -> int:
 def _columns(
     measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
 ) -> Iterator[tuple[int, Seen, dict[int, Seen]]]:
-    """Yield each node with CPUs and memory, what they get of it, and what those of other nodes get of it."""
+    """Yield each node with CPUs and memory, with its figure and those of other nodes for its memory."""
     cells = {(row, column): seen for row, column, seen in _cells(measurement, values)}
     for node in values.memory_nodes:
         if (node, node) in cells:
@@ -425,15 +428,17 @@ def _columns(
 
 
 def _loads(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield each probe's latency at the longest delay beside that without any.
+    """Yield each probe's latency at the longest delay against that without delay.
 
-    Points between are not compared: clocks that follow the load make some curves sag before they rise.
+    Points between are not compared: with clocks that follow the load some curves dip before they rise.
     """
-    for each, sweep in _of(measurements, LoadedLatencyValues):
+    for measurement, sweep in _of(measurements, LoadedLatencyValues):
         if len(sweep.ends) < 2:
             continue
         full, least = sweep.ends
         for number, (idle, busy) in enumerate(zip(least.probes, full.probes, strict=True)):
             which = "" if number == 0 else f".cpu{idle.cpu}"
             names = [f"loaded_latency.{point.inject_delay}{which}.latency_ns" for point in (least, full)]
-            yield Claim("load", _seen(each, names[0], idle.latency_ns), _seen(each, names[1], busy.latency_ns))
+            yield Claim(
+                "load", _seen(measurement, names[0], idle.latency_ns), _seen(measurement, names[1], busy.latency_ns)
+            )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored JSON, read within bounds; run documents are checked against the JSON Schema as well.
+"""Read stored JSON within bounds; run documents are also checked against the JSON Schema.
 
-Nothing here imports the models: histories read every new document of a lab.
+Does not import the models: histories read every new document of a lab.
 """
 
 import json
@@ -21,21 +21,21 @@ SCHEMA: Final = Path(__file__).with_name("run.schema.json")
 """The committed JSON Schema of the run document."""
 
 MAX_DOCUMENT_BYTES: Final = 128 * 1024 * 1024
-"""The nightly document of a SUT with 504 CPUs and 16 nodes has less than a quarter of this. As objects of Python, JSON
-takes up to twenty times its size: with a larger bound one file could take all memory of the controller."""
+"""The nightly document of a SUT with 504 CPUs and 16 nodes has less than a quarter of this. As Python objects JSON
+takes up to twenty times its size: with a larger bound one file could use up the controller's memory."""
 
 MAX_FAULTS: Final = 100
-"""Most faults of a document that are compared to name the most telling one."""
+"""Most faults of a document that are compared to name the most relevant one."""
 
 Raw = dict[str, Any]
-"""A run document as JSON has it."""
+"""A run document as decoded JSON."""
 
 
 def parse_json(path: Path, content: bytes) -> Any:
-    """Return what *content*, read from *path*, is as JSON.
+    """Return *content*, read from *path*, as JSON.
 
-    Raises ``InputError`` where it is not JSON in UTF-8, has NaN or an infinity in it, or is nested deeper than 200
-    levels, which is the bound of the parser.
+    Raises ``InputError`` if it is not JSON in UTF-8, contains NaN or an infinity, or is nested deeper than 200 levels,
+    the limit of the parser.
     """
     try:
         return from_json(content, allow_inf_nan=False)
@@ -44,10 +44,10 @@ def parse_json(path: Path, content: bytes) -> Any:
 
 
 def read_document(path: Path, *, below: Path | None = None) -> tuple[bytes, Raw]:
-    """Return the run document at *path*, as bytes and as JSON that is valid by the schema.
+    """Return the run document at *path*, as bytes and as JSON that matches the schema.
 
-    No link is followed below *below*, see ``read_regular``. Raises ``FileNotFoundError`` where there is none,
-    ``InputError`` with the first fault.
+    No link is followed below *below*, see ``read_regular``. Raises ``FileNotFoundError`` if missing, ``InputError``
+    with the first fault.
     """
     content = read_regular(path, MAX_DOCUMENT_BYTES, below=below)
     raw = parse_json(path, content)
@@ -62,12 +62,12 @@ def read_document(path: Path, *, below: Path | None = None) -> tuple[bytes, Raw]
 
 @cache
 def schema_validator() -> jsonschema_rs.Validator:
-    """Return what judges by the JSON Schema; made once, as reading it takes longer than judging."""
+    """Return the validator of the JSON Schema; cached, as reading it takes longer than validating."""
     return jsonschema_rs.validator_for(json.loads(SCHEMA.read_bytes()))
 
 
 def _first_fault(raw: Raw) -> tuple[str, str]:
-    """Return where *raw*, which is not valid, is most telling at fault, and what the fault is."""
+    """Return the place and description of the most relevant fault in *raw*, which is not valid."""
     import jsonschema  # noqa: PLC0415 - slow to import, and only needed for a fault
 
     schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_bytes()))

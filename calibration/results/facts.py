@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a machine its figures depend on, as facts with a name and a text: what two nights, or two SUTs, differ in.
+"""Facts of a machine that affect its figures, each a name and a text: what two nights, or two SUTs, differ in.
 
-Nothing volatile is among them (free memory, load, the clock at the moment, when it booted), and nothing by which
-machines of one kind always differ (names, where they boot from).
+Without volatile facts (free memory, load, current clock, boot time), and without those in which equal machines always
+differ (names, boot device).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from calibration.results.history import NOT_KNOWN
 
-if TYPE_CHECKING:  # whoever compares facts needs no models, which take half a second
+if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a second
     from calibration.context.model import CommandLine, Context, Dimm
     from calibration.results.model import Kernels
 
 KERNEL_BYTES_DIGITS: Final = 12
-"""First digits of the SHA-256 of the program that measured; as many as tell two builds apart."""
+"""First digits of the SHA-256 of sutprobe; enough to tell two builds apart."""
 
 BOOTED_FROM: Final = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
-"""Parameters of the kernel that say where it was booted from: every machine has others, and no figure minds."""
+"""Kernel parameters that name the boot device: they differ on every machine and do not affect figures."""
 
 UNCHANGING: Final = (
     "processor",
@@ -32,15 +32,15 @@ UNCHANGING: Final = (
     "distances between nodes",
     "isolated CPUs",
 )
-"""The facts that no run changes and that hold for all of its figures. Kernel and command line do too, to the letter."""
+"""Facts that no run changes and that apply to all of its figures. Kernel and command line too, verbatim."""
 
 GIB: Final = 1 << 30
 
 
 def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
-    """Return the facts of *context*, a captured machine, and of *kernels*, which measured it, in a fixed order.
+    """Return the facts of *context*, a captured machine, and of *kernels*, its sutprobes, in a fixed order.
 
-    Every fact is there on every machine; one that is not known says so.
+    Every fact is present on every machine; an unknown one says so.
     """
     from calibration.cpulists import format_cpulist  # noqa: PLC0415 - with it comes all that reads a capture
 
@@ -114,7 +114,7 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
 
 
 def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return in which facts *now* differs from *before*, as text; those that one of them does not have are left out."""
+    """Return the facts in which *now* differs from *before*, as text, without those missing from one of them."""
     return [
         f"{name}: expected {before[name]}, found {now[name]}"
         for name in before
@@ -123,9 +123,9 @@ def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def differences(before: Context, now: Context) -> list[str]:
-    """Return in what the SUT of *now* is another than that of *before*, on which no run can go on.
+    """Return the differences between *now* and *before* that prevent a run from continuing.
 
-    How much memory is free, the load and the boot may differ, and so may what a run itself tunes.
+    Free memory, load and boot may differ, and so may what a run itself tunes.
     """
 
     def identity(context: Context) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _known(value: object) -> str:
 
 
 def _words(words: Iterable[str | None], between: str = ", ") -> str:
-    """Return those of *words* that are known; where none is, that."""
+    """Return the known ones of *words*, joined; without any, that they are unknown."""
     return between.join(word for word in words if word is not None) or NOT_KNOWN
 
 
@@ -158,7 +158,7 @@ def _command_line(cmdline: CommandLine) -> str:
 
 
 def _rounded(size_bytes: int) -> str:
-    """Return the memory of a node: what a kernel keeps for itself differs from version to version."""
+    """Return the memory of a node, rounded: the kernel's own share differs from version to version."""
     gib = size_bytes / GIB
     return f"{gib:.0f} GiB" if gib >= 10 else f"{gib:.1f} GiB"
 
@@ -171,7 +171,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _dimms(dimms: Iterable[Dimm]) -> Iterator[str]:
-    """Yield the memory slots that hold the same, together: how many, what, and where."""
+    """Yield groups of equal memory slots: how many, what, and where."""
     slots: dict[str, list[str]] = {}
     for dimm in dimms:
         slots.setdefault(_dimm(dimm), []).append(_words((dimm.bank, dimm.locator), between=" "))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of record of a run: the one that is quoted for each quantity.
+"""The figures of record of a run: one per quantity.
 
 Other measurements of the same quantity are cross-checks (``calibration.results.consistency``).
 """
@@ -16,7 +16,7 @@ from calibration.model import Model
 from calibration.trust import Trust
 from calibration.validity import Flag
 
-if TYPE_CHECKING:  # the model of a run has these figures in it
+if TYPE_CHECKING:  # the model of a run contains these figures
     from calibration.results.model import Measurement
 
 Family = Literal[
@@ -26,7 +26,7 @@ FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 class RecordFigure(Model):
-    """The figure of record of *quantity*, with the trust in it and the worst reason against it.
+    """The figure of record of *quantity*, with its trust and the worst reason against it.
 
     ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
     """
@@ -41,7 +41,7 @@ class RecordFigure(Model):
 
 
 class Source(NamedTuple):
-    """Where a quantity's figure comes from: metrics by name, whose groups fill in *quantity* and *title*."""
+    """The source of a quantity's figure: metrics by name, whose groups fill in *quantity* and *title*."""
 
     family: Family
     names: str
@@ -83,13 +83,13 @@ SOURCES: Final = (
     Source("clock", r"core_frequency\.scalar\.all\.median_hz", "clock", "Core clock, all cores busy"),
     Source("clock", r"core_frequency\.scalar\.all\.lowest_hz", "clock", "Core clock, all cores busy"),
 )
-"""In order of preference within a quantity."""
+"""In order of preference for a quantity."""
 
 
 def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure, ...]:
-    """Return the figures of record of the *measurements* of one run, in the order of ``SOURCES``, gaps at the end.
+    """Return the figures of record of the *measurements* of one run, in the order of ``SOURCES``, gaps last.
 
-    An invalid figure is of record only where the quantity has no other.
+    An invalid figure is used only if the quantity has no other.
     """
     metrics = [(measurement, metric) for measurement in measurements for metric in measurement.metrics()]
     found: dict[str, RecordFigure] = {}
@@ -111,7 +111,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
 
 
 def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigure]:
-    """Yield the worst gap and the largest lost share: of the isolated CPUs where there are some, else of all."""
+    """Yield the worst gap and the largest lost share: of the isolated CPUs, else of all."""
     jitter = [(measurement, metric) for measurement, metric in metrics if isinstance(measurement.values, JitterValues)]
     isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
     wanted: tuple[tuple[Family, str, str], ...] = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs and SUTs by the names that people type. Looks at names of directories; no document is read."""
+"""Find runs and SUTs by names that people type. Reads directory names only, no documents."""
 
 import re
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from calibration.names import not_one, pick
 from calibration.results.layout import REFERENCES, RUN, directories
 
 RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
-"""How the identifiers of runs begin that were started here: these sort by time. Imports have other names."""
+"""Form of the identifiers of runs made here, which sort by time. Imports have other names."""
 
 
 def suts_of(results: Path) -> list[str]:
-    """Return the SUTs of *results*, each as ``testbed/sut``. Raises ``InputError`` where it cannot be read."""
+    """Return the SUTs in *results*, each as ``testbed/sut``. Raises ``InputError`` if it cannot be read."""
     testbeds = (name for name in _within(results) if name != REFERENCES)
     return sorted(f"{testbed}/{sut}" for testbed in testbeds for sut in _within(results / testbed))
 
 
 def pick_sut(given: str, suts: Sequence[str]) -> str:
-    """Return the one of *suts* that *given* stands for: ``testbed/sut`` or ``sut``, or a unique prefix of it.
+    """Return the one of *suts* named by *given*: ``testbed/sut`` or ``sut``, or a unique prefix of it.
 
-    Raises ``InputError`` with the nearest where there is none, or several.
+    Raises ``InputError`` with the nearest names if there is none, or several.
     """
     found = _matching(given, suts)
     if len(found) != 1:
@@ -33,11 +33,11 @@ def pick_sut(given: str, suts: Sequence[str]) -> str:
 
 
 def find_run(results: Path, given: str | None = None) -> Path:
-    """Return the directory of the run that *given* stands for; a path to a file stays as it is.
+    """Return the directory of the run named by *given*; a path to a file is returned unchanged.
 
-    *given* is a path (of a run, of a SUT's directory, of a file) or names what is in *results*: ``testbed/sut`` or
-    ``sut`` (its newest run), ``testbed/sut/run`` or ``run``, or a unique prefix of it. ``None`` is the newest run of
-    all. Raises ``InputError`` where there is none, or several.
+    *given* is a path (of a run, of a SUT's directory, of a file) or a name in *results*: ``testbed/sut`` or ``sut``
+    (its newest run), ``testbed/sut/run`` or ``run``, or a unique prefix of it. ``None`` is the newest run of all.
+    Raises ``InputError`` if there is none, or several.
     """
     if given is None:
         return _newest(results, suts_of(results))
@@ -62,7 +62,7 @@ def find_run(results: Path, given: str | None = None) -> Path:
 
 
 def _matching(given: str, suts: Sequence[str]) -> list[str]:
-    """Return the *suts* that *given* can stand for; one that it names in full counts alone."""
+    """Return the *suts* that match *given*; an exact match excludes the others."""
     testbed, slash, own = given.rpartition("/")
     pairs = [(name, name.partition("/")[0], name.partition("/")[2]) for name in suts]
     if slash:
@@ -73,7 +73,7 @@ def _matching(given: str, suts: Sequence[str]) -> list[str]:
 
 
 def _newest(results: Path, suts: Sequence[str]) -> Path:
-    """Return the directory of the newest run of *suts* in *results*; an import only where nothing was measured."""
+    """Return the directory of the newest run of *suts* in *results*; an import only if nothing was measured."""
     names = [(RUN_ID.match(run) is not None, run, sut) for sut in suts for run in _within(results / sut)]
     for _, run, sut in sorted(names, reverse=True):
         if (results / sut / run / RUN).is_file():
@@ -82,7 +82,7 @@ def _newest(results: Path, suts: Sequence[str]) -> Path:
 
 
 def _runs(results: Path, sut: str) -> list[str]:
-    """Return the runs of *sut* that have a document."""
+    """Return the runs of *sut* with a document."""
     return [run for run in _within(results / sut) if (results / sut / run / RUN).is_file()]
 
 

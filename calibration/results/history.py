@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of figures over many nights, as arrays."""
+"""Figures over many nights, as arrays."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # the models take longer to import than a history to read
+if TYPE_CHECKING:  # importing the models takes longer than a history
     from calibration.measurements.base import Better
     from calibration.results.model import RunStatus
 
 NOT_KNOWN: Final = "not known"
-"""Stands for a fact that the capture does not say."""
+"""Text of an unknown fact."""
 
 Sut = tuple[str, str]
 """A SUT by its testbed and its own name."""
@@ -34,10 +34,10 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class NightRun:
-    """The run that stands for a SUT's night: the newest complete one, else the newest.
+    """The run that represents a SUT's night: the newest complete one, else the newest.
 
-    ``facts`` are those that figures depend on, by name (``calibration.results.facts``); ``reasons`` say why what has no
-    figure has none. ``directory`` is relative to the results.
+    ``facts`` are those that affect figures, by name (``calibration.results.facts``); ``reasons`` say why figures are
+    missing. ``directory`` is relative to the results.
     """
 
     testbed: str
@@ -52,7 +52,7 @@ class NightRun:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the run document itself says of one metric: judged by the inventory's limits when it was measured."""
+    """The run document's own verdict on one metric, by the inventory's limits at that time."""
 
     lower: float | None
     upper: float | None
@@ -61,9 +61,9 @@ class Recorded:
 
 
 class Unreadable(NamedTuple):
-    """A run document that was set aside: its ``file``, relative to the results, and why it cannot be read.
+    """A run document that cannot be read: its ``file``, relative to the results, and why.
 
-    ``night`` is that in the name of its directory, ``None`` where there is none.
+    ``night`` comes from the name of its directory, ``None`` if that has none.
     """
 
     testbed: str
@@ -75,7 +75,7 @@ class Unreadable(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """What the run document says of a figure beside another of its run (``calibration.results.consistency``)."""
+    """The run document's check of a figure against another of its run (``calibration.results.consistency``)."""
 
     metric: str
     unit: str
@@ -91,11 +91,11 @@ class History:
     """Figures of SUTs over nights.
 
     ``values``, ``low`` and ``high`` have the shape (series, nights): the figure and the ends of its interval, each in
-    the unit of its series, NaN where there is no valid one. ``nights`` are those on which a run of any SUT began,
+    the unit of its series, NaN if there is no valid one. ``nights`` are those on which a run of any SUT began,
     ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
-    the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` the checks that they passed
-    or failed by SUT. What was imported is not in it. ``unreadable`` are the documents of these nights that were set
-    aside. A last night of which nothing else is left has no run.
+    the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` their passed and failed
+    checks by SUT. Imports are excluded. ``unreadable`` are the documents of these nights that cannot be read. If the
+    last night has no other, it has no run.
     """
 
     nights: tuple[date, ...]

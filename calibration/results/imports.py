@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imported documents: texts of others in the store of run documents, beside what was measured here.
+"""Imported documents: third-party texts in the store of run documents.
 
-The text is kept as it came; what is read from it can be read again. Importing the same text twice changes nothing.
+The text is kept verbatim and can be parsed again. Importing the same text twice changes nothing.
 """
 
 import codecs
@@ -21,19 +21,19 @@ from calibration.results.model import Imported, NotMeasured, Run, RunDocument
 from calibration.results.store import read_run, write_document
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Stands for the time of an import that is not stored."""
+"""Placeholder time of an import that is not stored."""
 
 UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How a text begins that PowerShell wrote."""
+"""Byte order marks of texts written by PowerShell."""
 
 PROFILE: Final = "imported"
-"""Stands for the profile: nobody chose one."""
+"""Placeholder profile."""
 
 
 def read_file(path: Path) -> tuple[bytes, Published]:
-    """Return the bytes of the text at *path*, and what it says.
+    """Return the bytes of the text at *path*, and its content.
 
-    Raises ``InputError`` where it cannot be read, is too large or where nothing is recognised in it.
+    Raises ``InputError`` if it cannot be read, is too large or is not recognised.
     """
     try:
         with path.open("rb") as file:
@@ -47,10 +47,9 @@ def read_file(path: Path) -> tuple[bytes, Published]:
 
 
 def shared_figures(pages: Sequence[tuple[str, Published]]) -> list[list[Inconsistency]]:
-    """Return, for each of the named *pages*, which of its results another page has to the last digit.
+    """Return, for each of the named *pages*, which of its results equal another page's to the last digit.
 
-    Two machines, or one machine under two versions of Linux, do not measure the same digits: one page has the other's
-    figures.
+    Two machines, or two versions of Linux, do not measure the same digits: one page has the other's figures.
     """
     found: list[list[Inconsistency]] = [[] for _ in pages]
     for (name, page), faults in zip(pages, found, strict=True):
@@ -75,10 +74,10 @@ def document_of(
     publish: bool = False,
     more: Sequence[Inconsistency] = (),
 ) -> RunDocument:
-    """Return the run document of a *published* text, *raw* as it came from the file *source*.
+    """Return the run document of a *published* text, *raw* as read from the file *source*.
 
-    *testbed* and *sut* outrank what the text says; *publish* lets pages show raw output of Intel MLC; *more* are
-    inconsistencies that were found beside it. Raises ``InputError`` where nobody says whose figures they are.
+    *testbed* and *sut* override the text; *publish* lets pages show raw output of Intel MLC; *more* are further
+    inconsistencies. Raises ``InputError`` if the SUT is unknown.
     """
     testbed, sut = testbed or published.testbed, sut or published.sut
     if testbed is None or sut is None:
@@ -121,10 +120,10 @@ def document_of(
 
 
 def store(results: Path, document: RunDocument, raw: bytes) -> Path:
-    """Put *document* and the text *raw* it was read from into *results*; return the run's directory.
+    """Store *document* and its source text *raw* in *results*; return the run's directory.
 
-    A directory that holds the same import already is left as it is. Raises ``InputError`` for a name that is not fit
-    for a directory, ``EnvironmentLacksError`` where nothing can be written.
+    Does nothing if the directory already holds the same import. Raises ``InputError`` for a name unfit for a directory,
+    ``EnvironmentLacksError`` if nothing can be written.
     """
     run, imported = document.run, document.imported
     if imported is None:
@@ -134,7 +133,7 @@ def store(results: Path, document: RunDocument, raw: bytes) -> Path:
         return directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / imported.text).write_bytes(raw)  # the directory's name is the hash of it
+        (directory / imported.text).write_bytes(raw)  # the directory's name is its hash
     except OSError as error:
         raise EnvironmentLacksError(
             f"the import cannot be written below {results}: {error.strerror or error}. Free some space or give another "

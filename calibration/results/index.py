@@ -2,13 +2,12 @@
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
 """Histories over many nights: queries through DuckDB, over an index of the run documents.
 
-The documents are the truth. The index, a DuckDB database in the cache, holds what of them histories need, and is
-brought up to date before each query: documents that are new, changed or gone since are found by their size and time of
-change. One that cannot be read has its fault in the index in place of figures, and is not opened again until it
-changes. The index can be deleted at any time.
+The index, a DuckDB database in the cache, holds what histories need of the documents, and is updated before each query:
+new, changed and deleted documents are found by size and modification time. For an unreadable one the index holds its
+fault instead of figures; it is not opened again until it changes. The index can be deleted at any time.
 
-Documents are checked by their schema, and what histories need of them is given to DuckDB, whose own parser takes NaN
-and any depth. It loads no extension, goes to no network, and writes nothing but the index.
+Documents are checked against their schema before DuckDB, whose own parser takes NaN and any depth, gets extracts of
+them. DuckDB loads no extension, uses no network, and writes nothing but the index.
 """
 
 import hashlib
@@ -33,13 +32,13 @@ from calibration.results.history import Held, History, NightRun, Recorded, Serie
 from calibration.results.layout import REFERENCES, RUN, directories
 
 FORMAT: Final = 4
-"""Version of the index: part of its place, so that another version makes its own."""
+"""Version of the index: part of its path, so that each version has its own."""
 
 DATABASE: Final = "index.duckdb"
 
 LEAST_OBJECT_BYTES: Final = 16 * 1024 * 1024
-"""DuckDB refuses larger JSON objects than it is told to expect, by itself these: it is told the size of the largest. It
-reserves twice as much memory for each thread."""
+"""DuckDB's default limit of a JSON object; it is set to the size of the largest. DuckDB reserves twice as much memory
+for each thread."""
 
 COLUMNS: Final = {
     "testbed": "VARCHAR",
@@ -56,7 +55,7 @@ COLUMNS: Final = {
     "consistency": "STRUCT(figure STRUCT(name VARCHAR, unit VARCHAR, value DOUBLE, interval DOUBLE[]), "
     "bound DOUBLE[], outcome VARCHAR, reason VARCHAR)[]",
 }
-"""What is kept of a document: where it lies, what it was when it was read, and either its ``fault`` or what follows."""
+"""Columns of a document: its place, its state when read, and either its ``fault`` or the rest."""
 
 NIGHT: Final = r"""coalesce(
     CASE WHEN regexp_full_match(directory, '[0-9]{8}T[0-9]{6}Z.*')
@@ -90,15 +89,14 @@ HELD: Final = f"""
     WHERE held.outcome <> 'skipped'"""
 
 TABLES: Final = {"runs": RUNS, "figures": FIGURES, "held": HELD}
-"""What the index holds: one row per document with what it was when it was read, one per verdict, and one per check of
-consistency. ``series`` stands for testbed, SUT, metric and unit: a number is compared millions of times in a fraction
-of the time that four texts take."""
+"""Tables of the index: one row per document with its state when read, one per verdict, and one per consistency check.
+``series`` stands for testbed, SUT, metric and unit: comparing a number is much faster than comparing four texts."""
 
 _Run = tuple[str, str, str]
 
 
 class _Stored(NamedTuple):
-    """A run document as it lies there."""
+    """A run document on disk."""
 
     testbed: str
     sut: str
@@ -108,7 +106,7 @@ class _Stored(NamedTuple):
 
     @property
     def run(self) -> _Run:
-        """Whose it is."""
+        """Testbed and SUT."""
         return self[:3]
 
 
@@ -122,9 +120,9 @@ def read_history(
 ) -> History:
     """Return the history of all figures in *results*, or of those of one *testbed*, *sut* or *metric*.
 
-    What was after the night *until* is not in it. Only the documents of the testbed and SUT that are asked for are
-    looked at; those that cannot be read are listed in it. Raises ``InputError`` where *results* or a testbed in it is
-    no directory that can be read, ``EnvironmentLacksError`` where the index cannot be written.
+    Nights after *until* are excluded. Only the documents of the given testbed and SUT are looked at; unreadable ones
+    are listed. Raises ``InputError`` if *results* or a testbed in it is not a readable directory,
+    ``EnvironmentLacksError`` if the index cannot be written.
     """
     if not results.is_dir():
         raise InputError(f"expected a directory of results at {results}, found none")
@@ -142,7 +140,7 @@ def read_history(
 
 
 def index_of(results: Path) -> Path:
-    """Return where the index of *results* is."""
+    """Return the path of the index of *results*."""
     return CACHE / f"index-{FORMAT}" / hashlib.sha256(str(results.resolve()).encode()).hexdigest()[:16]
 
 
@@ -153,16 +151,16 @@ class _Scope(NamedTuple):
     until: date | None = None
 
     def of(self, *names: str) -> tuple[str, list[Any]]:
-        """Return the condition that those of *names* that are asked for make, and its values."""
+        """Return the SQL condition for the given *names*, and its values."""
         asked = {name: value for name in names if (value := getattr(self, name)) is not None}
         return " AND ".join(("true", *(f"{name} = ?" for name in asked))), list(asked.values())
 
 
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
-    """Keep the index for this process alone: another one may be about to write it.
+    """Lock the index for this process: another one may be about to write it.
 
-    Raises ``EnvironmentLacksError`` where *home* cannot be written.
+    Raises ``EnvironmentLacksError`` if *home* cannot be written.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -175,7 +173,7 @@ def locked(home: Path) -> Iterator[None]:
 
 
 def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
-    """Return the error that says that nothing can be kept at *home*."""
+    """Return the error for an unwritable *home*."""
     return EnvironmentLacksError(
         f"the index of the results cannot be kept at {home}: {error}. Make room for it, or name another place for it "
         f"with {CACHE_VARIABLE}"
@@ -193,21 +191,21 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
         "threads": len(os.sched_getaffinity(0)),
     }
     with duckdb.connect(home / DATABASE, config=config) as db:
-        db.execute("SET enable_progress_bar = false")  # where it finds no script it draws one into the output
+        db.execute("SET enable_progress_bar = false")  # without a script it would draw one into the output
         _refresh(db, results, home, scope)
         return _history(db, scope)
 
 
 def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _Scope) -> None:
-    """Bring the index up to date with the documents in *scope*, all or nothing."""
+    """Update the index from the documents in *scope*, all or nothing."""
     found = {document.run: document for document in _documents(results, scope)}
     known: dict[_Run, _Stored] = {}
     if db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'runs'").fetchone():
         condition, values = scope.of("testbed", "sut")
         rows = db.execute(f"SELECT {', '.join(_Stored._fields)} FROM runs WHERE {condition}", values).fetchall()
-        known = {each.run: each for each in itertools.starmap(_Stored, rows)}
-    fresh = [each for key, each in found.items() if known.get(key) != each]
-    stale = ["/".join(key) for key, each in known.items() if found.get(key) != each]
+        known = {stored.run: stored for stored in itertools.starmap(_Stored, rows)}
+    fresh = [stored for key, stored in found.items() if known.get(key) != stored]
+    stale = ["/".join(key) for key, stored in known.items() if found.get(key) != stored]
     if known and not fresh and not stale:
         return
     db.execute("BEGIN")
@@ -223,9 +221,9 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _S
 
 
 def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
-    """Yield the run documents of the testbed and SUT of *scope*; nothing of the others is touched.
+    """Yield the run documents of the testbed and SUT of *scope*, without touching others.
 
-    What cannot be looked at has the size -1. Raises ``InputError`` for a testbed that cannot be read.
+    An inaccessible one has the size -1. Raises ``InputError`` for an unreadable testbed.
     """
     try:
         for testbed in _directories(results, scope.testbed):
@@ -239,13 +237,13 @@ def _of_sut(results: Path, testbed: str, sut: str) -> Iterator[_Stored]:
     try:
         runs = directories(results / testbed / sut)
     except OSError:
-        yield _Stored(testbed, sut, "", -1, -1)  # stands for all of them
+        yield _Stored(testbed, sut, "", -1, -1)  # stands for all documents of the SUT
         return
     for directory in runs:
         try:
             found = os.lstat(f"{results}/{testbed}/{sut}/{directory}/{RUN}")
         except FileNotFoundError:
-            continue  # it is under way, or only its records are there
+            continue  # the run is in progress, or has only records
         except OSError:
             yield _Stored(testbed, sut, directory, -1, -1)
         else:
@@ -253,18 +251,18 @@ def _of_sut(results: Path, testbed: str, sut: str) -> Iterator[_Stored]:
 
 
 def _directories(parent: Path, name: str | None) -> list[str]:
-    """Return the names of the directories in *parent*, or *name* alone where that is one; hidden ones are not ready."""
+    """Return the names of the directories in *parent*, or *name* alone if it is one; hidden ones are not ready."""
     if name is not None:
         return [name] if (parent / name).is_dir() else []
     return directories(parent)
 
 
 def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored], lines: Path) -> None:
-    """Make the table ``documents`` of the documents that are *fresh*, through the file *lines*, which is removed."""
+    """Make the table ``documents`` of the *fresh* documents, through the temporary file *lines*."""
     largest = 0
     with lines.open("wb") as file:
         for stored in fresh:
-            with suppress(FileNotFoundError):  # it is gone since
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 largest = max(largest, file.write(_line(results, stored)))
     columns = "{" + ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS.items()) + "}"
     db.execute(
@@ -277,7 +275,7 @@ def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]
 
 
 def _line(results: Path, stored: _Stored) -> bytes:
-    """Return what of a document is kept, or its fault, as a line of JSON. Raises ``FileNotFoundError``."""
+    """Return what is kept of a document, or its fault, as a line of JSON. Raises ``FileNotFoundError``."""
     path = results.joinpath(*stored.run, RUN)
     try:
         kept = _kept(results, path, stored)
@@ -295,7 +293,7 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     named = (run["testbed"], run["sut"], run["id"])
     if named != stored.run:
         raise InputError(f"it is of the run {'/'.join(named)}, and lies elsewhere")
-    date.fromisoformat(run["started_at"][:10])  # the schema takes any text
+    date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
     return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
 
 
@@ -321,7 +319,7 @@ def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
             [*values, until],
         ).fetchall()
     )
-    newest = max((each.night for each in unreadable if each.night is not None), default=None)
+    newest = max((file.night for file in unreadable if file.night is not None), default=None)
     if newest is not None and newest not in nights and (newest == scope.until or not nights):
         nights += (newest,)
     condition, values = scope.of("testbed", "sut", "metric")
@@ -368,7 +366,7 @@ def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
 
 
 def _held(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[Held]]:
-    """Return what the documents of *night* say of their figures' consistency."""
+    """Return the consistency checks in the documents of *night*."""
     found: dict[Sut, list[Held]] = {}
     rows = db.execute(
         "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM held "
@@ -385,7 +383,7 @@ def _held(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[Held]]:
 
 def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
-    # They seldom change from night to night, and are long: nights carry their hash.
+    # Long, and seldom different from night to night: nights have their hash.
     every = db.execute("SELECT hash(facts), any_value(facts) FROM runs WHERE fault IS NULL GROUP BY hash(facts)")
     known: dict[int, dict[str, str]] = {key: json.loads(facts) for key, facts in every.fetchall()}
     rows = db.execute(

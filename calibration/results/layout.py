@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in a directory of results: ``<results>/<testbed>/<sut>/<run-id>/run.json``, and the references beside.
+"""Paths in a directory of results: ``<results>/<testbed>/<sut>/<run-id>/run.json``, and the references beside.
 
-Nothing here imports the models.
+Does not import the models.
 """
 
 import os
@@ -18,28 +18,28 @@ RUN: Final = "run.json"
 """The run document in a run's directory."""
 
 RECORDS: Final = "records.jsonl"
-"""What happened in a run, appended step by step, so that nothing measured is lost to a crash."""
+"""What happened in a run, appended step by step, so that a crash loses nothing."""
 
 CAPTURE: Final = "context.tar.gz"
-"""The raw capture that a run began with."""
+"""The raw capture of the run's start."""
 
 CHECKER_OUTPUT: Final = "meltdown-checker.txt"
-"""What the operator's spectre-meltdown-checker printed."""
+"""Output of the operator's spectre-meltdown-checker."""
 
 MLC_FOLDER: Final = "mlc"
-"""What the operator's Intel MLC printed, one file per command."""
+"""Output of the operator's Intel MLC, one file per command."""
 
 REFERENCES: Final = "references"
-"""The directory in the results that is no testbed's."""
+"""The directory in the results that is not a testbed's."""
 
 MAX_REFERENCE_BYTES: Final = 64 * 1024 * 1024
-"""A larger file of references is refused: hundreds of acceptances of the largest machine have less."""
+"""Largest file of references: hundreds of acceptances of the largest machine are smaller."""
 
 SCHEMA_VERSION: Literal["run/1"] = "run/1"
-"""The version of the run document that :mod:`calibration.results.model` describes."""
+"""The version of the run document described by :mod:`calibration.results.model`."""
 
 SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""What a testbed, SUT or run identifier may look like: it becomes a directory's name."""
+"""Form of a testbed, SUT or run identifier, which becomes a directory's name."""
 
 
 def directories(parent: Path) -> list[str]:
@@ -49,12 +49,12 @@ def directories(parent: Path) -> list[str]:
 
 
 def new_run_id(now: datetime) -> str:
-    """Return a run identifier that sorts by time and that nobody can guess beforehand."""
+    """Return an unpredictable run identifier that sorts by time."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
 def check_names(*, testbed: str, sut: str) -> None:
-    """Raise ``InputError`` for a name of a testbed or a SUT that is not fit for a directory."""
+    """Raise ``InputError`` for a name of a testbed or a SUT unfit for a directory."""
     for what, name in (("testbed", testbed), ("SUT", sut)):
         _check_name(what, name)
     if testbed == REFERENCES:
@@ -70,7 +70,7 @@ def _check_name(what: str, name: str) -> None:
 
 
 def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
-    """Return where a run is stored. Raises ``InputError`` for a name that is not fit for a directory, and for links."""
+    """Return the directory of a run. Raises ``InputError`` for a name unfit for a directory, and for links."""
     check_names(testbed=testbed, sut=sut)
     _check_name("run identifier", run_id)
     directory = results / testbed / sut / run_id
@@ -81,7 +81,7 @@ def run_directory(results: Path, testbed: str, sut: str, run_id: str) -> Path:
 def find_runs(results: Path) -> list[Path]:
     """Return the directories of all assembled runs below *results*, by testbed, SUT and time.
 
-    Raises ``InputError`` where *results* is no directory.
+    Raises ``InputError`` if *results* is not a directory.
     """
     if not results.is_dir():
         raise InputError(f"no directory of results at {results}")

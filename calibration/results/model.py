@@ -2,7 +2,7 @@
 """The run document ``run.json``: one per SUT and run, versioned and closed.
 
 The committed JSON Schema ``run.schema.json`` is generated from this model; a test keeps the two equal. A document is
-judged valid by the schema as read back from disk, not by the model that wrote it.
+validated by the schema as read back from disk.
 """
 
 from collections.abc import Iterable
@@ -37,12 +37,12 @@ else:
 
 RunStatus = Literal["complete", "incomplete", "interrupted", "not_begun", "imported"]
 """``complete``: every planned step has its measurement. ``incomplete``: at least one has not. ``interrupted``: the run
-was ended from outside; what had been measured by then is kept. ``not_begun``: the SUT could not be reached or was found
-unfit, so that nothing was measured. ``imported``: nothing was run, the figures were read from a text."""
+was ended from outside; earlier measurements are kept. ``not_begun``: nothing was measured, because the SUT was
+unreachable or unfit. ``imported``: the figures were read from a text."""
 
 
 class Kernels(Model):
-    """The kernel bytes that measured: the hash is of the file as verified on the SUT before the first step."""
+    """The sutprobe that measured: the hash is of the file as verified on the SUT before the first step."""
 
     sha256: str
     target: str
@@ -67,11 +67,10 @@ class Run(Model):
 
 
 class Attempt(Model):
-    """One start of the run on the SUT: the first, and each that resumed it.
+    """One start of the run on the SUT: the first, or one that resumed it.
 
-    ``capture`` is a path relative to the run's directory, ``None`` where the SUT was not captured. ``ended`` says why
-    the attempt ended before its last step; ``finished_at`` is ``None`` where the controller was lost before it could
-    say.
+    ``capture`` is a path relative to the run's directory, ``None`` if the SUT was not captured. ``ended`` says why the
+    attempt ended before its last step; ``finished_at`` is ``None`` if the controller was lost.
     """
 
     started_at: UtcTime
@@ -85,7 +84,7 @@ class Attempt(Model):
 
 
 class CapturedContext(Model):
-    """The parsed context, and the raw capture it was parsed from (a path relative to the run's directory)."""
+    """The parsed context, and the raw capture (a path relative to the run's directory)."""
 
     parsed: Context
     capture: str
@@ -95,9 +94,8 @@ class CapturedContext(Model):
 class OtherRun(Model):
     """How a program of the operator ran on the SUT.
 
-    ``output`` is what it printed, as it came (a path relative to the run's directory); ``user_id`` is who it ran as.
-    What is ``None`` was not come to. ``reason`` says why there is nothing to be read in what it printed; it is ``None``
-    where it ended as it should.
+    ``output`` is its verbatim output (a path relative to the run's directory); ``user_id`` is the user who ran it.
+    Fields that were not reached are ``None``. ``reason`` says why there is no readable output; ``None`` on success.
     """
 
     started_at: UtcTime
@@ -111,9 +109,9 @@ class OtherRun(Model):
 
 
 class CheckerRun(OtherRun):
-    """How the operator's spectre-meltdown-checker ran on the SUT, before anything was measured.
+    """How the operator's spectre-meltdown-checker ran on the SUT, before any measurement.
 
-    ``stderr`` is the end of what it wrote for people.
+    ``stderr`` is the end of its standard error.
     """
 
     script_sha256: str | None
@@ -121,17 +119,17 @@ class CheckerRun(OtherRun):
 
 
 class MeltdownChecker(CheckerRun):
-    """The same, with what the checker says; ``version`` is its own, ``None`` where its output does not carry one."""
+    """The same, with the checker's results; ``version`` is its own, ``None`` if its output has none."""
 
     version: str | None
     findings: tuple[Finding, ...]
 
 
 class MlcRun(OtherRun):
-    """How one command of the operator's Intel MLC ran on the SUT, after everything was measured.
+    """How one command of the operator's Intel MLC ran on the SUT, after all measurements.
 
-    ``prefetchers`` is what their state was before and after, ``None`` where nobody can say. ``readings`` are the
-    identifiers of what was read in its output.
+    ``prefetchers`` is their state before and after, ``None`` if unknown. ``readings`` are the identifiers of the
+    readings of its output.
     """
 
     command: CommandName
@@ -142,12 +140,12 @@ class MlcRun(OtherRun):
 
 
 class MlcProgram(Model):
-    """The operator's Intel MLC, and what the operator agreed to.
+    """The operator's Intel MLC, and the operator's consent.
 
-    ``archive`` is the name of the file, ``member`` where in it the program was (``None`` where the file itself is the
-    program), ``form`` whether that is a script. ``prefetchers_ok`` is the consent to switch prefetchers, ``publish`` to
-    show figures on pages. ``planned`` is false for a machine that there is no MLC for. ``reason`` says why none of it
-    was run; it is ``None`` where the program was on the SUT.
+    ``archive`` is the name of the file, ``member`` the program's path in it (``None`` if the file itself is the
+    program), ``form`` whether it is a script. ``prefetchers_ok`` is the consent to switch prefetchers, ``publish`` to
+    show figures on pages. ``planned`` is false for a machine without MLC support. ``reason`` says why none of it was
+    run; ``None`` if the program was on the SUT.
     """
 
     started_at: UtcTime
@@ -169,7 +167,7 @@ class Mlc(MlcProgram):
 
     @property
     def changed_prefetchers(self) -> tuple[tuple[CommandName, PrefetcherPlace], ...]:
-        """The places of prefetchers that are not as they were, each with the command that ran in between."""
+        """The prefetcher settings that changed, each with the command that ran in between."""
         return tuple(
             (run.command, place)
             for run in self.commands
@@ -180,10 +178,10 @@ class Mlc(MlcProgram):
 
 
 class Measurement(Model):
-    """One measurement: what ran, when, with what result, and whether the result may be believed.
+    """One measurement: what ran, when, with what result, and whether the result is valid.
 
-    ``instrument`` names what measured (``sutprobe`` and its version); ``parameters`` are those the kernel says it used.
-    ``pages`` proves where the memory lay, ``None`` where there was none; measurements of one step share it.
+    ``instrument`` names the program (``sutprobe`` and its version); ``parameters`` are those it reports. ``pages``
+    proves the memory placement, ``None`` without buffers; measurements of one step share it.
     """
 
     id: str
@@ -207,20 +205,19 @@ class Measurement(Model):
         return tuple(declaration(self.kind).metrics(self.values))
 
     def trust_in(self, metric: Metric) -> Judged:
-        """Return the trust in *metric*, one of its own: those of an invalid measurement are invalid."""
+        """Return the trust in *metric*, one of its own; ``invalid`` if the measurement is."""
         if self.validity.valid:
             return Judged(metric.trust, metric.doubt)
         return Judged("invalid", worst(flag for flag in self.validity.flags if flag.severity == "invalid"))
 
 
 class NotMeasured(Model):
-    """What has no measurement, and why.
+    """A missing measurement, and why.
 
-    ``failed``: asked for and did not come out, so the run is incomplete. ``not_planned``: this SUT, profile or version
-    of the harness does not allow it, as the plan said beforehand. ``interrupted``: the run ended before it.
-    ``not_given``: an imported text has no value for it. A run that did not begin has one of these, of the kind ``run``.
-    ``flag`` names the fault where it is one of the closed list. The kind ``mlc`` is about a guest, Intel MLC: what
-    of it is missing makes no run incomplete.
+    ``failed``: requested and failed, so the run is incomplete. ``not_planned``: excluded by this SUT, profile or
+    version of the harness, according to the plan. ``interrupted``: the run ended before it. ``not_given``: an imported
+    text has no value for it. A run that did not begin has one of these, of the kind ``run``. ``flag`` names the fault
+    if it is in the closed list. The kind ``mlc`` is Intel MLC, which is optional: it never makes a run incomplete.
     """
 
     kind: str
@@ -231,19 +228,19 @@ class NotMeasured(Model):
 
 
 GUEST = "mlc"
-"""The kind of what Intel MLC did not measure."""
+"""The kind of missing parts of Intel MLC."""
 
 
 def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
-    """Return what of *not_measured* the run itself owes: what no guest does."""
+    """Return the entries of *not_measured* that count against the run: all but the guest's."""
     return [item for item in not_measured if item.kind != GUEST]
 
 
 class Verdict(Model):
-    """The judgement of one metric against its limit or reference; without either the outcome says so and is no pass.
+    """The verdict on one metric by its limit or reference; without either it is not a pass.
 
-    ``measurement`` is the identifier of the measurement that the metric is of. Both are None where a limit names a
-    figure that was not measured, which is a failure.
+    ``measurement`` is the identifier of the metric's measurement. Both are None if a limit names a figure that was not
+    measured, which is a failure.
     """
 
     name: str
@@ -257,13 +254,13 @@ class Verdict(Model):
 
 
 class Imported(Model):
-    """Where the figures of an imported document come from.
+    """The origin of an imported document's figures.
 
-    ``format`` is what the text was recognised as; ``source`` the name of the file, ``sha256`` its hash and ``text`` its
-    verbatim copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements as
-    the person who imported it gave it, ``None`` where nobody said. ``cmdline``, ``uname`` and ``isolcpus`` stand in the
-    text. ``publish`` says whether pages may show the figures: those of a published page are public already, raw output
-    of Intel MLC is where the person who imported it said so.
+    ``format`` is the recognised format; ``source`` the name of the file, ``sha256`` its hash and ``text`` its verbatim
+    copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements given by the
+    person who imported it, ``None`` if unknown. ``cmdline``, ``uname`` and ``isolcpus`` are from the text. ``publish``
+    says whether pages may show the figures: those of a published page always, raw output of Intel MLC only if the
+    person who imported it said so.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
@@ -280,14 +277,14 @@ class Imported(Model):
 
 
 class RunDocument(Model):
-    """Everything one run of one SUT established.
+    """The result of one run on one SUT.
 
-    ``context`` and ``plan`` are those that the run began with: ``None`` for a SUT that was never captured, and where
-    nothing was planned. ``facts`` are those that figures depend on, by name (``calibration.results.facts``); without a
-    context there are none. ``flags`` hold for the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` where
-    the operator gave no such program. ``readings`` are results read from what other programs printed; a document whose
-    figures were all read from a text that somebody else made says in ``imported`` where that is from. ``record`` names
-    the one figure of record of each quantity; ``consistency`` is whether the figures of the run contradict each other.
+    ``context`` and ``plan`` are those of the run's start: ``None`` for a SUT that was never captured, and without a
+    plan. ``facts`` are those that affect figures, by name (``calibration.results.facts``), empty without a context.
+    ``flags`` apply to the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if the operator gave no such
+    program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of a document
+    whose figures were all read from a third-party text. ``record`` names the figure of record of each quantity;
+    ``consistency`` has the cross-checks of the run's figures.
     """
 
     schema_version: Literal["run/1"]
@@ -308,11 +305,11 @@ class RunDocument(Model):
     imported: Imported | None = None
 
     def __str__(self) -> str:
-        """Return which run it is: logs show it once for each gate, and all of it takes megabytes."""
+        """Return a short identification: logs show it for each gate, and the whole takes megabytes."""
         return f"run {self.run.id} of {self.run.testbed} / {self.run.sut}"
 
     @property
     def public_readings(self) -> tuple[Reading, ...]:
-        """The readings that pages may show: licences of other programs are reported to restrict publishing."""
+        """The readings that pages may show: licences of other programs may restrict publishing."""
         public = self.mlc is not None and self.mlc.publish if self.imported is None else self.imported.publish
         return self.readings if public else ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the steps of a plan measured, and why others have no result."""
+"""The measurements of a plan's steps, and why others have no result."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,11 +22,11 @@ from calibration.validity import Flag, flag, validity
 NO_REASON = "the run ended before this step and left no reason"
 
 THE_REST = "what was left when the command ended"
-"""Names what a command that ended early has no value for; its parts may be named beside it, one by one."""
+"""Names the rest of a command that ended early; its parts may be listed as well."""
 
 
 def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measurement], list[NotMeasured]]:
-    """Return the measurements of the steps of *plan*, and what has none and why."""
+    """Return the measurements of the steps of *plan*, and what is missing, with reasons."""
     context = sized(context, plan.last_level_cache)
     last = log.attempts[-1]
     measurements: list[Measurement] = []
@@ -82,28 +82,28 @@ def _without_record(step: Step, last: AttemptLog) -> NotMeasured:
 
 
 def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Literal["failed", "interrupted"]:
-    """Return why *gone*, a part of what *record* should have (``None``: all of it), is not there.
+    """Return why *gone*, a part of what *record* should have (``None``: all of it), is missing.
 
-    A part that failed by itself before the run was ended is a failure; what the end left over is not. A kernel that
-    crashed, or that somebody on the SUT ended, failed as well: the run was not ended.
+    A part that failed before the run was ended is a failure; what was left at the end is not. A sutprobe that crashed,
+    or that somebody on the SUT killed, failed as well: the run was not ended.
     """
     by_the_end = gone is None or gone.what == THE_REST or gone.reason.startswith("interrupted:")
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
 def _measurements(record: StepRecord, context: Context) -> list[Measurement]:
-    """Return the measurements of one finished step. Raises ``InputError`` where there are none, or they cannot be."""
+    """Return the measurements of one finished step. Raises ``InputError`` if there are none, or they are unreadable."""
     try:
         return list(_measured(record, context))
-    except (ArithmeticError, LookupError, ValueError) as error:  # the SUT's document fits its schema and nothing else
+    except (ArithmeticError, LookupError, ValueError) as error:  # matches the schema and is still nonsense
         raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
 
 
 def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
     """Yield the measurements of one finished step.
 
-    Raises ``InputError`` with the reason where there are none. A step that was told to end has those that its
-    document holds; the first of them names what is missing.
+    Raises ``InputError`` with the reason if there are none. An interrupted step has the measurements that its document
+    holds; the first of them lists what is missing.
     """
     reason = record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason"
     early = ended_early(record)
@@ -144,7 +144,7 @@ def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
 
 
 def completed_values(measurements: list[Measurement]) -> list[Measurement]:
-    """Return *measurements*, each after a look at the others that may be believed."""
+    """Return *measurements*, each updated from the valid ones."""
     run = {measurement.id: measurement.values for measurement in measurements if measurement.validity.valid}
     return [
         measurement.model_copy(update={"values": declaration(measurement.kind).completed(measurement.values, run)})
@@ -153,11 +153,11 @@ def completed_values(measurements: list[Measurement]) -> list[Measurement]:
 
 
 def _refusal(record: StepRecord) -> Flag | None:
-    """Return the fault for which the kernel gave no figure at all, where it is one of the closed list."""
+    """Return the fault for which sutprobe gave no figure, if it is in the closed list."""
     try:
         return None if record.document is None else step_refusal(read_document(record.document))
     except InputError:
-        return None  # why it cannot be read is the reason that is given already
+        return None  # the reason is already recorded
 
 
 def _missing_flags(missing: Sequence[Missing]) -> Iterator[Flag]:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long measuring took against what the plan announced, and why where the two differ."""
+"""Actual against announced duration of measuring, and why they differ."""
 
 from calibration.results.model import RunDocument
 from calibration.text import duration
 
 TOLERANCE = 0.2
-"""Relative difference up to which the announcement was right: the cost model is made on quiet machines."""
+"""Relative difference that is still as announced: the cost model is made on quiet machines."""
 
 REASONS = (
     ("STOLEN", "the hypervisor took CPU time"),
@@ -13,11 +13,11 @@ REASONS = (
     ("THROTTLED", "the processor was throttled"),
     ("EMULATED", "the processor is emulated"),
 )
-"""Flags that explain why measuring took longer."""
+"""Flags that explain a longer duration."""
 
 
 def pace(document: RunDocument) -> tuple[float, float] | None:
-    """Return the announced and the actual duration in s of the steps that have a measurement; ``None`` without any."""
+    """Return the announced and the actual duration in s of the measured steps; ``None`` without any."""
     if document.plan is None:
         return None
     took = {measurement.step: measurement.duration_s for measurement in document.measurements}
@@ -26,7 +26,7 @@ def pace(document: RunDocument) -> tuple[float, float] | None:
 
 
 def pace_text(document: RunDocument) -> str | None:
-    """Return the two durations in words, with the likely reasons where they differ by more than ``TOLERANCE``."""
+    """Return the two durations in words, with likely reasons if they differ by more than ``TOLERANCE``."""
     if (found := pace(document)) is None:
         return None
     announced_s, took_s = found
@@ -47,6 +47,6 @@ def pace_text(document: RunDocument) -> str | None:
 
 
 def within_announcement(document: RunDocument) -> bool:
-    """Return whether measuring took as long as announced, to within ``TOLERANCE``; true where neither is known."""
+    """Return whether measuring took as long as announced, within ``TOLERANCE``; true if unknown."""
     found = pace(document)
     return found is None or abs(found[1] / found[0] - 1) <= TOLERANCE

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run documents for other programs: values in place of estimates, and one row per headline figure.
+"""Run documents for other programs: plain values instead of estimates, and one row per headline figure.
 
-A field holds the value itself and ``<field>_interval`` its interval, or null; what an estimate was made from stays in
-the run document.
+A field holds the value and ``<field>_interval`` its interval, or null; samples stay in the run document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from calibration.statistics import Estimate
 
 
 def plain(value: Any) -> Any:
-    """Return *value* with numbers in place of estimates; a model's fields have their intervals beside them."""
+    """Return *value* with numbers instead of estimates; a model's fields have their intervals beside them."""
     if isinstance(value, Estimate):
         return value.value
     if isinstance(value, BaseModel):
@@ -40,7 +39,7 @@ def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return what a mapping or a sequence has in it; nothing of anything else."""
+    """Return the members of a mapping or a sequence; nothing for anything else."""
     if isinstance(value, Mapping):
         return value.values()
     return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
@@ -85,7 +84,7 @@ def plain_measurement(measurement: Measurement) -> dict[str, Any]:
 
 
 def plain_document(document: RunDocument) -> dict[str, Any]:
-    """Return *document* for other programs: measured here or read from a text, in one list."""
+    """Return *document* for other programs: own measurements and readings in one list."""
     return {
         "schema_version": document.schema_version,
         "run": document.run.model_dump(mode="json"),
@@ -107,7 +106,7 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
 
 
 class Figured(Model):
-    """One headline figure with what a reader must know of it: what measured it, and whether it may be believed."""
+    """One headline figure with its instrument and validity."""
 
     measurement: str
     kind: str
@@ -118,9 +117,9 @@ class Figured(Model):
 
 
 def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
-    """Return every headline figure of *document*, those that were measured here first.
+    """Return every headline figure of *document*, own measurements first.
 
-    *public* leaves out what pages may not show.
+    *public* omits what pages may not show.
     """
     measured = [
         Figured(
@@ -150,7 +149,7 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
 
 
 class Row(NamedTuple):
-    """One headline figure of a run, as a line of a table; what is absent is ``None``."""
+    """One headline figure of a run, as a line of a table; missing values are ``None``."""
 
     testbed: str
     sut: str

@@ -21,14 +21,14 @@ from calibration.results.store import unwritable
 from calibration.tuning import Change
 
 MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
-"""A run of every kind on the largest machines has a tenth of this; a SUT that prints more may not fill the disk."""
+"""A run of every kind on the largest machines has a tenth of this; a SUT that prints more must not fill the disk."""
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Largest file that is kept beside the records: captures and outputs of programs are accepted up to 16 MiB."""
+"""Largest file kept beside the records: captures and outputs of programs are limited to 16 MiB."""
 
 
 class Limit(Model):
-    """The bounds that an inventory sets for one metric; at least one of ``lower`` and ``upper`` is there."""
+    """The limits of one metric from the inventory; at least one of ``lower`` and ``upper`` is set."""
 
     metric: str
     lower: float | None
@@ -38,7 +38,7 @@ class Limit(Model):
 
 
 class StartRecord(Model):
-    """The run begins: who measures what, on which SUT, the bounds it will be judged by, and the plan as it was made."""
+    """Start of a run: who measures what on which SUT, the limits that will apply, and the plan."""
 
     record: Literal["start"] = "start"
     id: str
@@ -57,7 +57,7 @@ class StartRecord(Model):
 
 
 class NotBegunRecord(Model):
-    """The SUT could not be reached or was found unfit: there is no plan. An attempt to resume may end like this too."""
+    """The SUT was unreachable or unfit: there is no plan. An attempt to resume may also end like this."""
 
     record: Literal["not_begun"] = "not_begun"
     id: str
@@ -75,7 +75,7 @@ class NotBegunRecord(Model):
 
 
 class ResumeRecord(Model):
-    """The run goes on with the steps of its plan that have no result, on the SUT as captured anew."""
+    """The run continues with the steps of its plan without a result, on the SUT as captured again."""
 
     record: Literal["resume"] = "resume"
     started_at: UtcTime
@@ -87,28 +87,28 @@ class ResumeRecord(Model):
 
 
 class KernelsRecord(Model):
-    """The kernel bytes as verified on the SUT."""
+    """The hash of sutprobe as verified on the SUT."""
 
     record: Literal["kernels"] = "kernels"
     kernels: Kernels
 
 
 class CheckerRecord(Model):
-    """How the operator's spectre-meltdown-checker ran; what it printed is a file beside the records."""
+    """How the operator's spectre-meltdown-checker ran; its output is a file beside the records."""
 
     record: Literal["meltdown_checker"] = "meltdown_checker"
     checker: CheckerRun
 
 
 class MlcProgramRecord(Model):
-    """The operator's Intel MLC is on the SUT, or why it is not; each attempt that comes to it has one."""
+    """Intel MLC is on the SUT, or why not; one per attempt that reaches it."""
 
     record: Literal["mlc"] = "mlc"
     program: MlcProgram
 
 
 class MlcCommandRecord(Model):
-    """How one command of the operator's Intel MLC ran; what it printed is a file beside the records."""
+    """How one command of the operator's Intel MLC ran; its output is a file beside the records."""
 
     record: Literal["mlc_command"] = "mlc_command"
     run: MlcRun
@@ -118,9 +118,9 @@ Outcome = Literal["ok", "failed", "timed_out", "killed"]
 
 
 class SwitchedRecord(Model):
-    """What was changed for single steps of this attempt, so far; it takes the place of what was known of that before.
+    """The changes made for single steps of this attempt so far; replaces the previous one.
 
-    What has not been put back when those steps are over is among the changes of a ``RestoredRecord`` that follows.
+    Changes that are not restored after those steps appear in a later ``RestoredRecord``.
     """
 
     record: Literal["switched"] = "switched"
@@ -128,7 +128,7 @@ class SwitchedRecord(Model):
 
 
 class StepRecord(Model):
-    """One finished step: how it ended, and what the kernel printed."""
+    """One finished step: how it ended, and the output of sutprobe."""
 
     record: Literal["step"] = "step"
     step: Step
@@ -142,21 +142,21 @@ class StepRecord(Model):
 
 
 class NoteRecord(Model):
-    """Why a run cannot go on with any step, for example a SUT that is no longer reachable or a wrong kernel hash."""
+    """Why a run cannot continue, for example an unreachable SUT or a wrong hash of sutprobe."""
 
     record: Literal["note"] = "note"
     reason: str
 
 
 class RestoredRecord(Model):
-    """All changes of this attempt, with what was put back and by whom; they take the place of those known before."""
+    """All changes of this attempt, with what was restored and by whom; replaces the previous ones."""
 
     record: Literal["restored"] = "restored"
     changes: tuple[Change, ...]
 
 
 class EndRecord(Model):
-    """The attempt is over; *interrupted* says that it was ended from outside."""
+    """End of the attempt; *interrupted*: from outside."""
 
     record: Literal["end"] = "end"
     finished_at: UtcTime
@@ -182,7 +182,7 @@ _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator
 
 
 class _Named(BaseModel):
-    """Any record, of which nothing but its kind is wanted."""
+    """Any record, read for its kind only."""
 
     record: str
 
@@ -194,22 +194,22 @@ Other = TypeVar("Other", bound=OtherRun)
 
 
 def records(directory: Path) -> Iterator[Record]:
-    """Yield the records of a run in the order in which they were written.
+    """Yield the records of a run in the order of writing.
 
-    A last line that a crash cut off is left out. Raises ``InputError`` for anything else that is not a record.
+    A last line cut off by a crash is skipped. Raises ``InputError`` for anything else that is not a record.
     """
     return _parsed(directory, _RECORD)
 
 
 def record_names(directory: Path) -> Iterator[str]:
-    """Yield what each record of a run is, without a look at the rest of it. Raises like ``records``."""
+    """Yield the kind of each record of a run, without reading the rest. Raises like ``records``."""
     return (named.record for named in _parsed(directory, _NAMED))
 
 
 def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
     path = directory / RECORDS
     try:
-        # at newlines alone: what a SUT said may hold every other character that text is usually split at
+        # at newlines only: output of a SUT may contain any other line separator
         lines = read_regular(path, 2 * MAX_RECORDS_BYTES).splitlines(keepends=True)
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
@@ -223,9 +223,9 @@ def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
 
 
 def append_record(directory: Path, record: Record) -> None:
-    """Append *record* to those of a run. Raises ``EnvironmentLacksError`` where it cannot be written.
+    """Append *record* to a run. Raises ``EnvironmentLacksError`` if it cannot be written.
 
-    Once the records have reached :data:`MAX_RECORDS_BYTES` what sutprobe printed is not kept any more.
+    From :data:`MAX_RECORDS_BYTES` on the output of sutprobe is dropped.
     """
     try:
         with open_regular(directory / RECORDS, "ab", create=True) as file:
@@ -246,18 +246,18 @@ def append_record(directory: Path, record: Record) -> None:
 
 
 def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:
-    """Keep *output*, what the checker printed, and record how it ran. Raises like ``append_record``."""
+    """Store the checker's *output*, and record how it ran. Raises like ``append_record``."""
     append_record(directory, CheckerRecord(checker=_with_output(directory, checker, CHECKER_OUTPUT, output)))
 
 
 def record_mlc_command(directory: Path, run: MlcRun, output: bytes | None) -> None:
-    """Keep *output*, what a command of Intel MLC printed, and record how it ran. Raises like ``append_record``."""
+    """Store the *output* of a command of Intel MLC, and record how it ran. Raises like ``append_record``."""
     run = _with_output(directory, run, f"{MLC_FOLDER}/{run.command}.txt", output)
     append_record(directory, MlcCommandRecord(run=run))
 
 
 def _with_output(directory: Path, run: Other, name: str, output: bytes | None) -> Other:
-    """Keep *output*, what a program printed, in the file *name*, and return *run* with that."""
+    """Store a program's *output* in the file *name*, and return *run* with that."""
     if output is None:
         return run
     path = directory / name
@@ -272,7 +272,7 @@ def _with_output(directory: Path, run: Other, name: str, output: bytes | None) -
 def read_kept(directory: Path, name: str, sha256: str | None, what: str) -> bytes:
     """Return the bytes of the file *name* of the run in *directory*.
 
-    Raises ``InputError`` where it is missing, or is not what was recorded.
+    Raises ``InputError`` if it is missing or differs from the record.
     """
     path = directory / name
     try:

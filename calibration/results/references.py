@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs found once and later plans rely on: ``<results>/references/``.
+"""References, found once and used by later plans: ``<results>/references/``.
 
-``traffic_shape/<key>.json`` holds the traffic shape chosen for one platform, ``last_level_cache/<key>.json`` where that
-cache ends for one CPU (``calibration.measurements.platform``). A reference is data: it names the run that it came from,
-everything that was tried is in that run's document, and removing the file makes the next run search again. None is ever
-overwritten.
+``traffic_shape/<key>.json`` holds the traffic shape of one platform, ``last_level_cache/<key>.json`` where that cache
+ends for one CPU (``calibration.measurements.platform``). A reference names the run that it came from, whose document
+has everything that was tried; removing the file makes the next run search again. References are never overwritten.
 """
 
 import os
@@ -28,12 +27,12 @@ R = TypeVar("R", ShapeReference, CacheReference)
 
 
 def path_of(results: Path, reference: type[ShapeReference | CacheReference], platform: Platform) -> Path:
-    """Return where the *reference* of *platform* is kept."""
+    """Return the path of the *reference* of *platform*."""
     return results / REFERENCES / reference.kind / f"{platform.key}.json"
 
 
 def kept_references(results: Path, context: Context) -> tuple[ShapeReference | None, CacheReference | None]:
-    """Return the traffic shape and the last-level cache kept for the platform of *context*, in ``make_plan``'s order.
+    """Return the traffic shape and last-level cache kept for the platform of *context*, in ``make_plan``'s order.
 
     Raises ``InputError`` as ``kept_reference`` does.
     """
@@ -41,10 +40,10 @@ def kept_references(results: Path, context: Context) -> tuple[ShapeReference | N
 
 
 def kept_reference(results: Path, wanted: type[R], context: Context) -> R | None:
-    """Return the reference kept for the platform of *context*; ``None`` where there is none yet.
+    """Return the reference kept for the platform of *context*; ``None`` if there is none.
 
-    Raises ``InputError`` for a file that is there and is no reference for this platform: a run that took no notice of
-    it would measure differently from the nights before.
+    Raises ``InputError`` for an invalid reference file: a run that ignored it would measure differently from the nights
+    before.
     """
     platform = platform_of(context)
     path = path_of(results, wanted, platform)
@@ -67,10 +66,10 @@ def kept_reference(results: Path, wanted: type[R], context: Context) -> R | None
 
 
 def keep_references(results: Path, document: RunDocument) -> list[Path]:
-    """Keep what the run of *document* found for its platform, and return where.
+    """Keep what the run of *document* found for its platform, and return the paths.
 
-    Where another run kept a reference for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError``
-    where one cannot be written.
+    If another run kept a reference for the same platform meanwhile, that one stays. Raises ``EnvironmentLacksError`` if
+    one cannot be written.
     """
     if document.plan is None or document.context is None:
         return []
@@ -79,7 +78,7 @@ def keep_references(results: Path, document: RunDocument) -> list[Path]:
 
 
 def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
-    """Return the traffic shape that the run chose, if every planned step of the search came out whole and valid."""
+    """Return the traffic shape chosen by the run, if every planned step of the search is complete and valid."""
     kind = ShapeReference.kind
     planned = set() if document.plan is None else {step.id for step in document.plan.steps if step.kind == kind}
     found = [
@@ -102,7 +101,7 @@ def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
 
 
 def _last_level_cache(document: RunDocument, context: Context) -> CacheReference | None:
-    """Return where the run's random ladder left the last-level cache, if it is valid and shows that clearly."""
+    """Return where the run's random ladder left the last-level cache, if it is valid and clear."""
     for measurement in document.measurements:
         values = measurement.values
         if isinstance(values, LatencyLadderValues) and measurement.validity.valid and not measurement.missing:
@@ -128,7 +127,7 @@ def _keep(results: Path, reference: ShapeReference | CacheReference) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with pending(path, reference.model_dump_json(indent=1).encode() + b"\n") as written, suppress(FileExistsError):
-            os.link(written, path)  # unlike a rename it leaves a reference that is there alone
+            os.link(written, path)  # unlike a rename it keeps an existing reference
     except OSError as error:
         raise EnvironmentLacksError(
             f"the reference cannot be written to {path}: {error.strerror or error}; the run's document is whole. Free "

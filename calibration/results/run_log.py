@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the records of a run add up to: its attempts, what measured, and how each step ended."""
+"""Summary of a run's records: its attempts, the sutprobes used, and how each step ended."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,7 +31,7 @@ from calibration.tuning import Change
 
 @dataclass
 class AttemptLog:
-    """What the records say about one attempt."""
+    """The records of one attempt."""
 
     began: AttemptRecord
     changes: tuple[Change, ...]
@@ -43,7 +43,7 @@ class AttemptLog:
 
 @dataclass
 class RunLog:
-    """What the records of a run say; ``first`` is the record that names it."""
+    """The records of a run; ``first`` is the one that names it."""
 
     first: StartRecord | NotBegunRecord
     attempts: list[AttemptLog] = field(default_factory=list)
@@ -55,11 +55,11 @@ class RunLog:
 
     @property
     def start(self) -> StartRecord | None:
-        """The record that has the plan."""
+        """The record with the plan."""
         return next((attempt.began for attempt in self.attempts if isinstance(attempt.began, StartRecord)), None)
 
     def best(self, step: Step) -> tuple[StepRecord, AttemptLog] | None:
-        """Return the record of *step* that says most: a result, or a part of one, or the newest that failed."""
+        """Return the best record of *step*: a result, or a part of one, or the newest failure."""
         found = self.steps.get(step.id, [])
         return max(enumerate(found), key=lambda pair: (_worth(pair[1][0]), pair[0]))[1] if found else None
 
@@ -69,12 +69,12 @@ def _worth(record: StepRecord) -> int:
 
 
 def ended_early(record: StepRecord) -> bool:
-    """Return whether the command of *record* was told to end and handed over what it had measured by then."""
+    """Return whether the command of *record* was interrupted and returned what it had measured."""
     return record.outcome in {"timed_out", "killed"} and (record.document or {}).get("result") is not None
 
 
 def replay(directory: Path) -> RunLog:
-    """Return what the records in *directory* say. Raises ``InputError`` where they are not those of a run."""
+    """Return the summary of the records in *directory*. Raises ``InputError`` if they are not those of a run."""
     found = records(directory)
     first = next(found, None)
     if not isinstance(first, StartRecord | NotBegunRecord):

@@ -11,7 +11,7 @@ from calibration.results.model import RunDocument
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Leave out the titles, which repeat the names of fields and models."""
+    """Remove the titles, which repeat the names of fields and models."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         del schema
@@ -27,7 +27,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """Return the JSON Schema as it is committed: one line per model, and one per field of the document itself."""
+    """Return the JSON Schema in its committed form: one line per model, and one per field of the document itself."""
     return "\n".join(_lines(json_schema(), nested=("$defs", "properties"))) + "\n"
 
 

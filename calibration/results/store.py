@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run documents on disk: a document appears whole or not at all, and is judged as it stands there."""
+"""Run documents on disk, written atomically and validated as stored."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from calibration.results.model import RunDocument
 def read_run(path: Path) -> RunDocument:
     """Return the run document at *path* (a file, or the directory of a run).
 
-    It is judged by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
+    Validated by the committed JSON Schema first, then by the model. Raises ``InputError`` with the first fault.
     """
     path = path / RUN if path.is_dir() else path
     try:
@@ -26,10 +26,10 @@ def read_run(path: Path) -> RunDocument:
 
 
 def write_document(directory: Path, document: RunDocument) -> Path:
-    """Write ``run.json`` whole, after it was read back from disk and found valid; return its path.
+    """Write ``run.json`` atomically, after reading it back and validating it; return its path.
 
-    Raises ``EnvironmentLacksError`` where it cannot be written, ``InputError`` where it is not valid: then no
-    ``run.json`` appears, and an older one stays.
+    Raises ``EnvironmentLacksError`` if it cannot be written, ``InputError`` if it is invalid: then ``run.json`` is not
+    replaced.
     """
     target = directory / RUN
     try:
@@ -42,7 +42,7 @@ def write_document(directory: Path, document: RunDocument) -> Path:
 
 
 def unwritable(directory: Path, error: OSError) -> EnvironmentLacksError:
-    """Return the error that says that the results in *directory* cannot be written."""
+    """Return the error for an unwritable *directory*."""
     return EnvironmentLacksError(
         f"the results cannot be written below {directory}: {error.strerror or error}. What was there before is kept; "
         "free some space or choose another directory with calibration_results_dir"

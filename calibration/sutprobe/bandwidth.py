@@ -9,7 +9,7 @@ from calibration.sutprobe.placement import Outcome
 
 
 class Accounting(Model):
-    """Bytes per step of a traffic mix: what instructions ask for and what the declared rule says memory must move."""
+    """Bytes per step of a traffic mix: requested by instructions, and moved by memory under the declared rule."""
 
     reads_per_step: int
     writes_per_step: int
@@ -19,7 +19,7 @@ class Accounting(Model):
 
 
 class CourseSource(Model):
-    """What is read in the course of a load: one sensor or counter of the machine."""
+    """One sensor or counter read during a load."""
 
     kind: Literal["clock", "energy", "temperature"]
     name: str
@@ -27,21 +27,21 @@ class CourseSource(Model):
 
 
 class CourseReading(Model):
-    """One reading of all sources, in their order; energy counts from the first. ``None``: it could not be read."""
+    """One reading of all sources, in order; energy counts from the first. ``None``: unreadable."""
 
     s: float
     values: tuple[float | None, ...]
 
 
 class CourseUnreadable(Model):
-    """A kind of source that could not be read on this machine, and why."""
+    """A kind of source that is unreadable on this machine, and why."""
 
     kind: str
     reason: str
 
 
 class Course(Model):
-    """Core clock, energy and temperatures in the course of a load."""
+    """Core clock, energy and temperatures during a load."""
 
     sources: tuple[CourseSource, ...]
     readings: tuple[CourseReading, ...]
@@ -49,7 +49,7 @@ class Course(Model):
 
 
 class BandwidthPlacement(CountedPlacement):
-    """One placement of a bandwidth kernel: windows in MB/s by both accountings, and each thread's share."""
+    """One placement of a bandwidth point: windows in MB/s by both accountings, and each thread's share."""
 
     windows_mb_s: tuple[float, ...]
     program_windows_mb_s: tuple[float, ...]
@@ -58,7 +58,7 @@ class BandwidthPlacement(CountedPlacement):
 
 
 class BandwidthPoint(Outcome):
-    """One setting of the bandwidth kernel for one group of threads; ``phase`` tells search from full measurement."""
+    """One setting of the load for one group of threads; ``phase`` tells search from full measurement."""
 
     group: str
     cpus: tuple[int, ...]

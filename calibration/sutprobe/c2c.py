@@ -8,17 +8,17 @@ from calibration.sutprobe.placement import Interference, Outcome, Placement
 
 
 class C2cPlacement(Placement):
-    """One placement of a cache-to-cache chase: its windows in ns per load of a line that the writer's cache holds."""
+    """One placement of a cache-to-cache chase: windows in ns per load of a line in the writer's cache."""
 
     windows_ns: tuple[float, ...]
 
 
 class C2cTransfer(Outcome):
-    """What a pair of CPUs was asked to do, and how it ended: one of a list, or one of a matrix.
+    """A pair of CPUs, its setting, and how it ended.
 
-    With method ``transfer`` the reader loads ``lines`` cache lines of node ``home`` from the writer's cache, where they
+    With method ``transfer`` the reader loads ``lines`` cache lines of node ``home`` from the writer's cache, if they
     are modified (state ``hitm``) or clean (``hit``); with ``pingpong`` the two shake hands over two of the lines, which
-    then have no state. ``home`` is ``None`` where it is a CPU's own node and no thread ran on that CPU.
+    then have no state. ``home`` is ``None`` if it is a CPU's own node and no thread ran on that CPU.
     """
 
     writer: int
@@ -31,15 +31,15 @@ class C2cTransfer(Outcome):
 
 
 class C2cPair(C2cTransfer):
-    """A pair with all its evidence, placement by placement."""
+    """A pair with its placements."""
 
     placements: tuple[C2cPlacement, ...] | None
 
 
 class C2cCell(C2cTransfer):
-    """A pair of a matrix: windows in ns of each placement, and the evidence for all of them together.
+    """A pair of a matrix: windows in ns per placement, and the evidence for all placements together.
 
-    Of its interference only the threads' own counts are known; the machine's were read for the whole matrix.
+    Interference has only the threads' own counts; the machine's are read for the whole matrix.
     """
 
     placements: tuple[tuple[float, ...], ...] | None
@@ -47,9 +47,9 @@ class C2cCell(C2cTransfer):
 
 
 class C2cEstimate(Model):
-    """How long a matrix of ``pairs`` was expected to take, by the first ``measured_on``, and how many were ``chosen``.
+    """The expected duration of a matrix of ``pairs``, from the first ``measured_on``; ``chosen`` are measured.
 
-    ``budget_s`` is what it was allowed, 0 for no limit.
+    ``budget_s`` is the limit, 0 for none.
     """
 
     pairs: int
@@ -61,7 +61,7 @@ class C2cEstimate(Model):
 
 
 class C2cLeftOut(Model):
-    """Pairs of a matrix that were not measured, each as ``WRITER@READERS``, and why."""
+    """Pairs of a matrix that were skipped, each as ``WRITER@READERS``, and why."""
 
     code: str
     message: str
@@ -69,7 +69,7 @@ class C2cLeftOut(Model):
 
 
 class C2cResult(Model):
-    """Result of ``sutprobe c2c``: the pairs asked for one by one, in that order, and those of a matrix by CPU.
+    """Result of ``sutprobe c2c``: the listed pairs, in order, and those of a matrix by CPU.
 
     ``estimate`` and ``interference`` (of all CPUs of the matrix over its whole time) are ``None`` without a matrix.
     """

@@ -8,14 +8,14 @@ from calibration.sutprobe.placement import Placement
 
 
 class Counted(Model):
-    """What one event counted on one CPU, or over ``threads`` threads, between two readings ``wall_s`` apart.
+    """The count of one event on one CPU, or over ``threads`` threads, between two readings.
 
-    The readings are ``wall_s`` apart to within ``wall_uncertainty_s``, the time that they took (``None`` in older
+    The readings are ``wall_s`` apart, to within ``wall_uncertainty_s``, the time they took (``None`` in older
     documents).
-    ``count`` is as read, summed over ``pmus`` and threads; ``scaled`` is what it would be had every counter run all
-    the time, ``None`` where one never ran or was refused; ``running_fraction`` is the least share that one ran.
-    ``steps`` and ``hops`` are the work done between the same readings: steps of the traffic's mix, loads of the chain.
-    ``background_count``, scaled too, is what came in ``background_wall_s`` while nothing was measured.
+    ``count`` is as read, summed over ``pmus`` and threads; ``scaled`` extrapolates to counters running all the time,
+    ``None`` if one never ran or was refused; ``running_fraction`` is the least share that one ran.
+    ``steps`` and ``hops`` are the work between the readings: steps of the traffic's mix, loads of the chain.
+    ``background_count``, scaled too, was counted in ``background_wall_s`` before the measurement.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Counted(Model):
 
 
 class Refused(Model):
-    """An event not counted on ``cpu`` (``None``: in a thread), and why; ``errno`` is the kernel's answer, if asked."""
+    """An event not counted on ``cpu`` (``None``: in a thread), and why; ``errno`` is the kernel's answer."""
 
     name: str
     pmu: str
@@ -44,7 +44,7 @@ class Refused(Model):
 
 
 class Counters(Model):
-    """Hardware counters of a measurement; ``background_s``: how long they were watched before it, if they were."""
+    """Hardware counters of a measurement; ``background_s`` is how long the background was measured before it."""
 
     background_s: float | None
     events: tuple[Counted, ...]
@@ -59,7 +59,7 @@ class SampleRefusal(Model):
 
 
 class SampledLatency(Model):
-    """Latencies of the sampled loads that were kept, in core cycles."""
+    """Latencies of the kept samples, in core cycles."""
 
     mean: float
     median: float
@@ -77,9 +77,9 @@ class SampledBin(Model):
 
 
 class Samples(Model):
-    """Loads that the hardware sampled, one in ``period`` of its own unit.
+    """Sampled loads, one in ``period`` of the hardware's own unit.
 
-    ``kept`` are loads that local DRAM served without a TLB miss; ``reasons`` count the others by what they were.
+    ``kept`` were served by local DRAM without a TLB miss; ``reasons`` count the others by kind.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -94,7 +94,7 @@ class Samples(Model):
 
 
 class CountedPlacement(Placement):
-    """A placement beside which events may have been counted and loads sampled."""
+    """A placement, with optional event counts and sampled loads."""
 
     counters: Counters | None = None
     samples: Samples | None = None

@@ -20,7 +20,7 @@ class ProbeError(Model):
 
 
 class Build(Model):
-    """How the kernel bytes were made, as compiled into them."""
+    """How the program was built, as compiled into it."""
 
     version: str
     target: str
@@ -30,10 +30,10 @@ class Build(Model):
 
 
 class Host(Model):
-    """The machine that printed the document, by its own word.
+    """The machine, as described by the document.
 
-    ``hypervisor`` is the name that a hypervisor gives itself by CPUID; ``None`` where none does, on an architecture
-    without CPUID, and in documents of versions that did not ask.
+    ``hypervisor`` is the name reported by CPUID; ``None`` if there is none, on architectures without CPUID, and in
+    documents of older versions.
     """
 
     nodename: str
@@ -43,7 +43,7 @@ class Host(Model):
 
 
 class Clock(Model):
-    """The time source of every figure in the document; ``reason`` says why where it is the fall-back."""
+    """The time source of the document; ``reason`` says why if it is the fall-back."""
 
     source: Literal["tsc", "cntvct", "monotonic_raw"]
     hz: float
@@ -55,18 +55,18 @@ class Clock(Model):
 
 
 class Warned(Model):
-    """Something the kernel noticed that a reader must know."""
+    """Something sutprobe noticed that affects the figures."""
 
     code: str
     message: str
 
 
 class Looking(Model):
-    """What reading counters took, of a command's time: ``share`` of the rest.
+    """The cost of reading counters: ``share`` of the rest of the command's time.
 
-    ``left_out`` names the counters that were not read around so many of the ``measurements``, because that would have
-    taken too long. ``interrupts`` of all measured CPUs are then known from their first reading to the end, unless once
-    more would have been too long.
+    ``left_out`` names the counters that were not read around so many of the ``measurements``, to save time.
+    ``interrupts`` of all measured CPUs are then known from the first reading to the end, unless even one more reading
+    would have taken too long.
     """
 
     spent_s: float
@@ -99,7 +99,7 @@ Result = TypeVar("Result", bound=Model)
 
 
 MAX_PARTS = 300_000
-"""Most objects and lists of an answer: one of 16 MiB has 230,000. Validation takes 1.4 KB for each, empty or not."""
+"""Most objects and lists in a result: one of 16 MiB has 230,000. Validation takes 1.4 KB for each."""
 
 
 def _bounded(content: bytes) -> bytes:
@@ -112,13 +112,13 @@ def _bounded(content: bytes) -> bytes:
 def read_document(raw: dict[str, Any]) -> ProbeDocument:
     """Return the typed envelope of a document as ``sutprobe`` printed it.
 
-    Raises ``InputError`` where it is not a document of the schema this package knows.
+    Raises ``InputError`` if it is not a document of the supported schema.
     """
     if raw.get("schema") != SCHEMA:
         raise InputError(f"not a sutprobe document of schema {SCHEMA!r}: {repr(raw.get('schema'))[:200]}")
     fields = {"schema_" if key == "schema" else key: value for key, value in raw.items()}
     result = raw.get("result")
-    if isinstance(result, dict):  # most of the document, and not looked into here
+    if isinstance(result, dict):  # most of the document; validated later
         fields["result"] = {}
     try:
         document = ProbeDocument.model_validate_json(_bounded(json.dumps(fields, allow_nan=False).encode()))
@@ -129,12 +129,12 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
 
 
 def read_result(document: ProbeDocument, model: type[Result]) -> Result:
-    """Return the result of *document* as *model*. Raises ``InputError`` where there is none or it has another form."""
+    """Return the result of *document* as *model*. Raises ``InputError`` if missing or of another form."""
     if document.result is None:
         reason = document.error.message if document.error else "no error was given"
         raise InputError(f"no result from sutprobe {document.subcommand}: {reason}")
     try:
-        return model.model_validate_json(_bounded(to_json(document.result)))  # the model refuses what is no number
+        return model.model_validate_json(_bounded(to_json(document.result)))  # non-finite numbers fail here
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
         raise InputError(f"result of sutprobe {document.subcommand} not in its schema: {reason}") from error

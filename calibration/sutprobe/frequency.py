@@ -11,9 +11,9 @@ from calibration.sutprobe.placement import Interference
 class FrequencyPoint(Model):
     """The clock of one CPU under one kind of work, alone or while ``active_cpus`` CPUs do the same.
 
-    ``windows_hz`` are core clocks per second while nothing interrupted the CPU, ``share`` is the share of the time that
-    it got (``windows_share``: in each window). ``lost_windows`` show no clock. ``chain_ratio`` compares the
-    chain with vector work beside it to the chain alone.
+    ``windows_hz`` are core clocks per second while the CPU was not interrupted, ``share`` the share of the time that it
+    got (``windows_share``: per window). ``lost_windows`` have no clock. ``chain_ratio`` compares the chain with vector
+    work beside it to the chain alone.
     """
 
     cpu: int

@@ -23,7 +23,7 @@ class JitterInterval(Model):
 
 
 class PmaInterval(JitterInterval):
-    """One display interval measured here, with what else happened during it."""
+    """One display interval measured by sutprobe, with what else happened during it."""
 
     interference: Interference
 
@@ -48,21 +48,21 @@ class GapBin(Model):
 
 
 class GapRate(Model):
-    """How often per second a gap of at least ``threshold_ns`` came."""
+    """Gaps of at least ``threshold_ns`` per second."""
 
     threshold_ns: float
     rate: float
 
 
 class TimeQuantile(Model):
-    """For ``time_fraction`` of the wall time the CPU was away for no longer than ``gap_ns`` at a stretch."""
+    """For ``time_fraction`` of the wall time no gap was longer than ``gap_ns``."""
 
     time_fraction: float
     gap_ns: float
 
 
 class LongGap(Model):
-    """One of the longest gaps: when it began, counted from the start of the view, and how long it was."""
+    """One of the longest gaps: its start, counted from the start of the view, and its length."""
 
     at_ns: float
     length_ns: float
@@ -71,8 +71,8 @@ class LongGap(Model):
 class Period(Model):
     """Gaps at equal distances in time.
 
-    ``gaps`` belong to it, of ``cycles`` in which one could be seen; they begin within ``window_ns`` of their time,
-    before or after, and their lengths have the median ``median_ns`` and the sum ``lost_ns``.
+    ``gaps`` belong to it, of ``cycles`` in which one could be seen; they begin within ``window_ns`` of the expected
+    time, and their lengths have the median ``median_ns`` and the sum ``lost_ns``.
     """
 
     period_ns: float
@@ -86,7 +86,7 @@ class Period(Model):
 
 
 class GapSource(Model):
-    """What may have made gaps: its number, the gaps and lost time it explains, ``None`` with a ``reason``."""
+    """A possible cause of gaps: its number, and the gaps and lost time it explains, ``None`` with a ``reason``."""
 
     source: str
     kind: Literal["interrupt", "softirq", "switch", "steal", "smi"]
@@ -98,7 +98,7 @@ class GapSource(Model):
 
 
 class Attribution(Model):
-    """What the gaps were, from counters read in ``slices``; shares are ``None`` where there were no gaps."""
+    """Causes of the gaps, from counters read in ``slices``; shares are ``None`` without gaps."""
 
     slices: int
     slice_s: float
@@ -112,14 +112,14 @@ class Attribution(Model):
 
 
 class TurnTime(Model):
-    """How long one turn of the gap loop takes when nothing interrupts it."""
+    """Duration of one uninterrupted turn of the gap loop."""
 
     min: float
     median: float
 
 
 class GapView(Model):
-    """Every interruption of one CPU that is longer than the threshold; nothing is unobserved between the turns."""
+    """Every interruption of one CPU longer than the threshold; the loop observes all the time."""
 
     stopped: Literal["time", "budget", "converged", "interrupted"]
     rate_half_width: float | None
@@ -147,7 +147,7 @@ class GapView(Model):
 
 
 class JitterCpu(Model):
-    """Both views of one CPU; a view that is not there is ``None``, with why in ``pma_missing`` or ``gaps_missing``."""
+    """Both views of one CPU; a missing view is ``None``, with the reason in ``pma_missing`` or ``gaps_missing``."""
 
     cpu: int
     cpu_verified: bool

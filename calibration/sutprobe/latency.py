@@ -7,7 +7,7 @@ from calibration.sutprobe.placement import Interference, Outcome
 
 
 class Companion(Model):
-    """A light load that ran beside a chase: what its CPU read from a node."""
+    """A light load beside a chase: what its CPU read from a node."""
 
     cpu: int
     node: int
@@ -15,7 +15,7 @@ class Companion(Model):
 
 
 class AwakeWalk(Model):
-    """A second walk of the same chain, while ``companions`` ran; ``first``: it was made before the other."""
+    """A second walk of the same chain, while ``companions`` ran; ``first``: it came before the other walk."""
 
     first: bool
     windows_ns: tuple[float, ...]
@@ -30,7 +30,7 @@ class AwakeWalk(Model):
 
 
 class LatencyPlacement(CountedPlacement):
-    """One placement of a pointer chase: its windows in ns per load, and which of them were disturbed.
+    """One placement of a pointer chase: windows in ns per load, and which of them were disturbed.
 
     ``awake`` is the same chain walked while companions kept the machine awake, ``None`` without companions.
     """
@@ -42,7 +42,7 @@ class LatencyPlacement(CountedPlacement):
 
     @property
     def when_awake(self) -> "LatencyPlacement | None":
-        """The same placement with what the walk beside companions gave."""
+        """The same placement with the values of the walk beside companions."""
         if self.awake is None:
             return None
         shared = AwakeWalk.model_fields.keys() & LatencyPlacement.model_fields.keys()
@@ -51,7 +51,7 @@ class LatencyPlacement(CountedPlacement):
 
 
 class OrderLimits(Model):
-    """What chance alone stays below for a random order."""
+    """Limits that a random order stays below."""
 
     repeated_stride_share: float
     adjacent_line_share: float
@@ -62,8 +62,8 @@ class OrderLimits(Model):
 class OrderCheck(Model):
     """What a prefetcher could learn from an order of visits, as shares of its ``jumps``; the worst of all placements.
 
-    ``chi_square`` is that of the jumps' lengths over 16 classes. ``limits`` and ``passed`` are ``None`` where the order
-    is not random over the whole buffer, or the chain too short to tell.
+    ``chi_square`` is that of the jumps' lengths over 16 classes. ``limits`` and ``passed`` are ``None`` if the order
+    is not random over the whole buffer, or the chain is too short to tell.
     """
 
     jumps: int
@@ -78,7 +78,7 @@ class OrderCheck(Model):
 class LatencyPoint(Outcome):
     """One pointer chase: where, how large, in which order, and its placements.
 
-    Pages are interleaved over ``nodes`` where there are several; ``copies`` chases ran at the same time.
+    Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time.
     """
 
     cpu: int

@@ -26,9 +26,9 @@ class LoadedPlacement(CountedPlacement):
 class LoadedPoint(Outcome):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
-    ``accounting`` is that of the load's mix, ``None`` in documents of versions that did not say. A delay that was
-    searched has ``share_percent``, what was asked, and ``share_found``, the share of the bandwidth without delay that
-    the search saw; the others have neither.
+    ``accounting`` is that of the load's mix, ``None`` in documents of older versions. A delay that was searched has
+    ``share_percent``, the target, and ``share_found``, the share of the bandwidth without delay seen by the search; the
+    others have neither.
     """
 
     inject_delay: int
@@ -41,7 +41,7 @@ class LoadedPoint(Outcome):
 
 
 class ZeroLoad(Model):
-    """The probe without any load at the start, in the middle and at the end of the sweep: what drift would show."""
+    """The unloaded latency of the probe at the start, in the middle and at the end of the sweep, to detect drift."""
 
     cpu: int
     node: int
@@ -51,7 +51,7 @@ class ZeroLoad(Model):
 
 
 class LoadedLook(Model):
-    """One delay of the search for shares: the highest bandwidth seen in so many looks."""
+    """One delay of the search for shares: the highest bandwidth of so many looks."""
 
     inject_delay: int
     times: int
@@ -59,7 +59,7 @@ class LoadedLook(Model):
 
 
 class LoadedResult(Model):
-    """Result of ``sutprobe loaded``: one point per injection delay, and the looks that the search took for some."""
+    """Result of ``sutprobe loaded``: one point per injection delay, and the looks of the search."""
 
     points: tuple[LoadedPoint, ...]
     looks: tuple[LoadedLook, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A placement of buffers and what else happened while it was measured: common to all memory measurements."""
+"""A placement of buffers, and what else happened while it was measured: common to all memory measurements."""
 
 from typing import Literal
 
@@ -10,9 +10,9 @@ from calibration.sutprobe.document import ProbeError
 
 
 class Interference(Model):
-    """What else happened on the measured CPUs while they were measured: differences of counters, summed over CPUs.
+    """Interference on the measured CPUs: differences of counters, summed over CPUs.
 
-    ``None`` where the SUT does not say, or where reading it would have taken too long.
+    ``None`` if the SUT does not report it, or if reading it would have taken too long.
     """
 
     involuntary_switches: int
@@ -29,10 +29,10 @@ class Interference(Model):
 
 
 class Pages(Model):
-    """The pages a buffer really got, read back, and how many of those checked lie on the wanted node.
+    """The pages of a buffer, read back: how many of those checked lie on the wanted node.
 
-    ``total`` pages of base size make the buffer; all are checked, or none where the kernel does not say. It is
-    ``None`` in documents of versions that checked a sample.
+    The buffer has ``total`` pages of base size, ``None`` in older documents, which checked a sample; all are checked,
+    or none if the kernel does not report their nodes.
     """
 
     wanted: str
@@ -47,7 +47,7 @@ class Pages(Model):
 
 
 class Placement(Model):
-    """What every placement of a memory kernel carries; ``cpus_verified``: each thread was on its CPU to the end."""
+    """Common fields of memory placements; ``cpus_verified``: each thread was on its CPU to the end."""
 
     seed: int
     pages: Pages
@@ -58,11 +58,11 @@ class Placement(Model):
 
 
 Stopped = Literal["converged", "placements", "budget", "interrupted"]
-"""Why no further placement was made; ``interrupted``: the command was told to end, by a signal or its deadline."""
+"""Why no further placement was made; ``interrupted``: by a signal or the deadline."""
 
 
 class Outcome(Model):
-    """Why a point of a result has no further placement, and why it has none at all."""
+    """Why a point has no further placement, or none at all."""
 
     stopped: Stopped | None
     error: ProbeError | None

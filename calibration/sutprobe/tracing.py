@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel was traced doing while a CPU was away."""
+"""What the kernel did while a CPU was away, by tracing."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ from calibration.model import Model
 
 
 class TracedCause(Model):
-    """One kind of work of the kernel that interrupted the CPU, from its traced events.
+    """One kind of kernel work that interrupted the CPU, from traced events.
 
-    ``events`` is how often it ran, in ``gaps`` gaps, of which ``owned`` were its more than any other's. Times are its
-    own, without what interrupted it; ``share`` is of the time of all gaps told of. ``irq`` is the interrupt line,
-    ``pid`` the thread where one thread only had the name.
+    ``events`` is how often it ran, in ``gaps`` gaps, of which it dominated ``owned``. Times exclude nested
+    interruptions; ``share`` is of the time of all gaps explained. ``irq`` is the interrupt line, ``pid`` the thread if
+    only one had the name.
     """
 
     kind: Literal["interrupt", "timer", "ipi", "vector", "nmi", "softirq", "task", "work"]
@@ -37,7 +37,7 @@ class TracedRest(Model):
 
 
 class Unexplained(TracedRest):
-    """What is no edge of any event; ``without_events`` gaps had none at all."""
+    """Gap time outside events; ``without_events`` gaps had none at all."""
 
     without_events: int
 
@@ -53,10 +53,10 @@ class GapTotals(Model):
 
 
 class TracedView(Model):
-    """What the gaps were that were watched while the kernel was traced.
+    """The gaps found while the kernel was traced.
 
-    ``without_tracing`` is the view whose figures are published, so that the two tell what tracing costs. ``told_gaps``
-    are those whose time was traced and kept. ``edges`` is entering and leaving the kernel, and what the caches lost.
+    ``without_tracing`` is the published view; the difference is the cost of tracing. ``told_gaps`` are those with a
+    complete trace. ``edges`` is kernel entry and exit, and cache refills.
     """
 
     clock: Literal["x86-tsc", "mono_raw"]
@@ -76,10 +76,10 @@ class TracedView(Model):
 
 
 class NoiseName(Model):
-    """What the kernel's tracer osnoise accounts for under one name, as the kernel gives it.
+    """One source of noise, as accounted by the osnoise tracer.
 
-    ``number`` is the interrupt's, the softirq's or the thread's, ``None`` where several threads had the name. Times are
-    without what interrupted it; ``share`` is of the time in all traced gaps.
+    ``number`` is that of the interrupt, softirq or thread, ``None`` if several threads had the name. Times exclude
+    nested interruptions; ``share`` is of the time in all traced gaps.
     """
 
     name: str
@@ -91,7 +91,7 @@ class NoiseName(Model):
 
 
 class NoiseClass(Model):
-    """What osnoise accounts for in one class of the kernel's; NMIs have no names."""
+    """One class of osnoise; NMIs have no names."""
 
     kind: Literal["irq", "nmi", "softirq", "thread"]
     count: int
@@ -102,10 +102,10 @@ class NoiseClass(Model):
 
 
 class Traced(Model):
-    """Whether the kernel could be traced, and what that told; ``tracers`` names its own tracers of noise.
+    """Whether the kernel could be traced, and the result; ``tracers`` are its available noise tracers.
 
-    ``osnoise`` is the second view, that of the kernel's own tracer on the same gaps; where it is ``None``,
-    ``osnoise_refused`` says why, or ``refused`` where nothing was traced.
+    ``osnoise`` is the kernel's own tracer on the same gaps; if it is ``None``, ``osnoise_refused`` says why, or
+    ``refused`` if nothing was traced.
     """
 
     refused: str | None

@@ -7,7 +7,7 @@ from calibration.sutprobe.placement import Interference, Pages
 
 
 class VolumeBytes(Model):
-    """Bytes that one part of the work moves: by its instructions, and by lines fetched because they are written."""
+    """Bytes moved by one part of the work: by its instructions, and by lines fetched because they are written."""
 
     program_read_bytes: int
     program_written_bytes: int
@@ -15,7 +15,7 @@ class VolumeBytes(Model):
 
 
 class VolumeKnown(Model):
-    """What a volume run moves to and from memory by its code; the totals are of one repeat, with allocated lines."""
+    """Known traffic of a volume run; the totals are for one repeat, with allocated lines."""
 
     init: VolumeBytes
     triad: VolumeBytes
@@ -36,9 +36,9 @@ class VolumeRepeat(Model):
 
 
 class VolumeResult(Model):
-    """Result of ``sutprobe volume``: triads over arrays whose traffic is ``known``, repeated.
+    """Result of ``sutprobe volume``: repeated triads over arrays with ``known`` traffic.
 
-    ``array_bytes`` is the size of each of the three arrays of each thread.
+    ``array_bytes`` is the size of each thread's three arrays.
     """
 
     group: str

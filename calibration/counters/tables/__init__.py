@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the events of each microarchitecture: one file each, with the vendor's list a row was taken from.
+"""Event tables: one file per microarchitecture; each row names the vendor's list it comes from.
 
-``any.yml`` has what the kernel itself names on every model. A table that is ``like`` another has that one's fields
-where it gives none of its own; a row of ``core`` or ``boxes`` changes the other's row of the same role. An event with a
-``series`` stands for ``count`` of them, numbered from 0, with the numbers from ``first`` on in its terms.
+``any.yml`` has the events that the kernel names on every model. A table ``like`` another inherits its fields; a row of
+``core`` or ``boxes`` overrides the inherited row of the same role. An event with a ``series`` expands to ``count``
+events, numbered from 0, with the numbers from ``first`` on in their terms.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from calibration.errors import InputError
 from calibration.model import Model
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader of YAML's own library where there is one: all tables are read before a processor is looked up."""
+"""libyaml's loader if available: all tables are read before a processor is looked up."""
 
 ANY = "any"
-"""The table of what is named alike everywhere."""
+"""The table of events common to all models."""
 
 
 def _role(name: str) -> str:
@@ -73,7 +73,7 @@ Span = Annotated[str, AfterValidator(_span)]
 
 
 class Listing(Model):
-    """A published list of events: what it is called, which edition was read, and from when that is."""
+    """A published list of events: name, version and date."""
 
     list: str
     version: str
@@ -81,7 +81,7 @@ class Listing(Model):
 
 
 class Processors(Model):
-    """Which processors a table is of, in the words of ``/proc/cpuinfo``: x86 by family and model, Arm by its part."""
+    """The processors of a table, as in ``/proc/cpuinfo``: x86 by family and model, Arm by part."""
 
     vendor: str
     family: str | None = None
@@ -89,7 +89,7 @@ class Processors(Model):
     steppings: tuple[Span, ...] | None = None
 
     def has(self, vendor: str | None, family: str | None, model: str | None, stepping: str | None) -> bool:
-        """Return whether a processor is one of these; what is no number, or not known, is not."""
+        """Return whether a processor is one of these; false if it is unknown or not a number."""
         return (
             vendor == self.vendor
             and self.family in (None, family)
@@ -108,8 +108,8 @@ def _within(text: str | None, spans: tuple[str, ...]) -> bool:
 class CoreEvent(Model):
     """An event that a core counts for a thread.
 
-    ``counters`` are those of the core that can count it, any where None. Events of one ``group`` run together or not at
-    all. ``generic`` ones are the kernel's own numbers, for which it knows the encoding.
+    ``counters`` are the core counters that can count it, any if None. Events of one ``group`` run together or not at
+    all. ``generic`` events are the kernel's own, which it encodes itself.
     """
 
     role: RoleName
@@ -123,7 +123,7 @@ class CoreEvent(Model):
 
 
 class BoxEvent(Model):
-    """An event of a box outside the cores: by the kernel's name for it, by its terms, or by either."""
+    """An event of an uncore box: by the kernel's name, by its terms, or by either."""
 
     event: str
     source: str
@@ -138,10 +138,10 @@ class BoxEvent(Model):
 
 
 class Boxes(Model):
-    """What gives a role outside the cores: on each source whose name matches ``pmus``, all of ``events``.
+    """An uncore role: all of ``events`` on each source whose name matches ``pmus``.
 
-    ``architecture`` is the only one that has such boxes, where the table is of any. ``scale_bytes`` is what one count
-    moved, unless the kernel says so itself; ``counters`` how many events a box counts at once.
+    ``architecture`` limits boxes of a table for any model. ``scale_bytes`` is the bytes per count, unless the kernel
+    gives a scale; ``counters`` is how many events a box counts at once.
     """
 
     role: RoleName
@@ -154,11 +154,10 @@ class Boxes(Model):
 
 
 class SampledEvent(Model):
-    """Loads that the hardware picks, with their latency.
+    """Loads sampled by hardware, with their latency.
 
-    ``counters`` are those of the core that can pick, None where hardware does nothing else. ``aux`` is what some models
-    need in front of the event: those whose kernel has the event ``aux_alias``. ``optional`` terms are given where the
-    source knows them.
+    ``counters`` are the core counters that can sample, None for dedicated hardware. ``aux`` must precede the event on
+    models whose kernel has the event ``aux_alias``. ``optional`` terms are used if the source has them.
     """
 
     method: Literal["pebs", "ibs", "spe"]
@@ -175,10 +174,10 @@ class SampledEvent(Model):
 
 
 class Table(Model):
-    """All that is known of one microarchitecture.
+    """The events of one microarchitecture.
 
-    A core has ``general_counters`` counters for each of its threads, ``without_smt`` where SMT is off; roles in
-    ``fixed`` have counters of their own. ``absent`` says why a role has no event.
+    Each hardware thread has ``general_counters`` counters, ``without_smt`` if SMT is off; roles in ``fixed`` have
+    dedicated counters. ``absent`` says why a role has no event.
     """
 
     microarchitecture: str | None
@@ -194,7 +193,7 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _sources_are_listed(self) -> Self:
-        used = {each.source for each in self.core} | {event.source for boxes in self.boxes for event in boxes.events}
+        used = {row.source for row in self.core} | {event.source for boxes in self.boxes for event in boxes.events}
         used |= {self.sampling.source} if self.sampling else set()
         if used != set(self.sources):
             raise ValueError(f"rows name the sources {sorted(used)}, listed are {sorted(self.sources)}")
@@ -202,14 +201,14 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _a_role_is_there_or_absent(self) -> Self:
-        given = {each.role for each in self.core} | {box.role for box in self.boxes}
+        given = {row.role for row in self.core} | {box.role for box in self.boxes}
         if both := given & set(self.absent):
             raise ValueError(f"both an event and a reason for its absence: {', '.join(sorted(both))}")
         return self
 
 
 def parse_table(text: str, source: str) -> Table:
-    """Return the table that *text* is; *source* names it in messages. Raises ``InputError``."""
+    """Return the table in *text*; *source* names it in messages. Raises ``InputError``."""
     try:
         raw = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
         for boxes in raw.get("boxes", ()):
@@ -220,7 +219,7 @@ def parse_table(text: str, source: str) -> Table:
 
 
 def _inherit(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of *raw* over those of the table that it is like, if any."""
+    """Return the fields of *raw* merged over those of the table it is ``like``, if any."""
     if "like" not in raw:
         return raw
     text = files(__package__).joinpath(f"{raw.pop('like')}.yml").read_text(encoding="utf-8")
@@ -236,7 +235,7 @@ def _inherit(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merge_rows(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return *rows* with each of *changes* in the next row of its role, or behind them where there is none left."""
+    """Return *rows* with each of *changes* replacing the next row of its role, or appended."""
     unchanged = list(range(len(rows)))
     merged = list(rows)
     for change in changes:
@@ -250,7 +249,7 @@ def _merge_rows(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> li
 
 
 def _series(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events that *event* stands for."""
+    """Yield *event*, or the events of its series."""
     series = event.pop("series", None)
     if series is None:
         yield event
@@ -262,7 +261,7 @@ def _series(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @cache
 def tables() -> dict[str, Table]:
-    """Return all tables by the names of their files."""
+    """Return all tables by file name without suffix."""
     entries = sorted(files(__package__).iterdir(), key=lambda entry: entry.name)
     return {
         entry.name.removesuffix(".yml"): parse_table(entry.read_text(encoding="utf-8"), entry.name)
@@ -272,6 +271,6 @@ def tables() -> dict[str, Table]:
 
 
 def table_of(vendor: str | None, family: str | None, model: str | None, stepping: str | None) -> Table | None:
-    """Return the table of a processor as ``/proc/cpuinfo`` describes it; None for one that no table is of."""
+    """Return the table of a processor, given as in ``/proc/cpuinfo``; None if no table has it."""
     of = (vendor, family, model, stepping)
     return next((table for table in tables().values() if any(one.has(*of) for one in table.processors)), None)
