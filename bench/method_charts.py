@@ -2,7 +2,7 @@
 """The charts of the method pages, drawn from runs: ``PYTHONPATH=tests/report python -m bench.method_charts RUN...``.
 
 Each kind's chart comes from the first run that has something to draw. What no run has, such as a matrix of nodes on a
-machine of one, comes from the made server of the tests, and its caption says so.
+machine of one, comes from the tests' synthetic server, and its caption says so.
 """
 
 import re
@@ -21,8 +21,8 @@ from tests.report.made_machines import large_document
 
 PAGES = SHARE / "docs" / "method"
 FOLDER = SHARE / "docs" / "_static" / "method"
-MADE = "The machine is made: 2 x 64 cores, 8 nodes."
-COUNTS = "The hardware counts are made."
+MADE = "Synthetic data: 2 x 64 cores, 8 nodes."
+COUNTS = "Hardware counts are synthetic."
 SHARED = {
     "idle_latency": "latency_ladder",
     "max_bandwidth": "peak_injection_bandwidth",
