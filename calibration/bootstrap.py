@@ -8,7 +8,7 @@ later starts compare a fingerprint. The syntax is that of any Python 3, so that 
 import os
 import sys
 
-OLDEST = (3, 11)
+MIN_PYTHON = (3, 11)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - any Python 3 must get here
 
 USAGE = """usage: python3 calibration/bootstrap.py [calibrate] [OPTION ...]   calibrate the inventory's SUTs
@@ -29,19 +29,19 @@ def newer_python():  # type: () -> str | None
     """Return a Python on PATH that is new enough, or None."""
     from shutil import which  # noqa: PLC0415 - only an old Python asks
 
-    for minor in range(20, OLDEST[1] - 1, -1):
+    for minor in range(20, MIN_PYTHON[1] - 1, -1):
         found = which("python3.%d" % minor)  # noqa: UP031 - any Python 3 must get here
         if found:
             return found
     return None
 
 
-if sys.version_info < OLDEST:
+if sys.version_info < MIN_PYTHON:
     python = newer_python()
     if python is None:
         fail(
             "expected Python %d.%d or newer, found %s at %s; install a newer one and start this with it"  # noqa: UP031
-            % (OLDEST[0], OLDEST[1], sys.version.split()[0], sys.executable)
+            % (MIN_PYTHON[0], MIN_PYTHON[1], sys.version.split()[0], sys.executable)
         )
     else:
         os.execv(python, [python, *sys.argv])  # noqa: S606 - the same program under a newer Python, no shell

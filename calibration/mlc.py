@@ -35,7 +35,7 @@ CommandName = Literal[
 COMMANDS: Final[tuple[CommandName, ...]] = get_args(CommandName)
 """The supported commands; each measures the same as the kind of the same name."""
 
-UNTOUCHED: Final[Mapping[CommandName, tuple[str, ...]]] = {
+NO_SWITCH_OPTIONS: Final[Mapping[CommandName, tuple[str, ...]]] = {
     **dict.fromkeys(("idle_latency", "latency_matrix", "loaded_latency"), ("-e", "-r")),
     **dict.fromkeys(("bandwidth_matrix", "peak_injection_bandwidth", "max_bandwidth"), ("-e",)),
     "c2c_latency": (),
@@ -78,7 +78,7 @@ class MlcCommand(Model):
 
     def argv(self, *, prefetchers_ok: bool) -> tuple[str, ...]:
         """Return the command line; it does not switch the prefetchers unless *prefetchers_ok*."""
-        options = self.options if prefetchers_ok else (*UNTOUCHED[self.command], *self.options)
+        options = self.options if prefetchers_ok else (*NO_SWITCH_OPTIONS[self.command], *self.options)
         return ("mlc", f"--{self.command}", *dict.fromkeys(options))
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from calibration.errors import InputError
 
-LISTED: Final = 5
+MAX_LISTED: Final = 5
 """Names listed in a message; the rest is counted."""
 
 
@@ -33,5 +33,5 @@ def not_one(given: str, found: Sequence[str], names: Collection[str], what: str)
 
 
 def _listed(names: Sequence[str], between: str) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return between.join(names[:LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return between.join(names[:MAX_LISTED]) + more

@@ -27,10 +27,10 @@ class Change(Model):
     restored_by: Literal["run", "guardian", "cleanup"] | None
 
 
-MOST_CHANGES = 20_000
+MAX_CHANGES = 20_000
 """Most changes accepted from one SUT: each of 8192 CPUs can have two settings of its own."""
 
-TEXT_CHARACTERS = 4096
+MAX_TEXT = 4096
 """Longest text accepted in a change: the numbers of its CPUs."""
 
 WORDS = {"turbo": ("on", "off"), "prefetchers": ("on", "off"), "irqbalance": ("stopped",)}
@@ -88,8 +88,8 @@ def _word(name: str, value: Any) -> str:
 
 def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
     """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` if they are invalid."""
-    if len(raw) > MOST_CHANGES:
-        raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MOST_CHANGES}")
+    if len(raw) > MAX_CHANGES:
+        raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MAX_CHANGES}")
     try:
         changes = tuple(Change.model_validate(change) for change in raw)
     except ValidationError as error:
@@ -97,8 +97,6 @@ def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
             f"expected changes of settings in the SUT's answer: {error.errors()[0]['msg']}"
         ) from error
     longest = max((len(text or "") for change in changes for text in change.model_dump().values()), default=0)
-    if longest > TEXT_CHARACTERS:
-        raise EnvironmentLacksError(
-            f"a text in the SUT's changes has {longest} characters, more than {TEXT_CHARACTERS}"
-        )
+    if longest > MAX_TEXT:
+        raise EnvironmentLacksError(f"a text in the SUT's changes has {longest} characters, more than {MAX_TEXT}")
     return changes
