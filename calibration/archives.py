@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tar archives of others, read once from the beginning and within limits."""
+"""Read untrusted tar archives once, from the beginning, within limits."""
 
 import gzip
 import tarfile
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import IO, BinaryIO, Self, cast
 
 MAX_HEADER_BYTES = 64 * 1024
-"""Longest extra header with a member's name or times; an ordinary one fits into a block of 512 bytes."""
+"""Longest extended header with a member's name or times; usually one block of 512 bytes."""
 
 GZIP = b"\x1f\x8b"
-"""How a gzip file begins."""
+"""Magic number of gzip."""
 
 UNREADABLE = (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, RecursionError)
-"""What reading raises for a file that is not an archive, or is damaged."""
+"""Exceptions for a file that is not an archive, or is damaged."""
 
 
 class TooLargeError(Exception):
@@ -25,7 +25,7 @@ class TooLargeError(Exception):
 class _Unpacked:
     """The tar stream in a ``.tar.gz`` or ``.tar`` file.
 
-    Other compressions are not unpacked: they may ask for gigabytes of memory before they give a byte.
+    Other compressions are refused: they may need gigabytes of memory before the first byte.
     """
 
     def __init__(self, raw: BinaryIO, most_bytes: int) -> None:
@@ -49,11 +49,11 @@ class _Unpacked:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose headers are short: tarfile reads headers, and a map of holes, whole."""
+    """A member with short headers only: tarfile reads headers, and sparse maps, as a whole."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Return the member that a header describes. Raises ``TooLargeError`` for one that is too long."""
+        """Return the member of a header. Raises ``TooLargeError`` for one that is too long."""
         member = super().frombuf(buf, encoding, errors)
         heads = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
         if member.type == tarfile.GNUTYPE_SPARSE or (member.type in heads and member.size > MAX_HEADER_BYTES):
@@ -63,9 +63,9 @@ class _Member(tarfile.TarInfo):
 
 @contextmanager
 def opened(raw: BinaryIO, *, most_bytes: int) -> Iterator[tarfile.TarFile]:
-    """Open the tar archive *raw* for one pass; at most *most_bytes* of it are unpacked.
+    """Open the tar archive *raw* for one pass; unpack at most *most_bytes*.
 
-    In the block ``TooLargeError`` is raised beyond that, ``UNREADABLE`` for what cannot be unpacked.
+    The block raises ``TooLargeError`` beyond that, ``UNREADABLE`` for damaged content.
     """
     with _Unpacked(raw, most_bytes) as unpacked:
         stream = cast("IO[bytes]", unpacked)  # of which tarfile uses no more than reading

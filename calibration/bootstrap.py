@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README's two commands: from a fresh checkout to a calibration report, or to a test run.
 
-Needs nothing but Python with venv and pip. Makes a virtual environment inside the checkout from the locked
-requirements, once; every later start only compares a fingerprint. It must be readable by any Python 3, so that an old
-one gets a clear message instead of a syntax error.
+Needs only Python with venv and pip. Makes a virtual environment in the checkout from the locked requirements, once;
+later starts compare a fingerprint. The syntax is that of any Python 3, so that an old one gets a clear message.
 """
 
 import os
 import sys
 
-OLDEST = (3, 11)
+MIN_PYTHON = (3, 11)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - any Python 3 must get here
 
 USAGE = """usage: python3 calibration/bootstrap.py [calibrate] [OPTION ...]   calibrate the inventory's SUTs
@@ -21,7 +20,7 @@ Options of test are those of tox, for example '-e unit'."""
 
 
 def fail(message):  # type: (str) -> None
-    """End with *message*: the environment cannot do it."""
+    """Exit with *message*: the environment cannot do it."""
     sys.stderr.write("bootstrap: " + message + "\n")
     sys.exit(3)
 
@@ -30,19 +29,19 @@ def newer_python():  # type: () -> str | None
     """Return a Python on PATH that is new enough, or None."""
     from shutil import which  # noqa: PLC0415 - only an old Python asks
 
-    for minor in range(20, OLDEST[1] - 1, -1):
+    for minor in range(20, MIN_PYTHON[1] - 1, -1):
         found = which("python3.%d" % minor)  # noqa: UP031 - any Python 3 must get here
         if found:
             return found
     return None
 
 
-if sys.version_info < OLDEST:
+if sys.version_info < MIN_PYTHON:
     python = newer_python()
     if python is None:
         fail(
             "expected Python %d.%d or newer, found %s at %s; install a newer one and start this with it"  # noqa: UP031
-            % (OLDEST[0], OLDEST[1], sys.version.split()[0], sys.executable)
+            % (MIN_PYTHON[0], MIN_PYTHON[1], sys.version.split()[0], sys.executable)
         )
     else:
         os.execv(python, [python, *sys.argv])  # noqa: S606 - the same program under a newer Python, no shell
@@ -62,16 +61,15 @@ REQUIREMENTS = CHECKOUT / "requirements"
 
 
 def fingerprint(lock: Path) -> str:
-    """Return what an environment made now from *lock* would be made from."""
+    """Return a fingerprint of the environment that *lock* would give."""
     parts = (lock.read_bytes(), (CHECKOUT / "pyproject.toml").read_bytes(), sys.version.encode(), ROOT.encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
-    """Return the Python of the virtual environment in *directory*, made from *lock* unless it is there already.
+    """Return the Python of the virtual environment in *directory*, made from *lock* if necessary.
 
-    *with_package* installs this checkout into it as well. Two starts at the same time make it once; one that was
-    interrupted is rebuilt.
+    *with_package* also installs this checkout. Two simultaneous starts make it once; an interrupted one is rebuilt.
     """
     python = directory / "bin" / "python"
     stamp = directory / "made-from"
@@ -97,20 +95,20 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
 
 
 def run(command: list[str]) -> None:
-    """Run *command*; end with its own words if it fails."""
+    """Run *command*; exit with its output if it fails."""
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         fail(f"'{' '.join(command)}' ended with {done.returncode}; what it says is above")
 
 
 def say(message: str) -> None:
-    """Tell the user what takes time."""
+    """Announce a slow step."""
     sys.stderr.write(f"bootstrap: {message}\n")
     sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> None:
-    """Make the environment that the task needs and become the task."""
+    """Make the required environment and replace this process by the task."""
     task, *rest = arguments if arguments[:1] and not arguments[0].startswith("-") else ["calibrate", *arguments]
     asked = rest[:1] in (["-h"], ["--help"])
     if asked or task not in {"calibrate", "test", "environment"} or (task == "environment" and len(rest) != 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-builds ``sutprobe`` with the pinned compiler wheel; caches the bytes under a hash of all they depend on.
+"""Cross-build ``sutprobe`` with the pinned compiler wheel; cache it under a hash of everything it depends on.
 
 The controller builds once for the whole lab; a SUT needs no compiler.
 """
@@ -32,7 +32,7 @@ CACHE_DIRECTORY: Final = CACHE
 
 PROGRAM: Final = "sutprobe"
 RECORD: Final = "build.json"
-"""The two files of a built kernel: the program, and what it was made from."""
+"""Files of a build: the program, and what it was made from."""
 
 COMMON_FLAGS: Final = (
     "-std=gnu11",
@@ -48,15 +48,15 @@ COMMON_FLAGS: Final = (
     "-fno-sanitize=undefined",  # the compiler wheel turns it on by default; the sanitised build is a test of its own
     "-fno-strict-aliasing",  # buffers are looked at as links, words and vectors
 )
-"""Flags of every build. ``-O2`` and nothing machine-specific: what matters per instruction is written as such."""
+"""Flags of every build. ``-O2`` and nothing machine-specific: performance-critical code is explicit."""
 
 BASELINE: Final[dict[Target, str]] = {"x86_64": "-mcpu=x86_64", "aarch64": "-mcpu=generic"}
-"""The oldest processor that must run the bytes; wider vectors are compiled per function and chosen at run time."""
+"""The oldest supported processor; wider vectors are compiled per function and chosen at run time."""
 
 
 @dataclass(frozen=True)
 class BuiltKernel:
-    """One built ``sutprobe``: where it is, what it hashes to, and how it was made."""
+    """One built ``sutprobe``: path, hash, and how it was made."""
 
     path: Path
     sha256: str
@@ -68,7 +68,7 @@ class BuiltKernel:
 
 
 def sources(directory: Path = SOURCES_DIRECTORY) -> tuple[Path, ...]:
-    """List the C files to compile, sorted, relative to ``directory``; those of both architectures, for every target."""
+    """List the C files to compile, sorted, relative to ``directory``; all architectures, for every target."""
     return tuple(sorted(path.relative_to(directory) for path in directory.rglob("*.c")))
 
 
@@ -88,18 +88,18 @@ def _environment() -> dict[str, str]:
 
 
 def compiler_command() -> list[str]:
-    """Return the argument list that starts the pinned C compiler."""
+    """Return the command of the pinned C compiler."""
     return [sys.executable, "-m", "ziglang", "cc"]
 
 
 @cache
 def compiler_version() -> str:
-    """Return the compiler's own version line, with the wheel's version.
+    """Return the compiler's version line, with the wheel's version.
 
-    What an installed wheel answered is kept in the cache: each worker of a fleet would ask it again otherwise.
+    Cached, because each worker of a fleet would ask again otherwise.
 
     Raises:
-        EnvironmentLacksError: the wheel is not installed or does not run here.
+        EnvironmentLacksError: The wheel is not installed or does not run here.
 
     """
     wheel = find_spec("ziglang")
@@ -144,7 +144,7 @@ def _run(command: list[str], directory: Path | None = None) -> str:
 
 
 def build_info(target: str, compiler: str, flags: str, source: str) -> str:
-    """Return the C source that tells a build what it was made from: the one file that differs from build to build."""
+    """Return the C source with the build information: the only file that differs between builds."""
     values = ", ".join(json.dumps(value) for value in (__version__, target, compiler, flags, source))
     return f'#include "build_info.h"\n\nconst struct build_info build_info = {{{values}}};\n'
 
@@ -159,10 +159,10 @@ def compile_to(
 ) -> None:
     """Compile all sources into ``output`` for ``target``; ``extra`` flags come last and win.
 
-    With ``names`` the same bytes come with the table of symbols that a SUT has no need of.
+    With ``names`` the symbol table, which a SUT does not need, is kept.
 
     Raises:
-        EnvironmentLacksError: the compiler refused, with all it said.
+        EnvironmentLacksError: The compiler failed, with its output.
 
     """
     flags = (*COMMON_FLAGS, BASELINE[target], *extra)
@@ -182,7 +182,7 @@ def compile_to(
 
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file: of two builds of the same key at once, the second waits and finds the first's bytes."""
+    """Hold a lock file: of two simultaneous builds of the same key, the second waits and uses the first's."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -190,13 +190,13 @@ def _exclusive(path: Path) -> Iterator[None]:
 
 
 def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
-    """Return ``sutprobe`` for ``target``, from the cache if everything it depends on is the same.
+    """Return ``sutprobe`` for ``target``, from the cache if nothing it depends on has changed.
 
     The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with ``sutprobe`` and ``build.json``; the key hashes the
-    sources, the compiler's version and the flags. A cached binary whose hash is not the recorded one is rebuilt.
+    sources, the compiler's version and the flags. A cached binary with a wrong hash is rebuilt.
 
     Raises:
-        EnvironmentLacksError: there is no compiler, or it refused.
+        EnvironmentLacksError: There is no compiler, or it failed.
 
     """
     root = (cache_directory or CACHE_DIRECTORY) / "kernels" / target
@@ -233,7 +233,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
 
 
 def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltKernel | None:
-    """Return the cached kernel, or None if it is absent or not what its record says."""
+    """Return the cached sutprobe, or None if missing or different from its record."""
     binary = final / PROGRAM
     try:
         recorded = json.loads((final / RECORD).read_text(encoding="utf-8"))["sha256"]
@@ -254,13 +254,13 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
 
 
 def prebuilt(directory: Path, target: Target) -> BuiltKernel:
-    """Return the kernel for ``target`` that was built elsewhere: ``<directory>/<target>/`` as the cache keeps one.
+    """Return the sutprobe for ``target`` that was built elsewhere: ``<directory>/<target>/``, as in the cache.
 
-    For a controller on which the compiler wheel does not run, and for kernels that a lab has approved. The record says
-    what the bytes were made from, and the run document repeats it.
+    For a controller on which the compiler wheel does not run, and for builds that a lab has approved. The record says
+    what it was made from, and the run document repeats it.
 
     Raises:
-        InputError: a file is missing, the record is not one, or the bytes are not those it describes.
+        InputError: A file is missing, the record is invalid, or the hash differs.
 
     """
     place = directory / target

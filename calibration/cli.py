@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``calibration`` command: every part of the controller's side that a person may want to run alone.
+"""The ``calibration`` command: every part of the controller that can be run alone.
 
 Exit codes: 0 done and good; 1 done, and a verdict failed; 2 bad usage or bad input; 3 the environment cannot do it;
 4 interrupted.
@@ -50,7 +50,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "schema": "calibration.cli:schema_command",
     },
 }
-"""Where each subcommand lives, by what it is for. A module is imported when its command runs."""
+"""Module of each subcommand, by group. A module is imported when its command runs."""
 
 COMMANDS: Final = {name: place for group in GROUPS.values() for name, place in group.items()}
 
@@ -71,7 +71,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Take a unique prefix for the command's name; an unknown name is answered with the nearest."""
+        """Accept a unique prefix of a command; for an unknown name, suggest the nearest."""
         given = args[0]
         found = [given] if given in COMMANDS else [command for command in COMMANDS if command.startswith(given)]
         if len(found) == 1:
@@ -83,7 +83,7 @@ class _Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by what they are for."""
+        """List the commands by group."""
         width = max(map(len, COMMANDS))
         for title, names in GROUPS.items():
             commands = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
@@ -212,9 +212,9 @@ def schema_command() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit by the contract above."""
+    """Run the command line and exit with one of the codes above."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that has no µ shows which character it lacks
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without µ shows an escape instead
     try:
         code = calibration.main(standalone_mode=False)
         sys.stdout.flush()
@@ -227,7 +227,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None:
             raise
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - takes what is left until the end
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - absorbs the final flush
         click.echo(f"calibration: what is printed cannot be written: {error.strerror}", err=True)
         code = ENVIRONMENT
     except (KeyboardInterrupt, click.Abort):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU and node lists as the kernel prints and accepts them.
+"""CPU and node lists in the kernel's notation.
 
 Source: ``lib/bitmap-str.c`` (``bitmap_parselist``, ``bitmap_parse``) and
 ``Documentation/admin-guide/kernel-parameters.rst`` ("cpu lists") of the Linux kernel.
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from itertools import compress
 
 MAX_ID = 8191
-"""The largest CPU or node number accepted: no kernel can be built for more than 8192 CPUs (x86 with MAXSMP)."""
+"""Largest CPU or node number accepted: kernels support at most 8192 CPUs (x86 with MAXSMP)."""
 
 MAX_CHARACTERS = 64 * 1024
-"""Longest list accepted: one that names each of 8192 CPUs on its own has 40,000 characters."""
+"""Longest list accepted: one that lists each of 8192 CPUs has 40,000 characters."""
 
 _IDS = tuple(range(MAX_ID + 1))
 _BIT_VALUES = bytes.maketrans(b"01", b"\0\1")
@@ -39,7 +39,7 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
     """Parse ``0-3,8``, strides ``0-31:2/4``, ``N`` and ``all``; sorted, without repetitions.
 
     ``last`` is the highest possible number, needed by ``N`` and ``all``. Empty text is the empty list. Raises
-    ``ValueError`` on anything else: never a partial list.
+    ``ValueError`` for anything else.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"CPU list of {len(text)} characters, at most {MAX_CHARACTERS} are read")
@@ -68,7 +68,7 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
 
 
 def _stride(width: int, used: int, period: int) -> int:
-    """Return *width* bits, of which the first *used* of each *period* are set."""
+    """Return *width* bits with the first *used* of each *period* set."""
     bits = (1 << min(used, width)) - 1
     while period < width:
         bits |= bits << period
@@ -82,10 +82,10 @@ def _numbers(bits: int) -> tuple[int, ...]:
 
 
 def parse_cpumask(text: str) -> tuple[int, ...]:
-    """Parse a hexadecimal mask such as ``00000000,0000000f``: the most significant word first.
+    """Parse a hexadecimal mask such as ``00000000,0000000f``, most significant word first.
 
-    Words are 32 bits wide; words of more than eight digits, as very old 64-bit kernels printed them, make all
-    words 64 bits wide. Raises ``ValueError`` on anything else, the empty text included.
+    Words are 32 bits wide, or all 64 if one has more than eight digits, as from very old 64-bit kernels. Raises
+    ``ValueError`` for anything else, including empty text.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"CPU mask of {len(text)} characters, at most {MAX_CHARACTERS} are read")
@@ -103,7 +103,7 @@ def parse_cpumask(text: str) -> tuple[int, ...]:
 
 
 def format_cpulist(numbers: Iterable[int]) -> str:
-    """Return the kernel's own shortest form, ``0-3,8``; the inverse of :func:`parse_cpulist`."""
+    """Return the kernel's shortest form, ``0-3,8``; the inverse of :func:`parse_cpulist`."""
     groups: list[list[int]] = []
     for number in sorted(set(numbers)):
         if groups and number == groups[-1][1] + 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors a command can end with, and the exit code that goes with each.
+"""Errors that end a command, and their exit codes.
 
 Every message says what was expected, what was found and what to do.
 """
@@ -20,22 +20,22 @@ EXIT_CODES = {
     "is not reachable",
     INTERRUPTED: "interrupted",
 }
-"""What each exit code of every command means."""
+"""Meaning of each exit code."""
 
 
 class CalibrationError(Exception):
-    """A failure that the user is told about in one message; ``exit_code`` is the command's exit code."""
+    """A failure reported to the user in one message; ``exit_code`` is the command's exit code."""
 
     exit_code: ClassVar[int] = ENVIRONMENT
 
 
 class InputError(CalibrationError):
-    """What the user gave cannot be used: a profile, an inventory, a file, an option."""
+    """Invalid user input: a profile, an inventory, a file, an option."""
 
     exit_code = BAD_INPUT
 
 
 class EnvironmentLacksError(CalibrationError):
-    """The machine cannot do it: no memory, no permission, no space, no compiler."""
+    """The machine lacks something: memory, permission, space, a compiler."""
 
     exit_code = ENVIRONMENT

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in directories where other users may write: results are often shared.
+"""Files in directories where other users may write, such as shared results.
 
-Only regular files are opened. Opening a device or a FIFO can do harm or wait for ever, so a name is first resolved with
-``O_PATH``, which opens nothing, then examined, and opened through ``/proc``: nothing can be swapped in between. New
-files are made under names that nobody can know beforehand.
+Only regular files are opened. Opening a device or a FIFO can do harm or block, so a name is first resolved with
+``O_PATH``, which opens nothing, then examined, and opened through ``/proc``, which prevents swapping in between. New
+files get unpredictable names.
 """
 
 import os
@@ -20,9 +20,8 @@ from calibration.errors import EnvironmentLacksError, InputError
 def read_regular(path: Path, limit_bytes: int, *, below: Path | None = None) -> bytes:
     """Return the content of the regular file at *path*.
 
-    No symbolic link is followed below the directory *below*, by default the one that holds the file. Raises
-    ``FileNotFoundError`` for a missing file, ``InputError`` for one that is no regular file, larger than
-    *limit_bytes* or unreadable.
+    No symbolic link is followed below the directory *below*, by default the file's own. Raises ``FileNotFoundError``
+    for a missing file, ``InputError`` for one that is not regular, larger than *limit_bytes* or unreadable.
     """
     with open_regular(path, below=below) as stream:
         try:
@@ -41,15 +40,15 @@ _FLAGS: Final = {"rb": os.O_RDONLY, "r+b": os.O_RDWR, "ab": os.O_WRONLY | os.O_A
 def open_regular(
     path: Path, mode: Literal["rb", "r+b", "ab"] = "rb", *, below: Path | None = None, create: bool = False
 ) -> BinaryIO:
-    """Return the regular file at *path*, open. What is written has no buffer.
+    """Return the regular file at *path*, open and unbuffered.
 
-    Follows and raises what ``read_regular`` does, and ``OSError`` if a file cannot be opened for writing. With
-    *create* a missing file is made, in the directory that *path* names.
+    Like ``read_regular``; also raises ``OSError`` if the file cannot be opened for writing. With *create* a missing
+    file is made.
     """
     found = None
     try:
         if create:
-            with suppress(FileExistsError):  # anything that is there already, a link too
+            with suppress(FileExistsError):  # anything that exists, including a link
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         found = _find(path, path.parent if below is None else below)
         status = os.fstat(found).st_mode
@@ -78,7 +77,7 @@ def refuse_links(path: Path, *, below: Path) -> None:
 
 @contextmanager
 def pending(path: Path, content: bytes) -> Iterator[Path]:
-    """Write *content* to the disk beside *path*, and remove that file after the block unless it was moved meanwhile."""
+    """Write *content* to disk beside *path*, and remove that file after the block unless it was moved."""
     written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with written.open("xb") as file:
@@ -92,7 +91,7 @@ def pending(path: Path, content: bytes) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file with *content* at *path*, in the place of what is there; it appears whole or not at all."""
+    """Write *content* to *path* atomically, replacing an existing file."""
     with pending(path, content) as written:
         written.replace(path)
 

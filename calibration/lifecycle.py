@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a run on the controller: begun or resumed on a captured SUT, and finished as a run document."""
+"""The life of a run on the controller: begin or resume it on a captured SUT, and finish its run document."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -34,27 +34,27 @@ from calibration.results.store import write_document
 from calibration.tuning import Change
 
 Examine = Callable[[Context, Plan], Iterable[Check]]
-"""Returns what is expected of the SUT of a context, with its plan, and was found there."""
+"""Returns the checks of the SUT of a context, with its plan."""
 
 
 def unexamined(_context: Context, _plan: Plan) -> Iterable[Check]:
-    """Expect nothing of a SUT."""
+    """Make no checks."""
     return ()
 
 
 class NotBegunError(EnvironmentLacksError):
-    """The SUT is not as expected, and the run that it was to begin is recorded as not begun."""
+    """The SUT is not as expected; the run is recorded as not begun."""
 
 
 class BegunRun(NamedTuple):
-    """A run that has begun: its directory, and the plan of what is left to measure."""
+    """A run that has begun: its directory, and the plan of the remaining steps."""
 
     directory: Path
     plan: Plan
 
 
 def plan_only(results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool) -> Plan:
-    """Return the plan that a run would begin with; nothing is stored. Raises like ``begin``."""
+    """Return the plan that a run would begin with, without storing anything. Raises like ``begin``."""
     context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
     if refused := refusal(examine(context, plan)):
         raise NotBegunError(refused)
@@ -84,10 +84,10 @@ def begin(
 ) -> BegunRun:
     """Plan a run on the SUT of *capture* (a ``.tar.gz``), and record its start.
 
-    *prefetchers_ok* is the consent to steps for which the prefetchers are switched off. If a blocking check of
-    *examine* is not met, the run is recorded as not begun and ``NotBegunError`` raised. Nothing is left behind if
-    the capture, the profile or a reference cannot be used (``InputError``), nothing can be measured or the directory
-    cannot be written (``EnvironmentLacksError``).
+    *prefetchers_ok* is the consent to switch the prefetchers off. If a blocking check of *examine* fails, the run is
+    recorded as not begun and ``NotBegunError`` raised. Leaves nothing behind if the capture, the profile or a reference
+    is unusable (``InputError``), or nothing can be measured or the directory cannot be written
+    (``EnvironmentLacksError``).
     """
     directory = run_directory(results, testbed, sut, run_id)
     context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
@@ -121,11 +121,11 @@ def resume(
     examine: Examine = unexamined,
     changes: Iterable[Change] = (),
 ) -> BegunRun:
-    """Go on with the run in *directory*, and return it with the steps of its plan that have no result yet.
+    """Continue the run in *directory*, and return it with the steps of its plan without a result.
 
-    Raises ``NotBegunError``, with the attempt recorded, if *capture* is not of the SUT as it was when the run began,
-    or a blocking check of *examine* is not met; ``InputError`` if the capture cannot be used,
-    ``EnvironmentLacksError`` if nothing can be written.
+    Raises ``NotBegunError``, with the attempt recorded, if the SUT of *capture* has changed since the run began, or a
+    blocking check of *examine* fails; ``InputError`` if the capture is unusable, ``EnvironmentLacksError`` if nothing
+    can be written.
     """
     start = start_of(directory)
     context = load(Path(CAPTURE), capture)
@@ -149,7 +149,7 @@ def resume(
 
 
 def finish(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
-    """Assemble the run document, judge it by the limits that the run began with, write it whole, and return it.
+    """Assemble the run document, judge it by the run's limits, write it atomically, and return it.
 
     *now* and *interrupted* are as for ``assemble``. Raises ``InputError`` if the records are not those of a run,
     ``EnvironmentLacksError`` if the document cannot be written.

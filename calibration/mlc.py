@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intel MLC, the operator's own copy, as a second instrument: its commands, its program, and the prefetchers it uses.
+"""Intel MLC, the operator's own copy, as a second instrument: commands, program, and prefetcher state.
 
-MLC is never downloaded and never part of this project. It is a guest: whatever it does, the run's own measurements
-stand as they are.
+MLC is never downloaded and never part of this project. Whatever it does, the run's own measurements are unaffected.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from calibration.model import Model, fault_of
 NAME: Final = "Intel MLC"
 
 ARCHITECTURE: Final = "x86_64"
-"""The only architecture that MLC exists for."""
+"""The only architecture of MLC."""
 
 CommandName = Literal[
     "idle_latency",
@@ -34,57 +33,57 @@ CommandName = Literal[
     "c2c_latency",
 ]
 COMMANDS: Final[tuple[CommandName, ...]] = get_args(CommandName)
-"""The commands that are run; each measures what the kind of the same name does."""
+"""The supported commands; each measures the same as the kind of the same name."""
 
-UNTOUCHED: Final[Mapping[CommandName, tuple[str, ...]]] = {
+NO_SWITCH_OPTIONS: Final[Mapping[CommandName, tuple[str, ...]]] = {
     **dict.fromkeys(("idle_latency", "latency_matrix", "loaded_latency"), ("-e", "-r")),
     **dict.fromkeys(("bandwidth_matrix", "peak_injection_bandwidth", "max_bandwidth"), ("-e",)),
     "c2c_latency": (),
 }
-"""The options that make a command does not switch the prefetchers.
+"""The options with which a command does not switch the prefetchers.
 
-``-e`` is the option for that. A chase in order would then be prefetched, so that latencies take random access, ``-r``.
-That ``--c2c_latency`` takes ``-e`` is not known: the kernel keeps it from the registers, as it does all of them.
+``-e`` is the option for that. A sequential chase would then be prefetched, so latencies use random access, ``-r``.
+Whether ``--c2c_latency`` accepts ``-e`` is unknown: the kernel denies all commands access to the registers.
 """
 
 OPTION: Final = re.compile(r"-(?:[BHLPQRTUXYZaruv]|[CDKSWbcdfijklmnptwx][0-9][0-9A-Fa-fx,-]{0,200})")
-"""The options that a profile may give: none that names a file or an object on the SUT (``-g``, ``-J``, ``-M``, ``-o``,
+"""Options allowed in a profile: none that names a file or an object on the SUT (``-g``, ``-J``, ``-M``, ``-o``,
 ``-s``), and not ``-e``, which follows from the operator's consent."""
 
 PROGRAM: Final = ("Linux", "mlc")
-"""Where the program is in the archive, below whatever folder."""
+"""Path of the program in the archive, below any folder."""
 
 MAX_PROGRAM_BYTES = 32 << 20
 MAX_ARCHIVE_BYTES = 256 << 20
 MAX_MEMBERS = 10_000
-"""Far more than an archive with a program for each system and some texts needs."""
+"""Far more than an archive of programs and texts needs."""
 
 ELF_X86_64: Final = 62
-"""``e_machine`` of a program for x86_64, in the two bytes at 18. From elf.h."""
+"""``e_machine`` of x86_64 programs, two bytes at offset 18. From elf.h."""
 
 MAX_PLACES: Final = 20_000
-"""Most places of prefetchers in a SUT's answer: each of 8192 CPUs can have a value of its own."""
+"""Most prefetcher settings in a SUT's answer: each of 8192 CPUs can have its own value."""
 
 
 class MlcCommand(Model):
-    """One command of MLC that a profile asks for, with options of its own."""
+    """One command of MLC in a profile, with its options."""
 
     command: CommandName
     options: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
-        """What it is called among what was not measured."""
+        """Its title among skipped measurements."""
         return f"{NAME} --{self.command}"
 
     def argv(self, *, prefetchers_ok: bool) -> tuple[str, ...]:
-        """Return the command line; the prefetchers are left alone unless *prefetchers_ok*."""
-        options = self.options if prefetchers_ok else (*UNTOUCHED[self.command], *self.options)
+        """Return the command line; it does not switch the prefetchers unless *prefetchers_ok*."""
+        options = self.options if prefetchers_ok else (*NO_SWITCH_OPTIONS[self.command], *self.options)
         return ("mlc", f"--{self.command}", *dict.fromkeys(options))
 
 
 def read_commands(raw: Any, source: str) -> tuple[MlcCommand, ...]:
-    """Return the commands that *raw*, the list of a profile, asks for: names, or names with a list of options.
+    """Return the commands in *raw*, the list of a profile: names, or names with a list of options.
 
     Raises ``InputError`` for anything else, naming *source*.
     """
@@ -110,7 +109,7 @@ def read_commands(raw: Any, source: str) -> tuple[MlcCommand, ...]:
 
 
 def check_licence(archive: str, *, accepted: bool) -> None:
-    """Raise ``InputError`` if there is an *archive* and its licence was not *accepted*."""
+    """Raise ``InputError`` if there is an *archive* whose licence was not *accepted*."""
     if archive and not accepted:
         raise InputError(
             f"mlc_archive is set ({archive}) without mlc_license_accepted: true. Read the licence of Intel MLC and "
@@ -120,7 +119,7 @@ def check_licence(archive: str, *, accepted: bool) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """MLC as the operator gave it: the bytes to run, the hash of the file they came in, and their place in it.
+    """The operator's MLC: the bytes to run, the hash of the file they came in, and their path in it.
 
     ``member`` is ``None`` if the file itself is the program.
     """
@@ -137,10 +136,10 @@ class Program:
 
 
 def read_program(path: Path) -> Program:
-    """Return the program at *path*, an archive with ``Linux/mlc`` in it, or the program itself.
+    """Return the program at *path*: an archive with ``Linux/mlc`` in it, or the program itself.
 
-    Nothing is unpacked to the disk. Raises ``InputError`` if there is none, if the archive is too large or has a
-    path that leads out of it, and for a program of another machine. A script that starts MLC is a program too.
+    Nothing is unpacked to disk. Raises ``InputError`` if there is no program, the archive is too large or has a path
+    that leads out of it, or the program is for another machine. A script that starts MLC is accepted too.
     """
     try:
         with path.open("rb") as stream:
@@ -159,7 +158,7 @@ def read_program(path: Path) -> Program:
 
 
 def _unpacked(path: Path, content: bytes) -> tuple[str, bytes]:
-    """Return name and bytes of the program in the archive with *content*, read from *path*. Raises ``InputError``."""
+    """Return name and bytes of the program in the archive *content*, read from *path*. Raises ``InputError``."""
     wanted = "/".join(PROGRAM)
     found: list[tuple[str, bytes]] = []
     try:
@@ -199,14 +198,14 @@ def _form(content: bytes, path: Path) -> Literal["elf", "script"]:
 
 
 State = Literal["changed", "not_verified", "put_back", "as_before"]
-"""What became of prefetchers; the worst first."""
+"""Outcome for the prefetchers, worst first."""
 
 
 class PrefetcherPlace(Model):
-    """A place on the SUT where prefetchers are switched, and what it read around a command of MLC.
+    """One prefetcher setting on the SUT, and its value before and after a command of MLC.
 
-    ``after`` is ``None`` if it could not be read again; ``restored`` is what it read once it was restored, ``None``
-    if that was not done or could not be.
+    ``after`` is ``None`` if it could not be read again; ``restored`` is the value after restoring, ``None`` if that was
+    not done or failed.
     """
 
     where: str
@@ -216,7 +215,7 @@ class PrefetcherPlace(Model):
 
     @property
     def state(self) -> State:
-        """What became of it."""
+        """The outcome."""
         if self.after == self.before:
             return "as_before"
         if self.restored == self.before:
@@ -225,10 +224,10 @@ class PrefetcherPlace(Model):
 
 
 class Prefetchers(Model):
-    """What the state of a SUT's hardware prefetchers was around one command of MLC.
+    """The state of a SUT's hardware prefetchers around one command of MLC.
 
-    The places are the registers of the CPUs (MSR 0x1a4; those of equal values are one place) and the kernel's driver
-    for them. ``unread`` says which could not be read and why. ``state`` is the worst of them.
+    The settings are the CPUs' registers (MSR 0x1a4; those of equal values are grouped) and the kernel's driver for
+    them. ``unread`` says which could not be read and why. ``state`` is the worst of them.
     """
 
     places: tuple[PrefetcherPlace, ...]
@@ -237,7 +236,7 @@ class Prefetchers(Model):
 
 
 def read_prefetchers(raw: Any) -> Prefetchers:
-    """Return the state of prefetchers in a SUT's answer. Raises ``EnvironmentLacksError`` where there is none."""
+    """Return the prefetcher state in a SUT's answer. Raises ``EnvironmentLacksError`` if it is invalid."""
     if not isinstance(raw, dict):
         raise EnvironmentLacksError("the SUT's answer lacks the state of the prefetchers")
     try:

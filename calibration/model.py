@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every stored or exchanged model of the project has in common."""
+"""Common base of all stored or exchanged models."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,14 +16,14 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 MAX_FAULT = 500
-"""Longest description of a fault: a place may be a key of any length."""
+"""Longest description of a fault: its place may contain a key of any length."""
 
 MAX_FAULTS = 1000
-"""Most faults that are looked into to tell of the first."""
+"""Most faults examined to report the first."""
 
 
 def _fail_fast(schema: Any) -> None:
-    """Set ``fail_fast`` for all lists and mappings in *schema*; models in it have their own set already."""
+    """Set ``fail_fast`` for all lists and mappings in *schema*; nested models have set their own."""
     for part in schema if isinstance(schema, list) else [schema]:
         if isinstance(part, dict) and part.get("type") != "model":
             if part.get("type") in ("list", "tuple", "dict"):  # a field of that name has a mapping here
@@ -36,8 +36,8 @@ def _fail_fast(schema: Any) -> None:
 class Model(BaseModel):
     """A frozen, closed, strict record.
 
-    An unknown field, a wrong type, NaN or an infinity is an error on load; what is absent is ``None`` beside a
-    reason, never 0.
+    An unknown field, a wrong type, NaN or an infinity is an error on load; a missing value is ``None`` beside a reason,
+    never 0.
     """
 
     model_config = ConfigDict(
@@ -52,14 +52,14 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Have validation end at the first fault of a list: a million faults take gigabytes."""
+        """Stop validation at the first fault of a list: a million faults take gigabytes."""
         schema = handler(source)
         _fail_fast(schema.get("schema"))
         return schema
 
 
 def fault_of(error: Exception) -> str:
-    """Return what is wrong by *error*, briefly: of a model's faults the first with its place, and how many more."""
+    """Return a short description of *error*: a model's first fault with its place, and the number of the rest."""
     if not isinstance(error, ValidationError):
         return str(error)[:MAX_FAULT]
     if error.error_count() > MAX_FAULTS:
@@ -70,7 +70,7 @@ def fault_of(error: Exception) -> str:
 
 
 def format_time(when: datetime) -> str:
-    """Return a point in time as ISO 8601 UTC with second precision, as run identifiers and pages show it."""
+    """Return a time as ISO 8601 UTC with second precision, as in run identifiers and on pages."""
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that people type: a unique prefix stands for the name, and an unknown one is answered with the nearest."""
+"""Abbreviated names: a unique prefix stands for the name, and for an unknown one the nearest is suggested."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -7,12 +7,12 @@ from typing import Final
 
 from calibration.errors import InputError
 
-LISTED: Final = 5
-"""Names in a message before the rest is counted."""
+MAX_LISTED: Final = 5
+"""Names listed in a message; the rest is counted."""
 
 
 def pick(given: str, names: Collection[str], what: str) -> str:
-    """Return the one of *names* that is *given*, or the only one that begins with it; *what* they are names of.
+    """Return the one of *names* equal to *given*, or the only one with that prefix; *what* describes them.
 
     Raises ``InputError`` if there is none, with the nearest, or several.
     """
@@ -23,7 +23,7 @@ def pick(given: str, names: Collection[str], what: str) -> str:
 
 
 def not_one(given: str, found: Sequence[str], names: Collection[str], what: str) -> InputError:
-    """Return the error for *given*, which stands for the *found* of the *names*: several, or none of them."""
+    """Return the error for *given*, which matches *found* of the *names*: several, or none."""
     if found:
         return InputError(f"ambiguous {what} {given!r}: {_listed(found, ', ')}")
     if near := get_close_matches(given, names):
@@ -33,5 +33,5 @@ def not_one(given: str, found: Sequence[str], names: Collection[str], what: str)
 
 
 def _listed(names: Sequence[str], between: str) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return between.join(names[:LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return between.join(names[:MAX_LISTED]) + more

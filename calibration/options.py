@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments and options that several commands have."""
+"""Common arguments and options of several commands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ import click
 from calibration.places import HOME
 
 RESULTS: Final = HOME / "results"
-"""The directory of results if none is given."""
+"""The default directory of results."""
 
 
 def results_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the option ``--results``."""
+    """Add the option ``--results`` to *command*."""
     return click.option(
         "--results",
         type=click.Path(path_type=Path, file_okay=False),

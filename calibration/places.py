@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the harness finds its own files, and where it writes by default: the same names in a checkout and installed."""
+"""Paths of the harness's own files and of its default output, in a checkout and installed."""
 
 import os
 from pathlib import Path
@@ -10,23 +10,23 @@ PACKAGE: Final = Path(__file__).resolve().parent
 _SHARE: Final = PACKAGE / "share"
 
 INSTALLED: Final = _SHARE.is_dir()
-"""Whether this is an installed wheel and not a checkout."""
+"""Whether this is an installed wheel rather than a checkout."""
 
 SHARE: Final = _SHARE if INSTALLED else PACKAGE.parent
 """Directory of ``ansible.cfg``, ``ansible``, ``playbooks``, ``roles``, ``templates`` and ``docs``."""
 
 HOME_VARIABLE: Final = "CALIBRATION_HOME"
-"""Environment variable with the directory that results and site are written to by default."""
+"""Environment variable with the default directory of results and site."""
 
 HOME: Final = Path(os.environ.get(HOME_VARIABLE) or (Path.cwd() if INSTALLED else SHARE)).expanduser().absolute()
 """The checkout, or the working directory if the package is installed, unless ``CALIBRATION_HOME`` is set."""
 
 CACHE_VARIABLE: Final = "CALIBRATION_CACHE_DIR"
-"""Environment variable with the directory of the caches, for a checkout that cannot be written."""
+"""Environment variable with the directory of the caches, for a read-only checkout."""
 
 _USER_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "calibration"
 
 CACHE: Final = (
     Path(os.environ.get(CACHE_VARIABLE) or (_USER_CACHE if INSTALLED else SHARE / ".cache")).expanduser().absolute()
 )
-"""Built programs, the compiler's cache, the index of the results, the site as it is assembled."""
+"""Built programs, the compiler's cache, the index of the results, the site being assembled."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan: context and profile in, ordered steps with expected durations out.
 
-A plan is computed on the controller and decides everything; the SUT decides nothing. So it can be printed, reviewed and
-tested without a SUT.
+The plan is computed on the controller and decides everything; the SUT decides nothing. So it can be printed, reviewed
+and tested without a SUT.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ from calibration.text import WIDTH, duration
 
 
 class Plan(Model):
-    """The steps of one run in their order, and what will not be measured and why.
+    """The steps of one run in order, and what is skipped and why.
 
-    ``mlc`` are the commands of Intel MLC that follow the steps if the operator has it; no duration counts them.
+    ``mlc`` are the commands of Intel MLC that follow the steps if available; durations exclude them.
     """
 
     profile: str
@@ -39,7 +39,7 @@ class Plan(Model):
     mlc: tuple[MlcCommand, ...] = ()
 
     def with_steps(self, steps: Iterable[Step]) -> Self:
-        """Return this plan with *steps* in place of its own, and their durations."""
+        """Return this plan with other *steps*, and their durations."""
         steps = tuple(steps)
         return self.model_copy(update={"steps": steps, **_durations(steps)})
 
@@ -54,7 +54,7 @@ def _durations(steps: Sequence[Step]) -> dict[str, float]:
 NO_CONSENT = "it needs the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
 
 BY_PROFILE = "left out by the profile: "
-"""How the reason begins if the profile does not want something."""
+"""Prefix of the reason if the profile excludes something."""
 
 
 def make_plan(
@@ -67,12 +67,12 @@ def make_plan(
 ) -> Plan:
     """Return the plan for the SUT of *context*.
 
-    *kept* is the best traffic shape, *last_level_cache* the size of that cache, as found on its platform before.
+    *kept* is the best traffic shape, *last_level_cache* the size of that cache, as found earlier on the platform.
 
-    Steps that want the prefetchers off come last, and only with *prefetchers_ok*, the consent to switch them: so they
-    are switched once, and whatever happens to them happens after all that needs them as they are.
+    Steps that need the prefetchers off come last, and only with *prefetchers_ok*, the consent to switch them: so they
+    are switched once, after everything that needs them as found.
 
-    Raises ``EnvironmentLacksError`` if nothing could be measured.
+    Raises ``EnvironmentLacksError`` if nothing can be measured.
     """
     context = sized(context, last_level_cache)
     steps: list[Step] = []
@@ -114,7 +114,7 @@ def make_plan(
 
 
 def skipped_text(skipped: Iterable[NotPlanned]) -> str:
-    """Return in one clause how much is *skipped* for which kind of reason: ``4 by profile, 3 not applicable``."""
+    """Return the number of *skipped* entries by reason: ``4 by profile, 3 not applicable``."""
     counts = Counter(
         "by profile"
         if item.reason.startswith(BY_PROFILE)
@@ -127,7 +127,7 @@ def skipped_text(skipped: Iterable[NotPlanned]) -> str:
 
 
 def plan_text(plan: Plan, *, verbose: bool = False) -> str:
-    """Return the plan on one screen; *verbose* has each step's command and each thing skipped with its reason."""
+    """Return the plan on one screen; *verbose* adds each step's command and each skipped entry with its reason."""
     longest = f" ({duration(plan.longest_duration_s)} if nothing converges)"
     lines = [f"{plan.profile}: {len(plan.steps)} steps, about {duration(plan.expected_duration_s)}{longest}", ""]
     if verbose:

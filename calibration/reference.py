@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference of the site: a Sphinx extension that writes what the code declares, so that nothing is written twice.
+"""The site's reference pages: a Sphinx extension that renders what the code declares.
 
-A page says ``.. reference:: TOPIC``; its sections are made when the page is read, from the roles' argument
-specifications, the commands' options, the models' JSON Schema, the declarations' figures, the list of flags and the
-exit codes. What belongs to no declaration stands on the page itself.
+A page says ``.. reference:: TOPIC``; its sections are generated from the roles' argument specifications, the commands'
+options, the models' JSON Schema, the declarations' figures, the list of flags and the exit codes.
 """
 
 import inspect
@@ -39,20 +38,20 @@ from calibration.validity import SEVERITIES
 ROLES = SHARE / "roles"
 
 COMMON_ROLE = "settings"
-"""The role whose variables all others share: its part comes first."""
+"""The role whose variables all others share; it comes first."""
 
 MARKUP = re.compile(r"C\(([^()]*)\)|docs/([a-z0-9_/]+)\.rst|[\\*`|_]")
-"""Code in a text without markup, a page of this guide named by its file, and what reStructuredText would obey."""
+"""Code in plain text, a page of this guide given by its file, and reStructuredText's special characters."""
 
 REFERENCE = re.compile(r'"\$ref": "#/\$defs/(\w+)"')
-"""A model that a JSON Schema, as text, refers to."""
+"""A reference to a model in the text of a JSON Schema."""
 
 BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
-"""How a schema's bounds are worded."""
+"""Words for a schema's bounds."""
 
 
 def _shown(text: str) -> str:
-    """Return *text* on one line of reStructuredText that shows it as it is, with its code and its links marked."""
+    """Return *text* on one line of escaped reStructuredText, with code and links marked."""
     return MARKUP.sub(_marked, " ".join(text.split()))
 
 
@@ -74,9 +73,9 @@ def _table(titles: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Iterator
 
 
 def variables() -> Iterator[str]:
-    """Yield the public variables of all roles with type, default and meaning, those that all roles share first.
+    """Yield the public variables of all roles with type, default and meaning, the shared ones first.
 
-    A variable that several roles take is explained once, by the first role that has it.
+    A variable of several roles is explained once, at the first role.
     """
     seen: set[str] = set()
     for role in sorted(ROLES.iterdir(), key=lambda path: (path.name != COMMON_ROLE, path.name)):
@@ -104,7 +103,7 @@ def _paragraphs(description: str | list[str], indent: str = "") -> Iterator[str]
 
 
 def commands() -> Iterator[str]:
-    """Yield every subcommand with its usage, its help and its options; first what stands before a subcommand."""
+    """Yield every subcommand with usage, help and options, after the global options."""
     outer = click.Context(calibration, info_name=calibration.name, **calibration.context_settings)
     yield from _command(outer, calibration.get_params(outer))
     for name in calibration.list_commands(outer):
@@ -126,24 +125,24 @@ def _command(context: click.Context, parameters: list[click.Parameter]) -> Itera
 
 
 def run_document() -> Iterator[str]:
-    """Yield the fields of the run document and of all models in it."""
+    """Yield the fields of the run document and all its models."""
     return _models("run", RunDocument, {})
 
 
 def records() -> Iterator[str]:
-    """Yield the fields of the records, and of what ``sutprobe`` prints; models of the run document are linked."""
+    """Yield the fields of the records, and of the output of ``sutprobe``; models of the run document are linked."""
     return _models("record", (Record, ProbeDocument), dict.fromkeys(json_schema()["$defs"], "run"))
 
 
 def judgement() -> Iterator[str]:
-    """Yield the fields of the verdicts of a night, and of the files of accepted limits."""
+    """Yield the fields of a night's verdicts, and of the files of accepted limits."""
     return _models("judgement", (NightVerdict, BaselineFile), {})
 
 
 def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
-    """Yield *roots* and the models in them that are not *known* yet, each as a section, in the order of their places.
+    """Yield *roots* and the models in them that are not yet *known*, each as a section, in order of appearance.
 
-    *known* has the prefix of the link by the name of a model, and is added to.
+    *known* is the prefix of the link by name of the model, and is extended.
     """
     schema = TypeAdapter(tuple[roots]).json_schema(mode="serialization")
     models = schema.pop("$defs")
@@ -160,7 +159,7 @@ def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
 
 
 def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool = False) -> str:
-    """Return what a value of *schema* may be, in words; a choice within something else stands in brackets."""
+    """Return the possible values of *schema* in words; a nested choice is in brackets."""
     match schema:
         case {"$ref": reference}:
             name = reference.rpartition("/")[2]
@@ -185,7 +184,7 @@ def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool 
 
 
 def metrics() -> Iterator[str]:
-    """Yield the headline figures of every measurement: their names, unit, which way is better, and what they are."""
+    """Yield the headline figures of every measurement: names, unit, better direction, and meaning."""
     for kind, declaration in registry().items():
         yield from _title(declaration.title)
         yield f":doc:`/method/{kind}` (``{kind}``): {_shown(declaration.question)}"
@@ -201,7 +200,7 @@ def methods() -> Iterator[str]:
 
 
 def settings() -> Iterator[str]:
-    """Yield the settings that a profile may give each measurement, with what they mean and their defaults."""
+    """Yield each measurement's settings in a profile, with meanings and defaults."""
     for kind, declaration in registry().items():
         yield from ("", f".. _settings-{kind}:")
         yield from _title(declaration.title)
@@ -216,14 +215,14 @@ def settings() -> Iterator[str]:
 
 
 def name_form(names: str) -> str:
-    """Return a regular expression of metrics' names as people write such forms: N, (this|that), [maybe]."""
+    """Return a regular expression of metrics' names in readable form: N, (this|that), [maybe]."""
     form = names.replace(r"\.", ".").replace(r"\d+", "N").replace(r"\d", "N").replace("[a-z0-9]+", "WIDTH")
     form = re.sub(r"\(\?:([^()]*)\)\?", r"[\1]", form)
     return form.replace("(?:", "(")
 
 
 def flags() -> Iterator[str]:
-    """Yield every flag with its severity and its meaning, linked to what its method page says of it."""
+    """Yield every flag with its severity and meaning, linked to its method page."""
     macros: Any = environment().get_template("macros/flags.rst.j2").module
     for code, severity in SEVERITIES.items():
         yield from (f":ref:`{code} <flag-{code}>`", f"   *{severity}.* {_shown(macros.meaning[code])}", "")
@@ -258,12 +257,12 @@ TOPICS = {source.__name__: source for source in SOURCES}
 
 
 class Reference(SphinxDirective):
-    """``.. reference:: TOPIC``: everything of one topic, as sections of the page or a list in it."""
+    """``.. reference:: TOPIC``: one topic, as sections or a list."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the topic's nodes. The page is read again after a change of anything it may be made from."""
+        """Return the topic's nodes. The page depends on everything it may be made from."""
         topic = TOPICS.get(self.arguments[0])
         if topic is None:
             raise self.error(f"unknown topic {self.arguments[0]!r}; known: {', '.join(TOPICS)}")
@@ -276,8 +275,8 @@ class Reference(SphinxDirective):
 def _with_index_entries(
     _app: Sphinx, env: BuildEnvironment, _added: set[str], _changed: set[str], removed: set[str]
 ) -> list[str]:
-    """Return the pages that the search knows by their index entries: a later build forgets those of pages it keeps."""
-    known = env.domaindata["index"].get("entries", {})  # there are none before the first build
+    """Return the pages with index entries known to the search, which an incremental build would forget."""
+    known = env.domaindata["index"].get("entries", {})  # empty before the first build
     return [name for name, entries in known.items() if entries and name not in removed]
 
 

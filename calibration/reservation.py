@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller needs of a SUT's reservation: a command that runs only while the SUT is reserved for the run.
+"""The controller's side of a reservation: a command that runs only while the SUT is reserved for the run.
 
-The SUT's side is the module ``sut_reservation``. A step must not be measured on a SUT that was restarted meanwhile, or
-that somebody else has reserved because this run's lease was over; and each step says that the run is alive. All three
-are done by the shell that then starts the kernel: no process is started for it, and no time is measured.
+The SUT's side is the module ``sut_reservation``. A step must not be measured on a SUT that was restarted, or that
+somebody else reserved after this run's lease expired; and each step renews the lease. The shell that then starts
+sutprobe does all three, without a further process and without affecting the measurement.
 """
 
 import math
@@ -18,13 +18,13 @@ from pydantic import StringConstraints
 from calibration.model import Model
 
 RESTARTED = 93
-"""Exit code of a step's command on a SUT that was restarted since the run began."""
+"""Exit code of a step's command: the SUT was restarted since the run began."""
 
 NOT_RESERVED = 94
-"""Exit code of a step's command on a SUT that is no longer reserved for the run."""
+"""Exit code of a step's command: the SUT is no longer reserved for the run."""
 
 UNGUARDED = 95
-"""Exit code of a step's command on a SUT where the guardian of the reservation was killed."""
+"""Exit code of a step's command: the guardian of the reservation was killed."""
 
 REASONS = {
     RESTARTED: "the SUT was restarted since the run began: what it was measured with may no longer be so",
@@ -33,10 +33,10 @@ REASONS = {
     UNGUARDED: "the guardian of the SUT's reservation was killed, so nothing more is measured: find out by whom (if "
     "memory ran out, dmesg says so)",
 }
-"""What these exit codes mean, for people."""
+"""Messages for these exit codes."""
 
 SAFE_PATH = re.compile(r"/[^\x00-\x1f\x7f]{1,4000}")
-"""What a path from a SUT may look like."""
+"""Form of a path from a SUT."""
 
 _Token = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 _BootId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{36}$")]
@@ -44,7 +44,7 @@ _Path = Annotated[str, StringConstraints(pattern=SAFE_PATH.pattern.join(("^", "$
 
 
 class Reservation(Model):
-    """A run's reservation of a SUT: where it is, what tells it from others, and the boot in which it was made."""
+    """A run's reservation of a SUT: its path, its identity, and the boot in which it was made."""
 
     path: _Path
     token: _Token
@@ -52,10 +52,10 @@ class Reservation(Model):
 
 
 def entering(directory: str) -> str:
-    """Return a command for a POSIX shell that makes *directory* its own, or fails if it is another user's.
+    """Return a POSIX shell command that changes to *directory*, or fails if it belongs to another user.
 
-    What the name leads to later does not matter then, and nobody else can put a link, a FIFO or a device in there: it
-    belongs to this user, and only this user makes directories of that name that others cannot write to.
+    Later changes to the name do not matter then, and nobody else can put a link, a FIFO or a device into the directory:
+    it belongs to this user and is not writable by others.
     """
     name = PurePosixPath(directory).name
     return f'cd -P {shlex.quote(directory)} && [ "${{PWD##*/}}" = {shlex.quote(name)} ] && [ -O . ]'
@@ -74,11 +74,11 @@ n=0; oom_kills; o=$n
 c=$?
 [ $c = {killed} ] && oom_kills && [ "$n" -gt "$o" ] && echo {out_of_memory} >&2
 exit $c"""
-"""``kill``, ``printf``, ``read`` and ``[`` are the shell's own. ``<>`` opens the FIFO without waiting for a reader.
+"""``kill``, ``printf``, ``read`` and ``[`` are shell built-ins. ``<>`` opens the FIFO without waiting for a reader.
 
-The shell stays until the command has ended: of one that a signal ended ssh says what it says of a lost connection, and
-the shell which signal it was. If memory runs out, the kernel ends the command before the guardian or the login, and
-counts that for all to read.
+The shell waits for the command: if a signal ends it, ssh alone would report a lost connection, while the shell reports
+the signal. If memory runs out, the kernel kills the command before the guardian or the login, and counts that in
+``/proc/vmstat``.
 """
 
 OUT_OF_MEMORY = (
@@ -88,11 +88,11 @@ OUT_OF_MEMORY = (
 
 
 def guarded(arguments: list[str], reservation: Reservation, *, lease_s: float, idle_s: float | None = None) -> str:
-    """Return a command for a POSIX shell that runs a program, *arguments*, if the SUT is still reserved for the run.
+    """Return a POSIX shell command that runs the program *arguments* if the SUT is still reserved for the run.
 
-    It renews the lease: the guardian acts *lease_s* seconds from now, or *idle_s* (the same) after the command's end
-    if that is sooner, unless it hears of the run before. Otherwise it ends with a code of ``REASONS`` and starts
-    nothing.
+    It renews the lease: the guardian acts *lease_s* seconds from now, or *idle_s* seconds after the command's end if
+    that is sooner, unless the run renews it before. Without a reservation it exits with a code of ``REASONS`` and
+    starts nothing.
     """
     return _GUARD.format(
         boot_id=shlex.quote(reservation.boot_id),

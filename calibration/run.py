@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``calibration run``: ``ansible-playbook`` with this project's exit codes, on calibrate.yml or nightly.yml.
 
-The playbook runs in this very process, so that signals reach Ansible directly and nothing has to be passed on.
+The playbook runs in this process, so signals reach Ansible directly.
 """
 
 import json
@@ -14,14 +14,14 @@ from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDIC
 from calibration.places import CACHE, HOME, HOME_VARIABLE, SHARE
 
 ANSIBLE_EXIT_CODES = {0: GOOD, 2: VERDICT_FAILED, 5: BAD_INPUT, 99: INTERRUPTED, 130: INTERRUPTED, 250: ENVIRONMENT}
-"""``ansible-playbook``'s exit codes in ours; those left out (errors in the inventory or the playbook) are bad input."""
+"""Our exit code for each of ``ansible-playbook``'s; others (errors in the inventory or the playbook) are bad input."""
 
 NEWEST = "newest"
-"""Stands for the newest run in which something is missing; no run is called so."""
+"""Stands for the newest incomplete run; no run has this name."""
 
 
 class _Reasons:
-    """The exit codes that failed tasks of this process, or an interruption, gave as theirs."""
+    """Exit codes recorded by failed tasks of this process, or by an interruption."""
 
     def __init__(self) -> None:
         self.codes: set[int] = set()
@@ -31,16 +31,15 @@ _reasons = _Reasons()
 
 
 def note_failure(exit_code: int) -> None:
-    """Remember why a task failed, or the run ends; the callback plugin calls this in the controller's process."""
+    """Record why a task failed, or the run ends; called by the callback plugin in the controller's process."""
     _reasons.codes.add(exit_code)
 
 
 def exit_code_of(ansible_code: int, noted: set[int]) -> int:
-    """Return the command's exit code from ``ansible-playbook``'s and what failed tasks, or an interruption, noted.
+    """Return the command's exit code from ``ansible-playbook``'s and the *noted* ones.
 
-    Ansible ends an interrupted run with one of several codes, by what it was doing. Bad input outranks a lacking
-    environment, which outranks a failed verdict: the first to mend comes first. Ansible's 2 without any failed task is
-    its option parser's.
+    Ansible ends an interrupted run with one of several codes. Bad input outranks a lacking environment, which outranks
+    a failed verdict: the first to fix comes first. Ansible's 2 without a failed task comes from its option parser.
     """
     if INTERRUPTED in noted and ansible_code != GOOD:
         return INTERRUPTED

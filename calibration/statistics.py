@@ -34,7 +34,7 @@ BIMODAL_SEPARATION = 0.03
 """Distance of the groups' means relative to the median, below which two modes would not matter to a reader."""
 
 BIMODAL_SAMPLES = 18
-"""Fewer samples cannot tell two modes from one."""
+"""Fewest samples in which two modes can be detected."""
 
 EXACT_SAMPLES = 1000
 """Ranks of more samples come from the normal distribution, whose coverage is then right to 0.0001."""
@@ -45,8 +45,8 @@ Estimator = Literal["median_of_placements", "median_of_windows", "fastest_of_sea
 def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, int, float]:
     """Return the ranks (1-based) of the order statistics that bound the median, and the coverage they reach.
 
-    *count* samples are assumed independent. If even the extremes cover less than *coverage* (fewer than six
-    samples), the extremes are returned with the coverage they do have.
+    *count* samples are assumed independent. If even the extremes cover less than *coverage* (fewer than six samples),
+    they are returned with their actual coverage.
     """
     if count < 1:
         raise ValueError(f"expected at least one sample, found {count}")
@@ -67,7 +67,7 @@ def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, in
 
 
 def _coverage(count: int, outside: int) -> float:
-    """Return the probability that the median lies between two ranks, *outside* of which it is in so many of 2^count."""
+    """Return the probability that the median lies between two ranks, each with *outside* samples beyond it."""
     return 1.0 - 2.0 * outside / 2.0**count if count > 1 else 0.0
 
 
@@ -113,10 +113,10 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 
 
 class Estimate(Model):
-    """One measured figure with its uncertainty and what it was made from.
+    """One measured figure with its uncertainty and samples.
 
     ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
-    ``samples`` holds one list of windows per placement. ``target_half_width`` is relative, ``None`` if none was set.
+    ``samples`` has one list of windows per placement. ``target_half_width`` is relative, ``None`` without a target.
     ``flags`` name the interference that moved this figure (``moved``).
     """
 
@@ -161,10 +161,10 @@ def estimate(
 ) -> Estimate:
     """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
 
-    With one placement only its windows can speak: the estimator is then named ``median_of_windows`` and the interval
-    says nothing about placement. *target_half_width* is relative; if given, the estimate says whether it was met.
-    *disturbed* are the placements, by index, that each kind of interference hit. Raises ``ValueError`` if there is
-    no placement or a placement without windows.
+    With one placement the estimator is ``median_of_windows``, and the interval does not cover placement.
+    *target_half_width* is relative; if given, the estimate says whether it was met. *disturbed* are the placements, by
+    index, hit by each kind of interference. Raises ``ValueError`` without placements or for a placement without
+    windows.
     """
     if not samples or not all(samples):
         raise ValueError("expected at least one placement with at least one window each, found none")
@@ -206,8 +206,8 @@ def estimate(
 def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
     """Yield a flag for each interference that moved *figure*.
 
-    It did if the median without the *disturbed* placements lies further from the figure than its half-width. If
-    all placements were hit there is nothing to compare with.
+    Interference moved it if the median without the *disturbed* placements differs from it by more than its half-width.
+    If all placements were hit, there is nothing to compare.
     """
     if figure.interval is None:
         return

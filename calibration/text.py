@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""untrusted text, made harmless to look at.
+r"""Make untrusted text safe to display.
 
-A terminal obeys control characters, and a reader obeys the direction in which a line runs: both are shown as escapes
-such as ``\x1b`` or ``\u202e``. What reStructuredText needs besides stands in ``calibration.report.filters``.
+Terminals interpret control characters, and directional characters change how a line reads: both are shown as escapes
+such as ``\x1b`` or ``\u202e``. Escaping for reStructuredText is in ``calibration.report.filters``.
 """
 
 import base64
@@ -14,23 +14,23 @@ from typing import IO, Any
 from calibration.errors import InputError
 
 WIDTH = 100
-"""Columns of what is printed if the terminal does not say how wide it is, and the most that it takes."""
+"""Columns of output if the terminal's width is unknown, and at most."""
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that show nothing of themselves, or change how others show."""
+"""Categories of characters that are invisible, or change how others display."""
 
 COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|3[0-7])m)")
-"""The colours that Ansible paints its own messages with. Nothing hides or moves with these."""
+"""The colours of Ansible's own messages, which neither hide nor move text."""
 
 UNUSUAL = re.compile(r"[^ -~]")
-"""What may have to show as an escape."""
+"""Characters that may need an escape."""
 
 
 def visible(text: str) -> str:
-    r"""Return *text* as one line in which control, line-breaking, private and direction-changing characters show.
+    r"""Return *text* as one line with control, line-breaking, private and directional characters visible.
 
-    Docutils splits its input at more characters than a newline, and directional overrides make a line read otherwise
-    than it is; both are shown as escapes such as ``\x1b`` or ``\u2028``.
+    Docutils splits its input at more characters than a newline, and directional overrides make a line read differently;
+    both are shown as escapes such as ``\x1b`` or ``\u2028``.
     """
     return text if text.isascii() and text.isprintable() else UNUSUAL.sub(lambda found: shown(found[0]), text)
 
@@ -47,18 +47,18 @@ def shown(character: str) -> str:
 
 
 def message(text: str) -> str:
-    """Return *text* for a terminal or a log: lines after the first are indented, so that none passes for another's."""
+    """Return *text* for a terminal or a log, with continuation lines indented so that none looks like a new message."""
     first, *rest = (visible(line) for line in text.split("\n"))
     return "\n".join([first, *(f"  {line}" for line in rest)])
 
 
 def cut(text: str, columns: int) -> str:
-    """Return *text*, cut to so many *columns*; that it was cut shows."""
+    """Return *text* cut to *columns*, with a mark if it was cut."""
     return text if len(text) <= columns else f"{text[: columns - 1]}…"
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people write it: 4 s, 1:05, 1:02:03."""
+    """Return a duration in readable form: 4 s, 1:05, 1:02:03."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -68,23 +68,23 @@ def duration(seconds: float) -> str:
 
 
 class HarmlessStream:
-    """A stream for people, to which programs write that show untrusted text as it came: what a terminal obeys shows.
+    """A stream for programs that print untrusted text verbatim: control characters are made visible.
 
-    Everything but ``write`` is the stream's own. Line ends and Ansible's own colours stay.
+    Everything but ``write`` is the stream's own. Line ends and Ansible's colours are kept.
     """
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write *text*, made harmless, and return how long it was."""
+        """Write *text*, made safe, and return its length."""
         parts = COLOUR.split(text)
         parts[::2] = ["\n".join(map(visible, part.split("\n"))) for part in parts[::2]]
         self._stream.write("".join(parts))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
-        """Write all *lines*, made harmless."""
+        """Write all *lines*, made safe."""
         for line in lines:
             self.write(line)
 
@@ -93,7 +93,7 @@ class HarmlessStream:
 
 
 def decode_base64(text: str) -> bytes:
-    """Return the bytes that *text* is in base64. Raises ``InputError`` if it is not."""
+    """Return the bytes of *text* in base64. Raises ``InputError`` if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:

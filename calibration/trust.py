@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a figure can be trusted: one of five words, and the single worst reason.
+"""Trust in a figure: one of five words, and the single worst reason.
 
 ``on_target``: its half-width is within the target. ``near``: within three times the target, or interference moved it.
 ``poor``: beyond that, or its samples fall into two groups. ``invalid``: the measurement does not answer its question.
-``observed``: it has no target, as the longest gap.
+``observed``: it has no target, such as the longest gap.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from calibration.validity import Flag, flag
 Trust = Literal["on_target", "near", "poor", "invalid", "observed"]
 
 NEAR: Final = 3
-"""A half-width of up to so many times its target is near it."""
+"""A half-width of up to this many times its target is near it."""
 
 ORDER: Final = (
     "PLACEMENT_WRONG",
@@ -37,14 +37,14 @@ ORDER: Final = (
 
 
 class Judged(NamedTuple):
-    """The trust in a figure, and the worst reason against it; ``None`` if there is none."""
+    """The trust in a figure, and the worst reason against it, or ``None``."""
 
     trust: Trust
     reason: Flag | None = None
 
 
 def trust_of(figure: Estimate) -> Judged:
-    """Return the trust in *figure* by itself."""
+    """Return the trust in *figure* on its own."""
     trust, doubt = of_width(figure.half_width, figure.target_half_width)
     doubts = [*figure.flags, *([doubt] if doubt else ())]
     if figure.flags and trust != "poor":
@@ -56,7 +56,7 @@ def trust_of(figure: Estimate) -> Judged:
 
 
 def of_width(half_width: float | None, target: float | None) -> Judged:
-    """Return the trust in a figure with an interval of that *half_width*, relative like its *target*."""
+    """Return the trust in a figure with this *half_width*, relative like its *target*."""
     if half_width is None or target is None:
         return Judged("observed")
     if half_width <= target:
@@ -72,6 +72,6 @@ def worst(flags: Iterable[Flag]) -> Flag | None:
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust | None:
-    """Return the lowest of *trusts*; ``None`` if empty. A figure without a target is above all others."""
+    """Return the lowest of *trusts*; ``None`` if empty. A figure without a target ranks above all others."""
     rank = {trust: place for place, trust in enumerate(("observed", *get_args(Trust)[:-1]))}
     return max(trusts, key=rank.__getitem__, default=None)

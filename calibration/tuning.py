@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run changed on a SUT because it was asked to, and whether it was restored."""
+"""Settings that a run was asked to change on a SUT, and whether they were restored."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from calibration.model import Model
 
 
 class Change(Model):
-    """One setting of a SUT that a run changed, in the words of the SUT.
+    """One setting of a SUT that a run changed, in the SUT's own terms.
 
-    ``where`` is a path on the SUT or the name of a unit. ``after`` was read back when the setting had been changed,
-    ``restored`` when it had been restored: ``None`` if nobody is known to have done that.
+    ``where`` is a path on the SUT or the name of a unit. ``after`` was read back after the change, ``restored`` after
+    restoring; ``None`` if that is not known to have happened.
     """
 
     setting: str
@@ -27,14 +27,14 @@ class Change(Model):
     restored_by: Literal["run", "guardian", "cleanup"] | None
 
 
-MOST_CHANGES = 20_000
-"""Most changes believed of one SUT: each of 8192 CPUs can have two settings that differ from all others."""
+MAX_CHANGES = 20_000
+"""Most changes accepted from one SUT: each of 8192 CPUs can have two settings of its own."""
 
-TEXT_CHARACTERS = 4096
-"""Longest text believed in a change: the numbers of the CPUs that it is about."""
+MAX_TEXT = 4096
+"""Longest text accepted in a change: the numbers of its CPUs."""
 
 WORDS = {"turbo": ("on", "off"), "prefetchers": ("on", "off"), "irqbalance": ("stopped",)}
-"""What may be wanted of a setting that has no values of its own."""
+"""Allowed values of settings with fixed values."""
 
 HUGE_PAGES = ("hugepages_2m", "hugepages_1g")
 
@@ -43,9 +43,9 @@ SETTINGS = (*HUGE_PAGES, "governor", *WORDS)
 
 
 def wanted_settings(settings: Mapping[str, Any], consent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of *settings* those that are wanted, in the form that the SUT's side takes.
+    """Return the requested ones of *settings*, in the SUT side's form.
 
-    Empty is not wanted. Raises ``InputError`` for a value that means nothing, and for a setting without consent.
+    Empty values are not requested. Raises ``InputError`` for an invalid value, and for a setting without consent.
     """
     wanted: dict[str, Any] = {}
     for name, value in settings.items():
@@ -87,9 +87,9 @@ def _word(name: str, value: Any) -> str:
 
 
 def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
-    """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` if they are none."""
-    if len(raw) > MOST_CHANGES:
-        raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MOST_CHANGES}")
+    """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` if they are invalid."""
+    if len(raw) > MAX_CHANGES:
+        raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MAX_CHANGES}")
     try:
         changes = tuple(Change.model_validate(change) for change in raw)
     except ValidationError as error:
@@ -97,8 +97,6 @@ def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
             f"expected changes of settings in the SUT's answer: {error.errors()[0]['msg']}"
         ) from error
     longest = max((len(text or "") for change in changes for text in change.model_dump().values()), default=0)
-    if longest > TEXT_CHARACTERS:
-        raise EnvironmentLacksError(
-            f"a text in the SUT's changes has {longest} characters, more than {TEXT_CHARACTERS}"
-        )
+    if longest > MAX_TEXT:
+        raise EnvironmentLacksError(f"a text in the SUT's changes has {longest} characters, more than {MAX_TEXT}")
     return changes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as people read them: values with units, sizes, times, intervals, shares, lists of CPUs."""
+"""Numbers in readable form: values with units, sizes, times, intervals, shares, lists of CPUs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,25 +10,25 @@ from calibration.cpulists import format_cpulist
 from calibration.statistics import MIN_COVERAGE, Estimate
 
 EXACT = 10_000
-"""A size is given exactly in a unit of which it is fewer than this many."""
+"""A size is given exactly in the first unit in which it is less than this."""
 
 ABSENT = "-"
-"""What a cell without a value shows; the reason for it stands below the table."""
+"""Text of a cell without a value; the reason is below the table."""
 
 LONG_NS = 10_000
-"""From here on a time in ns is easier to read in µs to s."""
+"""Times from this many ns on are shown in µs to s."""
 
 DIGITS = 4
-"""Significant digits of a figure: one more than the best intervals justify, so that rounding never decides."""
+"""Significant digits of a figure: one more than the best intervals justify, so rounding never decides."""
 
 TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 CLOCKS = ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz"))
 BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-"""Units with their sizes, the largest first."""
+"""Units with their sizes, largest first."""
 
 
 class Shown(Protocol):
-    """What has a value in a unit and, if it is known, an interval: an estimate, a metric, a figure."""
+    """A value in a unit with an optional interval: an estimate, a metric, a figure."""
 
     @property
     def value(self) -> float:
@@ -44,7 +44,7 @@ class Shown(Protocol):
 
 
 def fixed(value: float | None, decimals: int = 1, width: int = 0) -> str:
-    """Return *value* with *decimals*, right-aligned in *width*; an absent value as its mark."""
+    """Return *value* with *decimals*, right-aligned in *width*; a missing value as its mark."""
     return f"{ABSENT:>{width}}" if value is None else f"{value:>{width}.{decimals}f}"
 
 
@@ -60,9 +60,9 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
 
 
 def figure(value: float | None, unit: str) -> str:
-    """Return a value as tables print it: one decimal for ns and MB/s, as Intel MLC does, else four digits.
+    """Return a value as in tables: one decimal for ns and MB/s, like Intel MLC, else four digits.
 
-    Latencies below 100 ns get two decimals and below 10 ns three, because one would hide the interval.
+    Latencies below 100 ns have two decimals and below 10 ns three, because one would hide the interval.
     """
     if value is None:
         return ABSENT
@@ -79,7 +79,7 @@ def interval(bounds: tuple[float, float] | None, unit: str) -> str:
 def half_width(estimate: Estimate | None) -> str:
     """Return the half-width of an estimate's interval in its unit with two digits.
 
-    Without a sign: an interval made from order statistics need not lie evenly around its value.
+    Without a sign: an interval from order statistics need not be symmetric.
     """
     return significant(half(estimate), 2)
 
@@ -100,7 +100,7 @@ def halves(cells: Sequence[Sequence[Estimate | None]]) -> list[list[float | None
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Return a share as per cent with *digits* significant digits."""
+    """Return a share in per cent with *digits* significant digits."""
     return ABSENT if share is None else f"{significant(share * 100, digits)} %"
 
 
@@ -127,12 +127,12 @@ def _in_unit(value: float | None, units: Sequence[tuple[float, str]], digits: in
 
 
 def fitting(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """Return the largest of *units* (size and name) of which *value* is at least one, else the smallest."""
+    """Return the largest of *units* (size and name) that *value* reaches, else the smallest."""
     return next((unit for unit in units if abs(value) >= unit[0]), units[-1])
 
 
 def duration(value_s: float | None) -> str:
-    """Return a duration in s: with one decimal below a minute, else as minutes and seconds, or hours and minutes."""
+    """Return a duration in s: with one decimal below a minute, else in minutes and seconds, or hours and minutes."""
     if value_s is None:
         return ABSENT
     if value_s < 60:
@@ -149,23 +149,23 @@ def frequency(value_hz: float | None) -> str:
 
 
 def cpus(numbers: Iterable[int] | None) -> str:
-    """Return CPU or node numbers in the kernel's list form, for example ``0-3,8``."""
+    """Return CPU or node numbers in the kernel's list format, for example ``0-3,8``."""
     return ABSENT if numbers is None else format_cpulist(numbers) or "none"
 
 
 def exact_time_ns(value: float) -> str:
-    """Return a time that was chosen, not measured, in ns to s and without zeros at its end."""
+    """Return an exact time (not a measured one) in ns to s, without trailing zeros."""
     scale, unit = fitting(value, TIMES)
     return f"{value / scale:.9g} {unit}"
 
 
 def exact_percent(share: float) -> str:
-    """Return a share that was chosen, not measured, as per cent without zeros at its end."""
+    """Return an exact share (not a measured one) in per cent, without trailing zeros."""
     return f"{share * 100:.9g} %"
 
 
 def measured(value: float | None, unit: str) -> str:
-    """Return a value with its unit as a reader takes it in at once: long times in µs to s, shares in per cent."""
+    """Return a value with its unit in readable form: long times in µs to s, shares in per cent."""
     if value is None:
         return ABSENT
     if unit == "fraction":
@@ -184,7 +184,7 @@ def relative_half(shown: Shown) -> float | None:
 
 
 def headlines(figures: Sequence[Shown]) -> str:
-    """Return values of one unit side by side, with no more digits than their intervals justify: ``98.1 / 140 ns``."""
+    """Return values of one unit side by side, with the digits that their intervals justify: ``98.1 / 140 ns``."""
     scale, unit = _scale(figures[0])
     if unit == "time":
         return " / ".join(time_ns(shown.value) for shown in figures)
@@ -210,7 +210,7 @@ def _scale(shown: Shown) -> tuple[float, str]:
 
 
 def plus_minus(shown: Shown) -> str | None:
-    """Return the half-width in per cent, with the coverage if that is low; ``None`` without an interval."""
+    """Return the half-width in per cent, with the coverage if low; ``None`` without an interval."""
     half = relative_half(shown)
     if half is None:
         return None
@@ -220,7 +220,7 @@ def plus_minus(shown: Shown) -> str | None:
 
 
 def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
-    """Return a relative difference in per cent, with how far the intervals let it go."""
+    """Return a relative difference in per cent, with its bounds from the intervals."""
     if share is None:
         return ABSENT
     text = f"{share * 100:+.1f} %"
@@ -228,9 +228,9 @@ def difference(share: float | None, bounds: tuple[float, float] | None) -> str:
 
 
 def readable(named: Sequence[tuple[Any, Estimate]]) -> list[tuple[Any, Estimate]]:
-    """Return the estimates of a table, each with its name, in the unit in which all are easiest to read.
+    """Return a table's named estimates in the most readable common unit.
 
-    Times are told in µs or ms if every one is long, clocks in MHz; everything else stays in its unit.
+    Times are shown in µs or ms if all are long, clocks in MHz; everything else keeps its unit.
     """
     units = {estimate.unit for _, estimate in named}
     least = min((estimate.value for _, estimate in named), default=0.0)
@@ -259,12 +259,12 @@ def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
 
 
 def level(name: str, ends_at_bytes: int | None) -> str:
-    """Return the name of a level of the memory hierarchy; one that no reported cache explains is told by its end."""
+    """Return the name of a level of the memory hierarchy; one without a reported cache is named by its size."""
     return f"to {size(ends_at_bytes)}" if name.startswith("plateau-") else name
 
 
 def plural(count: int, noun: str) -> str:
-    """Return *count* with *noun* in its number: ``1 thread``, ``4 threads``."""
+    """Return *count* and *noun*, in singular or plural: ``1 thread``, ``4 threads``."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
@@ -274,5 +274,5 @@ def middle(samples: Sequence[float]) -> float | None:
 
 
 def slug(text: str) -> str:
-    """Return *text* as a name for a document or a file: lower-case letters, digits, dots and dashes."""
+    """Return *text* as a name of a document or a file: lower-case letters, digits, dots and dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unnamed"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closed list of validity flags, and how interference and placement evidence raise them.
+"""The closed list of validity flags, and their judgement.
 
-A flag says something about one measurement that a reader must know before believing its figure. ``info`` explains,
-``warn`` casts doubt, ``invalid`` means the figure does not answer the question it was asked for: it stays in the
-document and is struck out on the page.
+A flag is what a reader must know about one measurement before relying on its figure. ``info`` explains, ``warn`` casts
+doubt, ``invalid`` means that the figure does not answer its question: it stays in the document and is struck out on the
+page.
 """
 
 from collections.abc import Iterable
@@ -57,11 +57,11 @@ SEVERITIES: dict[str, Severity] = {
     "SHARE_MISSED": "warn",
     "LOOKED_LESS": "info",
 }
-"""Every flag there is, with its severity. The method page ``docs/method/validity.rst`` explains each."""
+"""All flags with their severity. The method page ``docs/method/validity.rst`` explains them."""
 
 
 class Flag(Model):
-    """One validity flag of one measurement, and the evidence for it in a sentence."""
+    """One validity flag of one measurement, with the evidence in a sentence."""
 
     code: str
     severity: Severity
@@ -69,19 +69,19 @@ class Flag(Model):
 
 
 class Validity(Model):
-    """Whether a measurement's figures may be believed: ``valid`` is false as soon as one flag is ``invalid``."""
+    """Whether a measurement is valid: ``valid`` is false if any flag is ``invalid``."""
 
     valid: bool
     flags: tuple[Flag, ...]
 
 
 def flag(code: str, reason: str) -> Flag:
-    """Return the flag *code* with its declared severity. Raises ``KeyError`` for a code outside the closed list."""
+    """Return the flag *code* with its declared severity. Raises ``KeyError`` for an unknown code."""
     return Flag(code=code, severity=SEVERITIES[code], reason=reason)
 
 
 def validity(flags: Iterable[Flag]) -> Validity:
-    """Return the judgement that *flags* add up to; flags repeated with the same reason are kept once, worst first."""
+    """Return the validity from *flags*; flags with the same reason are kept once, worst first."""
     unique = {(raised.code, raised.reason): raised for raised in flags}
     order = {severity: rank for rank, severity in enumerate(reversed(get_args(Severity)))}
     kept = tuple(sorted(unique.values(), key=lambda raised: (order[raised.severity], raised.code, raised.reason)))

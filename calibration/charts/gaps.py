@@ -12,7 +12,7 @@ from calibration import units
 from calibration.charts import base, curves
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 
-SEPARATE = 8  # most CPUs with a curve each
+MAX_CURVES = 8  # most CPUs with a curve each
 POINTS = 48  # most points of a curve
 ROWS = 64  # most rows of a heat map; beyond, one row is the worst of several CPUs
 
@@ -39,13 +39,13 @@ class Exceedance:
 def gaps_chart(
     name: str, measurements: Sequence[Measured[Any]], found: Sequence[Exceedance], width: int = WIDE
 ) -> Chart:
-    """Return gaps per second of at least a length (ns), log-log; with more than ``SEPARATE`` CPUs also a heat map."""
+    """Return gaps per second of at least a length (ns), log-log; with more than ``MAX_CURVES`` CPUs also a heat map."""
     worst = max(found, key=lambda cpu: cpu.longest_ns)
     rates = [rate for cpu in found for _, rate in cpu.points] or [1.0]
     shortest_ns = min(cpu.threshold_ns for cpu in found)
     ends_ns = shortest_ns / 1.15, max(worst.longest_ns, shortest_ns * 10) * 1.4
     edges = base.decades(*ends_ns, 99) or [ends_ns[0]]
-    many = len(found) > SEPARATE
+    many = len(found) > MAX_CURVES
     if many:
         middle = [(edge, rate) for edge in edges if (rate := median(cpu.at(edge) for cpu in found)) > 0]
         lines = {f"CPU {worst.cpu}, the longest gap": worst.points, f"median of {len(found)} CPUs": middle}

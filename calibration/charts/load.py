@@ -13,7 +13,9 @@ from calibration.charts.curves import Curves
 
 PROBE = "Latency of the probe"
 KNEE = 0.9  # share of the peak at which latencies are compared: beyond it curves are too steep to agree
-MANY = 6  # from this many curves on only the worst and the middle one have colours: a machine of 16 nodes has 16
+MIN_CURVES_RANKED = (
+    6  # from this many curves on only the worst and the middle one have colours: a machine of 16 nodes has 16
+)
 
 
 def latency_chart(
@@ -32,7 +34,7 @@ def latency_chart(
     ranked = sorted(points, key=lambda row: abs(row["x"] - KNEE * peak), reverse=True)
     knees = {row["s"]: row for row in ranked}  # the last of each curve is the nearest
     coloured = {label: label for label in found}
-    if len(found) > MANY:
+    if len(found) > MIN_CURVES_RANKED:
         slower = sorted(found, key=lambda label: knees[label]["y"])
         coloured = {slower[-1]: f"worst: {slower[-1]}", slower[len(slower) // 2]: "median"}
     rows = [{**row, "s": coloured[row["s"]]} for row in points if row["s"] in coloured]

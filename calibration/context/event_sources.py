@@ -15,7 +15,7 @@ from calibration.text import visible
 
 DEVICES = "/sys/bus/event_source/devices"
 
-_ABOUT_AN_EVENT = (".scale", ".unit", ".snapshot", ".per-pkg")
+_EVENT_ATTRIBUTE_SUFFIXES = (".scale", ".unit", ".snapshot", ".per-pkg")
 """Suffixes of the files that describe an event."""
 
 _SCALE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,40})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
@@ -73,7 +73,7 @@ def _read_source(tree: Tree, name: str) -> EventSource:
     formats = {field: tree.parse(f"{directory}/format/{field}", _format) for field in tree.names(f"{directory}/format")}
     aliases = {}
     for event in tree.names(f"{directory}/events"):
-        terms = None if event.endswith(_ABOUT_AN_EVENT) else tree.word(f"{directory}/events/{event}")
+        terms = None if event.endswith(_EVENT_ATTRIBUTE_SUFFIXES) else tree.word(f"{directory}/events/{event}")
         if terms is not None:
             aliases[visible(event)] = EventAlias(
                 terms=terms,

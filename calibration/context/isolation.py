@@ -14,7 +14,7 @@ from calibration.cpulists import parse_cpulist, parse_cpumask
 from calibration.text import visible
 
 _PER_CPU_NAME = re.compile(r".*/[0-9]{1,5}(?:[:HuR].*)?", re.ASCII)
-_FIRST_RELEASE_KEEPING_THE_FIRST = (4, 15)
+_FIRST_ISOLCPUS_APPLIES_FROM = (4, 15)
 """From Linux 4.15 on the first of several ``isolcpus=`` applies; before, the last."""
 
 MAX_STATUS_BYTES = 1 << 20
@@ -51,7 +51,7 @@ def _isolcpus_text(cmdline: CommandLine | None, release: str | None) -> str | No
     if not values:
         return None
     numbers = release_numbers(release)
-    return values[0] if numbers is not None and numbers >= _FIRST_RELEASE_KEEPING_THE_FIRST else values[-1]
+    return values[0] if numbers is not None and numbers >= _FIRST_ISOLCPUS_APPLIES_FROM else values[-1]
 
 
 def _within(numbers: tuple[int, ...], cpus: CpuSets) -> tuple[int, ...]:

@@ -55,7 +55,7 @@ Counts the bytes read, and each look-up, step of a path and number of a list as 
 a small archive expensive, and so can ``0-8191`` in many files.
 """
 
-LEAST_WORK_BYTES = 128 * 1024 * 1024
+MIN_WORK_BYTES = 128 * 1024 * 1024
 """Work on any archive, however small: 8192 CPUs listed in one line are looked up."""
 
 WORK_PER_BYTE = 16
@@ -237,7 +237,7 @@ class _Archive:
         self._unpacked_bytes = archive.offset  # not the sum of sizes: a link may claim a size it does not have
 
     def most_work(self) -> int:
-        return min(MAX_WORK_BYTES, LEAST_WORK_BYTES + WORK_PER_BYTE * self._unpacked_bytes)
+        return min(MAX_WORK_BYTES, MIN_WORK_BYTES + WORK_PER_BYTE * self._unpacked_bytes)
 
     def _add(self, name: str, is_directory: bool) -> None:
         if is_directory:

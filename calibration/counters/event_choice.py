@@ -329,7 +329,7 @@ class _Chooser:
     def _of_thread(self, row: CoreEvent, core: EventSource) -> ChosenEvent:
         words = encode(core, row.terms)
         if row.generic and core.name == "cpu_core" and core.type is not None:
-            # If there are two kinds of cores, the kernel's numbers are told whose by the upper half
+            # With two kinds of cores, the upper half of a generic event's number selects the kind
             words["config"] |= core.type << 32
         cautions = [row.caution] if row.caution else []
         online = set(self._context.online_cpus)

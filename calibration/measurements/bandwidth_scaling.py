@@ -45,7 +45,7 @@ from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
-ENOUGH = 0.95
+SATURATED_FRACTION = 0.95
 """Fraction of the best bandwidth that counts as saturated: differences above it are within the spread on most
 machines."""
 
@@ -182,7 +182,9 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
             for point, mix in found
         )
         best = max(values, key=lambda point: point.bandwidth_mb_s.value)
-        enough = [value for value in values if value.bandwidth_mb_s.value >= ENOUGH * best.bandwidth_mb_s.value]
+        enough = [
+            value for value in values if value.bandwidth_mb_s.value >= SATURATED_FRACTION * best.bandwidth_mb_s.value
+        ]
         measured = {f"{point.threads} threads": mix for point, mix in found}
         yield Parsed(
             id=step.id,
@@ -192,7 +194,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
                 points=values,
                 best_threads=best.threads,
                 enough_threads=min(point.threads for point in enough),
-                enough_fraction=ENOUGH,
+                enough_fraction=SATURATED_FRACTION,
             ),
             flags=tuple(traffic_flags(sut, document, points, measured)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),

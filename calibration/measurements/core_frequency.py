@@ -42,7 +42,7 @@ from calibration.validity import Flag, flag
 POINT_S = 0.02
 """Threads and counters of one point, for the expected duration only."""
 
-SLOWER = 0.02
+MIN_SLOWDOWN = 0.02
 """A core is slow if its whole interval is below the median of the others by more than this: turbo steps of one
 machine's cores differ by less, unless some are favoured or of another kind, which is worth a flag too."""
 
@@ -383,7 +383,7 @@ def _slow_flags(points: Sequence[CorePoint]) -> Iterator[Flag]:
         for index, point in enumerate(row.points):
             others = median_without(clocks, index)
             _, high = point.frequency_hz.interval or (0.0, point.frequency_hz.value)
-            if high < (1 - SLOWER) * others:
+            if high < (1 - MIN_SLOWDOWN) * others:
                 slow.append((point, others))
         if slow:
             worst, others = slow[0]

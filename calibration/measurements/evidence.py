@@ -25,7 +25,7 @@ class PagesProof(Model):
     on_node: int
 
 
-WARNED = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS"})
+WARNING_FLAGS = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS"})
 """Warnings of sutprobe that become flags of the same name."""
 
 REFUSED = {
@@ -42,7 +42,7 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
     if document.clock is not None and document.clock.source == "monotonic_raw":
         yield flag("CLOCK_FALLBACK", f"timed with CLOCK_MONOTONIC_RAW: {document.clock.reason}")
     for warned in document.warnings:
-        if warned.code in WARNED:
+        if warned.code in WARNING_FLAGS:
             yield flag(warned.code, warned.message)
 
 
@@ -56,7 +56,7 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
     """Return the same for a whole *document* without a result, its warnings included."""
     if document.error is None:
         return None
-    warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNED)
+    warned = (flag(warning.code, warning.message) for warning in document.warnings if warning.code in WARNING_FLAGS)
     return refusal(document.error) or next(warned, None)
 
 

@@ -59,7 +59,7 @@ EDGE_WINDOWS = 10
 COURSE_S = 1.0
 """Seconds between two readings of clock, energy and temperature; a reading takes less than a millisecond."""
 
-LOST = 0.02
+MAX_LOSS = 0.02
 """Loss from which the bandwidth is not sustained: neighbours and refresh cause less from second to second."""
 
 
@@ -220,7 +220,7 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
 
 def _lost(values: SustainedBandwidthValues) -> Iterator[Flag]:
     lost = values.lost_fraction
-    if lost.interval is not None and lost.interval[0] > LOST:
+    if lost.interval is not None and lost.interval[0] > MAX_LOSS:
         yield flag(
             "NOT_SUSTAINED",
             f"{values.mix}: {lost.value * 100:.1f} % less in the last second than in the first "

@@ -44,7 +44,7 @@ from calibration.measurements.traffic import (
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
-ALIKE = 0.03
+LOOK_TOLERANCE = 0.03
 """Relative difference below which short looks are equal: three windows of 30 ms in one placement rank no finer. Of
 equal ones the nearest to the default is chosen, so that equal machines get equal settings."""
 
@@ -190,7 +190,7 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
                 best=bandwidths,
                 all_mixes=None,
                 mixes={},
-                alike_fraction=ALIKE,
+                alike_fraction=LOOK_TOLERANCE,
             ),
             flags=tuple(traffic_flags(Sut(context), document, [point for _, point in best.values()], bandwidths)),
             missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
@@ -242,7 +242,7 @@ def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
     scores = {
         shape: exp(sum(log(found[mix] / most[mix]) for mix in mixes) / len(mixes)) for shape, found in whole.items()
     }
-    enough = max(scores.values()) * (1 - ALIKE)
+    enough = max(scores.values()) * (1 - LOOK_TOLERANCE)
     alike = [shape for shape, score in scores.items() if score >= enough]
     order = {width: place for place, width in enumerate(dict.fromkeys(shape.width for shape in seen))}
 

@@ -8,7 +8,7 @@ from calibration.plan import Plan
 from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 from calibration.profiles import Profile
 
-ENOUGH_BYTES = 1 << 50
+UNLIMITED_BYTES = 1 << 50
 """Memory of a node that limits no plan: a petabyte."""
 
 
@@ -20,7 +20,7 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
 
     def steps(available: Mapping[int, int], chosen: Profile) -> list[tuple[str, tuple[str, ...]]]:
         nodes = tuple(
-            node.model_copy(update={"available_bytes": available.get(node.id, ENOUGH_BYTES)})
+            node.model_copy(update={"available_bytes": available.get(node.id, UNLIMITED_BYTES)})
             if node.available_bytes is not None and node.memory_bytes
             else node
             for node in context.nodes
@@ -41,7 +41,7 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
         if steps({node: available}, profile) == whole:
             continue
         low = high = max(1 << 20, available)
-        while high < ENOUGH_BYTES and steps({node: high}, profile) != whole:
+        while high < UNLIMITED_BYTES and steps({node: high}, profile) != whole:
             low, high = high, high * 2
         while high - low > high // 50:
             middle = (low + high) // 2

@@ -36,7 +36,7 @@ FORMAT: Final = 4
 
 DATABASE: Final = "index.duckdb"
 
-LEAST_OBJECT_BYTES: Final = 16 * 1024 * 1024
+MIN_OBJECT_BYTES: Final = 16 * 1024 * 1024
 """DuckDB's default limit of a JSON object; it is set to the size of the largest. DuckDB reserves twice as much memory
 for each thread."""
 
@@ -268,7 +268,7 @@ def _load(db: duckdb.DuckDBPyConnection, results: Path, fresh: Sequence[_Stored]
     db.execute(
         f"CREATE OR REPLACE TEMP TABLE documents AS FROM read_json(?, columns = {columns}, "
         "format = 'newline_delimited', records = true, hive_partitioning = false, "
-        f"maximum_object_size = {max(LEAST_OBJECT_BYTES, largest + 1)})",
+        f"maximum_object_size = {max(MIN_OBJECT_BYTES, largest + 1)})",
         [[str(lines)]],
     )
     lines.unlink()

@@ -21,7 +21,7 @@ from calibration.validity import Flag, flag, validity
 
 NO_REASON = "the run ended before this step and left no reason"
 
-THE_REST = "what was left when the command ended"
+REMAINDER = "what was left when the command ended"
 """Names the rest of a command that ended early; its parts may be listed as well."""
 
 
@@ -87,7 +87,7 @@ def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Lit
     A part that failed before the run was ended is a failure; what was left at the end is not. A sutprobe that crashed,
     or that somebody on the SUT killed, failed as well: the run was not ended.
     """
-    by_the_end = gone is None or gone.what == THE_REST or gone.reason.startswith("interrupted:")
+    by_the_end = gone is None or gone.what == REMAINDER or gone.reason.startswith("interrupted:")
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
@@ -119,7 +119,7 @@ def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
     proof = pages_proof(document)
     emulated = tuple(emulation_flags(context, document))
     for number, parsed in enumerate(found):
-        rest = (Missing(what=THE_REST, reason=reason),) if early and number == 0 else ()
+        rest = (Missing(what=REMAINDER, reason=reason),) if early and number == 0 else ()
         missing = (*rest, *parsed.missing)
         flags = [*parsed.flags, *_missing_flags(missing), *emulated]
         if early and not missing:

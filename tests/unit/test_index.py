@@ -535,7 +535,7 @@ def test_what_is_no_run_is_passed_over(results: Path, document: RunDocument) -> 
 def test_a_document_larger_than_duckdb_expects_is_read(results: Path, document: RunDocument) -> None:
     run = store_document(night(document, 0), results)
     raw = json.loads((run / RUN).read_bytes())
-    raw["measurements"][0]["parameters"]["text"] = "x" * (index.LEAST_OBJECT_BYTES + 1)
+    raw["measurements"][0]["parameters"]["text"] = "x" * (index.MIN_OBJECT_BYTES + 1)
     (run / RUN).write_text(json.dumps(raw))
     assert len(read_history(results).nights) == 1
 

@@ -163,8 +163,8 @@ def test_lists_do_not_multiply_an_archive(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_small_archive_may_cost_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links to their own directory turn a few files into many."""
-    monkeypatch.setattr(tree_module, "LEAST_WORK_BYTES", 100_000)
+    """Links that lead back to where they are listed make many files of few."""
+    monkeypatch.setattr(tree_module, "MIN_WORK_BYTES", 100_000)
     online = member("sys/devices/system/cpu/isolated", b"1")
     links = [member(f"proc/{number}/task", type=tarfile.SYMTYPE, linkname="/proc") for number in range(100)]
     with pytest.raises(ContextError, match=TOO_MUCH):
