@@ -338,7 +338,7 @@ def test_unwritable_bounds_keep_the_old_file(results: Path, monkeypatch: pytest.
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_invalid_bounds_are_ignored(results: Path) -> None:
+def test_invalid_bounds_are_refused(results: Path) -> None:
     runs = stored(results, noise(3, 80.0))
     path = accept([runs[-1]])
     kept = json.loads(path.read_text(encoding="utf-8"))
