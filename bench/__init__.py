@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This project's program against its peers, on one machine, in alternation."""
+"""Benchmarks of sutprobe against its peers on one machine, in alternation."""

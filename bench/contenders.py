@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who runs against whom: the machine, each contender's command line and what its output is read as.
+"""Contenders of the comparison: the machine, and each contender's command line and output reader.
 
-Every contender of a section works on the same bytes, on the same CPUs, with the best settings it offers: pinned
-threads, huge pages if it can ask for them, its best kernels. Nothing here changes a setting of the machine:
-multichase and multiload, which would, are asked for huge pages only where they find the setting as they want it.
+All contenders of a section use the same bytes on the same CPUs with their best settings: pinned threads, huge pages if
+supported, their best kernels. No setting of the machine is changed: multichase and multiload, which would do so, use
+huge pages only if the setting is already as they want it.
 """
 
 import json
@@ -44,7 +44,7 @@ PEERS: Mapping[str, tuple[str, ...]] = {
 """Each peer and the names it is looked for on PATH. PMA's program is called just ``jitter``: it must be pointed at."""
 
 INTERRUPTION_US = 2
-"""Interruptions longer than this are counted by both sides; oslat tells whole microseconds apart."""
+"""Interruptions longer than this are counted by both sides; oslat's resolution is one microsecond."""
 
 LATENCY_BYTES = 512 * MIB
 LATENCY_PLACEMENTS = 6
@@ -87,7 +87,7 @@ HIGHER_IS_BETTER = frozenset({"read", "write_nt", "copy_bus", "triad"})
 
 @dataclass(frozen=True)
 class Output:
-    """What one start printed, and how long it took."""
+    """The output and duration of one start."""
 
     stdout: str
     stderr: str
@@ -104,7 +104,7 @@ Figure = Callable[[Output], float]
 
 @dataclass(frozen=True)
 class Start:
-    """One process: its arguments and the CPUs it may use (``None``: those of this process)."""
+    """One process: its arguments and its CPUs (``None``: those of this process)."""
 
     command: tuple[str, ...]
     cpus: tuple[int, ...] | None = None
@@ -112,7 +112,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Contender:
-    """One setting of one program. Several starts run at the same time and their figures are summed."""
+    """One setting of one program. Several starts run concurrently and their figures are summed."""
 
     peer: str
     label: str
@@ -124,7 +124,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the commands are made from."""
+    """What the commands are built from."""
 
     cpus: tuple[int, ...]
     nodes: tuple[tuple[int, tuple[int, ...]], ...]
@@ -268,13 +268,13 @@ def our_transfer(output: Output) -> float:
 # --- bandwidth --------------------------------------------------------------------------------------------------------
 
 GLIBC_HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""Makes glibc's malloc ask for transparent huge pages: peers that cannot ask themselves then get them."""
+"""Makes glibc's malloc request transparent huge pages, for peers without an option for it."""
 
 GLIBC_STREAMING = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.cpu.x86_non_temporal_threshold=65536"}
-"""Makes memcpy use non-temporal stores at these sizes for certain, so that its bytes on the bus are known: 2 n."""
+"""Forces memcpy to use non-temporal stores at these sizes, so that its bus traffic is known: 2 n."""
 
 LMBENCH_QUICK = {"ENOUGH": "500000"}
-"""Microseconds lmbench times; its own search for that figure takes longer than the measurement."""
+"""Microseconds that lmbench times; its own search for this value takes longer than the measurement."""
 
 
 def our_bandwidth_search(machine: Machine, quantity: str, program: str) -> Start:

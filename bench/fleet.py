@@ -37,12 +37,12 @@ from calibration.results.store import read_run
 ROOT = Path(__file__).resolve().parents[1]
 
 KERNEL_S = 0.2
-"""Seconds that the stand-in takes for an answer."""
+"""Seconds that the simulated sutprobe takes to answer."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same for all fleets of one benchmark: the work directory, the profile and its steps, the program.
+    """Settings common to all fleets of one benchmark: work directory, profile and its steps, program.
 
     ``sockets`` is the directory of the connections' sockets, whose paths must be short.
     """

@@ -33,22 +33,22 @@ from calibration.results.history import History, NightRun, Series, Sut
 Floats = NDArray[np.float64]
 
 LENGTH = 180
-"""Nights of the series that false alarms are counted on."""
+"""Nights per series for counting false alarms."""
 
 AFTER = 60
 """Nights before a planted change."""
 
 SHIFT = 4.0
-"""Standard deviations of a night, the weekly cycle included, by which a level shifts."""
+"""Size of a planted shift, in standard deviations of a night including the weekly cycle."""
 
 WITHIN = 3
-"""Nights within which a shift is to be found."""
+"""Nights within which a shift must be found."""
 
 RISE = 0.15
-"""The same by which a drift moves it every night."""
+"""Planted drift per night, in the same unit."""
 
 RISE_WITHIN = 14
-"""Nights within which a drift is to be found."""
+"""Nights within which a drift must be found."""
 
 CYCLE = 0.3
 """Amplitude of a weekly cycle, in standard deviations of the noise."""
@@ -56,14 +56,14 @@ CYCLE = 0.3
 LEVEL = 100.0
 
 NEAR = 10
-"""Nights by which a change may be dated again and be the same."""
+"""A change may be re-dated by this many nights and still count as the same."""
 
 CLOSE = 3
-"""Nights by which the date of a planted shift may be off."""
+"""Tolerance of a planted shift's date, in nights."""
 
 
 class Noise(NamedTuple):
-    """Noise with a mean of 0 and a standard deviation of 1, its correlation from night to night, and a weekly cycle."""
+    """Noise with mean 0 and standard deviation 1, autocorrelation, and a weekly cycle."""
 
     draw: Callable[[np.random.Generator, tuple[int, int]], Floats]
     correlation: float = 0.0
@@ -225,13 +225,13 @@ def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
 # Homogeneity
 
 METRICS = 150
-"""Metrics of a server that are judged together."""
+"""Metrics of a server judged together."""
 
 Tails = Literal["normal", "t3"]
 
 
 class Found(NamedTuple):
-    """Shares of trials: any equal server called an outlier, the odd ones all found; and of equal figures that pass."""
+    """Fractions of trials: an equal server called an outlier, all odd ones found; and of equal figures that pass."""
 
     false: float
     found: float
@@ -332,7 +332,7 @@ AT_MOST: Final = 3
 
 
 class Event(NamedTuple):
-    """What was planted on a series: ``night`` is the first of it, by number."""
+    """A planted change on a series: ``night`` is the column of its first night."""
 
     kind: str
     series: Series
@@ -395,7 +395,7 @@ def judged(history: History) -> tuple[NightVerdict, ...]:
 
 
 class Alarm(NamedTuple):
-    """A change that begins to be told on the night ``told``, and the night since which it says that it is so."""
+    """A change first reported on night ``told``, and the night it is dated to."""
 
     told: int
     since: int

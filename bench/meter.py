@@ -23,18 +23,18 @@ PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h."""
 
 SAMPLE_S = 0.5
-"""Between two looks at the memory, at the least."""
+"""Minimum interval between memory samples."""
 
 SAMPLE_SHARE = 0.1
-"""A look may take this share of the time at the most: adding up 100 processes' pages takes a while."""
+"""Maximum fraction of the time spent sampling: summing the pages of 100 processes takes a while."""
 
 END_S = 10.0
-"""Seconds for what outlives the command to end by itself once it has been told to."""
+"""Time for processes that outlive the command to exit after SIGTERM."""
 
 
 @dataclass
 class Usage:
-    """What a command cost; ``pss`` counts a page that several processes share once."""
+    """The cost of a command; ``pss`` counts shared pages once."""
 
     exit_code: int = 0
     wall_s: float = 0.0
@@ -95,11 +95,11 @@ def end_all(number: int) -> None:
         try:
             os.kill(process, number)
         except ProcessLookupError:
-            continue  # it has ended meanwhile
+            continue  # already ended
 
 
 def measure(command: list[str]) -> Usage:
-    """Run *command* to its end, end what it left running, and return what all of it cost."""
+    """Run *command*, end processes it left running, and return the total cost."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this kernel does not hand orphans to who asks for them")
     usage, over = Usage(), threading.Event()

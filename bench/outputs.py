@@ -20,7 +20,7 @@ Reader = Callable[[str], float]
 
 
 class NotComparedError(Exception):
-    """A peer gave no figure that can be compared; the message says why."""
+    """A peer's figure cannot be compared; the message says why."""
 
 
 def positive(text: str, what: str) -> float:

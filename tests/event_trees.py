@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines with event sources, described in tests/fixtures/event_sources, as the trees that a capture would be.
+"""Machines with event sources, described in tests/fixtures/event_sources, as trees of /proc and /sys.
 
-A description names the sources with their files; what many boxes have alike is written once: ``uncore_imc_[0-7]``
-stands for eight names, ``uncore_imc_{0,1,4,5}`` for four. The rest of ``/proc`` and ``/sys`` is made of the counts of
-packages, cores and threads.
+A description lists the sources with their files; common parts are written once: ``uncore_imc_[0-7]`` stands for eight
+names, ``uncore_imc_{0,1,4,5}`` for four. The rest of ``/proc`` and ``/sys`` is generated from the numbers of packages,
+cores and threads.
 """
 
 import re
@@ -27,7 +27,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def names_of(pattern: str) -> list[str]:
-    """Return the names that *pattern* stands for."""
+    """Return the names that *pattern* expands to."""
     match = re.fullmatch(r"(.*?)(?:\[([0-9]+)-([0-9]+)\]|\{([^}]*)\})(.*)", pattern)
     if match is None:
         return [pattern]
@@ -78,7 +78,7 @@ def _processors(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def files_of(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files of the machine that *description* is of, by their paths below its root."""
+    """Return the files of the described machine, by path below its root."""
     return {
         **dict(_processors(description)),
         **dict(_sources(description["event_sources"])),
@@ -90,7 +90,7 @@ def files_of(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def unpack(description: Mapping[str, Any], root: Path) -> Context:
-    """Write the machine's files below *root* and return what is known of it."""
+    """Write the machine's files below *root* and return its parsed context."""
     for path, text in files_of(description).items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must not be on a page or in a figure, whatever a SUT has said."""
+"""Checks that pages and figures contain nothing harmful, whatever a SUT has said."""
 
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -40,7 +40,7 @@ SCHEMES = ("http:", "https:", "javascript:", "data:", "file:", "vbscript:")
 
 
 def check_page(page: Path, harmless: Path) -> None:
-    """Check that *page* has no script, element or link that *harmless*, a page of the guide, has no kind of."""
+    """Check that every kind of script, element and link on *page* is also on *harmless*, a page of the guide."""
     found, known = elements(page), elements(harmless)
     assert set(found.scripts) <= set(known.scripts)
     kinds = {(tag, attributes.get("class", "")) for tag, attributes in known.found}
@@ -56,7 +56,7 @@ def check_page(page: Path, harmless: Path) -> None:
 
 
 def check_figure(text: str) -> None:
-    """Check that a figure has no script, no event, nothing foreign and no link out of itself."""
+    """Check that a figure has no scripts, event handlers, foreign elements or external links."""
     for element in ET.fromstring(text).iter():  # noqa: S314 - entities of other files are not read
         name = str(element.tag).rsplit("}", 1)[-1]
         assert name not in {"script", "foreignObject", "a", "iframe", "set", "animate", "handler"}, name

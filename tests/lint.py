@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs all linters, as many at once as there are CPUs: ``python -m tests.lint``.
+"""Runs all linters in parallel: ``python -m tests.lint``.
 
-Prints what each one that fails says, and exits 1 if any does.
+Prints the output of each one that fails, and exits 1 if any does.
 """
 
 import os

@@ -27,11 +27,11 @@ WITH_HEADER = {
 """Files with one of these endings are source files."""
 
 FOREIGN = re.compile(r"/work/|/root/|/home/[a-z]+/|\bTODO\b|\bFIXME\b|\bXXX\b")
-"""What a committed text must not have: a path of the machine it was written on, or work left undone."""
+"""Forbidden in committed files: paths of the author's machine, and unfinished work."""
 
 
 def tracked() -> list[Path]:
-    """Return the files that git tracks, or those here where this is no git checkout."""
+    """Return the files tracked by git, or all files if this is no git checkout."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return [CHECKOUT / name for name in done.stdout.split("\0") if name]
@@ -39,7 +39,7 @@ def tracked() -> list[Path]:
 
 
 def findings(path: Path) -> list[str]:
-    """Return what is wrong with one file, a sentence each."""
+    """Return the errors of one file, a sentence each."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of servers larger than any that was captured: ``/proc`` and ``/sys`` of as many CPUs and nodes as asked for.
+"""Trees of servers larger than any captured one: ``/proc`` and ``/sys`` of any number of CPUs and nodes.
 
-The forms are those of Linux 6.1 on x86_64; the captured machines in ``fixtures/context`` are the ones to compare with.
+The formats are those of Linux 6.1 on x86_64, as in the captured machines in ``fixtures/context``.
 """
 
 import json
@@ -29,14 +29,14 @@ THREADS_PER_CPU = 7
 """Kernel threads that every CPU has: cpuhp, idle_inject, migration, ksoftirqd, and two or three workers."""
 
 DAEMONS = 400
-"""Processes of a machine that do not depend on its size."""
+"""Processes of a machine independent of its size."""
 
 NODE_BYTES = 48 << 30
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A server of two packages, numbered as firmware does: second threads after all cores."""
+    """A server with two packages, numbered as by firmware: second threads after all cores."""
 
     cpus: int
     cpu_nodes: int
@@ -75,7 +75,7 @@ class Machine:
         return format_cpulist(cpu for cpu in range(self.cpus) if self.core_of(cpu) not in firsts)
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Yield the files by path; what exists once comes first, as the directories do."""
+        """Yield the files by path, global ones first."""
         every = f"0-{self.cpus - 1}"
         isolation = f" isolcpus=managed_irq,domain,{self.isolated_cpus} nohz_full={self.isolated_cpus}"
         yield "/proc/cmdline", f"BOOT_IMAGE=/vmlinuz ro{isolation if self.isolated else ''}\n"
@@ -122,7 +122,7 @@ class Machine:
         return self.cpu_nodes + self.memory_only_nodes
 
     def block(self, cpu: int) -> str:
-        """Return what /proc/cpuinfo says of a CPU."""
+        """Return the /proc/cpuinfo block of a CPU."""
         rows = {
             "processor": cpu,
             "vendor_id": "GenuineIntel",
@@ -177,7 +177,7 @@ class Machine:
                 yield f"{base}/hugepages/hugepages-{size_kib}kB/{name}", "0\n"
 
     def cpu_files(self, cpu: int) -> Iterator[tuple[str, str]]:
-        """Yield a CPU's files, those that no capture reads among them."""
+        """Yield a CPU's files, including some that no capture reads."""
         base = f"{CPU}/cpu{cpu}"
         if cpu:
             yield f"{base}/online", "1\n"
@@ -230,7 +230,7 @@ class Machine:
         yield f"/proc/{pid}/task/{pid}/stat", f"{pid} ({name}) {rest}"
 
     def write(self, root: Path) -> Path:
-        """Write the tree below *root* and return that."""
+        """Write the tree below *root* and return *root*."""
         made: set[Path] = set()
         for path, text in self.files():
             target = root / path[1:]
@@ -242,14 +242,14 @@ class Machine:
 
 
 LARGE = Machine(cpus=512, cpu_nodes=12, memory_only_nodes=4, lines=2000)
-"""The largest that labs have, and a little more."""
+"""Slightly larger than the largest machines of labs."""
 
 
 RECORDED = Path(__file__).parent / "fixtures" / "sutprobe"
 
 
 def answer(step: Step) -> dict[str, Any]:
-    """Return what the kernel would print for *step*: a recorded document, repeated for all that was asked."""
+    """Return sutprobe's document for *step*: a recorded one, repeated for all that was asked."""
     named = [RECORDED / f"{name}.json" for name in (step.id, step.kind)]
     path = next(path for path in (*named, *sorted(RECORDED.glob(f"{step.kind}-*.json"))) if path.exists())
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

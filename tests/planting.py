@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What another user may plant where a file is opened, and witnesses of what is opened."""
+"""Files that another user may plant where a file is opened, and witnesses of opens."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ import pytest
 
 HUGE_BYTES = 1 << 40
 LARGE_BYTES = 24 << 20
-"""Larger than anything that a test's limits allow."""
+"""Exceeds every limit of the tests."""
 
 
 def sparse(path: Path, _outside: Path) -> None:
@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[Path, Path], object]] = {
 
 
 def plant(kind: str, path: Path, outside: Path) -> None:
-    """Put something of *kind* in the place of what is at *path*."""
+    """Replace *path* with something of *kind*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():
         path.rmdir()
@@ -51,7 +51,7 @@ def plant(kind: str, path: Path, outside: Path) -> None:
 
 
 class Witness:
-    """The kernel's word on whether any process opened one of *paths*; to resolve a name with O_PATH opens nothing."""
+    """Reports whether any process opened one of *paths*, by inotify; resolving a name with O_PATH does not count."""
 
     IN_OPEN = 0x20
 
@@ -72,7 +72,7 @@ class Witness:
         os.close(self._descriptor)
 
     def opened(self) -> list[Path]:
-        """Return the paths that were opened since the last question."""
+        """Return the paths opened since the last call."""
         found = []
         while True:
             try:
@@ -87,15 +87,15 @@ class Witness:
 
 
 def watched(kind: str, path: Path, outside: Path) -> Witness:
-    """Return a witness for what was planted at *path*."""
+    """Return a witness for the file planted at *path*."""
     return Witness(outside, path) if kind in {"FIFO", "device"} else Witness(outside)
 
 
 @contextmanager
 def opens(*, resolved: bool = False) -> Iterator[list[str]]:
-    """Collect the paths that this process opens in the block, as they were given.
+    """Collect the paths opened by this process in the block, as given.
 
-    Files that it makes do not count, and only where *resolved* what is looked up with O_PATH.
+    Created files do not count, and O_PATH look-ups only if *resolved*.
     """
     found: list[str] = []
     active = [True]
@@ -114,7 +114,7 @@ def opens(*, resolved: bool = False) -> Iterator[list[str]]:
 
 
 def swap_after(monkeypatch: pytest.MonkeyPatch, call: str, swap: Callable[[], object]) -> None:
-    """Have *swap* done once, right after the first call of ``os.<call>``."""
+    """Call *swap* once, right after the first call of ``os.<call>``."""
     real = getattr(os, call)
     left = [swap]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of ``sutprobe counters``, ``info`` and ``selftest``, which tests alone read."""
+"""Models of ``sutprobe counters``, ``info`` and ``selftest``, used only by tests."""
 
 from typing import Literal
 
@@ -17,10 +17,10 @@ class EventSourceType(Model):
 
 
 class CountersResult(Model):
-    """Result of ``sutprobe counters``: what may be counted on this machine, and what was.
+    """Result of ``sutprobe counters``: which events may be counted on this machine, and the counts.
 
-    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` if it has none; ``counters`` is where no event was
-    asked for.
+    ``paranoid`` is the kernel's ``perf_event_paranoid``, ``None`` if it has none; ``counters`` is ``None`` if no event
+    was requested.
     """
 
     paranoid: int | None
@@ -48,7 +48,7 @@ class HugetlbSize(Model):
 
 
 class PageKinds(Model):
-    """The pages that buffers can be had on; ``thp_*`` are the kernel's own words, the choice in brackets."""
+    """The page kinds available for buffers; ``thp_*`` are the kernel's own words, the choice in brackets."""
 
     base_bytes: int
     thp_bytes: int | None
@@ -58,7 +58,7 @@ class PageKinds(Model):
 
 
 class Privilege(Model):
-    """What the program may or may not do on this SUT, how that was ``found``, and the ``cost`` of not having it."""
+    """Whether sutprobe has a privilege on this SUT, how that was ``found``, and the ``cost`` of lacking it."""
 
     name: str
     present: bool
@@ -67,7 +67,7 @@ class Privilege(Model):
 
 
 class InfoResult(Model):
-    """Result of ``sutprobe info``: what it finds on the SUT before anything is measured."""
+    """Result of ``sutprobe info``: the state of the SUT before measuring."""
 
     instruction_sets: dict[str, bool]
     sve_vector_bytes: int | None
@@ -82,7 +82,7 @@ class InfoResult(Model):
 
 
 class SelftestCase(Model):
-    """One known answer: ``error`` says why it did not come out, or could not be asked; ``note`` what was found."""
+    """One known answer: ``error`` says why it was wrong or could not be checked; ``note`` what was found."""
 
     name: str
     passed: bool
@@ -91,9 +91,9 @@ class SelftestCase(Model):
 
 
 class InjectedTrain(Model):
-    """Interruptions made on purpose, every ``period_ns`` for ``busy_ns``, and what the gap loop made of them.
+    """Injected interruptions, every ``period_ns`` for ``busy_ns``, and the gaps found.
 
-    ``in_gaps`` lie inside a recorded gap, ``alone`` without another; the cost of an empty one is subtracted from
+    ``in_gaps`` are inside a recorded gap, ``alone`` without another; the cost of an empty one is subtracted from
     ``found_median_ns``. 0 if nothing was found; ``reason`` says why a train was not found or not judged.
     """
 
@@ -113,7 +113,7 @@ class InjectedTrain(Model):
 
 
 class Plant(Model):
-    """A disturbance made on purpose, and what tracing found under its name; ``planted_ns`` where its time is known."""
+    """An injected disturbance, and what tracing found under its name; ``planted_ns`` if its duration is known."""
 
     planted: str
     planted_events: int
@@ -123,7 +123,7 @@ class Plant(Model):
 
 
 class Plantings(Model):
-    """What was planted on one CPU, and everything that the tracing found there."""
+    """The disturbances injected on one CPU, and everything that tracing found there."""
 
     cpu: int
     wall_s: float

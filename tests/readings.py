@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of formats share: the fixtures, and every figure of a text by a name of its own."""
+"""Shared by tests of formats: the fixtures, and every figure of a text under a unique name."""
 
 import gzip
 import json
@@ -16,14 +16,14 @@ RAW = sorted([*(FIXTURES / "mlc").glob("*.txt"), *(FIXTURES / "pma_jitter").glob
 PAGES = sorted((FIXTURES / "pages").glob("*.rst"))
 
 CORPUS = FIXTURES / "fuzz" / "corpus.jsonl.gz"
-"""The texts that fuzzing kept, as JSON strings, a line each."""
+"""The texts kept by fuzzing, as JSON strings, one per line."""
 
 SCALES = (1.0, 1e3, 1e6, 1e-3, 1.048576, 1073.741824, 1024e-6)
-"""What a number of a text may be multiplied by to become a value: its unit."""
+"""Factors between a number in a text and a value: its unit."""
 
 
 def figures(read: Read) -> dict[str, float]:
-    """Return every figure of *read* by a name that a shorter text of the same output gives it too."""
+    """Return every figure of *read* by a name that is stable when the text is truncated."""
     found: dict[str, float] = {}
     for reading in read.readings:
         values = reading.values
@@ -43,7 +43,7 @@ def figures(read: Read) -> dict[str, float]:
 
 
 def invented(read: Read, text: str) -> dict[str, float]:
-    """Return the figures of *read* that are no number of *text* in any unit."""
+    """Return the figures of *read* that match no number of *text* in any unit."""
     shown = plain(text)
     tokens = re.findall(r"\d+(?:\.\d+)?", shown, re.ASCII)
     numbers = {float(token) if "." in token else int(token) for token in tokens if len(token) < 30}
@@ -75,6 +75,6 @@ def hold(raw: bytes) -> Read | None:
 
 
 def corpus() -> list[bytes]:
-    """Return the texts that fuzzing kept."""
+    """Return the texts kept by fuzzing."""
     lines = gzip.decompress(CORPUS.read_bytes()).decode("ascii").splitlines()
     return [str(json.loads(line)).encode("utf-8", errors="surrogateescape") for line in lines]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that some tests need, and which tests may be skipped where everything is required."""
+"""Programs needed by some tests, and which skips are allowed if everything is required."""
 
 import os
 import re
@@ -20,10 +20,10 @@ UNAVOIDABLE = (
     r"asked for by its own environment: ",
     r"the published pages are not ",  # they are not ours to keep here
 )
-"""Beginnings of the reasons for a skip that no package could avoid."""
+"""Prefixes of reasons for skips that no package could avoid."""
 
 SWEEPS = "CALIBRATION_KERNELS_ALL"
-"""Set to 1, tests of sutprobe go through whole tables of which a part is asked otherwise."""
+"""Set to 1, tests of sutprobe cover whole tables instead of a part."""
 
 sweep = pytest.mark.skipif(os.environ.get(SWEEPS) != "1", reason="asked for by its own environment: kernels-all")
 
@@ -31,7 +31,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def require(package: str, *programs: str) -> str:
-    """Return the path of the first of *programs* that is installed; skip, naming the Debian *package*, without one."""
+    """Return the path of the first installed one of *programs*; otherwise skip, naming the Debian *package*."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     for program in programs:
         if found := shutil.which(program, path=path):
@@ -57,7 +57,7 @@ def require_two(cpus: Sequence[int]) -> None:
 
 
 def fail_if_skipped(report: Report) -> Report:
-    """Return *report*, failed if it is of a skip that must not be where everything is required."""
+    """Return *report*, changed to failed if everything is required and the skip is avoidable."""
     if os.environ.get(REQUIRE_ALL) == "1" and report.skipped and not hasattr(report, "wasxfail"):
         reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
         reason = reason.removeprefix("Skipped: ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the estimates in any values model, so that tests need not know the kinds."""
+"""Finds estimates in any values model, so that tests need not know the kinds."""
 
 from collections.abc import Iterator
 

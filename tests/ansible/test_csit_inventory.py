@@ -150,7 +150,7 @@ def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
     assert "one machine of the name t91-dut2, found 192.0.2.82 and 192.0.2.99" in refused(other, TESTBED91)
 
 
-def test_a_file_whose_name_is_no_directorys_is_refused(tmp_path: Path) -> None:
+def test_file_with_an_invalid_directory_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a lab.yaml"
     shutil.copyfile(TESTBED91, path)
     assert "not a valid testbed name: 'a lab'" in refused(path)

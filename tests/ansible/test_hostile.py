@@ -103,7 +103,7 @@ def test_a_hostile_sut_is_measured_and_the_pages_of_all_are_harmless(
 
 
 @pytest.mark.parametrize("mood", ["preflight", "module", "kernel", "garbage"])
-def test_a_hostile_reason_is_told(mood: str, attacked: Ended, module_lab: Lab) -> None:
+def test_hostile_reason_is_reported(mood: str, attacked: Ended, module_lab: Lab) -> None:
     document = read_run(run_of(module_lab, mood))
     assert document.measurements == ()
     assert list(records(run_of(module_lab, mood)))

@@ -29,7 +29,7 @@ DISPLAYS = {"own": (signal.SIGHUP, {}), "another": (signal.SIGTERM, ANOTHER_DISP
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_an_interrupted_step_leaves_nothing_but_what_was_measured(lab: Lab, display: str) -> None:
+def test_interrupted_step_leaves_only_its_measurements(lab: Lab, display: str) -> None:
     number, environment = DISPLAYS[display]
     if signal.getsignal(number) is signal.SIG_IGN:
         # What is started from here would ignore it too, as under nohup. A handler is not inherited.

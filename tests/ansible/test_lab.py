@@ -197,9 +197,7 @@ def test_a_key_that_was_learnt_and_one_in_an_agent_are_accepted(site: Site, seco
     assert site.passphrase not in second.ended.text
 
 
-def test_a_limit_leaves_the_other_suts_alone_and_v_shows_tasks(
-    site: Site, first: Calibrated, second: Calibrated
-) -> None:
+def test_limit_excludes_other_suts_and_v_shows_tasks(site: Site, first: Calibrated, second: Calibrated) -> None:
     for name in ("trusted", "signed", "changed"):
         assert second.documents[name] == first.documents[name]
         assert name not in re.sub(re.escape(str(site.lab.directory)) + r"\S*", "", second.ended.text)

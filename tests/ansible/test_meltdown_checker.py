@@ -97,9 +97,7 @@ UNFIT: dict[str, tuple[Sut, str]] = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_a_sut_that_is_not_as_it_should_be_is_a_reason(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_expectation_is_a_reason(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut, reason = UNFIT[case]
     checker = checked(sut, tmp_path, monkeypatch)
     assert reason in str(checker.reason)
@@ -114,7 +112,7 @@ def test_an_answer_of_odd_parts_is_recorded_as_text(tmp_path: Path, monkeypatch:
     assert sut.shown == []
 
 
-def test_a_file_that_is_no_script_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_script_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Sut(ANSWER)
     checker = checked(sut, tmp_path, monkeypatch, script=b"x" * (PLUGIN.MAX_SCRIPT_BYTES + 1))
     assert "expected a script of at most" in str(checker.reason)

@@ -229,7 +229,7 @@ def test_a_sut_that_cannot_be_begun_with_has_a_document_and_a_page_that_say_why(
     assert f"{name}: Expected a complete run" in day.ended.text
 
 
-def test_checks_that_were_met_are_told_of_a_sut_that_was_refused(day: Day) -> None:
+def test_passed_checks_of_a_refused_sut_are_reported(day: Day) -> None:
     checks = day.document("missing").attempts[0].checks
     assert "met" in {check.outcome for check in checks if check.effect == "blocking"}
     assert day.document("unreachable").context is None
@@ -246,7 +246,7 @@ def test_what_fails_is_not_measured_and_the_rest_goes_on(day: Day) -> None:
     assert (run_of(day.lab, "refused-step") / "report" / "page.rst").is_file()
 
 
-def test_a_slow_sut_delays_nobody_else(day: Day) -> None:
+def test_slow_sut_does_not_delay_others(day: Day) -> None:
     assert day.others_finished_first
     assert day.document("waiting").run.status == "complete"
 
@@ -275,7 +275,7 @@ def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(day:
     assert "other-bytes: step 1" not in day.ended.text
 
 
-def test_a_suts_disk_that_fills_up_before_the_kernel_is_there_is_named(day: Day) -> None:
+def test_full_disk_before_sutprobe_is_installed_is_reported(day: Day) -> None:
     assert day.document("small-256k").run.status == "incomplete"
     assert all("expected to reserve the SUT at " in reason for reason in day.reasons("small-48k"))
     (reason,) = day.reasons("small-256k")

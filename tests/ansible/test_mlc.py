@@ -252,7 +252,7 @@ def test_without_consent_a_difference_is_told_and_nothing_is_written(
     assert Path(machine.path("/dev/cpu/1/msr")).read_bytes()[0x1A4] == 0xF
 
 
-def test_a_register_that_does_not_come_back_is_told(
+def test_register_that_is_not_restored_is_reported(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GUARDIAN, "write_value", lambda *_: None)

@@ -426,12 +426,12 @@ def test_a_sut_that_was_restarted_is_not_measured_and_every_step_says_so(tmp_pat
     assert [item["reason"] for item in kept][1:] == [REASONS[RESTARTED]] * 3
 
 
-def test_no_second_try_beside_a_kernel_that_does_not_end(tmp_path: Path) -> None:
+def test_no_retry_while_sutprobe_is_still_running(tmp_path: Path) -> None:
     sut = Returning([{"failed": True, "msg": "found [7] still there"}], AnsibleConnectionFailure("cut"))
     assert run_steps(sut, tmp_path) == (["failed"], ["failed"])
 
 
-def test_a_kernel_is_put_into_a_private_directory_once(tmp_path: Path) -> None:
+def test_sutprobe_is_installed_in_a_private_directory_once(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     sha256 = hashlib.sha256(b"bytes").hexdigest()
     assert KERNEL_MODULE.install(str(directory), b"bytes", True) == (True, None)

@@ -106,7 +106,7 @@ def test_a_check_fails_for_its_own_reason(checked: Ended, case: str) -> None:
     assert CASES[case][1] in lines[0]
 
 
-def test_a_good_sut_passes_and_hands_over_what_was_found(checked: Ended, module_lab: Lab) -> None:
+def test_good_sut_passes_and_returns_details(checked: Ended, module_lab: Lab) -> None:
     assert checked.rc == 2
     paths = [path for path in module_lab.directory.glob("*.json") if path.name != "hosts.json"]
     found = {path.stem: json.loads(path.read_text()) for path in paths}
@@ -268,7 +268,7 @@ def test_what_suts_are_compared_by_is_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_processor_of_arm_is_told_by_its_numbers_and_silence_by_none(tmp_path: Path) -> None:
+def test_arm_processor_is_named_by_its_ids_or_none(tmp_path: Path) -> None:
     assert module.identity(str(tmp_path)) == {"cpu_model": None, "microcode": [], "product": None, "bios": None}
     assert module.memory_available_bytes(str(tmp_path)) is None
     (tmp_path / "proc").mkdir()

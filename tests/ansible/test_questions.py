@@ -93,9 +93,7 @@ def running(others: set[int]) -> set[int]:
 
 @pytest.mark.parametrize("script", [DRIPS, HANGS], ids=["drips", "hangs"])
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh", "local"])
-def test_an_answer_that_does_not_end_is_given_up_and_the_next_is_had(
-    connection: str, script: str, servers: Servers
-) -> None:
+def test_endless_answer_times_out_and_the_next_arrives(connection: str, script: str, servers: Servers) -> None:
     asker = action(servers, connection, LIMIT_S)
     others = PLUGINS.children()
     with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 5 s; ") as caught:

@@ -33,7 +33,7 @@ PATIENT = {"measure_grace_s": PATIENCE_S}
 """For a SUT that the test keeps waiting: its step is not given up meanwhile."""
 
 
-def test_a_run_is_resumed_where_it_was_cut_off_and_complete_suts_are_left_alone(lab: Lab) -> None:
+def test_interrupted_run_is_resumed_and_complete_suts_are_skipped(lab: Lab) -> None:
     done = {"calibration_profile": str(TINY)}
     cut = {**over_ssh(lab, "cut", STUCK), **PATIENT}
     lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}

@@ -61,7 +61,7 @@ def test_every_task_file_that_a_playbook_may_import_is_specified(role: str) -> N
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_assert_says_what_was_expected_and_found(role: str) -> None:
+def test_assert_reports_expected_and_found(role: str) -> None:
     for file, task in tasks_of(role):
         if "ansible.builtin.assert" in task:
             message = task["ansible.builtin.assert"]["fail_msg"]

@@ -28,7 +28,7 @@ def test_what_is_missing_is_left_to_the_defaults() -> None:
         ({"type": "int"}, []),
     ],
 )
-def test_a_variable_that_is_not_what_its_role_specifies_is_told(option: dict[str, object], value: object) -> None:
+def test_variable_that_violates_its_specification_is_reported(option: dict[str, object], value: object) -> None:
     faults = SETTINGS.faults({"some_name": option}, {"some_name": value})
     assert len(faults) == 1
     assert "some_name" in faults[0]

@@ -51,7 +51,7 @@ def _commands() -> list[str]:
 
 
 @pytest.mark.usefixtures("sshd")
-def test_another_program_than_the_one_in_the_record_is_told(setting: fleet.Setting, folder: Path) -> None:
+def test_changed_program_is_reported(setting: fleet.Setting, folder: Path) -> None:
     program = setting.kernels / setting.target / "sutprobe"
     program.write_bytes(program.read_bytes() + b"# changed\n")
     with (
@@ -62,7 +62,7 @@ def test_another_program_than_the_one_in_the_record_is_told(setting: fleet.Setti
 
 
 @pytest.mark.usefixtures("sshd")
-def test_a_dead_sut_is_told_and_the_others_are_served(setting: fleet.Setting, folder: Path) -> None:
+def test_dead_sut_is_reported_and_others_continue(setting: fleet.Setting, folder: Path) -> None:
     alive, dead = suts.fleet(2, 0.0)
     with suts.Servers((alive, replace(dead, dead=True)), folder / "suts") as servers:
         with pytest.raises(EnvironmentLacksError) as told:
@@ -72,7 +72,7 @@ def test_a_dead_sut_is_told_and_the_others_are_served(setting: fleet.Setting, fo
 
 
 @pytest.mark.usefixtures("sshd")
-def test_a_host_key_that_is_not_the_known_one_is_told(setting: fleet.Setting, folder: Path) -> None:
+def test_changed_host_key_is_reported(setting: fleet.Setting, folder: Path) -> None:
     with suts.Servers(suts.fleet(1, 0.0), folder / "suts") as servers:
         known = servers.known_hosts.read_text(encoding="ascii").split()
         other = servers.key.with_suffix(".pub").read_text(encoding="ascii").split()
@@ -138,6 +138,6 @@ def test_a_command_that_fails_keeps_its_exit_code(tmp_path: Path) -> None:
     assert fleet.metered([sys.executable, "-c", "raise SystemExit(3)"], os.environ, tmp_path / "log").exit_code == 3
 
 
-def test_a_cost_is_told_per_sut() -> None:
+def test_cost_is_reported_per_sut() -> None:
     usage = meter.Usage(exit_code=0, wall_s=20.0, cpu_s=15.0, processes_at_peak=31, peak_pss_bytes=300 << 20)
     assert fleet.row_of(usage, 10) == ("10", "20", "1.50", "300", "31")

@@ -64,7 +64,7 @@ def test_nonsense_never_becomes_a_figure(reader: outputs.Reader, garbage: str) -
         ("multichase", outputs.multichase, "309.0", "nan"),
     ],
 )
-def test_a_figure_that_is_none_is_refused(name: str, reader: outputs.Reader, true: str, false: str) -> None:
+def test_invalid_figure_is_refused(name: str, reader: outputs.Reader, true: str, false: str) -> None:
     assert true in captured(name)
     with pytest.raises(NotComparedError, match="number above zero"):
         reader(captured(name).replace(true, false))

@@ -101,7 +101,7 @@ def test_sources_that_change_meanwhile_are_not_cached(tmp_path: Path, monkeypatc
     assert not list(tmp_path.rglob("sutprobe"))
 
 
-def test_compiler_refusal_is_told(tmp_path: Path) -> None:
+def test_compiler_error_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.c").write_text("int main(void) { return undeclared_name; }\n", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match="undeclared_name"):
         build_module.compile_to(tmp_path / "broken", "x86_64", directory=tmp_path)

@@ -933,7 +933,7 @@ def test_jitter_fifo_runs_where_nothing_throttles_it(probe: Probe, cpus: list[in
     assert ("RT_THROTTLE_POSSIBLE" in warned) == (not seen and not Path("/sys/kernel/debug/sched").exists())
 
 
-def test_a_real_time_policy_that_nobody_asked_for_is_seen(native: Path, cpus: list[int]) -> None:
+def test_unrequested_real_time_policy_is_detected(native: Path, cpus: list[int]) -> None:
     gaps = ("jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "0.05")
     limit = int(Path("/proc/sys/kernel/sched_rt_runtime_us").read_text(encoding="ascii"))
     try:
@@ -997,7 +997,7 @@ def test_jitter_stops_looking_when_the_rate_is_known(probe: Probe, cpus: list[in
     assert missed["stopped"] == "time"
 
 
-def test_jitter_told_to_end_keeps_what_it_has(native: Path, cpus: list[int]) -> None:
+def test_terminated_jitter_keeps_its_data(native: Path, cpus: list[int]) -> None:
     running = subprocess.Popen(
         [native, "jitter", "--cpus", str(cpus[0]), "--view", "gaps", "--gap-s", "600"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

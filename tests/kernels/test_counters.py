@@ -184,7 +184,7 @@ def test_what_this_machine_has_not_is_refused_beside_what_it_has(probe: Probe, c
     assert "no event config=0x7777" in reason
 
 
-def test_no_core_pmu_is_told_from_an_event_that_the_model_lacks(probe: Probe) -> None:
+def test_missing_core_pmu_is_distinguished_from_a_missing_event(probe: Probe) -> None:
     if (SOURCES / "cpu").exists() or list(SOURCES.glob("armv*")):
         pytest.skip("this machine has a core PMU")
     done = probe("counters", "--duration-s", "0.05", "--event", CORE_CYCLES)
@@ -249,7 +249,7 @@ def test_descriptors_that_run_out_are_said_to(native: Path, cpus: list[int]) -> 
     assert counters_of(done).refused == ()
 
 
-def test_an_emulator_without_counters_is_said_to_have_none(emulated_aarch64: Probe) -> None:
+def test_emulator_without_counters_is_reported(emulated_aarch64: Probe) -> None:
     done = emulated_aarch64("counters", "--duration-s", "0.05", "--event", f"task=software/config={TASK_CLOCK}/")
     assert done.code == 3
     errno, reason = refusal(done, "task")
@@ -282,7 +282,7 @@ def test_a_kernel_that_does_not_know_config3_is_said_not_to(probe: Probe) -> Non
     ],
     ids=["counters", "latency", "bandwidth"],
 )
-def test_counting_ends_when_told_to(probe: Probe, cpus: list[int], arguments: tuple[str, ...]) -> None:
+def test_counting_stops_on_request(probe: Probe, cpus: list[int], arguments: tuple[str, ...]) -> None:
     asked = f"a=software/config={CPU_CLOCK}/@{cpus[0]}"
     words = (word.format(cpus[0]) for word in arguments)
     done = probe(*words, "--event", asked, "--deadline-s", "0.5")

@@ -78,7 +78,7 @@ def test_sensors_are_read_in_units_of_people(native: Path, cpus: list[int], sens
     assert times == sorted(times)
 
 
-def test_an_energy_counter_that_wraps_goes_on(native: Path, cpus: list[int], sensors: Path) -> None:
+def test_energy_counter_wraps_correctly(native: Path, cpus: list[int], sensors: Path) -> None:
     counter = sensors / "powercap/intel-rapl:0/energy_uj"
     found = course(native, cpus[-1], sensors, 12, f"echo 2000000 > {counter}")
     place = next(index for index, source in enumerate(found["sources"]) if source["kind"] == "energy")

@@ -99,7 +99,7 @@ def test_every_privilege_has_evidence_and_a_missing_one_its_cost(probe: Probe) -
         assert (item.cost is None) == item.present
 
 
-def test_a_plain_user_is_told_what_is_missing(public: Path) -> None:
+def test_plain_user_sees_missing_privileges(public: Path) -> None:
     """Without rights, with little lockable memory and on one CPU the same program finds less, and says so."""
     require_root()
     require("util-linux", "setpriv")

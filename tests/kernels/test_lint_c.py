@@ -74,7 +74,7 @@ def test_what_passed_is_not_analysed_again_until_it_changes(
 
 
 @pytest.mark.parametrize("missing", ["clang-format", "clang-tidy"])
-def test_missing_tool_is_told(
+def test_missing_tool_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     real = shutil.which
@@ -83,7 +83,7 @@ def test_missing_tool_is_told(
     assert missing in capsys.readouterr().err
 
 
-def test_missing_headers_are_told(
+def test_missing_headers_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)

@@ -218,7 +218,7 @@ ENOUGH_S = (0.8, 3.0, 12.0)
 """How long a run may take before it is ended, in turn until something is complete: a busy machine takes longer."""
 
 
-def test_a_signal_leaves_what_was_measured(native: Path, cpus: list[int]) -> None:
+def test_signal_keeps_measured_steps(native: Path, cpus: list[int]) -> None:
     for enough_s in ENOUGH_S:
         process = begin(native, endless("latency", cpus))
         time.sleep(enough_s)
@@ -344,7 +344,7 @@ def test_stdout_that_is_closed_from_the_start(native: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["latency", "--help"], ["jitter", "--help"]])
-def test_help_is_for_people(native: Path, words: list[str]) -> None:
+def test_help_is_readable(native: Path, words: list[str]) -> None:
     done = subprocess.run([native, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0
     assert done.stdout == ""

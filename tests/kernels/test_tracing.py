@@ -189,7 +189,7 @@ def test_it_is_not_asked_for_without_gaps(probe: Probe, cpus: list[int]) -> None
     assert "--attribute" in done.document["error"]["message"]
 
 
-def test_it_is_not_traced_where_nobody_asked(probe: Probe, cpus: list[int]) -> None:
+def test_it_is_not_traced_unless_requested(probe: Probe, cpus: list[int]) -> None:
     done = probe("jitter", "--cpus", str(cpus[-1]), "--view", "gaps", "--gap-s", "0.2")
     assert done.document["result"]["cpus"][0]["gaps"]["traced"] is None
 

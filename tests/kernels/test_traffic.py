@@ -17,7 +17,7 @@ from tests.tools import require_two
 MIB = 1 << 20
 
 
-def test_bandwidth_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
+def test_bandwidth_keeps_complete_points(probe: Probe, cpus: list[int]) -> None:
     # 31 placements of more than 0.4 s each never fit; one does.
     done = probe(
         "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,copy", "--buffer-bytes", str(MIB), "--placements", "31",
@@ -120,7 +120,7 @@ def test_a_size_of_a_group_is_whole_pages(probe: Probe, cpus: list[int], group: 
     assert done.document["error"]["code"] == "usage"
 
 
-def test_loaded_keeps_what_was_complete(probe: Probe, cpus: list[int]) -> None:
+def test_loaded_latency_keeps_complete_points(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     done = probe(
         "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", "--probe-size-bytes", str(4 * MIB),

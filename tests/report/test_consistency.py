@@ -100,7 +100,7 @@ def test_no_recorded_run_contradicts_itself(tmp_path: Path) -> None:
         assert [verdict for verdict in consistency(older.measurements) if verdict.outcome == "fail"] == []
 
 
-def test_a_machine_of_many_nodes_has_a_check_for_each_and_not_for_each_pair() -> None:
+def test_many_nodes_are_checked_per_node_not_per_pair() -> None:
     document = with_nodes(run_document(), 16)
     checks = consistency(document.measurements)
     own = [check for check in checks if check.rule == "own_memory"]

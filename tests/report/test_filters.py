@@ -231,14 +231,14 @@ def test_matrices_keep_their_gaps() -> None:
     assert units.halves([[cell, None]]) == [[1.0, None]]
 
 
-def test_long_times_of_a_table_are_told_in_a_larger_unit_together() -> None:
+def test_long_times_of_a_table_share_a_larger_unit() -> None:
     rows = units.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
     assert (rows[0][1].unit, rows[0][1].value, rows[0][1].interval) == ("µs", 21.0, (20.0, 22.0))
     mixed: list[list[Any]] = [["a", estimate([[20_000.0]], "ns")], ["b", estimate([[20.0]], "ns")]]
     assert [row[1].unit for row in units.readable(mixed)] == ["ns", "ns"]
 
 
-def test_a_level_without_a_cache_is_told_by_its_end() -> None:
+def test_level_without_a_cache_is_named_by_its_end() -> None:
     assert units.level("plateau-106954752", 106954752) == "to 102 MiB"
     assert units.level("L2", 524288) == "L2"
 
@@ -253,7 +253,7 @@ def test_slug(text: str, name: str) -> None:
     assert units.slug(text) == name
 
 
-def test_many_parts_without_a_value_for_one_reason_are_told_at_once() -> None:
+def test_parts_missing_for_the_same_reason_are_combined() -> None:
     few = [Missing(what=f"CPU {cpu}", reason="offline") for cpu in range(3)]
     other = Missing(what="CPU 9", reason="busy")
     assert list(filters.alike([few[0], other, *few[1:]])) == [few[0], other, *few[1:]]

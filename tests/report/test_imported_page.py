@@ -35,7 +35,7 @@ def test_the_page_is_the_one_that_was_blessed() -> None:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *RAW], ids=lambda path: path.stem)
-def test_every_figure_of_a_text_stands_on_its_page(path: Path) -> None:
+def test_every_figure_of_a_text_is_on_its_page(path: Path) -> None:
     page = page_of(path)
     images = list(parsed(page).findall(nodes.image))
     assert [image["uri"] for image in images] == pictures(page)

@@ -25,7 +25,7 @@ def body(text: str) -> str:
     return to_html(text, {}).body
 
 
-def test_a_page_is_what_docutils_makes_of_it(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_matches_docutils_output(document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     page = page_of(document)
     fast = to_html(page.text, page.figures)
     monkeypatch.setattr(markup, "_Table", ListTable)
@@ -39,7 +39,7 @@ def test_a_page_is_what_docutils_makes_of_it(document: RunDocument, monkeypatch:
     ["\\*text\\*", "**bold** text", "a *b* c", ":struck:`1.2`", "- one", "1. one", "::", "\\- and \\<b\\>", "",
      "µ > 3 & 4", "http://192.0.2.1/", "a_", ".. note:: b", "| line"],
 )  # fmt: skip
-def test_any_cell_is_what_docutils_makes_of_it(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_match_docutils_output(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f".. role:: struck\n\n{TABLE}   * - Name\n     - Value\n   * - 1\n     - {cell}\n\n.. _a: b.html\n"
 
     def made() -> str:

@@ -190,7 +190,7 @@ def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:
     assert "no figures of: Load miss real latency; Latency of sampled loads." in text.replace("\n", " ")
 
 
-def test_a_run_without_counters_shows_bandwidth_and_chase_and_says_once_what_is_missing() -> None:
+def test_run_without_counters_reports_missing_ones_once() -> None:
     reason = "the SUT is a guest that has no counters"
     gone = NotMeasured(kind="counters", what="dram.reads, core.l1_miss", reason=reason, cause="not_planned")
     document = run_document(names=("regulation", "regulation-2", "counted_volume", "idle_latency"))

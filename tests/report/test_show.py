@@ -56,7 +56,7 @@ def test_a_figure_that_cannot_be_relied_on_is_marked_without_colours(monkeypatch
     assert shown(wrong, monkeypatch).startswith("✗ ")
 
 
-def test_an_import_says_what_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_lists_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(imported(), monkeypatch)
     assert "published calibration page page.rst" in text
     assert "29 metrics by " in text

@@ -199,7 +199,7 @@ def test_the_page_that_the_end_of_a_run_made_is_the_site_s(
     build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
-def test_a_run_whose_page_is_no_html_has_its_page_and_the_site_says_why(
+def test_page_that_fails_as_html_is_kept_and_reported_on_the_site(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -212,7 +212,7 @@ def test_a_run_whose_page_is_no_html_has_its_page_and_the_site_says_why(
         build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
-def test_a_new_night_leaves_the_guide_as_it_was(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_night_does_not_rebuild_the_guide(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tmp_path / "results"
     store(run_document(names=("idle_latency",), id="20260101T000000Z-0000"), results)
     build_site(results, docs, tmp_path / "html")
@@ -222,7 +222,7 @@ def test_a_new_night_leaves_the_guide_as_it_was(tmp_path: Path, docs: Path, monk
     assert (tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "20260102t000000z-0000.json").is_file()
 
 
-def test_a_cached_page_that_was_cut_off_is_rendered_anew(tmp_path: Path, docs: Path) -> None:
+def test_truncated_cached_page_is_rendered_again(tmp_path: Path, docs: Path) -> None:
     store(run_document(names=("idle_latency",)), tmp_path / "results")
     build_site(tmp_path / "results", docs, tmp_path / "html")
     for path in (tmp_path / "pages").glob("*.json"):

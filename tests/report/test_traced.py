@@ -46,7 +46,7 @@ def text_of(document: RunDocument) -> str:
     return " ".join(parsed(page_of(document)).astext().split())
 
 
-def test_causes_cost_and_advice_are_told() -> None:
+def test_causes_cost_and_advice_are_reported() -> None:
     text = text_of(with_traced(TOLD))
     assert "What the gaps were while the kernel was traced" in text
     assert "IRQ 36 eth0-`rx`*|" in text
@@ -120,13 +120,13 @@ def test_why_it_was_not_traced_is_told() -> None:
     assert "What tracing itself cost" not in text
 
 
-def test_nothing_is_said_where_nobody_asked() -> None:
+def test_nothing_is_printed_unless_requested() -> None:
     text = text_of(with_traced(None))
     assert "traced" not in text
 
 
 @pytest.mark.parametrize("traced", [TOLD, TOLD.model_copy(update={"osnoise": NOISE}), REFUSED])
-def test_a_document_with_it_is_read_back_as_it_was_written(traced: Traced) -> None:
+def test_document_round_trips(traced: Traced) -> None:
     document = with_traced(traced)
     assert RunDocument.model_validate_json(as_bytes(document)) == document
 

@@ -259,7 +259,7 @@ def test_what_cannot_be_told_is_skipped(name: str, gated: tuple[Ends, str]) -> N
     assert ended(gates, "SKIP") == SKIPPING[name][1]
 
 
-def test_a_waived_failure_is_told(gated: tuple[Ends, str]) -> None:
+def test_waived_failure_is_reported(gated: tuple[Ends, str]) -> None:
     assert "waived until 2026-02-01" in gated[1]
 
 
@@ -328,7 +328,7 @@ def test_a_hostile_reason_cannot_touch_the_terminal(tmp_path: Path) -> None:
     assert r"\x1b[2Jall is well" in said
 
 
-def test_a_night_is_judged_where_nobody_gave_verdicts(tmp_path: Path) -> None:
+def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
     results, _ = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
     code, said = gate(results, "--output", tmp_path / "out")
     assert code == GOOD, said
@@ -389,7 +389,7 @@ The SUT Was Measured With The Nightly Profile
 """
 
 
-def test_a_gate_of_ones_own_is_one_for_each_sut(tmp_path: Path) -> None:
+def test_own_gate_is_run_per_sut(tmp_path: Path) -> None:
     assert "\n".join(f"   {line}".rstrip() for line in OWN.splitlines()) in (ROOT / "docs/guide/gates.rst").read_text(
         encoding="utf-8"
     )

@@ -62,7 +62,7 @@ def this_machine(document: RunDocument) -> RunDocument:
 # Who is let in
 
 
-def test_a_known_sut_is_what_was_measured(servers: Servers) -> None:
+def test_known_sut_matches_its_run(servers: Servers) -> None:
     now = look(login(servers), servers.known_hosts, PATIENCE_S)
     assert now.cmdline == Path("/proc/cmdline").read_text(encoding="utf-8").strip()
     assert now.boot_id == Path(FILES["boot_id"]).read_text(encoding="utf-8").strip()
@@ -79,7 +79,7 @@ def test_a_sut_with_the_key_of_another_is_refused(servers: Servers, tmp_path: Pa
         look(login(servers), known, PATIENCE_S)
 
 
-def test_a_sut_that_nobody_knows_is_refused_and_not_learnt(servers: Servers, tmp_path: Path) -> None:
+def test_unknown_host_key_is_refused_and_not_stored(servers: Servers, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("", encoding="ascii")
     with pytest.raises(EnvironmentLacksError, match="not found in known_hosts"):
@@ -118,7 +118,7 @@ def test_keys_of_the_home_directory_are_not_looked_for(
         look(login(servers, key_file=None), servers.known_hosts, PATIENCE_S)
 
 
-def test_a_file_that_is_no_key_is_an_error(servers: Servers, tmp_path: Path) -> None:
+def test_file_without_a_key_is_an_error(servers: Servers, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("no key\n", encoding="ascii")
     with pytest.raises(EnvironmentLacksError, match="key"):
         look(login(servers, key_file=tmp_path / "key"), servers.known_hosts, PATIENCE_S)
@@ -199,7 +199,7 @@ def test_a_server_that_stops_after_its_banner_is_given_up(servers: Servers) -> N
             item.close()
 
 
-def test_nobody_listening_is_told(servers: Servers) -> None:
+def test_missing_listener_is_reported(servers: Servers) -> None:
     with socket.create_server(("127.85.1.3", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(EnvironmentLacksError, match="Unable to connect to port"):
@@ -287,7 +287,7 @@ def test_the_login_is_that_of_the_inventory() -> None:
     assert login_of(hosts(), "testbed1", "sut1").port == 22
 
 
-def test_a_sut_goes_by_its_own_name() -> None:
+def test_sut_uses_its_own_name() -> None:
     both = {
         "one": {"calibration_sut": "sut1", "calibration_testbed": "testbed1", "ansible_host": "192.0.2.11"},
         "two": {"hostname": "sut1", "calibration_testbed": "testbed2", "ansible_host": "192.0.2.12"},

@@ -74,7 +74,7 @@ def test_gaps_of_a_guest_are_attributed(sut: Sut) -> None:
     assert {"timer"} <= {cause.kind for cause in view.causes}
 
 
-def test_nothing_of_a_killed_tracing_stays(sut: Sut) -> None:
+def test_killed_tracing_leaves_nothing(sut: Sut) -> None:
     before = sut.read(INSTANCES)
     sut.read(
         f"{PROBE} jitter --cpus 1 --view gaps --gap-s 60 --attribute >/dev/null 2>&1 & pid=$!; "

@@ -75,7 +75,7 @@ def undone(sut: Sut, command: str) -> Iterator[None]:
         sut.read(command)
 
 
-def test_a_sut_that_is_unreachable_at_the_start_is_told_of(
+def test_unreachable_sut_is_reported_at_the_start(
     testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
 ) -> None:
     sut.link(up=False)
@@ -169,7 +169,7 @@ def test_a_step_that_ends_badly_costs_that_step(
     scenario(name, injected, "the steps before and after it", f"the step: {said}; status incomplete")
 
 
-def test_a_cpu_that_goes_offline_in_a_step_is_its_reason(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
+def test_cpu_offline_during_a_step_is_its_reason(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
     sut = testbed.sut("haswell")
     with (
         undone(sut, "echo 1 > /sys/devices/system/cpu/cpu1/online"),
@@ -193,7 +193,7 @@ def test_a_cpu_that_goes_offline_in_a_step_is_its_reason(testbed: Testbed, lab: 
     )
 
 
-def test_a_kernel_that_prints_garbage_is_no_answer(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
+def test_garbage_from_sutprobe_is_no_answer(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
     garbage = (
         r"printf '#!/bin/sh\nprintf \"{\\\\033[2J\\\\000 nonsense\"\n' > /var/tmp/garbage; chmod 755 /var/tmp/garbage"
     )
@@ -237,7 +237,7 @@ REACHES = (
 """What another user of the SUT may try with the program that was pushed, and with its process."""
 
 
-def test_another_user_reaches_neither_the_kernel_nor_its_directory(
+def test_other_users_cannot_access_sutprobe_or_its_directory(
     testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
 ) -> None:
     tries = " ".join(f"{command} > /dev/null && echo {number};" for number, command in enumerate(REACHES))
@@ -305,7 +305,7 @@ def test_a_clock_that_jumps_moves_no_figure_and_ends_no_step(
     scenario("clock jumps", "a day ahead in the long step", "every step, with its true duration", "status complete")
 
 
-def test_a_sut_without_python_or_with_an_old_one_is_told_of(
+def test_missing_or_old_python_is_reported(
     testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
 ) -> None:
     old, site = "/usr/local/bin/python3.5", "/usr/local/lib/python3.5"
@@ -336,9 +336,7 @@ def test_a_sut_without_python_or_with_an_old_one_is_told_of(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_full_disk_on_the_controller_keeps_what_was_recorded(
-    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
-) -> None:
+def test_full_disk_on_the_controller_keeps_records(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
     lab.results.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "testbed", str(lab.results)], check=True)
     filler = lab.results / "filler"

@@ -46,7 +46,7 @@ sys.stdin.read()
         ({"colour": "blue"}, "Extra inputs are not permitted"),
     ],
 )
-def test_a_shape_that_is_none_is_refused(change: dict[str, Any], said: str) -> None:
+def test_invalid_shape_is_refused(change: dict[str, Any], said: str) -> None:
     assert Shape.model_validate(TWO).cpus == 2
     with pytest.raises(ValidationError, match=said):
         Shape.model_validate({**TWO, **change})
@@ -64,7 +64,7 @@ def test_each_oddity_of_a_lab_has_a_shape() -> None:
     assert {"hugepagesz=1G", "hugepagesz=2M"} <= set(known["hugepages"].kernel)
 
 
-def test_memory_and_distances_are_told_to_qemu() -> None:
+def test_memory_and_distances_are_passed_to_qemu() -> None:
     told = shapes()["memory-only"].arguments()
     assert "node,nodeid=1,memdev=memory1" in told
     assert "dist,src=0,dst=1,val=17" in told
@@ -73,7 +73,7 @@ def test_memory_and_distances_are_told_to_qemu() -> None:
     assert "32,sockets=2,cores=8,threads=2" in shapes()["many-cpus"].arguments()
 
 
-def test_an_unknown_shape_or_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_shape_or_invalid_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["start", "round"]) == 3
     assert "expected one of the shapes small, haswell, two-nodes" in capsys.readouterr().err
     assert main(["start", "small=../x"]) == 3
@@ -103,7 +103,7 @@ def test_an_image_is_known_by_its_recipe(monkeypatch: pytest.MonkeyPatch) -> Non
     assert image.recipe("x86_64", "deb somewhere suite main\n") != first
 
 
-def test_a_machine_without_root_and_without_namespaces_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_root_and_namespaces_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(image, "namespaces", lambda: False)
     monkeypatch.setattr(image, "need", lambda *_: None)
@@ -117,7 +117,7 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         image.need("mmdebstrap", "mmdebstrap")
 
 
-def test_a_guest_whose_qemu_is_gone_is_stale(tmp_path: Path) -> None:
+def test_guest_without_a_qemu_process_is_stale(tmp_path: Path) -> None:
     sut = Sut("gone", tmp_path)
     sut.directory.mkdir(parents=True)
     sut.store({"pid": os.getpid(), "started_ticks": 1, "port": 1, "shape_name": "small"})

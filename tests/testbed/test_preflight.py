@@ -88,7 +88,7 @@ def test_suts_that_are_as_promised_say_so(testbed: Testbed, lab: Lab, suts: list
     )
 
 
-def test_a_sut_that_was_booted_otherwise_is_not_measured(
+def test_sut_booted_with_other_options_is_not_measured(
     testbed: Testbed, lab: Lab, suts: list[Sut], scenario: Scenario
 ) -> None:
     other = {

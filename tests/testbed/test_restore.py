@@ -56,7 +56,7 @@ def wait_for_step(process: subprocess.Popen[bytes], sut: Sut, log: Path) -> None
     wait_until(measuring, log.read_text)
 
 
-def test_a_killed_controller_leaves_the_sut_as_it_was(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
+def test_sut_is_restored_after_a_killed_controller(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
     sut = testbed.sut("small")
     before = now(sut)
     inventory = testbed.inventory(
@@ -157,7 +157,7 @@ def test_a_killed_guardian_is_replaced_by_the_next_run(testbed: Testbed, lab: La
     )
 
 
-def test_a_setting_that_cannot_be_changed_is_refused_and_told(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
+def test_unchangeable_setting_is_refused_and_reported(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
     sut = testbed.sut("small")
     before = now(sut)
     wanted = {**WANTED, "tune_prefetchers": "off", "tune_prefetchers_ok": True, "ansible_become": True}

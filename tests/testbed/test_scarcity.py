@@ -35,7 +35,7 @@ def large(testbed: Testbed) -> Sut:
     return testbed.sut("two-nodes", "two-nodes-a")
 
 
-def test_a_kernel_is_the_first_to_go_where_its_group_runs_out_of_memory(
+def test_sutprobe_is_killed_first_when_its_cgroup_runs_out_of_memory(
     testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
 ) -> None:
     before = now(sut)
@@ -231,9 +231,7 @@ def test_a_partition_that_takes_the_measured_cpu_leaves_no_figure(
 BLOCKS = "/sys/devices/system/memory"
 
 
-def test_memory_that_comes_and_goes_in_a_step_costs_nothing(
-    testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario
-) -> None:
+def test_memory_freed_within_a_step_is_not_counted(testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario) -> None:
     before = large.read("grep MemTotal /proc/meminfo")
     known = large.read(f"ls {BLOCKS}").split()
     large.qmp("object-add", **{"qom-type": "memory-backend-ram", "id": "more", "size": 256 << 20})

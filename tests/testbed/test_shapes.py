@@ -49,7 +49,7 @@ def test_every_shape_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", ODDITIES)
-def test_a_shape_is_captured_and_calibrated_as_it_is_written(name: str, testbed: Testbed, lab: Lab) -> None:
+def test_shape_is_captured_and_calibrated_as_described(name: str, testbed: Testbed, lab: Lab) -> None:
     shape = shapes()[name]
     sut = testbed.sut(name)
     ended = lab.calibrate(testbed.inventory({"shapes": [sut]}, {"ansible_become": True}))

@@ -323,7 +323,7 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_fault(results: Path, o
     assert re.search(fault, found.reason)
 
 
-def test_bounds_that_cannot_be_written_leave_what_was_there(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_bounds_keep_the_old_file(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = stored(results, noise(3, 80.0))
     path = accept([runs[-1]])
     before = path.read_bytes()
@@ -338,7 +338,7 @@ def test_bounds_that_cannot_be_written_leave_what_was_there(results: Path, monke
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_bounds_without_an_end_or_beyond_their_runs_are_none(results: Path) -> None:
+def test_invalid_bounds_are_refused(results: Path) -> None:
     runs = stored(results, noise(3, 80.0))
     path = accept([runs[-1]])
     kept = json.loads(path.read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ def test_help_makes_nothing(arguments: list[str]) -> None:
     assert "making" not in done.stderr
 
 
-def test_an_old_python_is_told_what_is_expected() -> None:
+def test_old_python_is_reported_with_the_minimum() -> None:
     code = f"import runpy, sys; sys.version_info = (3, 9, 2); runpy.run_path({str(BOOTSTRAP)!r}, run_name='__main__')"
     done = start(code=code, path="/nonexistent")
     assert done.returncode == 3
@@ -50,7 +50,7 @@ def test_an_old_python_can_read_the_file() -> None:
 
 
 @pytest.mark.thorough
-def test_an_environment_is_made_anew_by_its_own_python(tmp_path: Path) -> None:
+def test_environment_is_recreated_by_its_own_python(tmp_path: Path) -> None:
     # as after an update of a checkout whose environment is activated
     for name in ("calibration/bootstrap.py", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -44,7 +44,7 @@ def test_what_changed_is_told_in_the_order_of_the_facts_with_both_texts_and_the_
     assert context_changes(before, run(FACTS)) == ()
 
 
-def test_a_fact_that_one_night_does_not_know_is_told_with_none_and_suspected_last() -> None:
+def test_unknown_fact_is_listed_last_with_none() -> None:
     without = {name: text for name, text in FACTS.items() if name != "DIMMs"}
     changes = context_changes(run(FACTS), run({**without, "microcode": "0x2"}))
     assert [(change.fact, change.after) for change in changes] == [("microcode", "0x2"), ("DIMMs", None)]
@@ -93,7 +93,7 @@ def test_every_row_concerns_a_metric_that_exists() -> None:
         assert any(re.fullmatch(cause.metrics, name) for name in names), cause
 
 
-def test_a_sut_is_held_against_what_most_of_the_others_have() -> None:
+def test_sut_is_compared_with_the_majority() -> None:
     others = [run(FACTS, sut="sut2"), run(FACTS, sut="sut3"), run({**FACTS, "BIOS": "Maker 0.9"}, sut="sut4")]
     (found,) = differences_from(run({**FACTS, "microcode": "0x2"}), others)
     assert (found.fact, found.before, found.after) == ("microcode", "0x1", "0x2")

@@ -136,7 +136,7 @@ def test_a_count_of_another_type_is_refused(field: str, value: object) -> None:
         load(Counters, {**COUNTERS, "events": [{**EVENT, field: value}]})
 
 
-def test_a_count_that_is_not_known_is_none_and_stays_so() -> None:
+def test_unknown_count_stays_none() -> None:
     counters = load(Counters, {**COUNTERS, "background_s": None, "events": [{**EVENT, "scaled": None}]})
     assert isinstance(counters, Counters)
     assert counters.events[0].scaled is None

@@ -57,7 +57,7 @@ def test_a_password_of_digits_stays_what_it_is() -> None:
     assert dut2.password.get_secret_value() == "1234567.50"
 
 
-def test_nodes_that_are_one_machine_are_told() -> None:
+def test_duplicate_nodes_are_reported() -> None:
     read = read_topology(fixture("lf_3n_emr_testbed92.yaml"), "t92")
     assert read.shared == {"192.0.2.91": ("t92-dut1", "t92-dut2")}
 
@@ -152,7 +152,7 @@ def test_a_filter_is_not_worked_out() -> None:
         read_topology(text, "t1", {"name": "SUT"})
 
 
-def test_a_value_is_judged_like_what_stands_in_a_file() -> None:
+def test_value_is_checked_like_one_from_a_file() -> None:
     text = topology(DUT1=node(host="{{ name }}"))
     with pytest.raises(InputError, match="topology node DUT1: host must be"):
         read_topology(text, "t1", {"name": "-oProxyCommand=id"})

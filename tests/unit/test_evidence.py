@@ -143,7 +143,7 @@ def test_the_proof_of_all_pages_is_their_sum() -> None:
     assert sampled.total is None
 
 
-def test_a_document_without_buffers_proves_nothing_of_pages() -> None:
+def test_document_without_buffers_says_nothing_about_pages() -> None:
     jitter = json.loads((FIXTURES / "sutprobe" / "jitter.json").read_text(encoding="utf-8"))
     assert pages_proof(read_document(jitter)) is None
     assert pages_proof(failed("deadline")) is None

@@ -90,7 +90,7 @@ def test_every_machine_has_every_fact_as_text(capture: Path, machine: Context) -
         ("isolation", {"isolated": ()}, "isolated CPUs", "none (tickless: 2-3,6-7)"),
     ],
 )
-def test_a_change_that_figures_depend_on_changes_its_fact_alone(
+def test_relevant_change_affects_only_its_fact(
     machine: Context, part: str, fields: dict[str, Any], name: str, says: str
 ) -> None:
     before, after = facts(machine, None), facts(changed(machine, part, **fields), None)

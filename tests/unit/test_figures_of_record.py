@@ -37,7 +37,7 @@ def test_each_quantity_has_one_figure(document: RunDocument) -> None:
     assert document.record == figures_of_record(document.measurements)
 
 
-def test_a_machine_of_nodes_has_a_figure_for_each_and_each_pair(document: RunDocument) -> None:
+def test_numa_machine_has_figures_per_node_and_pair(document: RunDocument) -> None:
     found = by_quantity(with_nodes(document, 4).measurements)
     assert {f"read_bandwidth.{node}" for node in range(3)} <= found.keys()
     assert sum(item.family == "idle_latency" for item in found.values()) == 15  # the last cell has no value

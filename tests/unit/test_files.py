@@ -78,7 +78,7 @@ def test_a_file_without_a_size_is_read_up_to_the_limit() -> None:
         read_regular(Path("/proc/cpuinfo"), LIMIT)
 
 
-def test_a_missing_file_is_told_from_a_refused_one(tmp_path: Path) -> None:
+def test_missing_file_is_distinguished_from_a_refused_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "file", LIMIT)
 
@@ -120,7 +120,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "directory"])
-def test_a_file_takes_the_place_of_what_is_planted_there(tmp_path: Path, outside: Path, kind: str) -> None:
+def test_file_replaces_planted_entry(tmp_path: Path, outside: Path, kind: str) -> None:
     path = tmp_path / "file"
     plant(kind, path, outside)
     with watched(kind, path, outside) as witness:
@@ -132,7 +132,7 @@ def test_a_file_takes_the_place_of_what_is_planted_there(tmp_path: Path, outside
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "outside"]
 
 
-def test_a_pending_file_is_gone_after_a_failure(tmp_path: Path, file_size_limit: Any) -> None:
+def test_pending_file_is_removed_after_a_failure(tmp_path: Path, file_size_limit: Any) -> None:
     file_size_limit(4)
     with pytest.raises(OSError, match="File too large"):
         write_whole(tmp_path / "file", b"content")

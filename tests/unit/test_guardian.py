@@ -557,7 +557,7 @@ def test_a_step_on_a_sut_that_was_restarted_or_given_to_others_is_refused(sut: S
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_a_steps_shell_starts_the_kernel_and_no_other_process(sut: Sut, shell: str) -> None:
+def test_shell_of_a_step_starts_only_sutprobe(sut: Sut, shell: str) -> None:
     require(shell, shell)
     require("strace", "strace")
     holder, _ = sut.hold()
@@ -569,7 +569,7 @@ def test_a_steps_shell_starts_the_kernel_and_no_other_process(sut: Sut, shell: s
     assert sum(trace.read_text().count(call) for call in ("fork(", "clone(", "clone3(")) == 1
 
 
-def test_a_kernel_that_a_signal_ends_is_no_lost_connection(sut: Sut) -> None:
+def test_sutprobe_killed_by_a_signal_is_not_a_lost_connection(sut: Sut) -> None:
     # ssh ends with the same code for a command that a signal ended as for a connection that is gone.
     holder, _ = sut.hold()
     crashing = guarded(["/bin/sh", "-c", "kill -SEGV $$"], sut.reservation(holder), lease_s=LONG_S)
@@ -577,7 +577,7 @@ def test_a_kernel_that_a_signal_ends_is_no_lost_connection(sut: Sut) -> None:
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_a_kernel_is_the_first_to_be_killed_where_memory_runs_out(sut: Sut, shell: str) -> None:
+def test_sutprobe_is_killed_first_when_memory_runs_out(sut: Sut, shell: str) -> None:
     require(shell, shell)
     holder, _ = sut.hold()
     command = guarded(["/bin/cat", "/proc/self/oom_score_adj"], sut.reservation(holder), lease_s=LONG_S)
@@ -588,7 +588,7 @@ def test_a_kernel_is_the_first_to_be_killed_where_memory_runs_out(sut: Sut, shel
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
 @pytest.mark.parametrize(("counts", "said"), [("3 4", True), ("3 3", False), ("", False)])
-def test_a_killed_kernel_says_whether_memory_ran_out(sut: Sut, shell: str, counts: str, said: bool) -> None:
+def test_killed_sutprobe_reports_whether_memory_ran_out(sut: Sut, shell: str, counts: str, said: bool) -> None:
     require(shell, shell)
     holder, _ = sut.hold()
     counters = sut.directory / "vmstat"
@@ -701,7 +701,7 @@ def test_huge_pages_that_could_be_reserved_in_part_only_are_put_back(sut: Sut, m
     assert sut.release()["changes"] == []
 
 
-def test_a_register_that_does_not_take_what_is_written_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_that_ignores_writes_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
     holder, _ = sut.hold()
     monkeypatch.setattr(guardian.os, "pwrite", lambda *_: 8)
     with pytest.raises(guardian.Refused, match=r"to read 0x4f after .*, found 0x40.*take tune_pr.* all was put back"):
@@ -832,7 +832,7 @@ def test_a_register_that_takes_a_part_of_the_bits_is_refused_and_all_are_put_bac
     assert sut.release()["changes"] == []
 
 
-def test_a_cpu_that_goes_offline_before_it_is_reached_is_refused_and_the_others_are_put_back(
+def test_cpu_offline_before_its_change_is_refused_and_others_restored(
     sut: Sut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder, _ = sut.hold()
@@ -894,7 +894,7 @@ def test_what_was_off_before_is_not_switched_and_nothing_is_put_back(sut: Sut) -
     assert [change["restored"] for change in sut.release()["changes"]] == ["0x40"]
 
 
-def test_a_refused_change_forgets_nothing_of_what_was_changed_before(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_change_keeps_earlier_changes(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sut.settings()
     holder, _ = sut.hold()
     sut.tune(holder, {"hugepages_2m": {"0": 64}})
@@ -908,7 +908,7 @@ def test_a_refused_change_forgets_nothing_of_what_was_changed_before(sut: Sut, m
 
 
 @pytest.mark.parametrize("mark", [1, 1 << 20])
-def test_a_mark_that_is_none_undoes_nothing(sut: Sut, mark: int) -> None:
+def test_invalid_mark_undoes_nothing(sut: Sut, mark: int) -> None:
     holder, _ = sut.hold()
     sut.tune(holder, {"prefetchers": "off"})
     with pytest.raises(guardian.Refused, match=f"a line of the journal to end at {mark}"):
@@ -1079,7 +1079,7 @@ def test_the_governor_of_cpus_that_went_offline_keeps_the_reservation_until_it_i
 
 
 @pytest.mark.parametrize("state", ["inactive", None], ids=["not-running", "no-systemd"])
-def test_an_irqbalance_that_does_not_run_is_no_change(sut: Sut, state: str | None) -> None:
+def test_stopped_irqbalance_needs_no_change(sut: Sut, state: str | None) -> None:
     if state is None:
         sut.file("/usr/bin/systemctl").unlink()
     sut.put("/irqbalance", f"{state}\n")
@@ -1087,7 +1087,7 @@ def test_an_irqbalance_that_does_not_run_is_no_change(sut: Sut, state: str | Non
     assert sut.tune(holder, {"irqbalance": "stopped"}) == []
 
 
-def test_an_irqbalance_that_nobody_could_start_again_is_refused(sut: Sut) -> None:
+def test_irqbalance_that_cannot_be_restarted_is_refused(sut: Sut) -> None:
     sut.put("/irqbalance", "inactive\n")
     sut.put("/proc/4711/comm", "irqbalance\n")
     holder, _ = sut.hold()
@@ -1185,7 +1185,7 @@ def test_what_is_agreed_to_is_passed_on_and_empty_is_not_wanted() -> None:
 @pytest.mark.parametrize(
     "raw", [[{"setting": "turbo"}], ["x"], [{}] * 20_001, [dict.fromkeys(guardian_fields := ("setting",), "x")]]
 )
-def test_changes_that_are_none_are_refused(raw: list[Any]) -> None:
+def test_invalid_changes_are_refused(raw: list[Any]) -> None:
     assert guardian_fields
     with pytest.raises(EnvironmentLacksError):
         read_changes(raw)

@@ -157,7 +157,7 @@ def test_a_figure_of_a_week_ago_still_counts(missing: int, outcome: str) -> None
     assert judged(figures)["sut0", LATENCY].outcome == outcome
 
 
-def test_of_two_nobody_can_say_which_is_odd_so_both_fail() -> None:
+def test_both_of_two_differing_suts_fail() -> None:
     found = judged({("sut1", LATENCY): nights(100, seed=1), ("sut2", LATENCY): nights(110, seed=2)})
     assert [verdict.outcome for verdict in found.values()] == ["fail", "fail"]
     assert all("of two nobody can say which is the odd one" in item.reason for item in found.values())
@@ -255,7 +255,7 @@ def test_with_few_nights_the_interval_of_the_figure_stands_in_and_one_night_name
     assert judged(new)["sut1", LATENCY].outcome == "no_reference"
 
 
-def test_a_new_server_beside_old_ones_is_as_sure_as_their_nights_are_alike() -> None:
+def test_new_server_borrows_the_spread_of_its_peers() -> None:
     old = {(f"sut{number}", LATENCY): nights(100, spread=0.002, seed=number) for number in range(3)}
     new = nights(106, spread=0.002, count=3)
     assert judged(old | {("sut3", LATENCY): new}, interval=0.001)["sut3", LATENCY].outcome == "fail"
@@ -289,7 +289,7 @@ def test_since_reaches_back_over_a_change_from_one_odd_level_to_another_and_over
     assert found["sut1", LATENCY].since == NIGHTS[5]
 
 
-def test_a_clock_that_was_measured_to_differ_is_told_as_a_cause_but_not_of_itself() -> None:
+def test_measured_clock_is_a_cause_but_not_of_itself() -> None:
     clock, cache = "core_frequency.scalar.all.median_hz", "latency_ladder.L2.latency_ns"
     figures = {}
     for number in range(4):
@@ -302,7 +302,7 @@ def test_a_clock_that_was_measured_to_differ_is_told_as_a_cause_but_not_of_itsel
     assert [change.fact for change in found["sut1", clock].context_changes] == ["BIOS"]
 
 
-def test_a_sut_without_a_figure_tonight_has_no_verdict_and_a_recent_one_is_still_held_against() -> None:
+def test_sut_without_a_figure_has_no_verdict_but_is_still_compared_with() -> None:
     figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
     figures["sut1", LATENCY][-3:] = [float("nan")] * 3
     found = judged(figures)

@@ -298,7 +298,7 @@ def test_a_damaged_index_is_made_again(results: Path, document: RunDocument, how
     assert read_history(results, sut="s1", metric=METRIC).values.shape == (1, 2)
 
 
-def test_an_index_of_another_form_is_left_alone(results: Path, document: RunDocument) -> None:
+def test_index_of_another_format_is_not_touched(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
     other = index.index_of(results).parents[1] / f"index-{index.FORMAT + 1}" / "x"
     other.mkdir(parents=True)
@@ -448,7 +448,7 @@ def test_a_night_of_which_nothing_can_be_read_is_one_when_it_is_asked_for(result
     assert (only.nights, only.series, only.runs) == ((newest,), (), {})
 
 
-def test_a_document_that_goes_while_it_is_read_is_gone(
+def test_document_removed_while_read_is_missing(
     results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (0, 1):

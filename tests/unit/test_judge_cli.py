@@ -180,7 +180,7 @@ def test_it_is_one_screen_whatever_the_size_of_the_lab(count: int, monkeypatch: 
     assert "waived: 47 more" in lines
 
 
-def test_everything_of_it_is_said_where_that_is_asked_for() -> None:
+def test_everything_is_printed_on_request() -> None:
     verdicts = [verdict(metric=f"jitter.cpu{number}.inst_jitter_ns", reason=f"reason {number}") for number in range(60)]
     text = shown(*verdicts, everything=True)
     assert all(f"jitter.cpu{number}.inst_jitter_ns: reason {number}" in text for number in range(60))
@@ -213,7 +213,7 @@ def test_text_from_outside_cannot_command_the_terminal() -> None:
         ({"check": "missing", "value": None, "reason": "expected x, found none: killed"}, "missing: killed"),
     ],
 )
-def test_each_check_is_told_in_its_own_words(fields: dict[str, Any], said: str) -> None:
+def test_each_check_has_its_own_message(fields: dict[str, Any], said: str) -> None:
     comma = "," if fields["check"] == "missing" else ""
     assert f"{BANDWIDTH} {said}{comma} since 2026-11-18" in shown(verdict(**fields))
 
@@ -279,7 +279,7 @@ def test_a_trend_has_every_night_with_its_figure_its_changes_and_its_gaps(
     assert f"{measured[25]:.4g}" in nights["2026-01-26"]
 
 
-def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, measured: Sequence[float | None]) -> None:
+def test_trend_marks_figures_out_of_bounds(results: Path, measured: Sequence[float | None]) -> None:
     del measured
     run = next((results / "lab" / "t1").glob("20260120*"))
     assert called("accept", run, "--by", "Ada", "--reason", "as bought").exit_code == 0
@@ -302,7 +302,7 @@ def test_a_trend_knows_the_accepted_bounds_and_what_is_outside(results: Path, me
     assert rows[21] == "2026-01-21,,,,,,False,no run"
 
 
-def test_a_trend_of_what_is_not_there_names_what_is(results: Path, measured: Sequence[float | None]) -> None:
+def test_trend_of_an_unknown_name_suggests_known_ones(results: Path, measured: Sequence[float | None]) -> None:
     del measured
     for words, said in (
         (("lab/t1", "idle_latency.latencies"), f"unknown metric of lab/t1 .*, did you mean {LATENCY}"),

@@ -103,7 +103,7 @@ def test_every_kind_has_a_recorded_document() -> None:
 @pytest.mark.parametrize(
     "kind", [kind for kind, item in registry().items() if "target_half_width" in item.settings.model_fields]
 )
-def test_a_half_width_that_no_kernel_takes_is_refused(kind: str) -> None:
+def test_half_width_rejected_by_sutprobe_is_refused(kind: str) -> None:
     settings = declaration(kind).settings
     assert settings.model_validate({"target_half_width": 1})
     for wrong in (0, 1.5, 1000):
@@ -197,7 +197,7 @@ def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, cont
     assert {flag.code for flag in flags if flag.severity == "invalid"} == {"PLACEMENT_WRONG"}
 
 
-def test_a_clock_that_changed_is_told_from_jitter(context: Context) -> None:
+def test_clock_change_is_distinguished_from_jitter(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "jitter.json"
     raw = read(path)
     gaps = points(raw)[0]["gaps"]
@@ -303,7 +303,7 @@ def test_latencies_whose_intervals_meet_are_one_figure(context: Context) -> None
     assert parsed.values.condition == "asleep"
 
 
-def test_a_matrix_has_both_conditions_of_each_cell(context: Context) -> None:
+def test_matrix_has_both_conditions_per_cell(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "latency_matrix.json"
     raw = read(path)
     awake(raw, 0.5, mb_s=40.0)
@@ -358,7 +358,7 @@ def test_clocks_of_cores_stand_by_work_and_activity(context: Context) -> None:
 
 
 @pytest.mark.parametrize("count", range(2, 7))
-def test_a_core_is_held_against_the_median_of_the_others(count: int) -> None:
+def test_core_is_compared_with_the_median_of_the_others(count: int) -> None:
     clocks = [1.0, 2.0, 2.0, 3.5, 7.0, 8.0][:count]
     for index in range(count):
         assert median_without(clocks, index) == median([*clocks[:index], *clocks[index + 1 :]])
@@ -382,7 +382,7 @@ def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) 
         ({"cpu_verified": False}, "CPU_UNVERIFIED"),
     ],
 )
-def test_a_chain_that_is_no_clock_makes_the_measurement_invalid(
+def test_unreliable_clock_chain_invalidates_the_measurement(
     context: Context, changes: dict[str, Any], code: str
 ) -> None:
     assert not [flag for flag in frequencies(context).flags if flag.severity == "invalid"]
@@ -507,7 +507,7 @@ def test_transfers_that_were_not_asked_for_are_refused(
         parse(FIXTURES / "sutprobe" / "c2c_latency.json", raw, context)
 
 
-def test_a_core_matrix_sums_up_each_class_and_names_its_extremes(context: Context) -> None:
+def test_core_matrix_summarizes_classes_and_names_extremes(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "c2c_matrix.json"
     raw = read(path)
     recorded = points(raw)[0]
@@ -597,7 +597,7 @@ def test_a_level_that_the_curve_does_not_show_is_said_to_be_missing() -> None:
     )
 
 
-def test_a_plateau_that_no_cache_explains_is_compared_with_none() -> None:
+def test_plateau_without_a_cache_is_not_compared() -> None:
     levels = {"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20}
     assert compared({**levels, "plateau-4194304": 4 << 20}) == compared(levels)
     assert not compared({"plateau-33554432": 32 << 20})["L3"].agrees  # by name, never by a size that happens to fit

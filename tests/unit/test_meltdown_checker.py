@@ -55,7 +55,7 @@ def test_the_shapes_say_the_same() -> None:
     assert recorded("format-1.json").version == "26.21.0522789"
 
 
-def test_a_finding_is_what_was_printed() -> None:
+def test_finding_matches_the_output() -> None:
     (found,) = [finding for finding in recorded("0.46.json").findings if finding.cve == "CVE-2017-5715"]
     assert found.name == "SPECTRE VARIANT 2"
     assert found.vulnerable is True

@@ -434,7 +434,7 @@ def test_a_waiver_of_what_passes_fails(tmp_path: Path, until: date) -> None:
     assert "no longer necessary: remove it" in verdict.reason
 
 
-def test_a_waiver_of_what_is_not_judged_fails_unless_it_is_missing_tonight() -> None:
+def test_waiver_without_a_verdict_fails_unless_missing_tonight() -> None:
     past = history({BANDWIDTH: noise(12)})
     verdict = the(
         judged(past, waivers=waiver("limits", night_of(30), "idle_latency.typo_ns")), "limits", "idle_latency.typo_ns"

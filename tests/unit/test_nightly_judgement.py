@@ -73,7 +73,7 @@ def night(monkeypatch: pytest.MonkeyPatch) -> Night:
     return Night(monkeypatch)
 
 
-def test_a_night_is_kept_with_all_that_was_said_of_it(night: Night, tmp_path: Path) -> None:
+def test_night_is_stored_with_its_judgement(night: Night, tmp_path: Path) -> None:
     own = tmp_path / "own.robot"
     judgement, tested, changed = judge(tmp_path / "results", RUN_ID, tmp_path / "night", [own])
     assert (judgement.night, tested, changed) == (TONIGHT, night.tested, True)
@@ -106,9 +106,7 @@ def test_what_is_as_it_was_stays_as_it_was(night: Night, tmp_path: Path) -> None
     assert {path.name for path in folder.iterdir()} == FILES
 
 
-def test_gates_that_cannot_be_run_leave_what_was_there(
-    night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_gates_keep_the_old_files(night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge(tmp_path / "results", RUN_ID, tmp_path / "night")
     before = {path: path.read_bytes() for path in (tmp_path / "night").iterdir()}
     night.verdicts = (verdict("a", "fail"),)
@@ -129,7 +127,7 @@ def test_a_night_without_any_verdict_needs_no_gates(night: Night, tmp_path: Path
     assert "0 of 0 SUTs fail tonight" in (tmp_path / "night" / "judgement.txt").read_text()
 
 
-def test_a_place_that_cannot_be_written_is_told(night: Night, tmp_path: Path) -> None:
+def test_unwritable_path_is_reported(night: Night, tmp_path: Path) -> None:
     (tmp_path / "night").write_text("no directory")
     with pytest.raises(EnvironmentLacksError, match="set judge_dir"):
         judge(tmp_path / "results", RUN_ID, tmp_path / "night")

@@ -51,7 +51,7 @@ def holding(results: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_second_one_is_told_who_holds_the_lock_and_since_when(tmp_path: Path) -> None:
+def test_second_run_reports_the_lock_holder(tmp_path: Path) -> None:
     with holding(tmp_path / "results") as process, pytest.raises(EnvironmentLacksError) as told:
         hold(tmp_path / "results", NOW)
     assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(told.value)
@@ -71,7 +71,7 @@ def test_the_lock_of_other_results_is_another(tmp_path: Path) -> None:
         assert not held.closed
 
 
-def test_nonsense_in_the_locks_file_matters_to_nobody(tmp_path: Path) -> None:
+def test_garbage_in_the_lock_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_bytes(b"\xff{" * 5000)
     with hold(tmp_path, NOW):
         assert json.loads((tmp_path / LOCK).read_bytes())["pid"] == os.getpid()

@@ -84,7 +84,7 @@ def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, 
 
 
 @pytest.mark.parametrize("profile", profile_names())
-def test_a_plan_leaves_half_of_each_nodes_free_memory_alone(machine: Context, profile: str) -> None:
+def test_plan_keeps_half_of_each_nodes_memory_free(machine: Context, profile: str) -> None:
     for step in make_plan(machine, load_profile(profile)).steps:
         if not (sizes := options(step, "buffer-bytes")):
             continue
@@ -387,7 +387,7 @@ def test_isolated_cpus_are_used_by_a_login_that_the_kernel_started_outside_of_th
     assert Sut(restricted).cpus == set(others[:-1])
 
 
-def test_a_machine_without_isolated_cpus_is_told_so() -> None:
+def test_missing_isolation_is_reported() -> None:
     plain = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     plan = make_plan(plain, load_profile("quick"))
     assert any(omitted.kind == "jitter" and "isolcpus" in omitted.reason for omitted in plan.not_planned)

@@ -48,7 +48,7 @@ def test_bytes_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> N
         prebuilt(tmp_path, "x86_64")
 
 
-def test_a_kernel_of_another_architecture_is_refused(tmp_path: Path) -> None:
+def test_sutprobe_of_another_architecture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected the target aarch64 .* found x86_64"):
         prebuilt(kept(tmp_path, target="aarch64"), "x86_64")
 
@@ -60,7 +60,7 @@ def test_a_record_that_lacks_a_field_is_refused(tmp_path: Path, field: str) -> N
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\xff"])
-def test_a_record_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_record_is_refused(tmp_path: Path, text: str) -> None:
     (kept(tmp_path) / "x86_64" / "build.json").write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match="expected"):
         prebuilt(tmp_path, "x86_64")

@@ -156,13 +156,13 @@ def test_one_night_of_a_figure_without_an_interval_has_no_bounds() -> None:
 
 
 @pytest.mark.parametrize("row", [noise(7, spread=0.0001), [100.0] * 20])
-def test_few_nights_that_agree_better_than_a_run_with_itself_are_not_believed(row: list[float]) -> None:
+def test_few_nights_that_agree_too_well_are_not_trusted(row: list[float]) -> None:
     level, found = made(nights(row, half_width=0.01, coverage=0.95, placements=9))
     assert level.spread == pytest.approx(0.01 / 2.306, rel=0.01)
     assert "at least that between 9 placements within a run" in found.why
 
 
-def test_enough_nights_are_believed_more_than_a_run_is() -> None:
+def test_enough_nights_outweigh_a_runs_interval() -> None:
     level, found = made(nights(noise(30, spread=0.0001), half_width=0.01, coverage=0.95, placements=9))
     assert found.method == "nights"
     assert level.spread < 0.0002

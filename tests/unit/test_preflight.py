@@ -73,7 +73,7 @@ MAPPINGS = [
 
 
 @pytest.mark.parametrize(("promised", "line"), MAPPINGS)
-def test_a_mapping_is_the_command_line_that_csit_makes_of_it(promised: object, line: str) -> None:
+def test_mapping_becomes_csits_command_line(promised: object, line: str) -> None:
     assert read_expectations({"kernel_arguments": promised}).kernel_arguments == line
 
 
@@ -174,7 +174,7 @@ def test_arguments_that_depart_are_named_one_by_one(
     assert check.found.split("; ") == faults
 
 
-def test_a_command_line_that_was_not_read_or_is_none_is_no_pass(isolated: Context) -> None:
+def test_missing_or_invalid_command_line_does_not_pass(isolated: Context) -> None:
     check = found(isolated.model_copy(update={"cmdline": None}), "kernel_arguments", kernel_arguments="nosmt")
     assert (check.outcome, check.failed) == ("unknown", True)
     endless = booted(isolated, " ".join(["nosmt"] * 3000))
@@ -202,7 +202,7 @@ def test_the_isolated_cpus_are_those_promised(isolated: Context) -> None:
     assert found(isolated, "isolated_cpus", isolated_cpus="none").outcome == "not_met"
 
 
-def test_a_machine_without_isolation_is_as_promised_when_none_is() -> None:
+def test_no_isolation_meets_the_expectation_of_none() -> None:
     plain = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
     assert found(plain, "isolated_cpus", isolated_cpus="none").outcome == "met"
     assert found(plain, "isolated_cpus", isolated_cpus="2").found == "none, 2 not isolated"
@@ -244,7 +244,7 @@ QUIET = dict.fromkeys(range(8), (0.01, 0.0))
 LOOP = BusyProcess(pid=4711, name="stress", share=0.97, cpus=(2,))
 
 
-def test_a_quiet_machine_is_told_by_its_busiest_cpu(isolated: Context) -> None:
+def test_quiet_machine_is_described_by_its_busiest_cpu(isolated: Context) -> None:
     check = found(busy(isolated, {**QUIET, 5: (0.03, 0.0)}), "foreign_load")
     assert (check.outcome, check.found) == (
         "met",
@@ -290,7 +290,7 @@ def test_many_busy_cpus_and_processes_are_counted(isolated: Context) -> None:
     assert "p (process 0), p (process 1), p (process 2), 2 more" in text
 
 
-def test_a_load_that_was_not_seen_is_no_pass(isolated: Context) -> None:
+def test_unknown_load_does_not_pass(isolated: Context) -> None:
     check = found(isolated, "foreign_load")
     assert (check.outcome, check.found) == ("unknown", "unknown: the capture has no snapshots")
     noted = (Unreadable(path="/load", reason="not watched: too slow"),)
@@ -475,7 +475,7 @@ def first(given: Facts, trip: RoundTrip = TRIP, **promised: Any) -> dict[str, Ch
     return {check.name: check for check in first_checks(given, WANTED, read_expectations(promised), trip)}
 
 
-def test_a_good_sut_meets_everything_and_says_what_was_found() -> None:
+def test_good_sut_passes_all_checks_with_details() -> None:
     checks = first(facts(), effects={"time_synchronised": "flag"})
     assert {check.outcome for check in checks.values()} == {"met"}
     assert refusal(checks.values()) is None
@@ -525,7 +525,7 @@ def test_a_clock_that_is_off_is_found_whatever_the_round_trip() -> None:
     assert first(facts(), time_offset_max_s=0)["time"].outcome == "met"
 
 
-def test_a_slow_answer_is_no_wrong_clock_and_no_blindness() -> None:
+def test_slow_answer_is_not_a_wrong_or_unknown_clock() -> None:
     slow = RoundTrip(asked_s=980.0, answered_s=1010.0)
     assert first(facts(), slow)["time"].outcome == "met"
     late = {**FACTS["time"], "began_s": 1020.0, "ended_s": 1020.0}
@@ -551,7 +551,7 @@ def test_synchronisation_is_asked_for_by_declaration(
     assert (check.outcome, check.found) == (outcome, words)
 
 
-def test_an_answer_that_is_none_is_the_environments() -> None:
+def test_invalid_answer_is_an_environment_error() -> None:
     for answer in ({}, {**FACTS, "uid": "root"}, {**FACTS, "time": {}}):
         with pytest.raises(EnvironmentLacksError, match="expected the facts that sut_preflight_info returns"):
             read_facts(answer)
@@ -644,7 +644,7 @@ def test_versions_are_compared_by_their_numbers(text: str, numbers: tuple[int, .
     assert version(text) == numbers
 
 
-def test_a_reservation_that_was_put_right_is_told_of_and_refuses_nothing() -> None:
+def test_restored_stale_reservation_is_reported_and_not_refused() -> None:
     stale = {"holder": {"run_id": "20260102T030405Z-0a1b"}, "why": "its guardian is gone", "changes": [{}, {}]}
     told = taken_over_check(stale)
     assert told.found == "that of 20260102T030405Z-0a1b: its guardian is gone; 2 settings were put back"

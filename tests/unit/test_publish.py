@@ -55,7 +55,7 @@ def test_what_is_published_already_stays_as_it_is(site: Path, night: Path, tmp_p
     assert before == {path: path.lstat().st_mtime_ns for path in (tmp_path / "www").rglob("*") if path.name != ".lock"}
 
 
-def test_old_versions_go_and_nothing_of_others(site: Path, night: Path, tmp_path: Path) -> None:
+def test_only_own_old_versions_are_removed(site: Path, night: Path, tmp_path: Path) -> None:
     www = tmp_path / "www"
     www.mkdir()
     (www / "robots.txt").write_text("others'")
@@ -79,7 +79,7 @@ def test_old_versions_go_and_nothing_of_others(site: Path, night: Path, tmp_path
     assert (www / "current").resolve() == folders[2]
 
 
-def test_a_link_that_somebody_put_into_a_version_is_not_followed(site: Path, night: Path, tmp_path: Path) -> None:
+def test_foreign_link_in_a_version_is_not_followed(site: Path, night: Path, tmp_path: Path) -> None:
     www, precious = tmp_path / "www", tmp_path / "precious"
     publish(site, night, www, keep=1)
     first = (www / "current").resolve()
@@ -145,7 +145,7 @@ def test_no_site_and_no_version_are_refused(site: Path, night: Path, tmp_path: P
     assert not (tmp_path / "www").exists()
 
 
-def test_a_place_that_cannot_be_written_is_told(site: Path, night: Path, tmp_path: Path) -> None:
+def test_unwritable_path_is_reported(site: Path, night: Path, tmp_path: Path) -> None:
     (tmp_path / "www").write_text("no directory")
     with pytest.raises(EnvironmentLacksError, match="cannot be published"):
         publish(site, night, tmp_path / "www", keep=1)

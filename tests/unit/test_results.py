@@ -81,7 +81,7 @@ def test_a_stored_document_has_every_field(begun: BegunRun) -> None:
     assert not schema_validator().is_valid(document)
 
 
-def test_a_run_document_is_read_back_as_it_was_made(begun: BegunRun) -> None:
+def test_run_document_round_trips(begun: BegunRun) -> None:
     directory = begun.directory
     record_kernels(directory, KERNELS)
     end_step(begun, "idle_latency")
@@ -155,7 +155,7 @@ def ended_early(step_id: str, code: str, keep: int) -> dict[str, Any]:
     ("code", "outcome", "cause", "status"),
     [("deadline", "timed_out", "failed", "incomplete"), ("interrupted", "killed", "interrupted", "interrupted")],
 )
-def test_a_step_that_was_told_to_end_keeps_what_it_measured(
+def test_terminated_step_keeps_its_measurements(
     begun: BegunRun, code: str, outcome: str, cause: str, status: str
 ) -> None:
     document = ended_early("latency_ladder", code, 30)
@@ -172,7 +172,7 @@ def test_a_step_that_was_told_to_end_keeps_what_it_measured(
     assert run.run.status == status
 
 
-def test_a_kernel_that_a_signal_ended_is_a_failure_of_the_run(begun: BegunRun) -> None:
+def test_sutprobe_killed_by_a_signal_fails_the_run(begun: BegunRun) -> None:
     end_step(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139, document=None)
     run = finish(begun.directory, now=NOW)
     (gone,) = [omitted for omitted in run.not_measured if omitted.kind == "latency_ladder"]
@@ -238,7 +238,7 @@ def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: BegunRun) ->
         assert best["mixes"][name]["bandwidth_mb_s"]["value"] >= mix["bandwidth_mb_s"]["value"]
 
 
-def test_an_interrupted_run_keeps_what_it_had(begun: BegunRun) -> None:
+def test_interrupted_run_keeps_its_measurements(begun: BegunRun) -> None:
     directory = begun.directory
     end_step(begun, "idle_latency")
     document = finish(directory, now=NOW, interrupted=True)
@@ -292,7 +292,7 @@ def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: BegunRun
     assert run.verdicts[0].outcome == "invalid"
 
 
-def test_a_figure_begins_and_lasts_as_its_kernel_says(begun: BegunRun) -> None:
+def test_figure_has_the_start_and_duration_reported_by_sutprobe(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
     (measured,) = finish(begun.directory, now=NOW).measurements
     said = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
@@ -300,7 +300,7 @@ def test_a_figure_begins_and_lasts_as_its_kernel_says(begun: BegunRun) -> None:
     assert measured.duration_s == said["duration_s"] > 1  # else the whole second would be the same at its end
 
 
-def test_a_peak_that_is_invalid_is_no_maximum() -> None:
+def test_invalid_peak_is_not_the_maximum() -> None:
     document = run_document(names=("max_bandwidth", "peak_injection_bandwidth"))
     maximum, peak = (
         document.measurements[index_of(document, kind)] for kind in ("max_bandwidth", "peak_injection_bandwidth")
@@ -376,7 +376,7 @@ def test_a_document_that_is_not_valid_on_disk_is_refused(begun: BegunRun, find: 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": NaN}', b"\xff\xfe", b"[]"])
-def test_nonsense_is_no_run_document(tmp_path: Path, content: bytes) -> None:
+def test_garbage_is_not_a_run_document(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / RUN
     path.write_bytes(content)
     with pytest.raises(InputError, match=RUN):
@@ -384,7 +384,7 @@ def test_nonsense_is_no_run_document(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "x" * 200, "-rf"])
-def test_a_name_that_is_no_directory_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_name_unfit_for_a_directory_is_refused(tmp_path: Path, name: str) -> None:
     for names in ((name, "s", "r"), ("t", name, "r"), ("t", "s", name)):
         with pytest.raises(InputError, match=r"not a valid .* name"):
             run_directory(tmp_path, *names)
@@ -412,7 +412,7 @@ def test_a_run_never_replaces_another(begun: BegunRun) -> None:
     assert (begun.directory / RECORDS).read_bytes() == before
 
 
-def test_a_write_that_fails_keeps_what_was_there(begun: BegunRun, file_size_limit: Any) -> None:
+def test_failed_write_keeps_the_old_file(begun: BegunRun, file_size_limit: Any) -> None:
     directory = begun.directory
     end_step(begun, "idle_latency")
     document = finish(directory, now=NOW)
@@ -596,7 +596,7 @@ def test_what_was_put_back_replaces_what_was_changed(tmp_path: Path) -> None:
     assert finish(directory, now=NOW).attempts[0].changes == (back,)
 
 
-def test_a_switch_for_a_step_is_told_once_whether_the_step_or_the_end_put_it_back(begun: BegunRun) -> None:
+def test_switch_for_a_step_is_reported_once_however_restored(begun: BegunRun) -> None:
     directory = begun.directory
     off = Change(
         setting="prefetchers",

@@ -181,7 +181,7 @@ def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:
         expired(tmp_path / "missing", TONIGHT, Policy(1, 1))
 
 
-def test_a_run_that_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unremovable_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path, "a", of(1))
     make_run(tmp_path, "a", of(22))
 

@@ -157,7 +157,7 @@ def test_what_is_planted_for_a_reservation_is_not_opened(sut: Sut, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_that_is_no_file_is_named_with_a_remedy(sut: Sut, kind: str) -> None:
+def test_lock_that_is_not_a_file_is_reported_with_a_remedy(sut: Sut, kind: str) -> None:
     abandoned(sut)
     plant(kind, Path(sut.path, "alive"), sut.directory / "outside")
     if kind in {"sparse", "large"}:
@@ -192,7 +192,7 @@ def test_a_file_that_is_swapped_after_the_look_is_not_opened(
     assert [name for name in opened if not name.startswith("/proc/self/fd/")] == []
 
 
-def test_a_private_directory_that_is_swapped_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swapped_private_directory_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     precious = tmp_path / "precious"
     (precious / "calibration-x").mkdir(parents=True, mode=0o700)
     (precious / "calibration-x" / "kept").touch()

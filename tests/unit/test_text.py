@@ -60,7 +60,7 @@ def test_a_line_of_another_sut_cannot_be_forged() -> None:
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
-def test_a_stream_for_people_carries_lines_and_colours_only(parts: list[str]) -> None:
+def test_terminal_stream_passes_only_lines_and_colours(parts: list[str]) -> None:
     stream = io.StringIO()
     harmless = HarmlessStream(stream)
     text = "\x1b[0;31m".join(parts)

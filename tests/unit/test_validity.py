@@ -120,7 +120,7 @@ def test_a_wrong_cpu_a_changed_clock_and_unproved_work_are_seen() -> None:
     assert not validity(placement_flags(DOCUMENT, [placement()], proved=False)).valid
 
 
-def test_one_flag_says_how_many_placements_it_stands_for() -> None:
+def test_flag_counts_its_placements() -> None:
     hit = placement(interference=QUIET.model_copy(update={"involuntary_switches": 4}))
     (found,) = placement_flags(DOCUMENT, [hit, placement(), hit], proved=True)
     assert found.reason == "8 involuntary context switches in 2 of 3 placements"

@@ -72,7 +72,7 @@ def test_an_archive_of_something_else_is_refused(tmp_path):
         load(path)
 
 
-def test_a_binary_cpulist_is_listed_and_not_believed(make_root):
+def test_binary_cpulist_is_listed_as_unreadable(make_root):
     root = make_root({f"{CPU}/online": b"0-3\n", f"{NODE}/online": b"0\n", f"{NODE}/node0/cpulist": b"\x80\x01\xff"})
     context = load(root)
     assert reasons(context)[f"{NODE}/node0/cpulist"].startswith("unparsable: ")
@@ -86,7 +86,7 @@ def test_a_huge_range_is_listed_and_the_next_source_is_used(make_root):
     assert "beyond" in reasons(context)[f"{CPU}/online"]
 
 
-def test_a_command_line_alone_is_a_root_that_names_no_cpus(make_root):
+def test_root_with_only_a_command_line_has_no_cpus(make_root):
     context = load(make_root({"/proc/cmdline": "ro isolcpus=1-3\n"}))
     assert context.online_cpus == ()
     assert context.topology.threads_per_core is None
@@ -219,7 +219,7 @@ def test_a_capture_with_damaged_files_never_ends_in_a_traceback(data, captured_f
     summary(context).encode()
 
 
-def test_every_file_garbage_leaves_nothing_believed(captured_files, make_root):
+def test_garbage_in_every_file_yields_no_facts(captured_files, make_root):
     for garbage in GARBAGE:
         context = load(make_root({"/" + name: garbage for name in captured_files}))
         assert all(node.memory_bytes is None for node in context.nodes)

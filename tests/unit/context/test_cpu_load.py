@@ -53,7 +53,7 @@ def test_shares_and_names_come_from_the_difference(make_root):
     ]
 
 
-def test_a_counter_that_went_back_is_no_load(make_root):
+def test_decreasing_counter_is_not_load(make_root):
     files = snapshots()
     files["/load/before/proc/stat"], files["/load/after/proc/stat"] = (
         files["/load/after/proc/stat"],
@@ -96,7 +96,7 @@ def test_counts_of_old_kernels_have_fewer_fields_and_none_is_an_error(text):
 
 
 @pytest.mark.parametrize("text", ["", "1 init S 0", "1 (init) S 0 1", "1 (init) " + "x " * 50])
-def test_a_row_that_is_none_is_an_error(text):
+def test_invalid_row_is_an_error(text):
     with pytest.raises(ValueError, match="no"):
         parse_used(text)
 

@@ -103,7 +103,7 @@ def test_masks_of_old_kernels(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "g", "1,", "-1", "1 2", ",".join(["ffffffff"] * 257)])
-def test_a_mask_that_is_none_is_an_error(text):
+def test_invalid_mask_is_an_error(text):
     with pytest.raises(ValueError, match=r"not a CPU mask|beyond"):
         parse_cpumask(text)
 

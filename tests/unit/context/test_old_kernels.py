@@ -52,7 +52,7 @@ def test_flag_words_decide_what_the_command_line_isolates(make_root):
     assert context.isolation.isolated_source == "kernel"
 
 
-def test_of_several_isolcpus_the_one_the_kernel_takes(make_root):
+def test_repeated_isolcpus_follow_the_kernel_version(make_root):
     base = {f"{CPU}/online": "0-3\n", "/proc/cmdline": "isolcpus=1 isolcpus=2"}
     assert load(make_root({**base, "/proc/sys/kernel/osrelease": "6.1.0"})).isolated_cpus == (1,)
     assert load(make_root({**base, "/proc/sys/kernel/osrelease": "4.15.0-20-generic"})).isolated_cpus == (1,)

@@ -110,7 +110,7 @@ def test_what_a_mitigation_leaves_open_is_found() -> None:
     assert left_open("Mitigation: usercopy/swapgs barriers and __user pointer sanitization") == ()
 
 
-def test_a_file_that_an_older_kernel_lacks_is_not_said_to_be_well(make_root: MakeRoot) -> None:
+def test_file_missing_on_old_kernels_is_not_reported_as_good(make_root: MakeRoot) -> None:
     rows = found(make_root({f"{DIRECTORY}/meltdown": "Mitigation: PTI\n"}))
     assert rows["CVE-2017-5754"].state == "mitigated"
     assert rows["CVE-2017-5754"].text == "Mitigation: PTI"
@@ -124,7 +124,7 @@ def test_a_kernel_without_any_says_nothing_of_all(make_root: MakeRoot) -> None:
     assert {item.state for item in found(make_root({"/proc/cmdline": "quiet\n"})).values()} == {None}
 
 
-def test_a_file_that_the_table_lacks_is_shown_as_it_is(make_root: MakeRoot) -> None:
+def test_file_missing_in_the_table_is_shown_verbatim(make_root: MakeRoot) -> None:
     rows = found(make_root({f"{DIRECTORY}/newest_attack": "Mitigation: yet unheard of\n"}))
     assert rows["newest_attack"] == Vulnerability(
         file="newest_attack",

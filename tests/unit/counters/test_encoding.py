@@ -111,7 +111,7 @@ def tree(make_root):
     )
 
 
-def test_a_tree_is_read_with_what_is_strange_listed(make_root):
+def test_oddities_of_a_tree_are_listed(make_root):
     context = load(tree(make_root))
     core, box = context.event_sources
     assert (core.name, core.cpus, core.cpumask, core.caps) == (

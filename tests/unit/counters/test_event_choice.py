@@ -111,7 +111,7 @@ def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
     assert {"dram.reads", "dram.writes"} <= set(reasons(choice))
 
 
-def test_channels_that_share_counters_are_said_to_and_leave_none(machine):
+def test_channels_that_share_counters_are_reported(machine):
     choice = choose_events(machine("zen_2"))
     caution = next(event.caution for event in choice.events if event.name == "dram.reads_and_writes")
     assert "8 events share 4 counters in turns" in caution
@@ -303,7 +303,7 @@ def test_a_capture_without_event_sources(machine, tmp_path):
     assert "built without performance events" in reasons(choose_events(load(tmp_path / "haswell_ep")))["dram.reads"]
 
 
-def test_an_unknown_processor_has_what_the_kernel_names(machine):
+def test_unknown_processor_has_the_kernels_generic_events(machine):
     processor = {"vendor_id": "GenuineIntel", "cpu family": 6, "model": 250, "stepping": 1}
     choice = choose_events(machine("sapphire_rapids", cpuinfo=processor))
     assert choice.microarchitecture is None
@@ -315,7 +315,7 @@ def test_an_unknown_processor_has_what_the_kernel_names(machine):
     assert reasons(unnamed)["dram.reads"] == "uncore_imc_0 has no event cas_count_read, and no table has its encoding"
 
 
-def test_boxes_on_no_online_cpu_and_terms_a_kernel_lacks_are_said(machine):
+def test_units_without_online_cpus_and_unsupported_terms_are_reported(machine):
     sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
     sources["uncore_imc_[0-5]"]["cpumask"] = "500"
     del sources["uncore_upi_[0-2]"]["format"]["umask"]

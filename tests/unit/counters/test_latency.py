@@ -74,7 +74,7 @@ def test_what_did_not_run_leaves_no_figure_and_a_reason() -> None:
     assert counter_latency([]) is None
 
 
-def test_no_miss_is_no_latency_of_misses() -> None:
+def test_no_misses_give_no_miss_latency() -> None:
     found = counter_latency([counters({**ARTICLE, "core.l1_miss": 0.0})])
     assert found is not None
     assert (found.l1_miss, found.load_miss_real) == (None, None)

@@ -92,7 +92,7 @@ def test_every_role_has_an_event_or_a_reason(name):
         ("microarchitecture:", "like: none_such\nmicroarchitecture:", "not a table"),
     ],
 )
-def test_a_table_that_is_none_is_refused(was, becomes, what):
+def test_invalid_table_is_refused(was, becomes, what):
     parse_table(TABLE, "example.yml")
     assert was in TABLE
     with pytest.raises(InputError, match=what):

@@ -136,7 +136,7 @@ def test_background_and_multiplexing_are_flagged() -> None:
     assert "only 50 % of the time" in codes(of([reading(*events)]))["COUNTERS_MULTIPLEXED"]
 
 
-def test_a_counter_that_did_not_run_is_no_figure_but_a_reason() -> None:
+def test_counter_that_did_not_run_yields_a_reason() -> None:
     refused = Refused(name="dram.writes", pmu="uncore_imc_1", cpu=0, errno="EACCES", reason="not permitted")
     found = of([reading(counted("dram.reads", None), counted("dram.writes", 10.0), refused=(refused,))])
     assert found.directions == ()
@@ -156,7 +156,7 @@ def test_a_node_that_no_counter_sees_leaves_no_figure() -> None:
     assert [event.reason for event in found.not_counted] == ["no counter of it serves the memory of node 1"] * 2
 
 
-def test_counters_of_the_core_are_told_beside_with_what_they_leave_out() -> None:
+def test_core_counters_are_shown_with_their_limits() -> None:
     event = counted("core.offcore_reads", 900.0, cpu=None, threads=2, background_count=None, background_wall_s=None)
     found = of([reading(event)], {"core.offcore_reads": Unit(64.0, "prefetched lines may be missing")})
     (other,) = found.others
@@ -165,7 +165,7 @@ def test_counters_of_the_core_are_told_beside_with_what_they_leave_out() -> None
     assert codes(found) == {}
 
 
-def test_one_counter_for_both_directions_is_held_against_both() -> None:
+def test_combined_counter_is_compared_with_both_directions() -> None:
     found = of([reading(counted("dram.reads_and_writes", 2000.0))], {"dram.reads_and_writes": Unit(64.0)})
     each = direction(found, "reads_and_writes")
     assert (each.moved_bytes, each.allocate_bytes) == (128_000, 64_000)

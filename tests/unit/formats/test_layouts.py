@@ -254,7 +254,7 @@ def test_numbers_of_other_countries(cell: str, value: float) -> None:
     assert reading.values.model_dump()["latency_ns"][0][0] == value
 
 
-def test_a_number_with_thousands_that_was_cut_off_is_not_believed() -> None:
+def test_truncated_number_with_thousands_separator_is_ignored() -> None:
     text = f"Measuring Maximum Memory Bandwidths for the system\n{UNIT}ALL Reads        :      115,474.01\n"
     assert values(text, "max_bandwidth", listed=("TRUNCATED",))["bandwidth_mb_s"] == {"reads": 115474.01}
     assert read_published(text[:-5]).read.readings == ()
@@ -344,7 +344,7 @@ def test_a_block_whose_command_alone_is_indented() -> None:
     assert values(text, "latency_matrix").items() >= IDLE.items()
 
 
-def test_a_sweep_without_indentation_is_no_title() -> None:
+def test_unindented_sweep_is_not_a_title() -> None:
     block = f"$ sudo ./mlc --loaded_latency -d0\nMeasuring Loaded Latencies for the system\n{SWEEP}"
     published = read_published(PAGE.replace("{block}", block))
     assert [reading.id for reading in published.read.readings] == ["loaded_latency", "loaded_latency-2"]

@@ -88,7 +88,7 @@ def test_each_figure_of_a_known_text_is_in_a_measurement_or_listed(path: Path) -
     st.sampled_from(["instead", "above", "gone"]),
     st.sampled_from(["", "\n"]),
 )
-def test_no_table_vanishes_below_a_heading_that_nobody_knows(
+def test_tables_below_an_unknown_heading_are_kept(
     path: Path, choices: list[int], heading: str, how: str, gap: str
 ) -> None:
     text = path.read_bytes().decode().replace("\r\n", "\n")

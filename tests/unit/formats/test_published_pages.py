@@ -151,7 +151,7 @@ def test_the_complete_page_has_all_its_values() -> None:
     }
 
 
-def test_a_placeholder_is_no_value_and_is_named() -> None:
+def test_placeholder_is_reported_not_read_as_a_value() -> None:
     found = page("placeholders").read
     assert [reading.id for reading in found.readings] == ["jitter"]
     assert [item.kind for item in found.not_read] == ALL[1:]
@@ -255,7 +255,7 @@ def test_imports_are_kept_verbatim_once(tmp_path: Path) -> None:
     assert (str(document.imported.measured_on), document.imported.source) == ("2021-02-03", "complete.rst")
 
 
-def test_figures_of_nobody_need_a_name(tmp_path: Path) -> None:
+def test_anonymous_figures_need_a_name(tmp_path: Path) -> None:
     raw = tmp_path / "mlc.txt"
     raw.write_text("Each iteration took 231.5 core clocks ( 93.4    ns)\n", encoding="utf-8")
     results = tmp_path / "results"

@@ -146,7 +146,7 @@ def test_an_output_that_lacks_its_final_newline_is_whole() -> None:
         ("       0  -1.0 2.0\n       1  1e99 60998.2\n", None, None),
     ],
 )
-def test_a_row_is_believed_only_where_it_is_whole(
+def test_only_complete_rows_are_read(
     rows: str, cells: tuple[tuple[float | None, ...], ...] | None, missing: tuple[str, ...] | None
 ) -> None:
     found = read_published(HEADINGS + rows).read
@@ -247,7 +247,7 @@ def test_a_sample_that_does_not_follow_is_named(sample: int) -> None:
 
 
 @pytest.mark.parametrize("sample", [1, 2])
-def test_a_sample_follows_or_begins_anew(sample: int) -> None:
+def test_sample_continues_or_restarts(sample: int) -> None:
     assert read_published(JITTER.format(tmp=0, interval=1200, sample=sample)).read.inconsistencies == ()
 
 
