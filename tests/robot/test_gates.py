@@ -179,7 +179,7 @@ SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     ),
     "a SUT alone in its testbed": (
         unjudged("homogeneity"),
-        {"The SUT Is Like The Others Of Its Testbed": "nothing was judged by the check homogeneity"},
+        {"The SUT Is Like The Others Of Its Testbed": "no verdict of homogeneity"},
     ),
     "a waived failure": (
         judged("limits", LATENCY, outcome="pass", reason="99 ns, waived until 2026-02-01", waiver=WAIVER),
@@ -264,7 +264,7 @@ def test_waived_failure_is_reported(gated: tuple[Ends, str]) -> None:
 
 
 def test_the_log_names_a_run_and_does_not_show_all_of_it(gated: tuple[Ends, str]) -> None:
-    assert f"${{run}} = run {RUN_ID} of testbed1 / {SUTS['good']}<" in gated[1]
+    assert f"${{RUN}} = run {RUN_ID} of testbed1 / {SUTS['good']}<" in gated[1]
 
 
 def test_a_run_that_did_not_begin_fails_completeness_and_its_context_alone(gated: tuple[Ends, str]) -> None:
