@@ -48,9 +48,9 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)
     if code in {GOOD, INTERRUPTED}:
         return code
-    for code in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
-        if code in noted:
-            return code
+    for reason in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
+        if reason in noted:
+            return reason
     return code
 
 
