@@ -74,8 +74,10 @@ NOISE_FRACTION: Final = 0.01
 SWEEP_NOISE_FRACTION: Final = 0.05
 """Tolerance for neighbours in a sweep of delays."""
 
-PART_NOISE_FRACTION: Final = 0.25
-"""Tolerance between two nodes' bandwidth and that of all CPUs: the two are minutes apart."""
+BANDWIDTH_APART: Final = 0.25
+"""Allowed difference between bandwidths of one run or page beyond their intervals, relative to each other. An interval
+covers placements seconds apart, and a shared machine changes from minute to minute: with half of this a quick run on a
+busy two-CPU guest fails."""
 
 MIX: Final = "reads"
 """The mix of a bandwidth matrix."""
@@ -278,7 +280,7 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
         if not isinstance(matrix, ReadBandwidthMatrix) or len(matrix.cpu_nodes) < 2:
             continue
         for row, node, value in cells(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
-            if node in matrix.cpu_nodes and value > whole * (1 + PART_NOISE_FRACTION):
+            if node in matrix.cpu_nodes and value > whole * (1 + BANDWIDTH_APART):
                 reason = f"node {row} reads of node {node} {value:g} MB/s, all CPUs together move {whole:g} MB/s"
                 yield inconsistency("ORDER", reading.id, reason)
 

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
+from calibration.formats.page_checks import BANDWIDTH_APART
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderPoint, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
@@ -54,10 +55,7 @@ class Rule:
 
 
 LATENCY_APART: Final = 0.15
-BANDWIDTH_APART: Final = 0.25
-"""Allowed differences between figures of one run beyond their intervals, relative to each other. An interval covers
-placements seconds apart, and a shared machine changes from minute to minute: with half of this a quick run on a busy
-two-CPU guest fails."""
+"""The same for latencies as ``BANDWIDTH_APART`` for bandwidths."""
 
 RULES: Final[Mapping[RuleName, Rule]] = {
     "maximum": Rule(
