@@ -86,7 +86,8 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
         say(f"making {directory.name} from requirements/{lock.name}: once, a minute or two")
         run([sys.executable, "-m", "venv", "--clear", str(directory)])  # its own Python may be the one in there
         # Not compiled: most modules are never imported, and those that are get compiled then.
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-compile"]
+        quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-compile"]
+        pip = [str(python), "-m", "pip", "install", *quiet]
         run([*pip, "--require-hashes", "--requirement", str(lock)])
         if with_package:
             run([*pip, "--no-deps", "--no-build-isolation", "--no-index", "--editable", ROOT])

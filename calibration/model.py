@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common base of all stored or exchanged models."""
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -20,6 +21,26 @@ MAX_FAULT = 500
 
 MAX_FAULTS = 1000
 """Most faults examined to report the first."""
+
+
+LINE_CHARACTERS = 120
+"""Longest list or object with others in it, and longest object, that is written on one line."""
+
+
+def json_text(value: Any, indent: str = "\n") -> str:
+    """Return *value* as indented JSON, with lists of plain values and whatever is short on one line."""
+    inner = indent + " "
+    if isinstance(value, dict):
+        parts, ends = [f"{json.dumps(key)}: {json_text(item, inner)}" for key, item in value.items()], "{}"
+    elif isinstance(value, list):
+        if not any(isinstance(item, list | dict) for item in value):
+            return json.dumps(value, ensure_ascii=False)
+        parts, ends = [json_text(item, inner) for item in value], "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    if sum(map(len, parts)) + 2 * len(parts) <= LINE_CHARACTERS and not any("\n" in part for part in parts):
+        return f"{ends[0]}{', '.join(parts)}{ends[1]}"
+    return f"{ends[0]}{inner}{f',{inner}'.join(parts)}{indent}{ends[1]}"
 
 
 def _fail_fast(schema: Any) -> None:
@@ -56,6 +77,10 @@ class Model(BaseModel):
         schema = handler(source)
         _fail_fast(schema.get("schema"))
         return schema
+
+    def to_json(self) -> str:
+        """Return indented JSON, with lists of plain values and whatever is short on one line."""
+        return json_text(self.model_dump(mode="json"))
 
 
 def fault_of(error: Exception) -> str:

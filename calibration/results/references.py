@@ -126,7 +126,7 @@ def _keep(results: Path, reference: ShapeReference | CacheReference) -> Path:
     refuse_links(path.parent, below=results)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pending(path, reference.model_dump_json(indent=1).encode() + b"\n") as written, suppress(FileExistsError):
+        with pending(path, reference.to_json().encode() + b"\n") as written, suppress(FileExistsError):
             os.link(written, path)  # unlike a rename it keeps an existing reference
     except OSError as error:
         raise EnvironmentLacksError(

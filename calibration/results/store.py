@@ -33,7 +33,7 @@ def write_document(directory: Path, document: RunDocument) -> Path:
     """
     target = directory / RUN
     try:
-        with pending(target, document.model_dump_json(indent=1).encode() + b"\n") as written:
+        with pending(target, document.to_json().encode() + b"\n") as written:
             read_run(written)
             written.replace(target)
     except OSError as error:

@@ -355,7 +355,7 @@ def not_begun_document() -> RunDocument:
 
 
 def as_bytes(document: RunDocument) -> bytes:
-    return document.model_dump_json(indent=1).encode() + b"\n"
+    return document.to_json().encode() + b"\n"
 
 
 @cache
