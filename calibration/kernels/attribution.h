@@ -3,8 +3,7 @@
  * CPU in slices of the observation, and the gaps of each slice are regressed on them. What no count explains stays
  * unattributed; what comes too evenly to be told from a steady rest is not told, unless it is a timer whose gaps are
  * known by their period. */
-#ifndef SUTPROBE_ATTRIBUTION_H
-#define SUTPROBE_ATTRIBUTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,5 +75,3 @@ void attribution_solve(struct attribution *attribution, const double *counts, co
 /* `steal_ms` and `smi` are sums over the observation, negative where unknown. */
 void attribution_write(struct json *json, const char *key, const struct attribution *attribution, double steal_ms,
                        int64_t smi);
-
-#endif

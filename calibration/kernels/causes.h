@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of the kernel's work made which gap: traced events of one CPU, read as text, joined with its gaps by time. */
-#ifndef SUTPROBE_CAUSES_H
-#define SUTPROBE_CAUSES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,5 +98,3 @@ bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size
 void causes_write(struct json *json, struct causes *causes);
 /* Writes what osnoise accounts for, as the array `key`. */
 void noise_write(struct json *json, const char *key, struct causes *causes);
-
-#endif

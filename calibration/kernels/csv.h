@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows in the columns that sc-membench prints, for tools that read those. A subcommand that offers --csv adds a row for
  * each point; they are printed in place of the document. */
-#ifndef SUTPROBE_CSV_H
-#define SUTPROBE_CSV_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void csv_lost(const char *what, const struct error *error);
 /* For the supervising thread, when the working one has ended: the header and all rows, to be freed by the caller. NULL
  * with the error when a figure was not finite. */
 char *csv_text(struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The document that a command prints: the envelope that is alike for all, around the result of one. */
-#ifndef SUTPROBE_DOCUMENT_H
-#define SUTPROBE_DOCUMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ struct document {
 };
 
 void document_compose(struct json *json, const struct document *document);
-
-#endif

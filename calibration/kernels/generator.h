@@ -4,8 +4,7 @@
  *
  * Buffers outlive a run: one placement serves every group of threads, every mix and every size up to its own. Between
  * runs each holds the pattern that it was filled with, which the proof of a run restores where the run wrote. */
-#ifndef SUTPROBE_GENERATOR_H
-#define SUTPROBE_GENERATOR_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -168,5 +167,3 @@ uint64_t generator_start_skew(const struct generator *generator);
 bool generator_close(struct generator *generator, struct error *error);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);
-
-#endif

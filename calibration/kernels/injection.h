@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Known answers for the gap loop: interruptions of known number, length and period are made on the measured CPU, and each
  * must be found, on top of whatever else disturbs the machine. */
-#ifndef SUTPROBE_INJECTION_H
-#define SUTPROBE_INJECTION_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ bool injection_by_signal(struct error *error);
 bool injection_by_rival(struct error *error);
 /* What was found of each train so far, as a member "injections". */
 void injection_write(struct json *json);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What else happened on the measured CPUs: counters read before and after, never while the measured threads run.
  * The thread's own counts come from the measured thread; the machine's from the one that supervises it. */
-#ifndef SUTPROBE_INTERFERENCE_H
-#define SUTPROBE_INTERFERENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -84,5 +83,3 @@ void interference_of(const struct cpu_list *measured);
 /* The interrupts of all of these from the first reading to now; null where each measurement has its own, or where one more
  * reading would take too long. */
 void interference_whole_write(struct json *json, const char *key);
-
-#endif

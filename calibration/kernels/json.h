@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes one JSON value into memory. A number that is not finite spoils the document instead of being written. */
-#ifndef SUTPROBE_JSON_H
-#define SUTPROBE_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ void json_nulls(struct json *json, const char *const *keys);
 #define JSON_NULLS(json, ...) json_nulls(json, (const char *const[]){__VA_ARGS__, NULL})
 void json_raw(struct json *json, const char *key, const struct json *value);
 void json_free(struct json *json);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The traffic mixes, their accounting, and the table of compiled kernels for each vector width. */
-#ifndef SUTPROBE_LOAD_H
-#define SUTPROBE_LOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -111,5 +110,3 @@ extern const struct load_width load_widths[];
 const struct load_width *load_width_find(const char *name, struct error *error);
 load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,
                              bool delay);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory on a wanted node and on wanted pages, and the proof of what was obtained. */
-#ifndef SUTPROBE_MEMORY_H
-#define SUTPROBE_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ void pages_write(struct json *json, const char *key, const struct pages *pages);
 size_t memory_line_bytes(void);
 /* Size of the second-level cache of a CPU, 1 MiB where the kernel does not say. */
 size_t memory_l2_bytes(unsigned cpu);
-
-#endif

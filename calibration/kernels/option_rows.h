@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of tables of options: one form for each kind, and those options that several subcommands have, each with a
  * struct named `options`. */
-#ifndef SUTPROBE_OPTION_ROWS_H
-#define SUTPROBE_OPTION_ROWS_H
+#pragma once
 
 #include "load.h"
 #include "memory.h"
@@ -58,5 +57,3 @@
 #define OPTIONS_BACKGROUND                                                                                             \
 	OPTION_ROW_F64("--background-s", &options.background_s, "S", "1", 0, 600,                                          \
 	               "count the events of CPUs for so long before anything is measured; 0: do not")
-
-#endif

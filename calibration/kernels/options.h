@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options as a table: one row gives the parser, the usage text and the "parameters" object of the document. */
-#ifndef SUTPROBE_OPTIONS_H
-#define SUTPROBE_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ void options_usage(const struct option *options, size_t count);
 void options_write(const struct option *options, size_t count, struct json *json);
 /* Whole text as a decimal number, no sign, no blanks. */
 bool options_u64(const char *text, uint64_t *value);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the "CPU@NODE", "CPU@NODE+NODE" and "CPULIST@NODE" notation. */
-#ifndef SUTPROBE_PLACE_H
-#define SUTPROBE_PLACE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -15,5 +14,3 @@ bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, un
 /* How far the memory of one node is from another node, as the firmware says: 10 is the node itself. UINT_MAX where it does
  * not say. */
 unsigned place_distance(unsigned from, unsigned to);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Known answers: each case computes something whose answer is known by other means, and several break it on purpose to see
  * that the break is found. No case asserts how long anything takes. */
-#ifndef SUTPROBE_SELFTEST_H
-#define SUTPROBE_SELFTEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ bool case_placement(struct error *error);
 bool case_core_work(struct error *error);
 bool case_kernels(struct error *error);
 bool case_generator(struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The delays at which a load moves given shares of what it moves without any, found by looking at a few. */
-#ifndef SUTPROBE_SHARES_H
-#define SUTPROBE_SHARES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ size_t shares_looks_most(size_t shares);
 bool shares_find(struct shares *search, double share, unsigned pass, uint64_t *nearest, struct error *error);
 /* What a look shows as a share of the rate without delay. */
 double shares_of(const struct shares *search, uint64_t delay);
-
-#endif

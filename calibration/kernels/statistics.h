@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Median and its distribution-free interval: what the stopping rule needs, no more. */
-#ifndef SUTPROBE_STATISTICS_H
-#define SUTPROBE_STATISTICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ double statistics_median(const double *values, size_t count);
 bool statistics_half_width(const double *values, size_t count, double *relative);
 /* The k of that interval, 1 = [min, max]; 0 when there is none. */
 size_t statistics_interval_rank(size_t count);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When to stop: adding placements to a point, and the work as a whole. The physical placement is the unit of
  * replication: never fewer than asked, unless the work was told to end. */
-#ifndef SUTPROBE_STOPPING_H
-#define SUTPROBE_STOPPING_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -47,5 +46,3 @@ uint64_t stopping_most(uint64_t placements, double budget_s);
 void stopping_begin(struct stopping *stopping);
 /* `medians` has one value per complete placement, at least one. Done early, as "interrupted", when told to stop. */
 bool stopping_done(struct stopping *stopping, const double *medians, size_t count);
-
-#endif

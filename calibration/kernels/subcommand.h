@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a subcommand is: one row of the const table that drives dispatch, usage and the document. */
-#ifndef SUTPROBE_SUBCOMMAND_H
-#define SUTPROBE_SUBCOMMAND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ extern const struct subcommand selftest_subcommand;
 
 /* Moves the supervising threads away from the CPUs about to be measured, where the affinity mask has others. */
 void supervise_avoid(const struct cpu_list *measured);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One pair of CPUs: a thread on each, the lines between them in the wanted state, and the windows timed over them. The
  * two threads do one act at a time, as the supervising thread tells them, and sleep between. */
-#ifndef SUTPROBE_TRANSFER_H
-#define SUTPROBE_TRANSFER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -92,5 +91,3 @@ struct pair *pair_new(const struct transfer_settings *settings, const struct tra
 /* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */
 void pair_measure(struct pair *pair, uint64_t number);
 void pair_free(struct pair *pair);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a reader of the figures must know but what does not stop the measurement. Safe from any thread. */
-#ifndef SUTPROBE_WARNING_H
-#define SUTPROBE_WARNING_H
+#pragma once
 
 struct json;
 
@@ -10,5 +9,3 @@ void warning_add(const char *code, const char *format, ...) __attribute__((forma
 void warning_write(struct json *json, const char *key);
 /* For people, where no document is written. */
 void warning_print(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each architecture provides, so that no kernel asks which one it runs on. */
-#ifndef SUTPROBE_ARCH_H
-#define SUTPROBE_ARCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ const char *arch_feature(size_t number, bool *found);
 bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES]);
 /* Bytes of a scalable vector as the kernel sets it for this thread; 0 where there is none. */
 size_t arch_sve_bytes(void);
-
-#endif
