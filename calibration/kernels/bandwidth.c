@@ -7,7 +7,6 @@
 #include "allocate.h"
 #include "clock.h"
 #include "course.h"
-#include "csv.h"
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
@@ -53,7 +52,6 @@ static struct {
 	const char *sample;
 	struct word_list events;
 	double background_s;
-	bool csv;
 } options;
 
 static const struct option table[] = {
@@ -93,9 +91,6 @@ static const struct option table[] = {
 	OPTIONS_SAMPLE,
 	OPTIONS_EVENT,
 	OPTIONS_BACKGROUND,
-	OPTION_ROW_FLAG(
-		"--csv", &options.csv,
-		"print rows in sc-membench's columns, one for each point measured in full, in place of the document"),
 };
 
 struct placement {
@@ -508,45 +503,6 @@ static void point_write(struct json *json, const struct point *point)
 	json_object_end(json);
 }
 
-/* sc-membench's names where it measures the same; ours for the others. */
-static const char *operation_name(enum load_mix mix)
-{
-	return mix == MIX_READS ? "read" : load_mixes[mix].name;
-}
-
-/* Program bytes, a copy counted once, as sc-membench counts them; the median over all windows of all placements. */
-static void row_add(const struct point *point)
-{
-	enum load_mix mix = point->shape.mix;
-	size_t windows = point->count * point->windows;
-	double *rates = allocate(windows, sizeof(*rates)), lines = 0;
-	for (size_t i = 0; i < windows; i++) {
-		rates[i] = point->placements[i / point->windows].window_rates[i % point->windows];
-		lines += rates[i] * options.window_s * clock_now_used.hz;
-	}
-	unsigned bytes = load_program_bytes(mix) / (mix == MIX_COPY || mix == MIX_COPY_NT ? 2 : 1);
-	csv_add(&(struct csv_row){
-		.size_bytes = point->buffer_bytes,
-		.operation = operation_name(mix),
-		.bandwidth_mb_s = mb_s(statistics_median(rates, windows), bytes),
-		.threads = point->group->count,
-		.iterations = (uint64_t)(lines * LOAD_LINE_BYTES / (double)(point->group->count * point->buffer_bytes)),
-		.elapsed_s = options.window_s * (double)windows,
-	});
-	free(rates);
-}
-
-static void write_rows(void)
-{
-	for (size_t i = 0; i < results.count; i++) {
-		const struct point *point = results.points[i];
-		if (point->error.code != ERROR_NONE)
-			csv_lost(operation_name(point->shape.mix), &point->error);
-		else if (!point->scan)
-			row_add(point);
-	}
-}
-
 static bool write_results(struct json *result, struct error *error)
 {
 	size_t failed = 0;
@@ -580,8 +536,6 @@ static bool measure(struct json *result, struct error *error)
 		return false;
 	measure_all();
 	clock_finish();
-	if (options.csv)
-		write_rows();
 	return write_results(result, error);
 }
 
@@ -592,5 +546,4 @@ const struct subcommand bandwidth_subcommand = {
 	.option_count = sizeof(table) / sizeof(table[0]),
 	.prepare = prepare,
 	.run = measure,
-	.csv = &options.csv,
 };

@@ -3,7 +3,6 @@
  * at the same time. Each round maps each memory afresh, once for all CPUs that measure it, and measures one placement of
  * every point that wants one more. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,6 @@
 #include "chain.h"
 #include "chase.h"
 #include "clock.h"
-#include "csv.h"
 #include "memory.h"
 #include "option_rows.h"
 #include "place.h"
@@ -38,7 +36,6 @@ static struct {
 	struct u64_list strides;
 	struct word_list orders;
 	bool together;
-	bool csv;
 	uint64_t line_bytes;
 	uint64_t window_bytes;
 	const char *pages;
@@ -90,7 +87,6 @@ static const struct option table[] = {
 		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
 	OPTIONS_EVENT,
 	OPTIONS_BACKGROUND,
-	OPTION_ROW_FLAG("--csv", &options.csv, "print rows in sc-membench's columns in place of the document"),
 	OPTIONS_SAMPLE,
 };
 
@@ -611,39 +607,6 @@ static void point_write(struct json *json, const struct point *point)
 	json_object_end(json);
 }
 
-/* One row for each point. The original knows one order, random, in nodes of its own; others are named apart. */
-static void row_add(const struct point *point)
-{
-	char name[80];
-	bool plain = point->order == CHAIN_RANDOM && point->stride_bytes == line_bytes();
-	snprintf(name, sizeof(name), plain ? "latency" : "latency_%s_%zu", point->order_name, point->stride_bytes);
-	if (point->error.code != ERROR_NONE) {
-		csv_lost(name, &point->error);
-		return;
-	}
-	double sum = 0, squares = 0, elapsed = 0, count = (double)(point->count * options.windows);
-	double middles[STOPPING_PLACEMENTS_MAX];
-	for (size_t i = 0; i < point->count; i++) {
-		middles[i] = clock_ns(statistics_median(point->samples[CHASE_ASLEEP][i].window_ticks, options.windows));
-		for (uint64_t k = 0; k < options.windows; k++)
-			sum += clock_ns(point->samples[CHASE_ASLEEP][i].window_ticks[k]);
-	}
-	for (size_t i = 0; i < point->count; i++)
-		for (uint64_t k = 0; k < options.windows; k++) {
-			double ns = clock_ns(point->samples[CHASE_ASLEEP][i].window_ticks[k]);
-			squares += (ns - sum / count) * (ns - sum / count);
-			elapsed += ns * (double)point->hops * 1e-9;
-		}
-	csv_add(&(struct csv_row){.size_bytes = point->size_bytes,
-	                          .operation = name,
-	                          .latency_ns = statistics_median(middles, point->count),
-	                          .latency_stddev_ns = count > 1 ? sqrt(squares / (count - 1)) : 0,
-	                          .latency_samples = (uint64_t)count,
-	                          .threads = options.together ? options.at.count : 1,
-	                          .iterations = (uint64_t)count,
-	                          .elapsed_s = elapsed});
-}
-
 static bool measure(struct json *result, struct error *error)
 {
 	size_t failed = 0;
@@ -661,8 +624,6 @@ static bool measure(struct json *result, struct error *error)
 	for (size_t i = 0; i < work.count; i++) {
 		failed += work.points[i].error.code != ERROR_NONE;
 		point_write(result, &work.points[i]);
-		if (options.csv)
-			row_add(&work.points[i]);
 	}
 	json_array_end(result);
 	json_object_end(result);
@@ -676,5 +637,4 @@ const struct subcommand latency_subcommand = {
 	.option_count = sizeof(table) / sizeof(table[0]),
 	.prepare = prepare,
 	.run = measure,
-	.csv = &options.csv,
 };

@@ -20,7 +20,6 @@
 #include "affinity.h"
 #include "allocate.h"
 #include "clock.h"
-#include "csv.h"
 #include "document.h"
 #include "error.h"
 #include "interference.h"
@@ -169,23 +168,8 @@ static int write_whole(const char *text, size_t length)
 	return 0;
 }
 
-/* Rows in place of the document; what the document would say besides goes to stderr. */
-static int write_rows(void)
-{
-	char *text = state.document.given_up ? NULL : csv_text(&state.document.error);
-	warning_print();
-	if (state.document.error.code != ERROR_NONE)
-		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.document.error.code), state.document.error.message);
-	int status = text ? write_whole(text, strlen(text)) : 0;
-	free(text);
-	return status ? status : error_exit_status(state.document.error.code);
-}
-
 static int finish(void)
 {
-	/* An error before the options were understood is reported in the form that everything else reads. */
-	if (state.document.parameters.text && state.subcommand->csv && *state.subcommand->csv)
-		return write_rows();
 	struct json text = {0};
 	document_compose(&text, &state.document);
 	if (text.spoilt) {

@@ -20,8 +20,6 @@ struct subcommand {
 	/* Measures, and writes one object. Runs in its own thread; false with the error when nothing was measured. Told to
 	 * stop (stopping.h), it returns soon with what is complete; the document's error is then not its to set. */
 	bool (*run)(struct json *result, struct error *error);
-	/* The flag that asks for rows (csv.h), which `run` then adds, in place of the document; NULL: none offered. */
-	const bool *csv;
 };
 
 extern const struct subcommand jitter_subcommand;

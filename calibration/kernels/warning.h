@@ -7,5 +7,3 @@ struct json;
 /* The same code and message twice is one warning. */
 void warning_add(const char *code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void warning_write(struct json *json, const char *key);
-/* For people, where no document is written. */
-void warning_print(void);

@@ -271,24 +271,6 @@ def test_nodes_to_interleave_over_must_exist(probe: Probe, cpus: list[int]) -> N
     assert placement["pages_by_node"] == [placement["pages"]["checked"]]
 
 
-def test_latency_rows_are_those_of_the_points(native: Path, cpus: list[int]) -> None:
-    done = subprocess.run(
-        [native, "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "16384,1024", "--order", "random,forward",
-         "--placements", "2", "--windows", "3", "--hops", "640", "--csv"],
-        capture_output=True, text=True, check=True, timeout=100,
-    )  # fmt: skip
-    header, *rows = [line.split(",") for line in done.stdout.splitlines()]
-    assert header[:4] == ["size_kb", "operation", "bandwidth_mb_s", "latency_ns"]
-    assert [(row[0], row[1]) for row in rows] == [
-        ("16", "latency"), ("1", "latency"), ("16", "latency_forward_64"), ("1", "latency_forward_64"),
-    ]  # fmt: skip
-    for row in rows:
-        named = dict(zip(header, row, strict=True))
-        assert float(named["latency_ns"]) > 0
-        assert named["latency_samples"] == named["iterations"] == "6"
-        assert named["threads"] == "1"
-
-
 def test_more_placements_until_the_budget_is_spent(probe: Probe, cpus: list[int]) -> None:
     document = latency(
         probe, "--at", f"{cpus[0]}@0", "--size-bytes", "4096", "--placements", "6", "--windows", "1", "--hops", "64",

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``bandwidth`` and ``loaded`` hand over when they are told to stop, rows for other tools, and delays in ns."""
 
-import csv
 import resource
 import subprocess
 from pathlib import Path
@@ -164,28 +163,3 @@ def test_delays_in_ns_are_turned_into_instructions(probe: Probe, cpus: list[int]
     too_long = probe(*arguments, "--delay-ns", "1000000")
     assert too_long.code == 2
     assert "--delay-ns" in too_long.document["error"]["message"]
-
-
-def bandwidth_rows(native: Path, cpu: int, *arguments: str) -> list[dict[str, str]]:
-    done = subprocess.run(
-        [native, "bandwidth", "--group", f"{cpu}@0", "--mix", "reads,write,copy,copy_nt", "--placements", "1",
-         "--windows", "1", "--csv", *arguments],
-        capture_output=True, text=True, check=True, timeout=100,
-    )  # fmt: skip
-    return list(csv.DictReader(done.stdout.splitlines()))
-
-
-OPERATIONS = ("read", "write", "copy", "copy_nt")
-
-
-def test_bandwidth_rows_for_other_tools(native: Path, cpus: list[int]) -> None:
-    rows = bandwidth_rows(native, cpus[0], "--buffer-bytes", "8192,65536", "--window-s", "0.05")
-    expected = [(operation, size) for operation in OPERATIONS for size in ("8", "64")]
-    assert [(row["operation"], row["size_kb"]) for row in rows] == expected
-    for row in rows:
-        assert float(row["bandwidth_mb_s"]) > 0
-        assert float(row["latency_ns"]) == 0
-        assert row["threads"] == "1"
-        assert float(row["elapsed_s"]) == pytest.approx(0.05)
-        passes = float(row["bandwidth_mb_s"]) * 1e6 * float(row["elapsed_s"]) / (int(row["size_kb"]) * 1024)
-        assert int(row["iterations"]) == pytest.approx(passes, rel=1e-3, abs=1)
