@@ -106,7 +106,7 @@ bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error
 		return true;
 bad:
 	cpu_list_free(list);
-	return error_set(error, ERROR_USAGE, "expected a list of CPUs such as 0-3,8, found '%s'", text);
+	return error_set(error, ERROR_USAGE, "not a list of CPUs such as 0-3,8: '%s'", text);
 }
 
 static unsigned long *mask_new(void)

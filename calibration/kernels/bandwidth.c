@@ -124,22 +124,17 @@ static struct {
 	bool admitted; /* what is kept to the end was asked for */
 } results;
 
-static bool buffer_bytes_good(uint64_t bytes, struct error *error)
-{
-	return (bytes >= 4096 && bytes <= BUFFER_BYTES_MAX && bytes % 4096 == 0) ||
-	       error_set(error, ERROR_USAGE,
-	                 "--buffer-bytes, or the size of a --group: expected a multiple of 4096 up to %llu, found %llu",
-	                 BUFFER_BYTES_MAX, (unsigned long long)bytes);
-}
-
 /* "0-3@0:65536": the threads, and the size of their arrays where it has one. */
 static bool parse_group(const char *word, size_t *bytes, struct error *error)
 {
 	char *text = allocate_text(word, strlen(word)), *size = text;
 	(void)text_cut(&size, ':');
 	uint64_t value = 0;
-	bool good = !size || (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
-	            error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);
+	bool good = !size ||
+	            (options_u64(size, &value) && value >= 4096 && value <= BUFFER_BYTES_MAX && value % 4096 == 0) ||
+	            error_set(error, ERROR_USAGE,
+	                      "--group: not CPULIST@NODE[+CPULIST@NODE...][:B] with a multiple of 4096 up to %llu: '%s'",
+	                      BUFFER_BYTES_MAX, word);
 	*bytes = value;
 	good = good && generator_parse_group(&results.generator, text, error);
 	free(text);
@@ -148,34 +143,21 @@ static bool parse_group(const char *word, size_t *bytes, struct error *error)
 
 static bool prepare(struct error *error)
 {
+	size_t mixes = options.mixes.count, streams = options.streams.count, prefetches = options.prefetch_bytes.count;
 	results.group_bytes = allocate(options.groups.count, sizeof(*results.group_bytes));
 	for (size_t i = 0; i < options.groups.count; i++)
 		if (!parse_group(options.groups.words[i], &results.group_bytes[i], error))
 			return false;
-	for (size_t i = 0; i < options.streams.count; i++)
-		if (options.streams.values[i] & (options.streams.values[i] - 1))
-			return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
-			                 (unsigned long long)options.streams.values[i]);
-	for (size_t i = 0; i < options.prefetch_bytes.count; i++)
-		if (options.prefetch_bytes.values[i] % LOAD_LINE_BYTES)
-			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu",
-			                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes.values[i]);
-	for (size_t i = 0; i < options.buffer_bytes.count; i++)
-		if (!buffer_bytes_good(options.buffer_bytes.values[i], error))
-			return false;
-	for (size_t i = 0; i < options.mixes.count * options.streams.count * options.prefetch_bytes.count; i++) {
-		size_t rest = i / options.mixes.count;
-		enum load_mix mix;
-		if (load_mix_parse(options.mixes.words[i % options.mixes.count], &mix) &&
-		    !load_shape_known(mix, options.streams.values[rest % options.streams.count],
-		                      options.prefetch_bytes.values[rest / options.streams.count], error))
+	for (size_t i = 0; i < mixes * streams * prefetches * options.buffer_bytes.count; i++) {
+		size_t of_mix = i / mixes, of_streams = of_mix / streams;
+		if (!load_options_good(options.mixes.words[i % mixes], options.streams.values[of_mix % streams],
+		                       options.prefetch_bytes.values[of_streams % prefetches],
+		                       options.buffer_bytes.values[of_streams / prefetches], error))
 			return false;
 	}
-	if (options.window_s <= 0)
-		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	if (options.sample && !sample_parse(options.sample, &results.sampled, error))
-		return false;
-	return pmu_parse(&options.events, false, &results.generator.pmu, error);
+	return option_positive("--window-s", options.window_s, error) &&
+	       (!options.sample || sample_parse(options.sample, &results.sampled, error)) &&
+	       pmu_parse(&options.events, false, &results.generator.pmu, error);
 }
 
 static void add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes, bool scan)

@@ -149,9 +149,9 @@ static bool prepare(struct error *error)
 	const struct pair_defaults defaults = {
 		.home = options.home, .dirty = !strcmp(options.state, "hitm"), .stateless = method_wanted() == METHOD_PINGPONG};
 	if (!options.pairs.count && !options.all_pairs.count)
-		return error_set(error, ERROR_USAGE, "expected --pair or --all-pairs; --help explains them");
+		return error_set(error, ERROR_USAGE, "give --pair or --all-pairs; --help explains them");
 	if (!home_parse(options.home, &asked.home, &asked.node))
-		return error_set(error, ERROR_USAGE, "--home: expected a node up to %u, writer or reader, found '%s'",
+		return error_set(error, ERROR_USAGE, "--home: must be a node up to %u, writer or reader, not '%s'",
 		                 PAIRS_HOME_MAX, options.home);
 	work.transfers = allocate(options.pairs.count, sizeof(*work.transfers));
 	for (size_t i = 0; i < options.pairs.count; i++)
@@ -168,7 +168,7 @@ static bool prepare(struct error *error)
 			cpu_list_add(&matrix->cpus, block->readers.cpus[i]);
 	}
 	if (options.lines && options.lines < TRANSFER_LINES_MIN)
-		return error_set(error, ERROR_USAGE, "--lines: expected 0 or at least %u, found %llu", TRANSFER_LINES_MIN,
+		return error_set(error, ERROR_USAGE, "--lines: must be 0 or at least %u, not %llu", TRANSFER_LINES_MIN,
 		                 (unsigned long long)options.lines);
 	prepare_settings();
 	return true;
@@ -386,8 +386,8 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 		json_text(json, "code", why.code == ERROR_NONE ? "sampled" : error_name(why.code));
 		if (why.code == ERROR_NONE)
 			error_set(&why, ERROR_DEADLINE,
-			          "%zu of %zu pairs were left out: all were expected to take %.1f s, found --matrix-budget-s %g",
-			          left, count, matrix->expected_s, options.matrix_budget_s);
+			          "%zu of %zu pairs were left out: all would take %.1f s, more than --matrix-budget-s %g", left,
+			          count, matrix->expected_s, options.matrix_budget_s);
 		json_text(json, "message", why.message);
 		json_array_begin(json, "pairs");
 		for (size_t i = 0, next; i < count; i = next) {

@@ -53,10 +53,9 @@ static struct {
 static bool prepare(struct error *error)
 {
 	if (options.work && (!options_u64(options.work, &state.work_cpu) || state.work_cpu > INT32_MAX))
-		return error_set(error, ERROR_USAGE, "--work: expected the number of a CPU, found '%s'", options.work);
-	if (options.duration_s <= 0)
-		return error_set(error, ERROR_USAGE, "--duration-s: expected more than 0, found %g", options.duration_s);
-	return pmu_parse(&options.events, false, &state.pmu, error);
+		return error_set(error, ERROR_USAGE, "--work: must be the number of a CPU, not '%s'", options.work);
+	return option_positive("--duration-s", options.duration_s, error) &&
+	       pmu_parse(&options.events, false, &state.pmu, error);
 }
 
 static void open_counters(struct worker *worker)

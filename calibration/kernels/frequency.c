@@ -130,10 +130,10 @@ static bool prepare(struct error *error)
 		return false;
 	for (size_t i = 0; i < plan.alone.count; i++)
 		if (!cpu_list_has(&plan.cpus, plan.alone.cpus[i]))
-			return error_set(error, ERROR_USAGE, "--alone-cpus: expected CPUs of --cpus %s, found %u", options.cpus,
-			                 plan.alone.cpus[i]);
+			return error_set(error, ERROR_USAGE, "--alone-cpus: CPU %u is not in --cpus %s", plan.alone.cpus[i],
+			                 options.cpus);
 	return options.window_s >= 0.001 ||
-	       error_set(error, ERROR_USAGE, "--window-s: expected at least 0.001, found %g", options.window_s);
+	       error_set(error, ERROR_USAGE, "--window-s: must be at least 0.001, not %g", options.window_s);
 }
 
 /* One slice of work, entered into the books where `slices` is not NULL; returns when it ended. */

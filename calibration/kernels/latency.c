@@ -143,17 +143,15 @@ static bool prepare_stride(uint64_t stride, struct error *error)
 		chain_order_parse(options.orders.words[i], &order);
 		if (stride % 8 || (shuffled(order) && stride % line && line % stride))
 			return error_set(error, ERROR_USAGE,
-			                 "--stride-bytes: expected a multiple of %zu for order %s, or that divides it, found %llu",
+			                 "--stride-bytes: must be a multiple or a divisor of %zu for order %s, not %llu",
 			                 shuffled(order) ? line : (size_t)8, options.orders.words[i], (unsigned long long)stride);
-		if (order == CHAIN_WINDOW && (options.window_bytes < stride || options.window_bytes % stride))
-			return error_set(error, ERROR_USAGE, "--window-bytes: expected a multiple of the stride %llu, found %llu",
-			                 (unsigned long long)stride, (unsigned long long)options.window_bytes);
+		if (order == CHAIN_WINDOW && !option_multiple("--window-bytes", options.window_bytes, stride, error))
+			return false;
 	}
 	if (options.payload_bytes % 8 || options.payload_bytes + 8 > room)
-		return error_set(
-			error, ERROR_USAGE,
-			"--payload-bytes: expected a multiple of 8 that fits beside the link in %llu bytes, found %llu",
-			(unsigned long long)room, (unsigned long long)options.payload_bytes);
+		return error_set(error, ERROR_USAGE,
+		                 "--payload-bytes: must be a multiple of 8 that fits beside the link in %llu bytes, not %llu",
+		                 (unsigned long long)room, (unsigned long long)options.payload_bytes);
 	return true;
 }
 
@@ -162,7 +160,7 @@ static bool parse_place(const char *word, struct place *place, struct error *err
 	char *size = allocate_text(word, strlen(word)), *copy = size;
 	bool good = place_parse_nodes(text_cut(&size, ':'), &place->cpu, &place->nodes, error);
 	if (good && size && (!options_u64(size, &place->size_bytes) || place->size_bytes == 0))
-		good = error_set(error, ERROR_USAGE, "--at: expected bytes after the colon, found '%s'", word);
+		good = error_set(error, ERROR_USAGE, "--at: no size after the colon of '%s'", word);
 	free(copy);
 	return good;
 }
@@ -170,11 +168,11 @@ static bool parse_place(const char *word, struct place *place, struct error *err
 static bool prepare_size(uint64_t size, uint64_t least, struct error *error)
 {
 	if (size < least)
-		return error_set(error, ERROR_USAGE, "--size-bytes: expected one stride of %llu at least, found %llu",
+		return error_set(error, ERROR_USAGE, "--size-bytes: must be at least one stride of %llu, not %llu",
 		                 (unsigned long long)least, (unsigned long long)size);
 	for (size_t k = 0; k < options.strides.count; k++)
 		if (size / options.strides.values[k] > UINT32_MAX)
-			return error_set(error, ERROR_USAGE, "--size-bytes: expected at most 2^32-1 strides of %llu, found %llu",
+			return error_set(error, ERROR_USAGE, "--size-bytes: must be at most 2^32-1 strides of %llu, not %llu",
 			                 (unsigned long long)options.strides.values[k], (unsigned long long)size);
 	return true;
 }
@@ -184,10 +182,10 @@ static bool prepare_place(const struct place *place, uint64_t longest, struct er
 	if (!place->size_bytes)
 		return true;
 	if (options.together || options.sizes.count != 1 || options.sizes.values[0] < longest)
-		return error_set(error, ERROR_USAGE,
-		                 "--at: expected a size of its own without --together, and beside one --size-bytes that holds "
-		                 "every stride, found %llu",
-		                 (unsigned long long)place->size_bytes);
+		return error_set(
+			error, ERROR_USAGE,
+			"--at: a size of its own, %llu, needs one --size-bytes that holds every stride, and no --together",
+			(unsigned long long)place->size_bytes);
 	return prepare_size(place->size_bytes, longest, error);
 }
 
@@ -205,8 +203,7 @@ static bool prepare_places(uint64_t longest, struct error *error)
 		if (!parse_place(options.at.words[i], place, error) || !prepare_place(place, longest, error))
 			return false;
 		if (options.together && cpu_list_has(&work.cpus, place->cpu))
-			return error_set(error, ERROR_USAGE, "--at: expected each CPU once with --together, found CPU %u twice",
-			                 place->cpu);
+			return error_set(error, ERROR_USAGE, "--at: CPU %u is given twice with --together", place->cpu);
 		cpu_list_add(&work.cpus, place->cpu);
 		for (place->memory = 0; place->memory < i; place->memory++)
 			if (!options.together && same_memory(place, &work.places[place->memory]))
@@ -225,8 +222,7 @@ static bool prepare_companions(struct error *error)
 		if (!place_parse_one(options.companions.words[i], &companion->cpu, &companion->node, error))
 			return false;
 		if (cpu_list_has(&work.cpus, companion->cpu) || cpu_list_has(&others, companion->cpu))
-			return error_set(error, ERROR_USAGE, "--companion: expected a CPU that does nothing else, found CPU %u",
-			                 companion->cpu);
+			return error_set(error, ERROR_USAGE, "--companion: CPU %u is measured or is one already", companion->cpu);
 		cpu_list_add(&others, companion->cpu);
 	}
 	cpu_list_free(&others);
@@ -238,7 +234,7 @@ static bool prepare(struct error *error)
 	size_t line = line_bytes();
 	uint64_t shortest = UINT64_MAX, longest = 0;
 	if (line < 16 || line & (line - 1))
-		return error_set(error, ERROR_USAGE, "--line-bytes: expected a power of two from 16 to 4096, found %llu",
+		return error_set(error, ERROR_USAGE, "--line-bytes: must be a power of two from 16 to 4096, not %llu",
 		                 (unsigned long long)options.line_bytes);
 	for (size_t k = 0; k < options.strides.count; k++) {
 		uint64_t stride = options.strides.values[k];

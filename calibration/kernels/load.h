@@ -61,6 +61,9 @@ extern const struct load_accounting load_mixes[MIXES];
 bool load_mix_parse(const char *word, enum load_mix *mix);
 /* False, with a usage error, where the mix has no such kernel. */
 bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error);
+/* The same for options, whose numbers and words are in range but not checked otherwise. */
+bool load_options_good(const char *mix, uint64_t streams, uint64_t prefetch_bytes, uint64_t buffer_bytes,
+                       struct error *error);
 unsigned load_write_allocates(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);

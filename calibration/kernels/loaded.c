@@ -155,7 +155,7 @@ static uint64_t default_delays[] = {0,   2,    8,    15,   50,   100,  200,  300
 static bool prepare(struct error *error)
 {
 	if (options.delays.count && options.delays_ns.count)
-		return error_set(error, ERROR_USAGE, "--delay and --delay-ns: expected one of them, found both");
+		return error_set(error, ERROR_USAGE, "give --delay or --delay-ns, not both");
 	if (!options.delays.count && !options.delays_ns.count)
 		options.delays =
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
@@ -170,34 +170,20 @@ static bool prepare(struct error *error)
 		if (!place_parse_one(options.probes.words[i], &probe->cpu, &probe->node, error))
 			return false;
 		if (cpu_list_has(&sweep.cpus, probe->cpu))
-			return error_set(error, ERROR_USAGE,
-			                 "--probe: expected a CPU that neither loads nor probes already, found CPU %u", probe->cpu);
+			return error_set(error, ERROR_USAGE, "--probe: CPU %u loads or probes already", probe->cpu);
 		cpu_list_add(&sweep.cpus, probe->cpu);
 	}
-	if (options.streams & (options.streams - 1))
-		return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
-		                 (unsigned long long)options.streams);
-	if (options.prefetch_bytes % LOAD_LINE_BYTES || options.buffer_bytes % 4096)
-		return error_set(error, ERROR_USAGE,
-		                 "expected --prefetch-bytes a multiple of %u and --buffer-bytes of 4096, found "
-		                 "%llu and %llu",
-		                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
-		                 (unsigned long long)options.buffer_bytes);
-	if (options.sample && !sample_parse(options.sample, &sweep.sampled, error))
+	uint64_t stride = options.stride_bytes, size = options.probe_size_bytes;
+	if (!load_options_good(options.mix, options.streams, options.prefetch_bytes, options.buffer_bytes, error) ||
+	    !option_multiple("--stride-bytes", stride, memory_line_bytes(), error) ||
+	    !option_multiple("--window-bytes", options.window_bytes, stride, error))
 		return false;
-	enum load_mix mix;
-	if (load_mix_parse(options.mix, &mix) && !load_shape_known(mix, options.streams, options.prefetch_bytes, error))
-		return false;
-	if (options.stride_bytes % memory_line_bytes() || options.probe_size_bytes < options.stride_bytes ||
-	    options.probe_size_bytes / options.stride_bytes > UINT32_MAX || options.window_bytes % options.stride_bytes)
-		return error_set(error, ERROR_USAGE,
-		                 "expected a stride of whole lines, and the probe's size and window at least "
-		                 "one stride, found %llu, %llu and %llu",
-		                 (unsigned long long)options.stride_bytes, (unsigned long long)options.probe_size_bytes,
-		                 (unsigned long long)options.window_bytes);
-	if (options.window_s <= 0)
-		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	return pmu_parse(&options.events, true, &sweep.generator.pmu, error);
+	if (size < stride || size / stride > UINT32_MAX)
+		return error_set(error, ERROR_USAGE, "--probe-size-bytes: must be 1 to 2^32-1 strides of %llu, not %llu",
+		                 (unsigned long long)stride, (unsigned long long)size);
+	return option_positive("--window-s", options.window_s, error) &&
+	       (!options.sample || sample_parse(options.sample, &sweep.sampled, error)) &&
+	       pmu_parse(&options.events, true, &sweep.generator.pmu, error);
 }
 
 struct timed_delays {
@@ -246,7 +232,7 @@ static bool delays_from_ns(struct error *error)
 	for (size_t i = 0; i < options.delays.count; i++) {
 		double units = round((double)options.delays_ns.values[i] * DELAY_KNOWN / clock_ns(ticks));
 		if (units > DELAY_MAX)
-			return error_set(error, ERROR_USAGE, "--delay-ns: expected at most %.0f ns on this CPU, found %llu",
+			return error_set(error, ERROR_USAGE, "--delay-ns: must be at most %.0f on this CPU, not %llu",
 			                 DELAY_MAX * clock_ns(ticks) / DELAY_KNOWN,
 			                 (unsigned long long)options.delays_ns.values[i]);
 		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;

@@ -240,8 +240,7 @@ static bool parse(int argc, char **argv, struct error *error)
 		exit(0);
 	}
 	bool good = options_parse(options, count, argc - 2, argv + 2, error);
-	if (good && state.deadline_s <= 0)
-		good = error_set(error, ERROR_USAGE, "--deadline-s: expected more than 0, found %g", state.deadline_s);
+	good = good && option_positive("--deadline-s", state.deadline_s, error);
 	if (good && subcommand->prepare)
 		good = subcommand->prepare(error);
 	if (good) {

@@ -57,9 +57,9 @@ bool sample_parse(const char *text, struct sample_request *request, struct error
 	    (request->method == DECODE_IBS && request->period % IBS_GRAIN))
 		return error_set(
 			error, ERROR_USAGE,
-			"--sample: expected " SAMPLES_NOTATION " with the method pebs, ibs or spe, a PMU of " PMU_SOURCES
+			"--sample: must be " SAMPLES_NOTATION " with the method pebs, ibs or spe, a PMU of " PMU_SOURCES
 			", terms from config=, config1=, config2=, aux= with 0x and digits, and period= of 1 or more (of "
-			"sixteens for ibs), each once, found '%.200s'",
+			"sixteens for ibs), each once, not '%.200s'",
 			text);
 	request->spec.user = request->method != DECODE_IBS || request->spec.config[2] & IBS_FILTER;
 	(void)pmu_find(&request->spec); /* that there is none is said for the threads */

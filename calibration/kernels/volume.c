@@ -71,10 +71,8 @@ static struct {
 
 static bool prepare(struct error *error)
 {
-	if (options.array_bytes % 4096)
-		return error_set(error, ERROR_USAGE, "--array-bytes: expected a multiple of 4096, found %llu",
-		                 (unsigned long long)options.array_bytes);
-	return generator_parse_group(&volume.generator, options.group, error) &&
+	return option_multiple("--array-bytes", options.array_bytes, 4096, error) &&
+	       generator_parse_group(&volume.generator, options.group, error) &&
 	       pmu_parse(&options.events, false, &volume.generator.pmu, error);
 }
 

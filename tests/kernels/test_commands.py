@@ -411,11 +411,11 @@ def test_line_reads_are_of_one_stream_and_without_prefetches(
     buffer = ("--buffer-bytes", str(MIB))
     done = probe("bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,line_reads", *buffer, *wrong)
     assert done.code == 2
-    assert "--mix line_reads: expected --streams 1" in done.document["error"]["message"]
+    assert "--mix line_reads: needs --streams 1" in done.document["error"]["message"]
     done = probe("loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[0] + 1}@0", "--mix", "line_reads",
                  "--probe-size-bytes", "4096", *buffer, *wrong)  # fmt: skip
     assert done.code == 2
-    assert "--mix line_reads: expected --streams 1" in done.document["error"]["message"]
+    assert "--mix line_reads: needs --streams 1" in done.document["error"]["message"]
 
 
 @pytest.mark.parametrize("streams", ["1", "2", "4", "8"])
@@ -694,11 +694,11 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
     [
         ((), "--pair or --all-pairs"),
         (("--all-pairs", "5"), "two CPUs"),
-        (("--all-pairs", "0-1:2000"), "as the home"),
+        (("--all-pairs", "0-1:2000"), "the home must be"),
         (("--all-pairs", "0-1:writer:dirty"), "hit or hitm"),
         (("--all-pairs", "0-1", "--home", "me"), "--home"),
         (("--all-pairs", "0-1:0:hit", "--method", "pingpong"), "no state"),
-        (("--all-pairs", "0-1:0", "--all-pairs", "0@1:1"), "CPUs 0 and 1 with two"),
+        (("--all-pairs", "0-1:0", "--all-pairs", "0@1:1"), "CPUs 0 and 1 appear with two"),
         (("--pair", "0-1@2"), "one CPU on each side"),
         (("--pair", "1"), "two CPUs"),
     ],

@@ -93,7 +93,7 @@ def test_too_much_memory_is_refused_before_it_is_taken(probe: Probe, cpus: list[
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (("--array-bytes", "4097"), "--array-bytes: expected a multiple of 4096"),
+        (("--array-bytes", "4097"), "--array-bytes: must be a multiple of 4096"),
         (("--array-bytes", "4096", "--passes", "51"), "--passes"),
         (("--array-bytes", "4096", "--passes", "0"), "--passes"),
         (("--array-bytes", "4096", "--event", "a=cpu/"), "--event"),
