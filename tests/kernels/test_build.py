@@ -86,7 +86,7 @@ def test_no_flag_depends_on_the_sources(tmp_path: Path, monkeypatch: pytest.Monk
         build_module, "_run", lambda command, _: flags.append([text for text in command if not text.endswith(".c")])
     )
     for _ in range(2):
-        build_module.compile_to(tmp_path / "sutprobe", "x86_64", directory=copy)
+        build_module.compile_to(tmp_path / "sutprobe", "x86_64", copy)
         with (copy / "clock.h").open("a", encoding="utf-8") as header:
             header.write("/* a comment */\n")
     assert flags[0] == flags[1]
@@ -104,7 +104,7 @@ def test_sources_that_change_meanwhile_are_not_cached(tmp_path: Path, monkeypatc
 def test_compiler_error_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.c").write_text("int main(void) { return undeclared_name; }\n", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match="undeclared_name"):
-        build_module.compile_to(tmp_path / "broken", "x86_64", directory=tmp_path)
+        build_module.compile_to(tmp_path / "broken", "x86_64", tmp_path)
 
 
 def test_two_builds_at_once_agree(built_x86_64: BuiltKernel) -> None:
