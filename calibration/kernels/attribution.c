@@ -11,6 +11,7 @@
 #include "files.h"
 #include "interference.h"
 #include "json.h"
+#include "statistics.h"
 #include "text.h"
 
 /* Sources of one regression; with more, chance chooses among them. */
@@ -365,12 +366,6 @@ void attribution_solve(struct attribution *attribution, const double *counts, co
 	free(steady);
 }
 
-static int compare_double(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-	return (a > b) - (a < b);
-}
-
 /* Whether a timer's interrupts are frequent enough, in nine of ten slices, to be the cause of a period. */
 static bool keeps_up(const struct source *source, const uint64_t *bounds, size_t slices, double period)
 {
@@ -378,7 +373,7 @@ static bool keeps_up(const struct source *source, const uint64_t *bounds, size_t
 	for (size_t r = 0; r < slices; r++)
 		/* One more: a slice's edges may cut off one of them. */
 		ratios[r] = (source->slices[r] + 1) / ((double)(bounds[r + 1] - bounds[r]) / period);
-	qsort(ratios, slices, sizeof(*ratios), compare_double);
+	qsort(ratios, slices, sizeof(*ratios), compare_doubles);
 	double cycles = (double)(bounds[slices] - bounds[0]) / period;
 	bool good = slices > 0 && ratios[slices / 10] >= TIMER_RATE_MIN &&
 	            sum_of(source->slices, slices) >= TIMER_RATE_MIN * cycles;

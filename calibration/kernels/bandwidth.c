@@ -474,13 +474,10 @@ static void point_write(struct json *json, const struct point *point)
 	json_f64_known(json, "start_skew_ns", good, clock_ns((double)point->skew_ticks));
 	json_text(json, "stopped", good ? point->stopping.reason : NULL);
 	error_write(json, &point->error);
-	if (good) {
-		json_array_begin(json, "placements");
+	if (json_array_known(json, "placements", good)) {
 		for (size_t i = 0; i < point->count; i++)
 			placement_write(json, point, &point->placements[i]);
 		json_array_end(json);
-	} else {
-		json_null(json, "placements");
 	}
 	json_object_end(json);
 }

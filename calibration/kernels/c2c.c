@@ -179,10 +179,8 @@ static void transfer_write(struct json *json, const struct transfer *transfer, u
 {
 	json_u64(json, "writer", transfer->writer);
 	json_u64(json, "reader", transfer->reader);
-	if (transfer->home == HOME_NODE || good)
-		json_u64(json, "home", transfer->node);
-	else
-		json_null(json, "home"); /* the node of a CPU on which no thread ran */
+	/* Not the node of a CPU on which no thread ran. */
+	json_u64_known(json, "home", transfer->home == HOME_NODE || good, transfer->node);
 	json_text(json, "state", method_wanted() == METHOD_PINGPONG ? NULL : transfer->dirty ? "hitm" : "hit");
 	json_text(json, "method", method_names[method_wanted()]);
 	json_u64(json, "lines", lines);
@@ -214,13 +212,10 @@ static void pair_write(struct json *json, const struct pair *pair)
 	json_object_begin(json, NULL);
 	transfer_write(json, &pair->transfer, pair->lines, good, pair->stopping.reason);
 	error_write(json, &pair->error);
-	if (good) {
-		json_array_begin(json, "placements");
+	if (json_array_known(json, "placements", good)) {
 		for (size_t i = 0; i < pair->count; i++)
 			placement_write(json, pair, &pair->placements[i]);
 		json_array_end(json);
-	} else {
-		json_null(json, "placements");
 	}
 	json_object_end(json);
 }
@@ -409,8 +404,8 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 	bool asked = options.all_pairs.count > 0;
 	if (matrix->count)
 		qsort(matrix->cells, matrix->count, sizeof(*matrix->cells), compare_cells);
-	if (matrix->expected_s > 0) {
-		json_object_begin(json, "estimate");
+	/* Null: no matrix, or no pair of it could be measured. */
+	if (json_object_known(json, "estimate", matrix->expected_s > 0)) {
 		json_u64(json, "pairs", matrix->sampler.count);
 		json_u64(json, "measured_on", matrix->estimated_on);
 		json_f64(json, "pair_s", matrix->pair_s);
@@ -418,8 +413,6 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 		json_f64(json, "budget_s", options.matrix_budget_s);
 		json_u64(json, "chosen", matrix->chosen);
 		json_object_end(json);
-	} else {
-		json_null(json, "estimate"); /* no matrix, or no pair of it could be measured */
 	}
 	json_array_begin(json, "cells");
 	for (size_t i = 0; i < matrix->count; i++)

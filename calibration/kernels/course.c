@@ -183,12 +183,9 @@ static double value_of(const struct course *course, size_t reading, size_t index
 
 void course_write(struct json *json, const char *key, const struct course *course)
 {
-	if (!course) {
-		json_null(json, key);
-		return;
-	}
 	bool any[KINDS] = {false};
-	json_object_begin(json, key);
+	if (!json_object_known(json, key, course))
+		return;
 	json_array_begin(json, "sources");
 	for (size_t i = 0; i < course->count; i++) {
 		const struct source *source = &course->sources[i];

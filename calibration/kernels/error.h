@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors with a code from a closed list and a message that says what was expected, found and what to do. */
+/* Errors with a code from a closed list and a message that says what is wrong and what to do. */
 #pragma once
 
 #include <stdbool.h>

@@ -26,6 +26,7 @@
 #include "clock.h"
 #include "gaps.h"
 #include "periods.h"
+#include "statistics.h"
 #include "stopping.h"
 
 /* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
@@ -295,12 +296,6 @@ static size_t beside_of(const struct scene *scene, const struct log *log, double
 	return alone;
 }
 
-static int compare_double(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-	return (a > b) - (a < b);
-}
-
 /* What interruptions cost by themselves, in ticks: in the middle, undisturbed, and the spread between the quartiles. */
 struct cost {
 	double median, least, spread;
@@ -309,7 +304,7 @@ struct cost {
 /* Of at least one; puts them in order. */
 static struct cost cost_of(double *beside, size_t count)
 {
-	qsort(beside, count, sizeof(*beside), compare_double);
+	qsort(beside, count, sizeof(*beside), compare_doubles);
 	return (struct cost){.median = beside[count / 2],
 	                     .least = beside[(size_t)(UNDISTURBED * (double)count)],
 	                     .spread = beside[3 * count / 4] - beside[count / 4]};

@@ -45,12 +45,6 @@ struct snapshot {
 	int64_t pages_migrated;
 };
 
-struct interference {
-	struct thread_counts thread;
-	struct snapshot before;
-	struct snapshot after;
-};
-
 /* Of the calling thread; false when the kernel refuses, which it never should. */
 bool thread_counts_read(struct thread_counts *counts);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
@@ -77,7 +71,6 @@ void interference_write(struct json *json, const char *key, const struct thread_
 /* Two of these sums, for those who need numbers; negative where unknown. */
 void interference_sums(const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some,
                        double *steal_ms, int64_t *smi);
-void interference_free(struct interference *interference);
 /* CPUs that are going to be measured, more each time. */
 void interference_of(const struct cpu_list *measured);
 /* The interrupts of all of these from the first reading to now; null where each measurement has its own, or where one more

@@ -30,6 +30,9 @@ void json_null(struct json *json, const char *key);
 void json_u64_known(struct json *json, const char *key, bool known, uint64_t value);
 void json_i64_known(struct json *json, const char *key, bool known, int64_t value);
 void json_f64_known(struct json *json, const char *key, bool known, double value);
+/* Begin it, or write null and return false. */
+bool json_object_known(struct json *json, const char *key, bool known);
+bool json_array_known(struct json *json, const char *key, bool known);
 /* An array of numbers, each times a factor. */
 void json_f64s(struct json *json, const char *key, const double *values, size_t count, double factor);
 /* An array of the places at which `flags` are set. */

@@ -520,12 +520,9 @@ static void walk_write(struct json *json, const struct point *point, const struc
 
 static void awake_write(struct json *json, const struct point *point, size_t number)
 {
-	if (!point->samples[CHASE_AWAKE]) {
-		json_null(json, "awake");
+	if (!json_object_known(json, "awake", point->samples[CHASE_AWAKE]))
 		return;
-	}
 	const struct chase_sample *sample = &point->samples[CHASE_AWAKE][number];
-	json_object_begin(json, "awake");
 	json_bool(json, "first", awake_first(number));
 	walk_write(json, point, sample);
 	json_array_begin(json, "companions");

@@ -667,13 +667,10 @@ static void point_write(struct json *json, size_t number)
 	json_bool(json, "checked", good && point->count > 0);
 	json_text(json, "stopped", good ? point->stopped : NULL);
 	error_write(json, &point->error);
-	if (good) {
-		json_array_begin(json, "placements");
+	if (json_array_known(json, "placements", good)) {
 		for (size_t k = 0; k < point->count; k++)
 			placement_write(json, &point->placements[k]);
 		json_array_end(json);
-	} else {
-		json_null(json, "placements");
 	}
 	json_object_end(json);
 }

@@ -278,11 +278,8 @@ bool planting_check(double seconds, char *note, size_t size, struct error *error
 
 void planting_write(struct json *json)
 {
-	if (!scene.made) {
-		json_null(json, "plantings");
+	if (!json_object_known(json, "plantings", scene.made))
 		return;
-	}
-	json_object_begin(json, "plantings");
 	json_u64(json, "cpu", scene.cpu);
 	json_f64(json, "wall_s", clock_ns((double)(scene.gaps.end - scene.gaps.begin)) / 1e9);
 	json_array_begin(json, "plants");
@@ -291,10 +288,7 @@ void planting_write(struct json *json)
 		json_object_begin(json, NULL);
 		json_text(json, "planted", plants[p].what);
 		json_u64(json, "planted_events", plant->planted);
-		if (plants[p].busy_ns > 0)
-			json_f64(json, "planted_ns", plant->planted_ns);
-		else
-			json_null(json, "planted_ns");
+		json_f64_known(json, "planted_ns", plants[p].busy_ns > 0, plant->planted_ns);
 		json_u64(json, "found_events", plant->found);
 		json_f64(json, "found_ns", plant->found_ns);
 		json_object_end(json);

@@ -335,11 +335,8 @@ void samples_write(struct json *json, const char *key, const struct sample_reque
 {
 	static const struct decoded none;
 	const struct decoded *decoded = samples->refused || samples->decoded.no_memory ? &none : &samples->decoded;
-	if (!request) {
-		json_null(json, key);
+	if (!json_object_known(json, key, request))
 		return;
-	}
-	json_object_begin(json, key);
 	json_text(json, "method", methods[request->method]);
 	json_u64(json, "period", request->period);
 	json_u64(json, "taken", decoded->taken);
@@ -350,13 +347,10 @@ void samples_write(struct json *json, const char *key, const struct sample_reque
 		json_u64(json, decode_reasons[i], decoded->reasons[i]);
 	json_object_end(json);
 	latencies_write(json, decoded->latencies, decoded->count);
-	if (samples->refused || samples->decoded.no_memory) {
-		json_object_begin(json, "refused");
+	if (json_object_known(json, "refused", samples->refused || samples->decoded.no_memory)) {
 		json_text(json, "errno", samples->code ? pmu_errno_name(samples->code) : NULL);
 		json_text(json, "reason", samples->refused ? samples->reason : "no memory for the samples that were taken");
 		json_object_end(json);
-	} else {
-		json_null(json, "refused");
 	}
 	json_object_end(json);
 }
