@@ -38,20 +38,9 @@ static struct {
 	struct u64_list buffer_bytes;
 	struct u64_list streams;
 	struct u64_list prefetch_bytes;
-	const char *width;
 	struct u64_list delays;
-	uint64_t placements;
-	uint64_t windows;
-	double window_s;
-	const char *pages;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
 	uint64_t keep_best;
 	double course_s;
-	const char *sample;
-	struct word_list events;
-	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -74,9 +63,9 @@ static const struct option table[] = {
 	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
 	                "dependent additions, no-ops for line_reads, after every four lines"),
 	OPTIONS_PLACEMENTS,
-	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
-	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.1", 0, 3600, "length of a window"),
+	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.1", 0, 3600, "length of a window"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the order of points in each placement"),
 	OPTIONS_BUDGET("for all points"),
@@ -120,7 +109,6 @@ static struct {
 	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
 	struct point **points;
 	size_t count;
-	struct sample_request sampled;
 	bool admitted; /* what is kept to the end was asked for */
 } results;
 
@@ -155,9 +143,8 @@ static bool prepare(struct error *error)
 		                       options.buffer_bytes.values[of_streams / prefetches], error))
 			return false;
 	}
-	return option_positive("--window-s", options.window_s, error) &&
-	       (!options.sample || sample_parse(options.sample, &results.sampled, error)) &&
-	       pmu_parse(&options.events, false, &results.generator.pmu, error);
+	return option_positive("--window-s", common.window_s, error) &&
+	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 
 static void add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes, bool scan)
@@ -167,10 +154,8 @@ static void add_point(const struct group *group, const struct generator_shape *s
 	point->shape = *shape;
 	point->buffer_bytes = buffer_bytes;
 	point->scan = scan;
-	point->windows = scan ? SCAN_WINDOWS : options.windows;
-	point->stopping = (struct stopping){.placements = scan ? 1 : options.placements,
-	                                    .budget_s = scan ? 0 : options.budget_s,
-	                                    .target = options.target_half_width};
+	point->windows = scan ? SCAN_WINDOWS : common.windows;
+	point->stopping = scan ? (struct stopping){.placements = 1} : common_stopping();
 	generator_need(&results.generator, group, generator_thread_bytes(shape->mix, buffer_bytes));
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
@@ -178,7 +163,7 @@ static void add_point(const struct group *group, const struct generator_shape *s
 
 static double window_s(const struct point *point)
 {
-	return point->scan ? SCAN_WINDOW_S : options.window_s;
+	return point->scan ? SCAN_WINDOW_S : common.window_s;
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
@@ -264,11 +249,11 @@ static void shuffle(struct point **points, size_t count, uint64_t seed)
 /* The placements of all points. */
 static void keeps(struct demand *demand)
 {
-	uint64_t most = stopping_most(options.placements, options.budget_s);
+	uint64_t most = stopping_most(common.placements, common.budget_s);
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
 		/* A point that is only looked at may be measured in full as well. */
-		uint64_t numbers = 2 * options.windows + point->group->count, runs = most + point->scan;
+		uint64_t numbers = 2 * common.windows + point->group->count, runs = most + point->scan;
 		demand_other(demand, sizeof(*point), 1 + point->scan);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
@@ -280,7 +265,7 @@ static void keeps(struct demand *demand)
 static bool admit(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	double shortest_s = options.window_s, windows_s = shortest_s * (double)options.windows;
+	double shortest_s = common.window_s, windows_s = shortest_s * (double)common.windows;
 	if (options.keep_best > 0) {
 		windows_s = fmax(windows_s, SCAN_WINDOW_S * SCAN_WINDOWS);
 		shortest_s = fmin(shortest_s, SCAN_WINDOW_S);
@@ -339,7 +324,7 @@ static void measure_points(struct point *const *points, size_t count)
 		stopping_begin(&points[i]->stopping);
 	for (uint64_t number = 0;; number++) {
 		size_t todo = 0;
-		uint64_t seed = random_derive(options.seed, 0, number);
+		uint64_t seed = random_derive(common.seed, 0, number);
 		for (size_t i = 0; i < count; i++) {
 			struct point *point = points[i];
 			point->done =
@@ -499,13 +484,12 @@ static bool write_results(struct json *result, struct error *error)
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	generator->width = load_width_find(options.width, error);
+	generator->width = common_width(error);
 	if (!generator->width)
 		return false;
 	pmu_open(generator->pmu);
-	page_kind_parse(options.pages, &generator->page_kind);
-	generator->sampled = options.sample ? &results.sampled : NULL;
-	pmu_background(generator->pmu, options.background_s);
+	generator->page_kind = common_pages();
+	pmu_background(generator->pmu, common.background_s);
 	return true;
 }
 

@@ -36,12 +36,6 @@ static struct {
 	const char *state;
 	uint64_t lines;
 	uint64_t hops;
-	uint64_t placements;
-	uint64_t windows;
-	const char *pages;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
 	double matrix_budget_s;
 } options;
 
@@ -69,7 +63,7 @@ static const struct option table[] = {
 	OPTION_ROW_U64("--hops", &options.hops, "N", "0", 0, 1u << 30,
 	               "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000"),
 	OPTIONS_PLACEMENTS,
-	OPTION_ROW_U64("--windows", &options.windows, "N", "0", 0, 10000,
+	OPTION_ROW_U64("--windows", &common.windows, "N", "0", 0, 10000,
 	               "timed windows in each placement; 0: 9, of a matrix 3"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
@@ -133,13 +127,11 @@ static void prepare_settings(void)
 		.method = method_wanted(),
 		.lines = options.lines,
 		.hops = options.hops,
-		.windows = options.windows,
-		.placements = options.placements,
-		.seed = options.seed,
-		.budget_s = options.budget_s,
-		.target_half_width = options.target_half_width,
+		.windows = common.windows,
+		.seed = common.seed,
+		.stopping = common_stopping(),
+		.pages = common_pages(),
 	};
-	page_kind_parse(options.pages, &work.settings.pages);
 }
 
 static bool prepare(struct error *error)
@@ -429,7 +421,7 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 {
 	if (!matrix->block_count)
 		return true;
-	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, options.seed, error))
+	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, common.seed, error))
 		return false;
 	snapshot_take(&matrix->before, &matrix->cpus);
 	measure_cells(matrix);
@@ -445,7 +437,7 @@ static bool admit(struct error *error)
 	struct demand demand = {.wanted = settings->pages};
 	struct cpu_list two = {.count = 2};
 	uint64_t lines = 0, lines_of_matrix = 0, cells = 0,
-			 placements = stopping_most(settings->placements, settings->budget_s);
+			 placements = stopping_most(settings->stopping.placements, settings->stopping.budget_s);
 	for (size_t i = 0; i < options.pairs.count; i++) {
 		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;
@@ -471,7 +463,7 @@ static bool admit(struct error *error)
 	demand_document(&demand, options.pairs.count * placements * (pair_windows(settings, false) + NUMBERS_OF_PLACEMENT));
 	demand_threads(&demand, 2);
 	/* The node of a pair may be that of a CPU on which no thread has run yet: pairs ask for their own. */
-	bool brief = lines_of_matrix * settings->placements > lines;
+	bool brief = lines_of_matrix * settings->stopping.placements > lines;
 	pair_demand(settings, brief ? lines_of_matrix : lines, brief, DEMAND_ANY_NODE, &demand);
 	return demand_admit(&demand, error);
 }

@@ -23,7 +23,6 @@
 #define SPIN_ADDITIONS 10000u
 
 static struct {
-	struct word_list events;
 	double duration_s;
 	const char *work;
 } options;
@@ -55,7 +54,7 @@ static bool prepare(struct error *error)
 	if (options.work && (!options_u64(options.work, &state.work_cpu) || state.work_cpu > INT32_MAX))
 		return error_set(error, ERROR_USAGE, "--work: must be the number of a CPU, not '%s'", options.work);
 	return option_positive("--duration-s", options.duration_s, error) &&
-	       pmu_parse(&options.events, false, &state.pmu, error);
+	       pmu_parse(&common.events, false, &state.pmu, error);
 }
 
 static void open_counters(struct worker *worker)
@@ -160,7 +159,7 @@ static bool measure(struct json *result, struct error *error)
 	sources_write(result);
 	pmu_counts_write(result, "counters", state.counts);
 	json_object_end(result);
-	return !options.events.count || pmu_counted(state.counts) ||
+	return !common.events.count || pmu_counted(state.counts) ||
 	       error_set(error, ERROR_UNSUPPORTED, "no event could be counted; the first: %s",
 	                 pmu_first_refusal(state.counts));
 }

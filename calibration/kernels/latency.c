@@ -38,18 +38,9 @@ static struct {
 	bool together;
 	uint64_t line_bytes;
 	uint64_t window_bytes;
-	const char *pages;
-	uint64_t placements;
-	uint64_t windows;
 	uint64_t hops;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
 	uint64_t payload_bytes;
-	const char *sample;
 	struct word_list companions;
-	struct word_list events;
-	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -73,7 +64,7 @@ static const struct option table[] = {
 	OPTIONS_PAGES,
 	OPTIONS_PLACEMENTS,
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
-	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	OPTION_ROW_U64("--hops", &options.hops, "H", "0", 0, 1ull << 40,
 	               "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains"),
 	OPTIONS_SEED("the permutations"),
@@ -120,7 +111,7 @@ static struct {
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
 	struct companion *companions;
-	struct sample_request sampled;
+	const struct sample_request *sampled;
 	struct pmu *pmu;
 } work;
 
@@ -246,10 +237,8 @@ static bool prepare(struct error *error)
 	for (size_t i = 0; i < options.sizes.count; i++)
 		if (!prepare_size(options.sizes.values[i], shortest, error))
 			return false;
-	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
-		return false;
 	return prepare_places(longest, error) && prepare_companions(error) &&
-	       pmu_parse(&options.events, false, &work.pmu, error);
+	       common_parse(false, &work.sampled, &work.pmu, error);
 }
 
 static uint64_t choose_hops(const struct point *point)
@@ -280,9 +269,7 @@ static void list_points(size_t place, struct point *points)
 				                        .stride_bytes = stride,
 				                        .order_name = options.orders.words[o],
 				                        .nodes = chain_nodes(size, stride),
-				                        .stopping = {.placements = options.placements,
-				                                     .budget_s = options.budget_s,
-				                                     .target = options.target_half_width}};
+				                        .stopping = common_stopping()};
 				chain_order_parse(point->order_name, &point->order);
 				point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
 				point->hops = choose_hops(point);
@@ -351,7 +338,7 @@ static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_
 {
 	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++)
 		point->medians[k][point->count] =
-			statistics_median(point->samples[k][point->count].window_ticks, options.windows);
+			statistics_median(point->samples[k][point->count].window_ticks, common.windows);
 	point->count++;
 	point->fresh = true;
 	point->spent_ns += spent_ns;
@@ -375,7 +362,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		                               .line_bytes = line_bytes(),
 		                               .window_bytes = options.window_bytes,
 		                               .order = point->order,
-		                               .windows = options.windows,
+		                               .windows = common.windows,
 		                               .hops = point->hops,
 		                               .payload_words = options.payload_bytes / 8};
 		chase->task = &tasks[i];
@@ -385,7 +372,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		}
 		group->awake_first = awake_first(point->count);
 		chase->samples[CHASE_ASLEEP]->evidence.seed =
-			random_derive(options.seed, chase->memory * work.per_place + combination, point->count);
+			random_derive(common.seed, chase->memory * work.per_place + combination, point->count);
 		parts++;
 	}
 	if (!parts)
@@ -417,7 +404,7 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 				chain_building_bytes(point->size_bytes, point->stride_bytes, point->order, options.window_bytes);
 			chase->bytes = point->size_bytes > chase->bytes ? point->size_bytes : chase->bytes;
 			chase->building_bytes = building > chase->building_bytes ? building : chase->building_bytes;
-			chase->longest_s = fmax(chase->longest_s, chase_seconds(options.windows, point->hops));
+			chase->longest_s = fmax(chase->longest_s, chase_seconds(common.windows, point->hops));
 		}
 		any = any || chase->bytes;
 	}
@@ -469,33 +456,33 @@ static uint64_t kept_bytes(void)
 {
 	struct demand kept = {0};
 	uint64_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
-	uint64_t most = conditions * stopping_most(options.placements, options.budget_s), samples = work.count * most;
+	uint64_t most = conditions * stopping_most(common.placements, common.budget_s), samples = work.count * most;
 	demand_other(&kept, sizeof(struct point), work.count);
 	demand_other(&kept, STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample), conditions * work.count);
-	demand_other(&kept, options.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
+	demand_other(&kept, common.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
 	snapshots_demand(&work.cpus, 2 * most * work.per_place, &kept);
-	demand_document(&kept, (options.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
+	demand_document(&kept, (common.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
 	return kept.other_bytes;
 }
 
 static void measure_all(void)
 {
 	struct chase_group group = {.count = options.at.count,
+	                            .pages = common_pages(),
 	                            .together = options.together,
 	                            .pmu = work.pmu,
 	                            .cpus = &work.cpus,
-	                            .sampled = options.sample ? &work.sampled : NULL,
+	                            .sampled = work.sampled,
 	                            .kept_bytes = kept_bytes(),
 	                            .companions = work.companions,
 	                            .companion_count = options.companions.count};
 	struct chase_task *tasks = allocate(group.count, sizeof(*tasks));
 	group.chases = allocate(group.count, sizeof(*group.chases));
-	page_kind_parse(options.pages, &group.pages);
 	for (size_t i = 0; i < group.count; i++)
 		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
 		                                 .nodes = &work.places[i].nodes,
 		                                 .memory = work.places[i].memory,
-		                                 .windows = options.windows};
+		                                 .windows = common.windows};
 	supervise_avoid(&work.cpus);
 	while (measure_round(&group, tasks))
 		continue;
@@ -510,11 +497,11 @@ static void walk_write(struct json *json, const struct point *point, const struc
 {
 	const struct evidence *evidence = &sample->evidence;
 	const struct cpu_list self = {&work.places[point->place].cpu, 1};
-	json_f64s(json, "windows_ns", sample->window_ticks, options.windows, clock_ns(1));
-	json_places(json, "dirty_windows", sample->dirty, options.windows);
+	json_f64s(json, "windows_ns", sample->window_ticks, common.windows, clock_ns(1));
+	json_places(json, "dirty_windows", sample->dirty, common.windows);
 	json_bool(json, "cpu_verified", evidence->verified);
 	evidence_write(json, evidence, &self);
-	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &evidence->samples);
+	samples_write(json, "samples", work.sampled, &evidence->samples);
 	pmu_counts_write(json, "counters", evidence->counters);
 }
 
@@ -606,7 +593,7 @@ static bool measure(struct json *result, struct error *error)
 	list_all_points();
 	pmu_open(work.pmu);
 	pmu_threads(work.pmu, work.cpus.count);
-	pmu_background(work.pmu, options.background_s);
+	pmu_background(work.pmu, common.background_s);
 	if (!companions_open(work.companions, options.companions.count, error))
 		return false;
 	measure_all();

@@ -28,11 +28,9 @@ struct transfer_settings {
 	uint64_t lines;
 	uint64_t hops;
 	uint64_t windows;
-	uint64_t placements;
 	enum page_kind pages;
 	uint64_t seed;
-	double budget_s;
-	double target_half_width;
+	struct stopping stopping; /* its limits */
 };
 
 struct placement {
