@@ -172,7 +172,7 @@ def test_bandwidth_loops_move_what_is_declared(named: dict[Target, Path], target
     assert wrong == {}
 
 
-def test_a_loop_that_is_not_as_declared_would_be_found(named: dict[Target, Path]) -> None:
+def test_faults_of_a_loop_are_found(named: dict[Target, Path]) -> None:
     shape: tuple[Target, str] = ("x86_64", "avx2")
     body = hot_loop(code_of(named, "x86_64", "MIX_COPY_NT_4_1_0", "streams_avx2.c"), WIDTHS["x86_64"]["avx2"])
     assert faults(body, shape, "COPY_NT", 4, True) == []
@@ -319,7 +319,7 @@ def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], ta
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("no_ops", [0, 1, 7, SLED - 1, SLED, SLED + 1, 2 * SLED])
-def test_so_many_no_ops_are_executed_as_are_asked(named: dict[Target, Path], target: Target, no_ops: int) -> None:
+def test_a_delay_executes_the_requested_no_ops(named: dict[Target, Path], target: Target, no_ops: int) -> None:
     steps, passes = 8, 2
     elf, name = Elf(named[target]), "line_reads_delayed" if no_ops else "line_reads"
     (function,) = (item for item in functions_of(named[target])[1] if item.name == name)
