@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__x86_64__)
 #include "x86_64/instructions.h"
@@ -22,6 +23,16 @@ bool arch_counter_invariant(const char **reason);
 bool arch_counter_clocksource(const char *current);
 /* The name of the instruction set with this number, and whether processor and kernel have it; NULL beyond the last. */
 const char *arch_feature(size_t number, bool *found);
+/* Whether processor and kernel have the instruction set of this name. */
+static inline bool arch_has(const char *name)
+{
+	const char *known;
+	bool found;
+	for (size_t i = 0; (known = arch_feature(i, &found)) != NULL; i++)
+		if (!strcmp(known, name))
+			return found;
+	return false;
+}
 /* The name by which a hypervisor makes itself known to its guests' processors, 12 characters at most; false where the
  * architecture has no such name, or none is given. */
 #define ARCH_HYPERVISOR_BYTES 13
