@@ -5,8 +5,26 @@
 
 #include <stdbool.h>
 
+#include <stdatomic.h>
+
 #include "error.h"
+#include "gaps.h"
 #include "json.h"
+
+/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+/* Gaps made on purpose: when each was, and for how long. */
+struct made_gaps {
+	struct gap *each;
+	size_t capacity;
+	_Atomic size_t count;
+};
+
+/* Takes the CPU for so many ticks and notes when. */
+void make_gap(struct made_gaps *made, uint64_t ticks);
 
 /* Seconds that each mechanism is watched for. */
 extern double injection_s;

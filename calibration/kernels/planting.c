@@ -19,13 +19,9 @@
 #include "allocate.h"
 #include "causes.h"
 #include "clock.h"
-#include "gaps.h"
+#include "injection.h"
+#include "realtime.h"
 #include "tracing.h"
-
-/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
-#ifndef sigev_notify_thread_id
-#define sigev_notify_thread_id _sigev_un._tid
-#endif
 
 /* Shorter than anything planted, and longer than turns of the loop with a slow clock. */
 #define THRESHOLD_NS 1000.0
@@ -53,9 +49,7 @@ static const struct {
 static struct plant {
 	pthread_t thread;
 	bool started;
-	struct gap *each; /* when it was, and for how long */
-	size_t capacity;
-	_Atomic size_t count;
+	struct made_gaps made;
 	/* results */
 	uint64_t planted, found;
 	bool ours; /* nobody else's can be among the found */
@@ -77,14 +71,7 @@ static struct {
 
 static void spin(struct plant *plant, double ns)
 {
-	size_t slot = atomic_load_explicit(&plant->count, memory_order_relaxed);
-	uint64_t begin = clock_start(), end = begin, wanted = (uint64_t)(ns * clock_now_used.hz / 1e9);
-	while (end - begin < wanted)
-		end = clock_stop();
-	if (slot < plant->capacity) {
-		plant->each[slot] = (struct gap){begin, end - begin};
-		atomic_store_explicit(&plant->count, slot + 1, memory_order_release);
-	}
+	make_gap(&plant->made, (uint64_t)(ns * clock_now_used.hz / 1e9));
 }
 
 static struct timespec span(double ns)
@@ -143,7 +130,6 @@ static void *grow(void *argument)
 {
 	struct plant *plant = argument;
 	size_t kind = (size_t)(plant - grown);
-	struct sched_param priority = {.sched_priority = 1};
 	struct error ignored = {0};
 	(void)prctl(PR_SET_NAME, plants[kind].task);
 	if (kind == PLANT_IPI) {
@@ -151,7 +137,7 @@ static void *grow(void *argument)
 		run_ipi(plant);
 		return NULL;
 	}
-	if (!affinity_pin(scene.cpu, &ignored) || pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0)
+	if (!affinity_pin(scene.cpu, &ignored) || !realtime_begin(1, &ignored))
 		return NULL;
 	if (kind == PLANT_TIMER)
 		run_timer(plant);
@@ -176,8 +162,8 @@ static bool play(double seconds, struct error *error)
 	double shortest = THRESHOLD_NS * clock_now_used.hz / 1e9, turns = THRESHOLD_TURNS * gaps_turns().median;
 	scene.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
 	for (size_t i = 0; i < PLANTS; i++) {
-		grown[i].capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
-		grown[i].each = allocate(grown[i].capacity, sizeof(struct gap));
+		grown[i].made.capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
+		grown[i].made.each = allocate(grown[i].made.capacity, sizeof(struct gap));
 	}
 	for (size_t i = 0; i < PLANTS && reason == 0; i++)
 		if ((i != PLANT_IPI || scene.other_cpu) &&
@@ -201,10 +187,10 @@ static void compare(void)
 {
 	for (size_t p = 0; p < PLANTS; p++) {
 		struct plant *plant = &grown[p];
-		size_t count = atomic_load(&plant->count);
+		size_t count = atomic_load(&plant->made.count);
 		bool functions = false;
 		for (size_t i = 0; i < count; i++) {
-			const struct gap *each = &plant->each[i];
+			const struct gap *each = &plant->made.each[i];
 			if (each->at < scene.gaps.begin || each->at + each->ticks > scene.gaps.end)
 				continue;
 			plant->planted++;
