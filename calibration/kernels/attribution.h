@@ -54,7 +54,7 @@ struct readings {
 	const int *threads; /* the measuring thread of each CPU */
 	size_t count, capacity;
 	uint64_t *at; /* ticks */
-	struct reading *each;
+	struct reading *list;
 	struct label *labels;
 	size_t label_count;
 };

@@ -249,7 +249,7 @@ static void shuffle(struct point **points, size_t count, uint64_t seed)
 /* The placements of all points. */
 static void keeps(struct demand *demand)
 {
-	uint64_t most = stopping_most(common.placements, common.budget_s);
+	uint64_t most = stopping_max(common.placements, common.budget_s);
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
 		/* A point that is only looked at may be measured in full as well. */

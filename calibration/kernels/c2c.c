@@ -437,7 +437,7 @@ static bool admit(struct error *error)
 	struct demand demand = {.wanted = settings->pages};
 	struct cpu_list two = {.count = 2};
 	uint64_t lines = 0, lines_of_matrix = 0, cells = 0,
-			 placements = stopping_most(settings->stopping.placements, settings->stopping.budget_s);
+			 placements = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
 	for (size_t i = 0; i < options.pairs.count; i++) {
 		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;

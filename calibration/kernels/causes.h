@@ -61,7 +61,7 @@ struct cause {
 
 /* What it accounts for, of one class: of each name its events in gaps and their net times. */
 struct noise {
-	struct cause each[CAUSES_MAX];
+	struct cause list[CAUSES_MAX];
 	size_t count;
 };
 
@@ -71,7 +71,7 @@ struct remainder {
 };
 
 struct causes {
-	struct cause each[CAUSES_MAX];
+	struct cause list[CAUSES_MAX];
 	size_t count;
 	uint64_t gaps; /* told of */
 	double ticks;  /* their time */

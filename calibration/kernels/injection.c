@@ -86,7 +86,7 @@ void make_gap(struct made_gaps *made, uint64_t ticks)
 	while (end - begin < ticks)
 		end = clock_stop();
 	if (slot < made->capacity) {
-		made->each[slot] = (struct gap){begin, end - begin};
+		made->list[slot] = (struct gap){begin, end - begin};
 		atomic_store_explicit(&made->count, slot + 1, memory_order_release);
 	}
 }
@@ -212,7 +212,7 @@ static bool play(struct scene *scene, struct error *error)
 	for (unsigned i = 0; i < ALL; i++) {
 		logs[i].busy = (uint64_t)(trains[i].busy_ns * clock_now_used.hz / 1e9);
 		logs[i].made.capacity = (size_t)(scene->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
-		logs[i].made.each = allocate_touched(logs[i].made.capacity, sizeof(*logs[i].made.each));
+		logs[i].made.list = allocate_touched(logs[i].made.capacity, sizeof(*logs[i].made.list));
 		atomic_store(&logs[i].made.count, 0);
 	}
 	int reason = 0;
@@ -231,8 +231,8 @@ static void scene_free(struct scene *scene)
 {
 	gaps_free(&scene->gaps);
 	for (unsigned i = 0; i < ALL; i++) {
-		free(logs[i].made.each);
-		logs[i].made.each = NULL;
+		free(logs[i].made.list);
+		logs[i].made.list = NULL;
 	}
 }
 
@@ -258,8 +258,8 @@ static unsigned injections_in(const struct gap *gap)
 	unsigned sum = 0;
 	for (unsigned t = 0; t < ALL; t++)
 		for (size_t i = 0; i < logs[t].made.count; i++)
-			sum += logs[t].made.each[i].at >= gap->at &&
-			       logs[t].made.each[i].at + logs[t].made.each[i].ticks <= gap->at + gap->ticks;
+			sum += logs[t].made.list[i].at >= gap->at &&
+			       logs[t].made.list[i].at + logs[t].made.list[i].ticks <= gap->at + gap->ticks;
 	return sum;
 }
 
@@ -269,7 +269,7 @@ static size_t beside_of(const struct scene *scene, const struct log *log, double
 {
 	size_t alone = 0, count = atomic_load(&log->made.count);
 	for (size_t i = WARM_UP; i < count; i++) {
-		const struct gap *made = &log->made.each[i];
+		const struct gap *made = &log->made.list[i];
 		if (made->at < scene->gaps.begin || made->at + made->ticks > scene->gaps.end)
 			continue;
 		const struct gap *gap = gap_of(&scene->gaps, made);
@@ -324,7 +324,7 @@ static const struct period *matching_gaps(const struct scene *scene, unsigned tr
 {
 	size_t hits[PERIODS_MAX] = {0}, best = 0;
 	for (size_t i = WARM_UP; i < logs[train].made.count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.each[i]);
+		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.list[i]);
 		if (gap && owner[gap - scene->gaps.ring] != PERIODS_NONE)
 			hits[owner[gap - scene->gaps.ring]]++;
 	}
@@ -354,8 +354,8 @@ static size_t merged(const struct scene *scene, unsigned train, double overhead)
 	size_t sum = 0;
 	double early = overhead + MERGED_US * clock_now_used.hz / 1e6;
 	for (size_t i = WARM_UP; i < logs[train].made.count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.each[i]);
-		sum += gap && ((double)(logs[train].made.each[i].at - gap->at) > early || injections_in(gap) > 1);
+		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.list[i]);
+		sum += gap && ((double)(logs[train].made.list[i].at - gap->at) > early || injections_in(gap) > 1);
 	}
 	return sum;
 }
@@ -366,7 +366,7 @@ static size_t kept_time(const struct log *log, double ticks)
 	size_t count = atomic_load(&log->made.count);
 	uint8_t *owner = allocate(count, sizeof(*owner));
 	struct period found[PERIODS_MAX];
-	size_t periods = periods_find(log->made.each, count, clock_now_used.hz / 1e6, found, owner);
+	size_t periods = periods_find(log->made.list, count, clock_now_used.hz / 1e6, found, owner);
 	const struct period *period = matching(found, periods, ticks);
 	free(owner);
 	return period ? (size_t)period->gaps : 0;
@@ -388,10 +388,10 @@ static bool findable(const struct scene *scene, unsigned train, double period_ti
 	struct period found[PERIODS_MAX];
 	size_t count = 0;
 	for (size_t i = 0; i < log->made.count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &log->made.each[i]);
+		const struct gap *gap = gap_of(&scene->gaps, &log->made.list[i]);
 		if (gap)
 			owner[gap - scene->gaps.ring] = 1;
-		uint64_t begin = log->made.each[0].at + (uint64_t)(((double)i + 0.5) * period_ticks);
+		uint64_t begin = log->made.list[0].at + (uint64_t)(((double)i + 0.5) * period_ticks);
 		/* As with the real ones: inside a gap that is already there it would not be a gap of its own. */
 		if (!gap_of(&scene->gaps, &(struct gap){.at = begin}))
 			gaps[count++] = (struct gap){begin, log->busy};

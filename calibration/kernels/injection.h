@@ -18,7 +18,7 @@
 
 /* Gaps made on purpose: when each was, and for how long. */
 struct made_gaps {
-	struct gap *each;
+	struct gap *list;
 	size_t capacity;
 	_Atomic size_t count;
 };

@@ -456,7 +456,7 @@ static uint64_t kept_bytes(void)
 {
 	struct demand kept = {0};
 	uint64_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
-	uint64_t most = conditions * stopping_most(common.placements, common.budget_s), samples = work.count * most;
+	uint64_t most = conditions * stopping_max(common.placements, common.budget_s), samples = work.count * most;
 	demand_other(&kept, sizeof(struct point), work.count);
 	demand_other(&kept, STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample), conditions * work.count);
 	demand_other(&kept, common.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
@@ -545,12 +545,12 @@ static struct order_check worst_order(const struct point *point)
 {
 	struct order_check worst = point->samples[CHASE_ASLEEP][0].order;
 	for (size_t i = 1; i < point->count; i++) {
-		const struct order_check *each = &point->samples[CHASE_ASLEEP][i].order;
-		worst.repeated_share = fmax(worst.repeated_share, each->repeated_share);
-		worst.adjacent_share = fmax(worst.adjacent_share, each->adjacent_share);
-		worst.recent_page_share = fmax(worst.recent_page_share, each->recent_page_share);
-		worst.chi_square = fmax(worst.chi_square, each->chi_square);
-		worst.passed = worst.passed && each->passed;
+		const struct order_check *check = &point->samples[CHASE_ASLEEP][i].order;
+		worst.repeated_share = fmax(worst.repeated_share, check->repeated_share);
+		worst.adjacent_share = fmax(worst.adjacent_share, check->adjacent_share);
+		worst.recent_page_share = fmax(worst.recent_page_share, check->recent_page_share);
+		worst.chi_square = fmax(worst.chi_square, check->chi_square);
+		worst.passed = worst.passed && check->passed;
 	}
 	return worst;
 }

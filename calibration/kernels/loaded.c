@@ -240,7 +240,7 @@ static bool set_up(struct error *error)
 	sweep.points = allocate(sweep.count, sizeof(*sweep.points));
 	sweep.delays = allocate(sweep.count, sizeof(*sweep.delays));
 	sweep.delay_ticks = allocate(sweep.count, sizeof(double));
-	sweep.search.looks = allocate(shares_looks_most(shares), sizeof(*sweep.search.looks));
+	sweep.search.looks = allocate(shares_looks_max(shares), sizeof(*sweep.search.looks));
 	for (size_t i = 0; i < probes; i++)
 		for (int m = 0; m < MOMENTS; m++)
 			sweep.zero[i].ticks[m] = allocate(common.windows * STOPPING_PLACEMENTS_MAX, sizeof(double));
@@ -281,7 +281,7 @@ static void set_chains(uint64_t seed)
 /* The points' and the probes' windows, of all placements. */
 static void keeps(struct demand *demand)
 {
-	uint64_t most = stopping_most(common.placements, common.budget_s), runs = most * sweep.count;
+	uint64_t most = stopping_max(common.placements, common.budget_s), runs = most * sweep.count;
 	uint64_t windows = common.windows * (1 + options.probes.count);
 	demand_other(demand, sizeof(struct point), sweep.count);
 	demand_other(demand, common.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);

@@ -27,8 +27,8 @@
 #define THRESHOLD_NS 1000.0
 #define THRESHOLD_TURNS 4.0
 /* Of what was planted so much must be found, and no more than so much; one at each end may be cut off. */
-#define FOUND_LEAST 0.9
-#define FOUND_MOST 1.1
+#define FOUND_MIN 0.9
+#define FOUND_MAX 1.1
 #define CUT_OFF 2.0
 
 enum plant_kind { PLANT_TIMER, PLANT_TASK, PLANT_IPI, PLANTS };
@@ -163,7 +163,7 @@ static bool play(double seconds, struct error *error)
 	scene.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
 	for (size_t i = 0; i < PLANTS; i++) {
 		grown[i].made.capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
-		grown[i].made.each = allocate(grown[i].made.capacity, sizeof(struct gap));
+		grown[i].made.list = allocate(grown[i].made.capacity, sizeof(struct gap));
 	}
 	for (size_t i = 0; i < PLANTS && reason == 0; i++)
 		if ((i != PLANT_IPI || scene.other_cpu) &&
@@ -190,30 +190,30 @@ static void compare(void)
 		size_t count = atomic_load(&plant->made.count);
 		bool functions = false;
 		for (size_t i = 0; i < count; i++) {
-			const struct gap *each = &plant->made.each[i];
-			if (each->at < scene.gaps.begin || each->at + each->ticks > scene.gaps.end)
+			const struct gap *gap = &plant->made.list[i];
+			if (gap->at < scene.gaps.begin || gap->at + gap->ticks > scene.gaps.end)
 				continue;
 			plant->planted++;
-			plant->planted_ns += clock_ns((double)each->ticks);
+			plant->planted_ns += clock_ns((double)gap->ticks);
 		}
 		for (size_t i = 0; i < scene.causes.count && plants[p].function; i++)
-			functions = functions || !strcmp(scene.causes.each[i].function, plants[p].function);
+			functions = functions || !strcmp(scene.causes.list[i].function, plants[p].function);
 		for (size_t i = 0; i < scene.causes.count; i++) {
-			const struct cause *each = &scene.causes.each[i];
+			const struct cause *cause = &scene.causes.list[i];
 			/* Older kernels tell no functions. Other architectures have "Function call interrupts". */
 			bool same =
-				functions ? !strcmp(each->function, plants[p].function) : strstr(each->name, plants[p].name) != NULL;
-			if (each->class == plants[p].class && same) {
-				plant->found += each->events;
+				functions ? !strcmp(cause->function, plants[p].function) : strstr(cause->name, plants[p].name) != NULL;
+			if (cause->class == plants[p].class && same) {
+				plant->found += cause->events;
 				/* Several threads of one name have no number; and timers and interrupts are of whoever asks. */
-				plant->ours = each->class == CAUSE_TASK && each->number >= 0;
-				plant->found_ns += clock_ns(each->ticks);
+				plant->ours = cause->class == CAUSE_TASK && cause->number >= 0;
+				plant->found_ns += clock_ns(cause->ticks);
 			}
 		}
 	}
 	for (size_t i = 0; i < scene.causes.count; i++)
-		if (scene.causes.each[i].class == CAUSE_TASK && strncmp(scene.causes.each[i].name, "planted-", 8) != 0)
-			scene.busy += scene.causes.each[i].ticks / (double)(scene.gaps.end - scene.gaps.begin);
+		if (scene.causes.list[i].class == CAUSE_TASK && strncmp(scene.causes.list[i].name, "planted-", 8) != 0)
+			scene.busy += scene.causes.list[i].ticks / (double)(scene.gaps.end - scene.gaps.begin);
 }
 
 static bool judge(char *note, size_t size, struct error *error)
@@ -222,7 +222,7 @@ static bool judge(char *note, size_t size, struct error *error)
 		double planted = (double)grown[p].planted, found = (double)grown[p].found;
 		if (!grown[p].planted)
 			snprintf(note, size, "nothing was planted of: %s", plants[p].what);
-		else if (found < FOUND_LEAST * planted - CUT_OFF || (grown[p].ours && found > FOUND_MOST * planted + CUT_OFF))
+		else if (found < FOUND_MIN * planted - CUT_OFF || (grown[p].ours && found > FOUND_MAX * planted + CUT_OFF))
 			return error_set(error, ERROR_CHECK_FAILED, "%s: %.0f planted, %.0f traced", plants[p].what, planted,
 			                 found);
 	}

@@ -21,7 +21,7 @@ struct shares {
 	/* to be set */
 	bool (*measure)(void *context, uint64_t delay, double *rate, struct error *error);
 	void *context;
-	struct shares_look *looks; /* room for shares_looks_most() */
+	struct shares_look *looks; /* room for shares_looks_max() */
 	/* state: looks by rising delay, the first at delay 0 */
 	size_t count;
 };
@@ -31,7 +31,7 @@ struct shares {
 #define SHARES_PASSES 3u
 
 /* Looks that so many shares take at most. */
-size_t shares_looks_most(size_t shares);
+size_t shares_looks_max(size_t shares);
 /* Looks at delays until one moves `share`, in (0, 1], of the rate without any, or no better one can be found; `nearest` is
  * the best. `pass` counts from 1; after the first, one look is not enough. Delays that were looked at for other shares
  * serve this one too. False where a look fails. */

@@ -42,7 +42,7 @@ struct stopping {
 #define STOPPING_PLACEMENTS_MAX 31u
 
 /* Placements that may be made of one point. */
-uint64_t stopping_most(uint64_t placements, double budget_s);
+uint64_t stopping_max(uint64_t placements, double budget_s);
 void stopping_begin(struct stopping *stopping);
 /* `medians` has one value per complete placement, at least one. Done early, as "interrupted", when told to stop. */
 bool stopping_done(struct stopping *stopping, const double *medians, size_t count);

@@ -82,7 +82,7 @@ void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool 
 void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
                 struct demand *demand)
 {
-	uint64_t most = stopping_most(settings->stopping.placements, settings->stopping.budget_s);
+	uint64_t most = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
 	demand_other(demand, sizeof(struct pair) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1);
 	demand_other(demand, most * pair_windows(settings, brief) * sizeof(double), 1);
 	if (!brief)

@@ -45,7 +45,7 @@ SABOTAGE: Final = {
         "((double)running / (double)enabled)",
     ),
     "reached": ("shares", "shares.c", "double time = 1 / share,", "double time = share,"),
-    "disturbed": ("shares", "shares.c", "#define ENOUGH 2u", "#define ENOUGH 1u"),
+    "disturbed": ("shares", "shares.c", "#define LOOKS_MIN 2u", "#define LOOKS_MIN 1u"),
     "out_of_reach": ("shares", "shares.c", "FIRST_DELAY), SHARES_DELAY_MAX);", "FIRST_DELAY), 1e6);"),
     "memory": ("memory", "demand.c", "*bytes += cached;", "*bytes -= cached;"),
     "control_groups": ("memory", "cgroup.c", "room < least", "room > least"),
