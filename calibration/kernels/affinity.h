@@ -2,9 +2,6 @@
 /* Sets of CPUs without a fixed size, and pinning that is proved by reading it back. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "error.h"
 
 struct cpu_list {

@@ -10,7 +10,6 @@
 #include "clock.h"
 #include "files.h"
 #include "interference.h"
-#include "json.h"
 #include "statistics.h"
 #include "text.h"
 

@@ -5,15 +5,9 @@
  * known by their period. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "affinity.h"
 #include "gaps.h"
 #include "periods.h"
-
-struct json;
 
 /* Fewer slices than this cannot carry a regression on several sources. */
 #define ATTRIBUTION_SLICES 12u

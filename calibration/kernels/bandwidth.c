@@ -503,10 +503,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand bandwidth_subcommand = {
-	.name = "bandwidth",
-	.summary = "what a group of CPUs moves to and from memory",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"bandwidth", "what a group of CPUs moves to and from memory", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

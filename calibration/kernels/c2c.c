@@ -505,10 +505,9 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand c2c_subcommand = {
-	.name = "c2c",
-	.summary = "time of a load whose line another core's cache holds; of a hand-shake",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"c2c",
+	"time of a load whose line another core's cache holds; of a hand-shake",
+	SUBCOMMAND_OPTIONS(table),
+	prepare,
+	measure,
 };

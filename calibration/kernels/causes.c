@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "clock.h"
-#include "json.h"
 
 /* Entering and leaving the kernel takes some hundred ns, and refilling caches afterwards a few us, on slow machines as long as
  * the work itself. What is longer had another reason: a hypervisor, or firmware, that a late timer only came after. */

@@ -2,14 +2,9 @@
 /* Which of the kernel's work made which gap: traced events of one CPU, read as text, joined with its gaps by time. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "gaps.h"
-
-struct json;
 
 enum cause_class {
 	CAUSE_INTERRUPT, /* of a device, by its line */

@@ -2,10 +2,6 @@
 /* A chain of dependent loads over a buffer: one node every `stride` bytes, all in one cycle. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "error.h"
 #include "json.h"
 

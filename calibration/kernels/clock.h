@@ -4,7 +4,6 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <time.h>
 
 #include "arch/arch.h"

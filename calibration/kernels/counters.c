@@ -165,10 +165,9 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand counters_subcommand = {
-	.name = "counters",
-	.summary = "counts events for a while, and says which this machine has and may be counted",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"counters",
+	"counts events for a while, and says which this machine has and may be counted",
+	SUBCOMMAND_OPTIONS(table),
+	prepare,
+	measure,
 };

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include "allocate.h"
 #include "clock.h"
 #include "files.h"
-#include "json.h"
 
 /* Eight packages with a clock, four RAPL domains and three temperatures each. More are left out, lowest names first. */
 #define SOURCES_MAX 64u

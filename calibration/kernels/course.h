@@ -2,9 +2,6 @@
 /* The course of a load over seconds: core clock, energy and temperatures, read by the thread that supervises. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "affinity.h"
 
 struct json;

@@ -2,9 +2,6 @@
 /* The document that a command prints: the envelope that is alike for all, around the result of one. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "error.h"
 #include "json.h"
 

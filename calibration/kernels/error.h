@@ -2,8 +2,6 @@
 /* Errors with a code from a closed list and a message that says what is wrong and what to do. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "json.h"
 
 enum error_code {

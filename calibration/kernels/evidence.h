@@ -2,9 +2,6 @@
 /* What is known of a run beside its figures: where it ran, how fast the cores were, what disturbed it, what was counted. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "interference.h"
 #include "memory.h"
 #include "pmu.h"

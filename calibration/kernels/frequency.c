@@ -533,10 +533,9 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand frequency_subcommand = {
-	.name = "frequency",
-	.summary = "core clock under scalar and vector work, each CPU alone and all at once",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"frequency",
+	"core clock under scalar and vector work, each CPU alone and all at once",
+	SUBCOMMAND_OPTIONS(table),
+	prepare,
+	measure,
 };

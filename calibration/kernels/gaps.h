@@ -3,13 +3,7 @@
  * with a start and a length. The time of every step is accounted for, so nothing is unobserved. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "error.h"
-
-struct json;
 
 /* Log2 buckets with eight parts each: a length is known to 12.5 % whatever its size. */
 #define GAP_SUB_BITS 3

@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "allocate.h"
-#include "clock.h"
 #include "corefreq.h"
-#include "json.h"
 #include "warning.h"
 
 /* Gaps shorter than 200 ns are cache misses and clock reads, not interruptions; four turns keep a slow clock's own

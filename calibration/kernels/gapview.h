@@ -3,10 +3,6 @@
  * written. What follows is made by each CPU for itself when all have measured, so that hundreds take as long as one. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "attribution.h"
 #include "causes.h"
 #include "gaps.h"

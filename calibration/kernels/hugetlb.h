@@ -2,10 +2,6 @@
 /* The kernel's pools of hugetlb pages. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "error.h"
 
 /* No architecture has more sizes: aarch64 with 64 KiB pages has five. */

@@ -3,8 +3,6 @@
  * must be found, on top of whatever else disturbs the machine. */
 #pragma once
 
-#include <stdbool.h>
-
 #include <stdatomic.h>
 
 #include "error.h"

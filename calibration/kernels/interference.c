@@ -13,8 +13,6 @@
 
 #include "allocate.h"
 #include "files.h"
-#include "json.h"
-#include "looking.h"
 #include "text.h"
 #include "warning.h"
 

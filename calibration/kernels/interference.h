@@ -3,15 +3,9 @@
  * The thread's own counts come from the measured thread; the machine's from the one that supervises it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "affinity.h"
 #include "demand.h"
 #include "looking.h"
-
-struct json;
 
 struct thread_counts {
 	uint64_t involuntary;

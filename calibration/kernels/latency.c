@@ -611,10 +611,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand latency_subcommand = {
-	.name = "latency",
-	.summary = "time of one load that waits for the one before",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"latency", "time of one load that waits for the one before", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

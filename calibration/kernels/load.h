@@ -2,10 +2,6 @@
 /* The traffic mixes, their accounting, and the table of compiled kernels for each vector width. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "error.h"
 #include "json.h"
 

@@ -726,10 +726,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand loaded_subcommand = {
-	.name = "loaded",
-	.summary = "latency seen by probes while other CPUs load memory",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"loaded", "latency seen by probes while other CPUs load memory", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

@@ -13,7 +13,6 @@
 
 #include "files.h"
 #include "hugetlb.h"
-#include "mappings.h"
 #include "warning.h"
 
 #ifndef MADV_POPULATE_WRITE

@@ -2,16 +2,10 @@
 /* Memory on a wanted node and on wanted pages, and the proof of what was obtained. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "affinity.h"
 #include "demand.h"
 #include "error.h"
 #include "mappings.h"
-
-struct json;
 
 struct region {
 	unsigned char *start;

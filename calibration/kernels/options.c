@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "allocate.h"
-#include "json.h"
 #include "text.h"
 
 bool options_u64(const char *text, uint64_t *value)

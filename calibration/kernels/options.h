@@ -2,13 +2,7 @@
 /* Options as a table: one row gives the parser, the usage text and the "parameters" object of the document. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "error.h"
-
-struct json;
 
 enum option_kind {
 	OPTION_U64,      /* uint64_t, plain decimal digits */

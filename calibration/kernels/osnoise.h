@@ -3,8 +3,6 @@
  * a setting of the whole machine: it is changed for as long as the tracer runs, and only where nobody else uses it. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "affinity.h"
 
 struct osnoise {

@@ -3,10 +3,6 @@
  * a balanced sample. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "affinity.h"
 #include "error.h"
 

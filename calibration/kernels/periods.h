@@ -7,9 +7,6 @@
  * The train that explains most gaps is taken out, and what is left is searched again. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "gaps.h"
 
 /* More sources than a machine has timers; the search ends long before. */

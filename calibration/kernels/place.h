@@ -2,8 +2,6 @@
 /* Reads the "CPU@NODE", "CPU@NODE+NODE" and "CPULIST@NODE" notation. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "affinity.h"
 #include "error.h"
 

@@ -3,9 +3,6 @@
  * under its name. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "error.h"
 #include "json.h"
 

@@ -2,14 +2,8 @@
 /* The view of PMA jitter: a fixed amount of work is timed again and again, with the shortest and the longest in each interval. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "affinity.h"
 #include "interference.h"
-
-struct json;
 
 struct pma_interval {
 	uint64_t least, most, last, absolute_least, absolute_most;

@@ -6,15 +6,9 @@
  * figure: a memory controller is many boxes. A NULL struct pmu is that nothing was asked, and everything accepts it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "affinity.h"
 #include "error.h"
 #include "options.h"
-
-struct json;
 
 #define PMU_NOTATION "NAME=PMU/TERM[,TERM...]/[@CPULIST]"
 /* Of the options that every subcommand with counters has. */

@@ -2,8 +2,6 @@
 /* What the kernel does to a real-time thread that never sleeps, and whether one of ours is such a thread. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "affinity.h"
 #include "error.h"
 

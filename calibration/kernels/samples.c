@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "json.h"
 #include "memory.h"
 #include "notation.h"
 

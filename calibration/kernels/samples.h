@@ -4,15 +4,9 @@
  * measurement ends for it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "decode.h"
 #include "error.h"
 #include "pmu.h"
-
-struct json;
 
 #define SAMPLES_NOTATION "METHOD=PMU/TERM[,TERM...]/"
 /* Of the options that every subcommand with samples has. */

@@ -3,9 +3,6 @@
  * that the break is found. No case asserts how long anything takes. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "error.h"
 #include "memory.h"
 

@@ -2,10 +2,6 @@
 /* The delays at which a load moves given shares of what it moves without any, found by looking at a few. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "error.h"
 
 /* The longest delay looked at: Intel MLC's longest, at which loads of every machine tried move next to nothing. */

@@ -2,9 +2,6 @@
 /* What a subcommand is: one row of the const table that drives dispatch, usage and the document. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "affinity.h"
 #include "error.h"
 #include "json.h"
@@ -21,6 +18,9 @@ struct subcommand {
 	 * stop (stopping.h), it returns soon with what is complete; the document's error is then not its to set. */
 	bool (*run)(struct json *result, struct error *error);
 };
+
+/* A table of options with its length, as the two fields have it. */
+#define SUBCOMMAND_OPTIONS(table) (table), sizeof(table) / sizeof((table)[0])
 
 extern const struct subcommand jitter_subcommand;
 extern const struct subcommand latency_subcommand;

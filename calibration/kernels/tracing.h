@@ -3,8 +3,6 @@
  * on whatever way the process ends. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 

@@ -307,10 +307,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand volume_subcommand = {
-	.name = "volume",
-	.summary = "moves a known number of bytes, to hold counters against",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"volume", "moves a known number of bytes, to hold counters against", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

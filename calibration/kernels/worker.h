@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
 
 #include "error.h"
 
