@@ -3,6 +3,7 @@
  * must be found, on top of whatever else disturbs the machine. */
 #pragma once
 
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "error.h"
