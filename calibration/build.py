@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -31,15 +32,15 @@ SOURCES_DIRECTORY: Final = Path(__file__).parent / "kernels"
 CACHE_DIRECTORY: Final = CACHE
 
 PROGRAM: Final = "sutprobe"
+SYMBOLS: Final = "sutprobe.symbols"
 RECORD: Final = "build.json"
-"""Files of a build: the program, and what it was made from."""
+"""Files of a build: the program, the same with its symbols, and what it was made from."""
 
 COMMON_FLAGS: Final = (
     "-std=gnu11",
     "-O2",
     "-g0",
     "-static",
-    "-s",  # names are not needed on a SUT, and the bytes stay the same wherever they are built
     "-pthread",
     "-Wall",
     "-Wextra",
@@ -128,9 +129,7 @@ def _ask_compiler() -> str:
         wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
         first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()
     except (OSError, IndexError) as error:
-        raise EnvironmentLacksError(
-            f"expected the ziglang wheel to run, found: {error}; install requirements/"
-        ) from error
+        raise EnvironmentLacksError(f"the ziglang wheel does not run: {error}; install requirements/") from error
     return f"{first} (zig {wheel})"
 
 
@@ -138,7 +137,7 @@ def _run(command: list[str], directory: Path | None = None) -> str:
     done = subprocess.run(command, cwd=directory, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise EnvironmentLacksError(
-            f"expected '{' '.join(command[:4])} ...' to succeed, found exit {done.returncode}:\n{done.stderr.strip()}"
+            f"'{' '.join(command[:4])} ...' ended with {done.returncode}:\n{done.stderr.strip()}"
         )
     return done.stdout
 
@@ -149,25 +148,15 @@ def build_info(target: str, compiler: str, flags: str, source: str) -> str:
     return f'#include "build_info.h"\n\nconst struct build_info build_info = {{{values}}};\n'
 
 
-def compile_to(
-    output: Path,
-    target: Target,
-    extra: tuple[str, ...] = (),
-    directory: Path = SOURCES_DIRECTORY,
-    *,
-    names: bool = False,
-) -> None:
-    """Compile all sources into ``output`` for ``target``; ``extra`` flags come last and win.
-
-    With ``names`` the symbol table, which a SUT does not need, is kept.
+def compile_to(output: Path, target: Target, directory: Path = SOURCES_DIRECTORY) -> None:
+    """Compile all sources into ``output`` for ``target``, with symbols.
 
     Raises:
         EnvironmentLacksError: The compiler failed, with its output.
 
     """
-    flags = (*COMMON_FLAGS, BASELINE[target], *extra)
+    flags = (*COMMON_FLAGS, BASELINE[target])
     triple = f"{target}-linux-musl"
-    passed = tuple(flag for flag in flags if flag != "-s") if names else flags
     with tempfile.TemporaryDirectory() as temporary:
         info = Path(temporary) / "build_info.c"
         info.write_text(
@@ -175,9 +164,19 @@ def compile_to(
         )
         files = [*(path.as_posix() for path in sources(directory)), str(info)]
         _run(
-            [*compiler_command(), "-target", triple, *passed, "-I.", "-o", str(output), *files, "-lm"],
+            [*compiler_command(), "-target", triple, *flags, "-I.", "-o", str(output), *files, "-lm"],
             directory,
         )
+
+
+def strip(image: bytes) -> bytes:
+    """Return a static 64-bit ELF program without what follows its segments: sections and symbols, no use to a SUT."""
+    start, size, count = *struct.unpack_from("<Q", image, 32), *struct.unpack_from("<HH", image, 54)
+    segments = (struct.unpack_from("<8xQ16xQ", image, start + number * size) for number in range(count))
+    stripped = bytearray(image[: max(offset + length for offset, length in segments)])
+    struct.pack_into("<Q", stripped, 40, 0)
+    struct.pack_into("<HHH", stripped, 58, 0, 0, 0)
+    return bytes(stripped)
 
 
 @contextmanager
@@ -192,7 +191,7 @@ def _exclusive(path: Path) -> Iterator[None]:
 def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     """Return ``sutprobe`` for ``target``, from the cache if nothing it depends on has changed.
 
-    The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with ``sutprobe`` and ``build.json``; the key hashes the
+    The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with the three files of a build; the key hashes the
     sources, the compiler's version and the flags. A cached binary with a wrong hash is rebuilt.
 
     Raises:
@@ -213,13 +212,15 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
         with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as name:
             work = Path(name) / "kernel"
             work.mkdir()
-            binary = work / PROGRAM
-            compile_to(binary, target)
+            compile_to(work / SYMBOLS, target)
             if source_sha256() != source:
                 raise EnvironmentLacksError("the sources changed while they were compiled; build again")
+            program = strip((work / SYMBOLS).read_bytes())
+            (work / PROGRAM).write_bytes(program)
+            (work / PROGRAM).chmod(0o755)
             built = BuiltKernel(
                 path=final / PROGRAM,
-                sha256=hashlib.sha256(binary.read_bytes()).hexdigest(),
+                sha256=hashlib.sha256(program).hexdigest(),
                 target=target,
                 version=__version__,
                 compiler=compiler,
@@ -268,21 +269,19 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
         recorded = json.loads((place / RECORD).read_bytes())
         found = hashlib.sha256((place / PROGRAM).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"expected a prebuilt kernel for {target} in {place}, {PROGRAM} with its {RECORD}; found: {error}"
-        ) from error
+        raise InputError(f"no prebuilt {PROGRAM} for {target} with its {RECORD} in {place}: {error}") from error
     texts = ("sha256", "target", "version", "compiler", "source_sha256")
     if (
         not isinstance(recorded, dict)
         or any(not isinstance(recorded.get(name), str) for name in texts)
         or not isinstance(recorded.get("flags"), list)
     ):
-        raise InputError(f"expected {', '.join(texts)} and a list of flags in {place / RECORD}; build the kernel anew")
+        raise InputError(f"{place / RECORD} must have {', '.join(texts)} and a list of flags; build {PROGRAM} again")
     for name, value in (("sha256", found), ("target", target)):
         if recorded[name] != value:
             raise InputError(
-                f"expected the {name} {recorded[name]} that {place / RECORD} states, found {value}; "
-                "put the kernel there together with the record of its build"
+                f"the {name} of {place / PROGRAM} is {value}, not {recorded[name]} as {RECORD} states; "
+                "put it there together with the record of its build"
             )
     return BuiltKernel(
         path=place / PROGRAM,

@@ -41,7 +41,7 @@ def tool(name: str) -> str:
     """
     found = shutil.which(name, path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", ""))))
     if not found:
-        raise EnvironmentLacksError(f"expected {name} beside this Python or on PATH, found none; install requirements/")
+        raise EnvironmentLacksError(f"{name} is neither beside this Python nor on PATH; install requirements/")
     return found
 
 
@@ -56,14 +56,14 @@ def header_directories(target: Target) -> tuple[Path, ...]:
     """
     package = importlib.util.find_spec("ziglang")
     if package is None or not package.submodule_search_locations:
-        raise EnvironmentLacksError("expected the ziglang wheel, found none; install requirements/")
+        raise EnvironmentLacksError("no ziglang wheel; install requirements/")
     headers = Path(package.submodule_search_locations[0]) / "lib" / "libc" / "include"
     # The kernel's headers of both word sizes of x86 are kept under one name.
     kernel = "x86-linux-any" if target == "x86_64" else f"{target}-linux-any"
     directories = tuple(headers / name for name in (f"{target}-linux-musl", "generic-musl", kernel, "any-linux-any"))
     for directory in directories:
         if not directory.is_dir():
-            raise EnvironmentLacksError(f"expected headers in {directory}, found none; install requirements/")
+            raise EnvironmentLacksError(f"no headers in {directory}; install requirements/")
     return directories
 
 

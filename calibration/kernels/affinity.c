@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +105,7 @@ bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error
 		return true;
 bad:
 	cpu_list_free(list);
-	return error_set(error, ERROR_USAGE, "expected a list of CPUs such as 0-3,8, found '%s'", text);
+	return error_set(error, ERROR_USAGE, "not a list of CPUs such as 0-3,8: '%s'", text);
 }
 
 static unsigned long *mask_new(void)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets of CPUs without a fixed size, and pinning that is proved by reading it back. */
-#ifndef SUTPROBE_AFFINITY_H
-#define SUTPROBE_AFFINITY_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 #include "error.h"
 
@@ -48,5 +44,3 @@ bool affinity_begin(struct error *error);
 const struct cpu_list *affinity_online(void);
 /* The CPUs of the mask the process was started with. */
 const struct cpu_list *affinity_allowed(void);
-
-#endif

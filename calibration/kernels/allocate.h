@@ -2,8 +2,7 @@
 /* Memory from the heap, which is always there: all that a command takes was asked for before (demand.h). Where the kernel
  * refuses it all the same, the process says so on stderr and ends with status 3; no caller has to look. What is kept for
  * the document is not freed: the process ends with it. */
-#ifndef SUTPROBE_ALLOCATE_H
-#define SUTPROBE_ALLOCATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ void *allocate_aligned(size_t alignment, size_t element_bytes) __attribute__((ma
 void *reallocate(void *old, size_t count, size_t element_bytes) __attribute__((returns_nonnull));
 /* The first `length` characters of a text, as a text of its own. */
 char *allocate_text(const char *text, size_t length) __attribute__((malloc, returns_nonnull));
-
-#endif

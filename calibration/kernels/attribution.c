@@ -10,7 +10,7 @@
 #include "clock.h"
 #include "files.h"
 #include "interference.h"
-#include "json.h"
+#include "statistics.h"
 #include "text.h"
 
 /* Sources of one regression; with more, chance chooses among them. */
@@ -41,7 +41,7 @@ void readings_open(struct readings *readings, const struct cpu_list *cpus, const
 {
 	*readings = (struct readings){.cpus = cpus, .threads = threads, .capacity = capacity};
 	readings->at = allocate(capacity, sizeof(*readings->at));
-	readings->each = allocate(capacity, sizeof(*readings->each));
+	readings->list = allocate(capacity, sizeof(*readings->list));
 }
 
 static void reading_free(struct reading *reading)
@@ -54,12 +54,13 @@ static void reading_free(struct reading *reading)
 void readings_forget(struct readings *readings)
 {
 	while (readings->count > 0)
-		reading_free(&readings->each[--readings->count]);
+		reading_free(&readings->list[--readings->count]);
 }
 
 size_t readings_room(const struct readings *readings, size_t bytes, size_t most)
 {
-	size_t each = (readings->label_count + 2) * readings->cpus->count * sizeof(uint64_t), room = bytes / each;
+	size_t reading_bytes = (readings->label_count + 2) * readings->cpus->count * sizeof(uint64_t),
+		   room = bytes / reading_bytes;
 	return room > most ? most : room < ATTRIBUTION_SLICES ? ATTRIBUTION_SLICES : room;
 }
 
@@ -97,8 +98,8 @@ void readings_take(struct readings *readings)
 	struct snapshot snapshot;
 	size_t cpus = readings->cpus->count;
 	if (readings->count == readings->capacity)
-		reading_free(&readings->each[--readings->count]);
-	struct reading *reading = &readings->each[readings->count];
+		reading_free(&readings->list[--readings->count]);
+	struct reading *reading = &readings->list[readings->count];
 	uint64_t before = clock_stop();
 	snapshot_take_tables(&snapshot, readings->cpus);
 	const struct counter_table *tables[] = {&snapshot.interrupts, &snapshot.softirqs};
@@ -365,12 +366,6 @@ void attribution_solve(struct attribution *attribution, const double *counts, co
 	free(steady);
 }
 
-static int compare_double(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-	return (a > b) - (a < b);
-}
-
 /* Whether a timer's interrupts are frequent enough, in nine of ten slices, to be the cause of a period. */
 static bool keeps_up(const struct source *source, const uint64_t *bounds, size_t slices, double period)
 {
@@ -378,7 +373,7 @@ static bool keeps_up(const struct source *source, const uint64_t *bounds, size_t
 	for (size_t r = 0; r < slices; r++)
 		/* One more: a slice's edges may cut off one of them. */
 		ratios[r] = (source->slices[r] + 1) / ((double)(bounds[r + 1] - bounds[r]) / period);
-	qsort(ratios, slices, sizeof(*ratios), compare_double);
+	qsort(ratios, slices, sizeof(*ratios), compare_doubles);
 	double cycles = (double)(bounds[slices] - bounds[0]) / period;
 	bool good = slices > 0 && ratios[slices / 10] >= TIMER_RATE_MIN &&
 	            sum_of(source->slices, slices) >= TIMER_RATE_MIN * cycles;
@@ -427,7 +422,7 @@ static double row_slices(const struct readings *readings, size_t label, size_t c
 	size_t place = label * readings->cpus->count + cpu;
 	double sum = 0;
 	for (size_t r = 0; r < slices; r++) {
-		const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
+		const struct reading *old = &readings->list[r], *new = &readings->list[r + 1];
 		uint64_t from = label < old->labels ? old->counts[place] : 0;
 		uint64_t to = label < new->labels ? new->counts[place] : from;
 		events[r] = to > from ? (double)(to - from) : 0;
@@ -454,7 +449,7 @@ static void sources_make(struct attribution *attribution, const struct readings 
 	}
 	free(events);
 	struct source switches = {.label = "involuntary switches", .class = SOURCE_SWITCHES};
-	const struct reading *first = &readings->each[0], *last = &readings->each[slices];
+	const struct reading *first = &readings->list[0], *last = &readings->list[slices];
 	if (slices > 0 && first->switches[cpu] >= 0 && last->switches[cpu] >= 0) {
 		switches.count = (double)(last->switches[cpu] - first->switches[cpu]);
 		switches.gaps = (struct explained){true, switches.count}; /* the CPU is taken and given back: one gap each */
@@ -490,7 +485,7 @@ void attribution_make(struct attribution *attribution, const struct readings *re
 		attribution->lost_ticks += gaps->ring[i].ticks;
 	}
 	for (size_t r = 0; r < slices; r++) {
-		const struct reading *old = &readings->each[r], *new = &readings->each[r + 1];
+		const struct reading *old = &readings->list[r], *new = &readings->list[r + 1];
 		if (old->switches[cpu] >= 0 && new->switches[cpu] >= 0)
 			counts[r] -= (double)(new->switches[cpu] - old->switches[cpu]);
 		if (old->waited[cpu] >= 0 && new->waited[cpu] >= 0)

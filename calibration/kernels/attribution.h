@@ -3,18 +3,11 @@
  * CPU in slices of the observation, and the gaps of each slice are regressed on them. What no count explains stays
  * unattributed; what comes too evenly to be told from a steady rest is not told, unless it is a timer whose gaps are
  * known by their period. */
-#ifndef SUTPROBE_ATTRIBUTION_H
-#define SUTPROBE_ATTRIBUTION_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "affinity.h"
 #include "gaps.h"
 #include "periods.h"
-
-struct json;
 
 /* Fewer slices than this cannot carry a regression on several sources. */
 #define ATTRIBUTION_SLICES 12u
@@ -55,7 +48,7 @@ struct readings {
 	const int *threads; /* the measuring thread of each CPU */
 	size_t count, capacity;
 	uint64_t *at; /* ticks */
-	struct reading *each;
+	struct reading *list;
 	struct label *labels;
 	size_t label_count;
 };
@@ -76,5 +69,3 @@ void attribution_solve(struct attribution *attribution, const double *counts, co
 /* `steal_ms` and `smi` are sums over the observation, negative where unknown. */
 void attribution_write(struct json *json, const char *key, const struct attribution *attribution, double steal_ms,
                        int64_t smi);
-
-#endif

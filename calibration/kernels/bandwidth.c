@@ -7,7 +7,6 @@
 #include "allocate.h"
 #include "clock.h"
 #include "course.h"
-#include "csv.h"
 #include "generator.h"
 #include "load.h"
 #include "memory.h"
@@ -39,21 +38,9 @@ static struct {
 	struct u64_list buffer_bytes;
 	struct u64_list streams;
 	struct u64_list prefetch_bytes;
-	const char *width;
 	struct u64_list delays;
-	uint64_t placements;
-	uint64_t windows;
-	double window_s;
-	const char *pages;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
 	uint64_t keep_best;
 	double course_s;
-	const char *sample;
-	struct word_list events;
-	double background_s;
-	bool csv;
 } options;
 
 static const struct option table[] = {
@@ -76,9 +63,9 @@ static const struct option table[] = {
 	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
 	                "dependent additions, no-ops for line_reads, after every four lines"),
 	OPTIONS_PLACEMENTS,
-	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
-	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.1", 0, 3600, "length of a window"),
+	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.1", 0, 3600, "length of a window"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the order of points in each placement"),
 	OPTIONS_BUDGET("for all points"),
@@ -93,9 +80,6 @@ static const struct option table[] = {
 	OPTIONS_SAMPLE,
 	OPTIONS_EVENT,
 	OPTIONS_BACKGROUND,
-	OPTION_ROW_FLAG(
-		"--csv", &options.csv,
-		"print rows in sc-membench's columns, one for each point measured in full, in place of the document"),
 };
 
 struct placement {
@@ -125,17 +109,8 @@ static struct {
 	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
 	struct point **points;
 	size_t count;
-	struct sample_request sampled;
 	bool admitted; /* what is kept to the end was asked for */
 } results;
-
-static bool buffer_bytes_good(uint64_t bytes, struct error *error)
-{
-	return (bytes >= 4096 && bytes <= BUFFER_BYTES_MAX && bytes % 4096 == 0) ||
-	       error_set(error, ERROR_USAGE,
-	                 "--buffer-bytes, or the size of a --group: expected a multiple of 4096 up to %llu, found %llu",
-	                 BUFFER_BYTES_MAX, (unsigned long long)bytes);
-}
 
 /* "0-3@0:65536": the threads, and the size of their arrays where it has one. */
 static bool parse_group(const char *word, size_t *bytes, struct error *error)
@@ -143,8 +118,11 @@ static bool parse_group(const char *word, size_t *bytes, struct error *error)
 	char *text = allocate_text(word, strlen(word)), *size = text;
 	(void)text_cut(&size, ':');
 	uint64_t value = 0;
-	bool good = !size || (options_u64(size, &value) && buffer_bytes_good(value, error)) ||
-	            error_set(error, ERROR_USAGE, "expected CPULIST@NODE[+CPULIST@NODE...][:B], found '%s'", word);
+	bool good = !size ||
+	            (options_u64(size, &value) && value >= 4096 && value <= BUFFER_BYTES_MAX && value % 4096 == 0) ||
+	            error_set(error, ERROR_USAGE,
+	                      "--group: not CPULIST@NODE[+CPULIST@NODE...][:B] with a multiple of 4096 up to %llu: '%s'",
+	                      BUFFER_BYTES_MAX, word);
 	*bytes = value;
 	good = good && generator_parse_group(&results.generator, text, error);
 	free(text);
@@ -153,34 +131,20 @@ static bool parse_group(const char *word, size_t *bytes, struct error *error)
 
 static bool prepare(struct error *error)
 {
+	size_t mixes = options.mixes.count, streams = options.streams.count, prefetches = options.prefetch_bytes.count;
 	results.group_bytes = allocate(options.groups.count, sizeof(*results.group_bytes));
 	for (size_t i = 0; i < options.groups.count; i++)
 		if (!parse_group(options.groups.words[i], &results.group_bytes[i], error))
 			return false;
-	for (size_t i = 0; i < options.streams.count; i++)
-		if (options.streams.values[i] & (options.streams.values[i] - 1))
-			return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
-			                 (unsigned long long)options.streams.values[i]);
-	for (size_t i = 0; i < options.prefetch_bytes.count; i++)
-		if (options.prefetch_bytes.values[i] % LOAD_LINE_BYTES)
-			return error_set(error, ERROR_USAGE, "--prefetch-bytes: expected a multiple of %u, found %llu",
-			                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes.values[i]);
-	for (size_t i = 0; i < options.buffer_bytes.count; i++)
-		if (!buffer_bytes_good(options.buffer_bytes.values[i], error))
-			return false;
-	for (size_t i = 0; i < options.mixes.count * options.streams.count * options.prefetch_bytes.count; i++) {
-		size_t rest = i / options.mixes.count;
-		enum load_mix mix;
-		if (load_mix_parse(options.mixes.words[i % options.mixes.count], &mix) &&
-		    !load_shape_known(mix, options.streams.values[rest % options.streams.count],
-		                      options.prefetch_bytes.values[rest / options.streams.count], error))
+	for (size_t i = 0; i < mixes * streams * prefetches * options.buffer_bytes.count; i++) {
+		size_t of_mix = i / mixes, of_streams = of_mix / streams;
+		if (!load_options_good(options.mixes.words[i % mixes], options.streams.values[of_mix % streams],
+		                       options.prefetch_bytes.values[of_streams % prefetches],
+		                       options.buffer_bytes.values[of_streams / prefetches], error))
 			return false;
 	}
-	if (options.window_s <= 0)
-		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	if (options.sample && !sample_parse(options.sample, &results.sampled, error))
-		return false;
-	return pmu_parse(&options.events, false, &results.generator.pmu, error);
+	return option_positive("--window-s", common.window_s, error) &&
+	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 
 static void add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes, bool scan)
@@ -190,10 +154,8 @@ static void add_point(const struct group *group, const struct generator_shape *s
 	point->shape = *shape;
 	point->buffer_bytes = buffer_bytes;
 	point->scan = scan;
-	point->windows = scan ? SCAN_WINDOWS : options.windows;
-	point->stopping = (struct stopping){.placements = scan ? 1 : options.placements,
-	                                    .budget_s = scan ? 0 : options.budget_s,
-	                                    .target = options.target_half_width};
+	point->windows = scan ? SCAN_WINDOWS : common.windows;
+	point->stopping = scan ? (struct stopping){.placements = 1} : common_stopping();
 	generator_need(&results.generator, group, generator_thread_bytes(shape->mix, buffer_bytes));
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
@@ -201,7 +163,7 @@ static void add_point(const struct group *group, const struct generator_shape *s
 
 static double window_s(const struct point *point)
 {
-	return point->scan ? SCAN_WINDOW_S : options.window_s;
+	return point->scan ? SCAN_WINDOW_S : common.window_s;
 }
 
 /* Cuts the windows out of the last run and keeps them as the next placement of the point. */
@@ -287,11 +249,11 @@ static void shuffle(struct point **points, size_t count, uint64_t seed)
 /* The placements of all points. */
 static void keeps(struct demand *demand)
 {
-	uint64_t most = stopping_most(options.placements, options.budget_s);
+	uint64_t most = stopping_max(common.placements, common.budget_s);
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
 		/* A point that is only looked at may be measured in full as well. */
-		uint64_t numbers = 2 * options.windows + point->group->count, runs = most + point->scan;
+		uint64_t numbers = 2 * common.windows + point->group->count, runs = most + point->scan;
 		demand_other(demand, sizeof(*point), 1 + point->scan);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
@@ -303,7 +265,7 @@ static void keeps(struct demand *demand)
 static bool admit(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	double shortest_s = options.window_s, windows_s = shortest_s * (double)options.windows;
+	double shortest_s = common.window_s, windows_s = shortest_s * (double)common.windows;
 	if (options.keep_best > 0) {
 		windows_s = fmax(windows_s, SCAN_WINDOW_S * SCAN_WINDOWS);
 		shortest_s = fmin(shortest_s, SCAN_WINDOW_S);
@@ -362,7 +324,7 @@ static void measure_points(struct point *const *points, size_t count)
 		stopping_begin(&points[i]->stopping);
 	for (uint64_t number = 0;; number++) {
 		size_t todo = 0;
-		uint64_t seed = random_derive(options.seed, 0, number);
+		uint64_t seed = random_derive(common.seed, 0, number);
 		for (size_t i = 0; i < count; i++) {
 			struct point *point = points[i];
 			point->done =
@@ -497,54 +459,12 @@ static void point_write(struct json *json, const struct point *point)
 	json_f64_known(json, "start_skew_ns", good, clock_ns((double)point->skew_ticks));
 	json_text(json, "stopped", good ? point->stopping.reason : NULL);
 	error_write(json, &point->error);
-	if (good) {
-		json_array_begin(json, "placements");
+	if (json_array_known(json, "placements", good)) {
 		for (size_t i = 0; i < point->count; i++)
 			placement_write(json, point, &point->placements[i]);
 		json_array_end(json);
-	} else {
-		json_null(json, "placements");
 	}
 	json_object_end(json);
-}
-
-/* sc-membench's names where it measures the same; ours for the others. */
-static const char *operation_name(enum load_mix mix)
-{
-	return mix == MIX_READS ? "read" : load_mixes[mix].name;
-}
-
-/* Program bytes, a copy counted once, as sc-membench counts them; the median over all windows of all placements. */
-static void row_add(const struct point *point)
-{
-	enum load_mix mix = point->shape.mix;
-	size_t windows = point->count * point->windows;
-	double *rates = allocate(windows, sizeof(*rates)), lines = 0;
-	for (size_t i = 0; i < windows; i++) {
-		rates[i] = point->placements[i / point->windows].window_rates[i % point->windows];
-		lines += rates[i] * options.window_s * clock_now_used.hz;
-	}
-	unsigned bytes = load_program_bytes(mix) / (mix == MIX_COPY || mix == MIX_COPY_NT ? 2 : 1);
-	csv_add(&(struct csv_row){
-		.size_bytes = point->buffer_bytes,
-		.operation = operation_name(mix),
-		.bandwidth_mb_s = mb_s(statistics_median(rates, windows), bytes),
-		.threads = point->group->count,
-		.iterations = (uint64_t)(lines * LOAD_LINE_BYTES / (double)(point->group->count * point->buffer_bytes)),
-		.elapsed_s = options.window_s * (double)windows,
-	});
-	free(rates);
-}
-
-static void write_rows(void)
-{
-	for (size_t i = 0; i < results.count; i++) {
-		const struct point *point = results.points[i];
-		if (point->error.code != ERROR_NONE)
-			csv_lost(operation_name(point->shape.mix), &point->error);
-		else if (!point->scan)
-			row_add(point);
-	}
 }
 
 static bool write_results(struct json *result, struct error *error)
@@ -564,13 +484,12 @@ static bool write_results(struct json *result, struct error *error)
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &results.generator;
-	generator->width = load_width_find(options.width, error);
+	generator->width = common_width(error);
 	if (!generator->width)
 		return false;
 	pmu_open(generator->pmu);
-	page_kind_parse(options.pages, &generator->page_kind);
-	generator->sampled = options.sample ? &results.sampled : NULL;
-	pmu_background(generator->pmu, options.background_s);
+	generator->page_kind = common_pages();
+	pmu_background(generator->pmu, common.background_s);
 	return true;
 }
 
@@ -580,17 +499,9 @@ static bool measure(struct json *result, struct error *error)
 		return false;
 	measure_all();
 	clock_finish();
-	if (options.csv)
-		write_rows();
 	return write_results(result, error);
 }
 
 const struct subcommand bandwidth_subcommand = {
-	.name = "bandwidth",
-	.summary = "what a group of CPUs moves to and from memory",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
-	.csv = &options.csv,
+	"bandwidth", "what a group of CPUs moves to and from memory", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

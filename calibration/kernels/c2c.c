@@ -36,12 +36,6 @@ static struct {
 	const char *state;
 	uint64_t lines;
 	uint64_t hops;
-	uint64_t placements;
-	uint64_t windows;
-	const char *pages;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
 	double matrix_budget_s;
 } options;
 
@@ -69,7 +63,7 @@ static const struct option table[] = {
 	OPTION_ROW_U64("--hops", &options.hops, "N", "0", 0, 1u << 30,
 	               "loads or round trips in a window; 0: 16384 loads or 10000 trips, of a matrix 2048 or 1000"),
 	OPTIONS_PLACEMENTS,
-	OPTION_ROW_U64("--windows", &options.windows, "N", "0", 0, 10000,
+	OPTION_ROW_U64("--windows", &common.windows, "N", "0", 0, 10000,
 	               "timed windows in each placement; 0: 9, of a matrix 3"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
@@ -133,13 +127,11 @@ static void prepare_settings(void)
 		.method = method_wanted(),
 		.lines = options.lines,
 		.hops = options.hops,
-		.windows = options.windows,
-		.placements = options.placements,
-		.seed = options.seed,
-		.budget_s = options.budget_s,
-		.target_half_width = options.target_half_width,
+		.windows = common.windows,
+		.seed = common.seed,
+		.stopping = common_stopping(),
+		.pages = common_pages(),
 	};
-	page_kind_parse(options.pages, &work.settings.pages);
 }
 
 static bool prepare(struct error *error)
@@ -149,9 +141,9 @@ static bool prepare(struct error *error)
 	const struct pair_defaults defaults = {
 		.home = options.home, .dirty = !strcmp(options.state, "hitm"), .stateless = method_wanted() == METHOD_PINGPONG};
 	if (!options.pairs.count && !options.all_pairs.count)
-		return error_set(error, ERROR_USAGE, "expected --pair or --all-pairs; --help explains them");
+		return error_set(error, ERROR_USAGE, "give --pair or --all-pairs; --help explains them");
 	if (!home_parse(options.home, &asked.home, &asked.node))
-		return error_set(error, ERROR_USAGE, "--home: expected a node up to %u, writer or reader, found '%s'",
+		return error_set(error, ERROR_USAGE, "--home: must be a node up to %u, writer or reader, not '%s'",
 		                 PAIRS_HOME_MAX, options.home);
 	work.transfers = allocate(options.pairs.count, sizeof(*work.transfers));
 	for (size_t i = 0; i < options.pairs.count; i++)
@@ -168,7 +160,7 @@ static bool prepare(struct error *error)
 			cpu_list_add(&matrix->cpus, block->readers.cpus[i]);
 	}
 	if (options.lines && options.lines < TRANSFER_LINES_MIN)
-		return error_set(error, ERROR_USAGE, "--lines: expected 0 or at least %u, found %llu", TRANSFER_LINES_MIN,
+		return error_set(error, ERROR_USAGE, "--lines: must be 0 or at least %u, not %llu", TRANSFER_LINES_MIN,
 		                 (unsigned long long)options.lines);
 	prepare_settings();
 	return true;
@@ -179,10 +171,8 @@ static void transfer_write(struct json *json, const struct transfer *transfer, u
 {
 	json_u64(json, "writer", transfer->writer);
 	json_u64(json, "reader", transfer->reader);
-	if (transfer->home == HOME_NODE || good)
-		json_u64(json, "home", transfer->node);
-	else
-		json_null(json, "home"); /* the node of a CPU on which no thread ran */
+	/* Not the node of a CPU on which no thread ran. */
+	json_u64_known(json, "home", transfer->home == HOME_NODE || good, transfer->node);
 	json_text(json, "state", method_wanted() == METHOD_PINGPONG ? NULL : transfer->dirty ? "hitm" : "hit");
 	json_text(json, "method", method_names[method_wanted()]);
 	json_u64(json, "lines", lines);
@@ -214,13 +204,10 @@ static void pair_write(struct json *json, const struct pair *pair)
 	json_object_begin(json, NULL);
 	transfer_write(json, &pair->transfer, pair->lines, good, pair->stopping.reason);
 	error_write(json, &pair->error);
-	if (good) {
-		json_array_begin(json, "placements");
+	if (json_array_known(json, "placements", good)) {
 		for (size_t i = 0; i < pair->count; i++)
 			placement_write(json, pair, &pair->placements[i]);
 		json_array_end(json);
-	} else {
-		json_null(json, "placements");
 	}
 	json_object_end(json);
 }
@@ -386,8 +373,8 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 		json_text(json, "code", why.code == ERROR_NONE ? "sampled" : error_name(why.code));
 		if (why.code == ERROR_NONE)
 			error_set(&why, ERROR_DEADLINE,
-			          "%zu of %zu pairs were left out: all were expected to take %.1f s, found --matrix-budget-s %g",
-			          left, count, matrix->expected_s, options.matrix_budget_s);
+			          "%zu of %zu pairs were left out: all would take %.1f s, more than --matrix-budget-s %g", left,
+			          count, matrix->expected_s, options.matrix_budget_s);
 		json_text(json, "message", why.message);
 		json_array_begin(json, "pairs");
 		for (size_t i = 0, next; i < count; i = next) {
@@ -409,8 +396,8 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 	bool asked = options.all_pairs.count > 0;
 	if (matrix->count)
 		qsort(matrix->cells, matrix->count, sizeof(*matrix->cells), compare_cells);
-	if (matrix->expected_s > 0) {
-		json_object_begin(json, "estimate");
+	/* Null: no matrix, or no pair of it could be measured. */
+	if (json_object_known(json, "estimate", matrix->expected_s > 0)) {
 		json_u64(json, "pairs", matrix->sampler.count);
 		json_u64(json, "measured_on", matrix->estimated_on);
 		json_f64(json, "pair_s", matrix->pair_s);
@@ -418,8 +405,6 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 		json_f64(json, "budget_s", options.matrix_budget_s);
 		json_u64(json, "chosen", matrix->chosen);
 		json_object_end(json);
-	} else {
-		json_null(json, "estimate"); /* no matrix, or no pair of it could be measured */
 	}
 	json_array_begin(json, "cells");
 	for (size_t i = 0; i < matrix->count; i++)
@@ -436,7 +421,7 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 {
 	if (!matrix->block_count)
 		return true;
-	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, options.seed, error))
+	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, common.seed, error))
 		return false;
 	snapshot_take(&matrix->before, &matrix->cpus);
 	measure_cells(matrix);
@@ -452,7 +437,7 @@ static bool admit(struct error *error)
 	struct demand demand = {.wanted = settings->pages};
 	struct cpu_list two = {.count = 2};
 	uint64_t lines = 0, lines_of_matrix = 0, cells = 0,
-			 placements = stopping_most(settings->placements, settings->budget_s);
+			 placements = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
 	for (size_t i = 0; i < options.pairs.count; i++) {
 		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;
@@ -478,7 +463,7 @@ static bool admit(struct error *error)
 	demand_document(&demand, options.pairs.count * placements * (pair_windows(settings, false) + NUMBERS_OF_PLACEMENT));
 	demand_threads(&demand, 2);
 	/* The node of a pair may be that of a CPU on which no thread has run yet: pairs ask for their own. */
-	bool brief = lines_of_matrix * settings->placements > lines;
+	bool brief = lines_of_matrix * settings->stopping.placements > lines;
 	pair_demand(settings, brief ? lines_of_matrix : lines, brief, DEMAND_ANY_NODE, &demand);
 	return demand_admit(&demand, error);
 }
@@ -520,10 +505,9 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand c2c_subcommand = {
-	.name = "c2c",
-	.summary = "time of a load whose line another core's cache holds; of a hand-shake",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"c2c",
+	"time of a load whose line another core's cache holds; of a hand-shake",
+	SUBCOMMAND_OPTIONS(table),
+	prepare,
+	measure,
 };

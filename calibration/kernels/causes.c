@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "clock.h"
-#include "json.h"
 
 /* Entering and leaving the kernel takes some hundred ns, and refilling caches afterwards a few us, on slow machines as long as
  * the work itself. What is longer had another reason: a hypervisor, or firmware, that a late timer only came after. */
 #define EDGE_NS 5000.0
-#define EDGE_MOST_NS 100000.0
+#define EDGE_MAX_NS 100000.0
 #define DEPTH 16u
 /* The name of a task stands in so many characters, aligned to their right; the dash before its number follows. */
 #define TASK_WIDTH 16
@@ -160,11 +159,11 @@ static struct cause *cause_of(struct cause *known, size_t *count, const struct c
 	bool task = wanted->class == CAUSE_TASK || wanted->class == CAUSE_WORK;
 	static const struct cause others = {.class = CAUSE_VECTOR, .name = "other causes", .number = -1};
 	for (size_t i = 0; i < *count; i++) {
-		struct cause *each = &known[i];
-		if (each->class == wanted->class && (task || each->number == wanted->number) &&
-		    !strcmp(each->name, wanted->name) && !strcmp(each->function, wanted->function)) {
-			each->number = each->number == wanted->number ? each->number : -1;
-			return each;
+		struct cause *cause = &known[i];
+		if (cause->class == wanted->class && (task || cause->number == wanted->number) &&
+		    !strcmp(cause->name, wanted->name) && !strcmp(cause->function, wanted->function)) {
+			cause->number = cause->number == wanted->number ? cause->number : -1;
+			return cause;
 		}
 	}
 	if (*count == CAUSES_MAX)
@@ -194,7 +193,7 @@ static struct cause *named(struct causes *causes, const struct line *line)
 		copy_until(cause.function, sizeof(cause.function), function + strlen(event->function), " ,\n");
 	if (number)
 		cause.number = strtoll(number + strlen(event->number), NULL, 10);
-	return cause_of(causes->each, &causes->count, &cause);
+	return cause_of(causes->list, &causes->count, &cause);
 }
 
 static double gap_begin(const struct reader *reader)
@@ -223,26 +222,26 @@ static void gap_over(struct reader *reader)
 	double ticks = (double)reader->gaps[reader->now].ticks, rest = ticks - reader->told;
 	struct cause *owner = NULL;
 	for (size_t i = 0; i < causes->count; i++) {
-		struct cause *each = &causes->each[i];
-		if (each->now_events == 0 && each->now_ticks == 0)
+		struct cause *cause = &causes->list[i];
+		if (cause->now_events == 0 && cause->now_ticks == 0)
 			continue;
-		each->gaps++;
-		each->events += each->now_events;
-		each->ticks += each->now_ticks;
-		each->longest = each->now_ticks > each->longest ? each->now_ticks : each->longest;
-		owner = !owner || each->now_ticks > owner->now_ticks ? each : owner;
+		cause->gaps++;
+		cause->events += cause->now_events;
+		cause->ticks += cause->now_ticks;
+		cause->longest = cause->now_ticks > cause->longest ? cause->now_ticks : cause->longest;
+		owner = !owner || cause->now_ticks > owner->now_ticks ? cause : owner;
 	}
 	if (owner)
 		owner->owned++;
 	for (size_t i = 0; i < causes->count; i++) {
-		causes->each[i].now_events = 0;
-		causes->each[i].now_ticks = 0;
+		causes->list[i].now_events = 0;
+		causes->list[i].now_ticks = 0;
 	}
 	rest = rest > 0 ? rest : 0;
 	causes->gaps++;
 	causes->ticks += ticks;
 	causes->unexplained_whole += owner == NULL;
-	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->told && clock_ns(rest) <= EDGE_MOST_NS)))
+	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->told && clock_ns(rest) <= EDGE_MAX_NS)))
 		remain(&causes->edges, rest);
 	else
 		remain(&causes->unexplained, rest);
@@ -299,7 +298,7 @@ static void switched(struct reader *reader, const struct line *line)
 	length = length < sizeof(task.name) ? length : sizeof(task.name) - 1;
 	memcpy(task.name, next, length);
 	task.name[length] = '\0';
-	push(reader, line->event, cause_of(reader->causes->each, &reader->causes->count, &task));
+	push(reader, line->event, cause_of(reader->causes->list, &reader->causes->count, &task));
 }
 
 /* Several NMI handlers may report of one NMI; each of its own time. */
@@ -343,7 +342,7 @@ static void account(struct reader *reader, const struct line *line)
 	for (size_t i = 0; i < NOISE_CLASSES; i++)
 		if (noise_classes[i].class == cause.class) {
 			struct noise *noise = &reader->causes->noise[i];
-			struct cause *known = cause_of(noise->each, &noise->count, &cause);
+			struct cause *known = cause_of(noise->list, &noise->count, &cause);
 			known->events++;
 			known->ticks += ticks;
 			known->longest = ticks > known->longest ? ticks : known->longest;
@@ -434,23 +433,23 @@ void causes_write(struct json *json, struct causes *causes)
 		[CAUSE_VECTOR] = "vector",       [CAUSE_NMI] = "nmi",     [CAUSE_SOFTIRQ] = "softirq",
 		[CAUSE_TASK] = "task",           [CAUSE_WORK] = "work",
 	};
-	qsort(causes->each, causes->count, sizeof(causes->each[0]), compare_causes);
+	qsort(causes->list, causes->count, sizeof(causes->list[0]), compare_causes);
 	json_array_begin(json, "causes");
 	for (size_t i = 0; i < causes->count; i++) {
-		const struct cause *each = &causes->each[i];
-		if (!each->gaps)
+		const struct cause *cause = &causes->list[i];
+		if (!cause->gaps)
 			continue;
-		bool task = each->class == CAUSE_TASK || each->class == CAUSE_WORK;
+		bool task = cause->class == CAUSE_TASK || cause->class == CAUSE_WORK;
 		json_object_begin(json, NULL);
-		json_text(json, "kind", classes[each->class]);
-		json_text(json, "name", each->name);
-		json_text(json, "function", each->function[0] ? each->function : NULL);
-		json_i64_known(json, "irq", each->number >= 0 && !task, each->number);
-		json_i64_known(json, "pid", each->number >= 0 && task, each->number);
-		json_u64(json, "events", each->events);
-		json_u64(json, "gaps", each->gaps);
-		json_u64(json, "owned", each->owned);
-		times_write(json, causes, each->ticks, each->longest);
+		json_text(json, "kind", classes[cause->class]);
+		json_text(json, "name", cause->name);
+		json_text(json, "function", cause->function[0] ? cause->function : NULL);
+		json_i64_known(json, "irq", cause->number >= 0 && !task, cause->number);
+		json_i64_known(json, "pid", cause->number >= 0 && task, cause->number);
+		json_u64(json, "events", cause->events);
+		json_u64(json, "gaps", cause->gaps);
+		json_u64(json, "owned", cause->owned);
+		times_write(json, causes, cause->ticks, cause->longest);
 		json_object_end(json);
 	}
 	json_array_end(json);
@@ -472,25 +471,25 @@ void noise_write(struct json *json, const char *key, struct causes *causes)
 		struct noise *noise = &causes->noise[i];
 		struct cause all = {0};
 		for (size_t n = 0; n < noise->count; n++) {
-			all.events += noise->each[n].events;
-			all.ticks += noise->each[n].ticks;
-			all.longest = noise->each[n].longest > all.longest ? noise->each[n].longest : all.longest;
+			all.events += noise->list[n].events;
+			all.ticks += noise->list[n].ticks;
+			all.longest = noise->list[n].longest > all.longest ? noise->list[n].longest : all.longest;
 		}
-		qsort(noise->each, noise->count, sizeof(noise->each[0]), compare_causes);
+		qsort(noise->list, noise->count, sizeof(noise->list[0]), compare_causes);
 		json_object_begin(json, NULL);
 		json_text(json, "kind", noise_classes[i].kind);
 		json_u64(json, "count", all.events);
 		times_write(json, causes, all.ticks, all.longest);
 		json_array_begin(json, "names");
 		for (size_t n = 0; n < noise->count; n++) {
-			const struct cause *each = &noise->each[n];
-			if (!each->name[0])
+			const struct cause *cause = &noise->list[n];
+			if (!cause->name[0])
 				continue; /* NMIs have none */
 			json_object_begin(json, NULL);
-			json_text(json, "name", each->name);
-			json_i64_known(json, "number", each->number >= 0, each->number);
-			json_u64(json, "count", each->events);
-			times_write(json, causes, each->ticks, each->longest);
+			json_text(json, "name", cause->name);
+			json_i64_known(json, "number", cause->number >= 0, cause->number);
+			json_u64(json, "count", cause->events);
+			times_write(json, causes, cause->ticks, cause->longest);
 			json_object_end(json);
 		}
 		json_array_end(json);

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of the kernel's work made which gap: traced events of one CPU, read as text, joined with its gaps by time. */
-#ifndef SUTPROBE_CAUSES_H
-#define SUTPROBE_CAUSES_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "gaps.h"
-
-struct json;
 
 enum cause_class {
 	CAUSE_INTERRUPT, /* of a device, by its line */
@@ -62,7 +56,7 @@ struct cause {
 
 /* What it accounts for, of one class: of each name its events in gaps and their net times. */
 struct noise {
-	struct cause each[CAUSES_MAX];
+	struct cause list[CAUSES_MAX];
 	size_t count;
 };
 
@@ -72,7 +66,7 @@ struct remainder {
 };
 
 struct causes {
-	struct cause each[CAUSES_MAX];
+	struct cause list[CAUSES_MAX];
 	size_t count;
 	uint64_t gaps; /* told of */
 	double ticks;  /* their time */
@@ -99,5 +93,3 @@ bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size
 void causes_write(struct json *json, struct causes *causes);
 /* Writes what osnoise accounts for, as the array `key`. */
 void noise_write(struct json *json, const char *key, struct causes *causes);
-
-#endif

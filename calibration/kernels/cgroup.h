@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the control groups of this process let it allocate: beyond that the kernel kills it, however much is free. */
-#ifndef SUTPROBE_CGROUP_H
-#define SUTPROBE_CGROUP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@
  * versions of the interface alike; CGROUP_NO_LIMIT where there is none. `where` then names the directory of that limit.
  * `root` is put before every path: "" for this machine. */
 uint64_t cgroup_room(const char *root, char *where, size_t where_size);
-
-#endif

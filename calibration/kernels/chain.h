@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A chain of dependent loads over a buffer: one node every `stride` bytes, all in one cycle. */
-#ifndef SUTPROBE_CHAIN_H
-#define SUTPROBE_CHAIN_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
 #include "json.h"
@@ -73,5 +68,3 @@ size_t chain_position(const struct chain *chain, size_t node);
 void chain_walk(struct chain *chain, uint64_t blocks);
 /* Walks `hops` links, and reads `words` 8-byte words after each link beside the dependent chain. */
 void chain_walk_payload(struct chain *chain, uint64_t hops, size_t words);
-
-#endif

@@ -2,13 +2,9 @@
 /* Chases: pinned threads that walk chains, one after another or all at the same time. A chain is built once and walked from
  * every CPU that is to measure its memory, and one mapping serves many chains, so that a matrix pays for each chain, and a
  * ladder of sizes for fresh memory, once in each round. */
-#ifndef SUTPROBE_CHASE_H
-#define SUTPROBE_CHASE_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "affinity.h"
 #include "chain.h"
@@ -108,5 +104,3 @@ void chase_measure(struct chase_group *group);
 void chase_close(struct chase_group *group);
 /* How long a task may take on any memory. */
 double chase_seconds(uint64_t windows, uint64_t hops);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the threads of chases do with their chains: walk them alone or together, timed, counted and sampled. */
-#ifndef SUTPROBE_CHASE_WALK_H
-#define SUTPROBE_CHASE_WALK_H
+#pragma once
 
 #include "chase.h"
 #include "worker.h"
@@ -43,5 +42,3 @@ void chase_run(struct worker *worker);
 bool chase_cut(struct chase_group *group, struct error *error);
 /* Hops that the counters have seen; `context` is the group. */
 struct pmu_work chase_progress(void *context, size_t thread, uint64_t ticks);
-
-#endif

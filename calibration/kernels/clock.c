@@ -159,11 +159,8 @@ void clock_write(struct json *json, const char *key)
 	struct clock used = clock_now_used;
 	bool known = settled || !used.counter;
 	pthread_mutex_unlock(&lock);
-	if (!known) {
-		json_null(json, key);
+	if (!json_object_known(json, key, known))
 		return;
-	}
-	json_object_begin(json, key);
 	json_text(json, "source", used.counter ? ARCH_COUNTER_NAME : "monotonic_raw");
 	json_f64(json, "hz", used.hz);
 	json_f64(json, "hz_uncertainty_ppm", used.hz_uncertainty_ppm);

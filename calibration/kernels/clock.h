@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The time source of every figure: the processor's counter where it can be trusted, else CLOCK_MONOTONIC_RAW.
  * Samples are kept in ticks and converted at the end, when the calibration has its longest base line. */
-#ifndef SUTPROBE_CLOCK_H
-#define SUTPROBE_CLOCK_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <time.h>
 
 #include "arch/arch.h"
@@ -64,5 +62,3 @@ void clock_finish(void);
 double clock_ns(double ticks);
 /* Writes null when not even a first hz was had. */
 void clock_write(struct json *json, const char *key);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "companion.h"
 
-#include "affinity.h"
 #include "clock.h"
 
 /* Lines read at once, independent of one another, then taken out of the caches: the next lap reads memory again, however

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A light load beside a chase: it asks for so few lines that nobody waits for it, and keeps awake what falls asleep when
  * nobody asks for memory: the uncore, the fabric, and a package whose CPUs are all idle. */
-#ifndef SUTPROBE_COMPANION_H
-#define SUTPROBE_COMPANION_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "error.h"
 #include "memory.h"
@@ -31,5 +27,3 @@ void companions_begin(struct companion *companions, size_t count);
 /* They sleep again when it returns. False with the error of one that was not on its CPU. */
 bool companions_end(struct companion *companions, size_t count, struct error *error);
 void companions_close(struct companion *companions, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The core clock without a PMU: additions that wait for one another take one clock each on every core. */
-#ifndef SUTPROBE_COREFREQ_H
-#define SUTPROBE_COREFREQ_H
+#pragma once
 
 /* Core clocks per tick of the clock, measured on the CPU the caller is pinned to in some 0.2 ms. It is that of the
  * fastest of 20 runs of some 10 us; of more runs, 2.5 ms at most, where not three of them agree on what the fastest is,
@@ -18,5 +17,3 @@ double corefreq_search(double (*run)(void *context), void *context);
  * time slice of a busy machine; an interruption of any length spoils only one of them. */
 #define COREFREQ_RUNS_MIN 20u
 #define COREFREQ_RUNS_MAX 250u
-
-#endif

@@ -23,7 +23,6 @@
 #define SPIN_ADDITIONS 10000u
 
 static struct {
-	struct word_list events;
 	double duration_s;
 	const char *work;
 } options;
@@ -53,10 +52,9 @@ static struct {
 static bool prepare(struct error *error)
 {
 	if (options.work && (!options_u64(options.work, &state.work_cpu) || state.work_cpu > INT32_MAX))
-		return error_set(error, ERROR_USAGE, "--work: expected the number of a CPU, found '%s'", options.work);
-	if (options.duration_s <= 0)
-		return error_set(error, ERROR_USAGE, "--duration-s: expected more than 0, found %g", options.duration_s);
-	return pmu_parse(&options.events, false, &state.pmu, error);
+		return error_set(error, ERROR_USAGE, "--work: must be the number of a CPU, not '%s'", options.work);
+	return option_positive("--duration-s", options.duration_s, error) &&
+	       pmu_parse(&common.events, false, &state.pmu, error);
 }
 
 static void open_counters(struct worker *worker)
@@ -161,16 +159,15 @@ static bool measure(struct json *result, struct error *error)
 	sources_write(result);
 	pmu_counts_write(result, "counters", state.counts);
 	json_object_end(result);
-	return !options.events.count || pmu_counted(state.counts) ||
+	return !common.events.count || pmu_counted(state.counts) ||
 	       error_set(error, ERROR_UNSUPPORTED, "no event could be counted; the first: %s",
 	                 pmu_first_refusal(state.counts));
 }
 
 const struct subcommand counters_subcommand = {
-	.name = "counters",
-	.summary = "counts events for a while, and says which this machine has and may be counted",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"counters",
+	"counts events for a while, and says which this machine has and may be counted",
+	SUBCOMMAND_OPTIONS(table),
+	prepare,
+	measure,
 };

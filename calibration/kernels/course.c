@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include "allocate.h"
 #include "clock.h"
 #include "files.h"
-#include "json.h"
 
 /* Eight packages with a clock, four RAPL domains and three temperatures each. More are left out, lowest names first. */
 #define SOURCES_MAX 64u
@@ -183,12 +181,9 @@ static double value_of(const struct course *course, size_t reading, size_t index
 
 void course_write(struct json *json, const char *key, const struct course *course)
 {
-	if (!course) {
-		json_null(json, key);
-		return;
-	}
 	bool any[KINDS] = {false};
-	json_object_begin(json, key);
+	if (!json_object_known(json, key, course))
+		return;
 	json_array_begin(json, "sources");
 	for (size_t i = 0; i < course->count; i++) {
 		const struct source *source = &course->sources[i];

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The course of a load over seconds: core clock, energy and temperatures, read by the thread that supervises. */
-#ifndef SUTPROBE_COURSE_H
-#define SUTPROBE_COURSE_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 #include "affinity.h"
 
@@ -18,5 +14,3 @@ struct course *course_open(const struct cpu_list *cpus, size_t readings);
 void course_read(struct course *course);
 /* Writes null for NULL. */
 void course_write(struct json *json, const char *key, const struct course *course);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Kept are loads of the program's own that hit a TLB and were served by local memory, with their latency in core clocks:
  * what paper and vendor count from the moment at which the load is sent to the caches, or is taken up (Arm). */
-#ifndef SUTPROBE_DECODE_H
-#define SUTPROBE_DECODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +58,3 @@ void decoded_free(struct decoded *decoded);
 uint32_t decode_bin(uint32_t latency);
 /* And of the bin after it. */
 uint32_t decode_bin_next(uint32_t latency);
-
-#endif

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a command is about to take of the machine's memory, summed before any of it is taken: all of it is admitted, or the
  * command is refused with what it asks and what is available. What the kernel has not got it kills for. */
-#ifndef SUTPROBE_DEMAND_H
-#define SUTPROBE_DEMAND_H
+#pragma once
 
 #include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "affinity.h"
 #include "error.h"
@@ -79,5 +75,3 @@ bool memory_usable_bytes(const char *meminfo, uint64_t *bytes);
 size_t memory_base_page_bytes(void);
 /* Size of a transparent huge page, 0 where the kernel has none. */
 size_t memory_thp_bytes(void);
-
-#endif

@@ -36,8 +36,7 @@ static void host_write(struct json *json)
 
 static void looks_write(struct json *json, const struct document *document)
 {
-	if (looking_any()) {
-		json_object_begin(json, "looking");
+	if (json_object_known(json, "looking", looking_any())) {
 		looking_write(json);
 		/* Not while the work may still be looking. */
 		if (document->given_up)
@@ -45,8 +44,6 @@ static void looks_write(struct json *json, const struct document *document)
 		else
 			interference_whole_write(json, "interrupts");
 		json_object_end(json);
-	} else {
-		json_null(json, "looking");
 	}
 }
 

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The document that a command prints: the envelope that is alike for all, around the result of one. */
-#ifndef SUTPROBE_DOCUMENT_H
-#define SUTPROBE_DOCUMENT_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
 #include "json.h"
@@ -19,5 +15,3 @@ struct document {
 };
 
 void document_compose(struct json *json, const struct document *document);
-
-#endif

@@ -72,11 +72,8 @@ int error_exit_status(enum error_code code)
 
 void error_write(struct json *json, const struct error *error)
 {
-	if (error->code == ERROR_NONE) {
-		json_null(json, "error");
+	if (!json_object_known(json, "error", error->code != ERROR_NONE))
 		return;
-	}
-	json_object_begin(json, "error");
 	json_text(json, "code", error_name(error->code));
 	json_text(json, "message", error->message);
 	json_object_end(json);

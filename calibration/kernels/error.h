@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors with a code from a closed list and a message that says what was expected, found and what to do. */
-#ifndef SUTPROBE_ERROR_H
-#define SUTPROBE_ERROR_H
-
-#include <stdbool.h>
+/* Errors with a code from a closed list and a message that says what is wrong and what to do. */
+#pragma once
 
 #include "json.h"
 
@@ -44,5 +41,3 @@ const char *error_name(enum error_code code);
 void error_write(struct json *json, const struct error *error);
 /* The exit status a process ends with for this error. */
 int error_exit_status(enum error_code code);
-
-#endif

@@ -2,7 +2,6 @@
 #include "evidence.h"
 
 #include "corefreq.h"
-#include "json.h"
 
 void evidence_write(struct json *json, const struct evidence *evidence, const struct cpu_list *cpus)
 {

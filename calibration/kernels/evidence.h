@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is known of a run beside its figures: where it ran, how fast the cores were, what disturbed it, what was counted. */
-#ifndef SUTPROBE_EVIDENCE_H
-#define SUTPROBE_EVIDENCE_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "interference.h"
 #include "memory.h"
@@ -24,5 +20,3 @@ struct evidence {
 
 /* Members of the object that is open: the core's clock, and what disturbed these CPUs. */
 void evidence_write(struct json *json, const struct evidence *evidence, const struct cpu_list *cpus);
-
-#endif

@@ -25,39 +25,31 @@ char *file_read_within(const char *path, double cpu_s)
 		return NULL;
 	size_t capacity = 16384, length = 0;
 	char *text = malloc(capacity);
-	while (text) {
+	ssize_t got = 1;
+	while (text && got != 0) {
 		if (length + 1 == capacity) {
-			char *grown = realloc(text, capacity * 2);
-			if (!grown) {
-				free(text);
-				text = NULL;
+			char *grown = realloc(text, capacity *= 2);
+			if (!grown)
 				break;
-			}
 			text = grown;
-			capacity *= 2;
 		}
-		ssize_t got = read(descriptor, text + length, capacity - length - 1);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0) {
-			free(text);
-			text = NULL;
+		got = read(descriptor, text + length, capacity - length - 1);
+		if (got < 0 && errno != EINTR)
 			break;
-		}
-		if (got == 0) {
-			text[length] = '\0';
-			break;
-		}
-		length += (size_t)got;
-		if ((double)(cpu_ns() - began_ns) > cpu_s * 1e9) {
-			free(text);
-			text = NULL;
+		length += got > 0 ? (size_t)got : 0;
+		if (got > 0 && (double)(cpu_ns() - began_ns) > cpu_s * 1e9) {
 			errno = ETIME;
 			break;
 		}
 	}
 	int saved = errno;
 	close(descriptor);
+	if (got != 0) {
+		free(text);
+		text = NULL;
+	} else if (text) {
+		text[length] = '\0';
+	}
 	errno = saved;
 	return text;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads small files of /proc and /sys whole, and what they say. */
-#ifndef SUTPROBE_FILES_H
-#define SUTPROBE_FILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@ bool file_line(const char *path, char *line, size_t size);
 bool file_number(const char *path, long long *value);
 /* Whether the process has a capability, by its number, in effect. */
 bool capability_has(unsigned number);
-
-#endif

@@ -43,11 +43,6 @@ static struct {
 	const char *alone_cpus;
 	struct word_list work;
 	struct word_list active;
-	uint64_t windows;
-	double window_s;
-	double settle_s;
-	double budget_s;
-	double target_half_width;
 } options;
 
 static const struct option table[] = {
@@ -60,12 +55,12 @@ static const struct option table[] = {
 	OPTION_ROW_WORDS("--active", &options.active, "alone|all", "alone,all",
 	                 "alone: each CPU while the others rest; all: all CPUs at the same time"),
 	/* Nine give an interval that covers the median with 96 %, the two extremes left out. */
-	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows, at least"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows, at least"),
 	/* 5 ms hold several steps of a processor that sets its clock every millisecond, and 300 slices and more. */
-	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.005", 0, 1, "length of a window"),
+	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.005", 0, 1, "length of a window"),
 	/* 50 ms of the same work: a governor that samples every 10 ms has raised the clock, and a licence is granted. */
-	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60, "work before the first window"),
-	OPTION_ROW_F64("--budget-s", &options.budget_s, "S", "0", 0, 1000000,
+	OPTION_ROW_F64("--settle-s", &common.settle_s, "S", "0.05", 0, 60, "work before the first window"),
+	OPTION_ROW_F64("--budget-s", &common.budget_s, "S", "0", 0, 1000000,
 	               "seconds per point during which windows beyond N are added until the target is met; 0: just N"),
 	/* 1 %: a licence level is 3 % and more. */
 	OPTIONS_TARGET("0.01", "a point"),
@@ -130,10 +125,10 @@ static bool prepare(struct error *error)
 		return false;
 	for (size_t i = 0; i < plan.alone.count; i++)
 		if (!cpu_list_has(&plan.cpus, plan.alone.cpus[i]))
-			return error_set(error, ERROR_USAGE, "--alone-cpus: expected CPUs of --cpus %s, found %u", options.cpus,
-			                 plan.alone.cpus[i]);
-	return options.window_s >= 0.001 ||
-	       error_set(error, ERROR_USAGE, "--window-s: expected at least 0.001, found %g", options.window_s);
+			return error_set(error, ERROR_USAGE, "--alone-cpus: CPU %u is not in --cpus %s", plan.alone.cpus[i],
+			                 options.cpus);
+	return common.window_s >= 0.001 ||
+	       error_set(error, ERROR_USAGE, "--window-s: must be at least 0.001, not %g", common.window_s);
 }
 
 /* One slice of work, entered into the books where `slices` is not NULL; returns when it ended. */
@@ -236,12 +231,12 @@ static uint64_t meet(struct group *group)
 static void run_batch(struct worker *worker)
 {
 	struct point *point = worker->context;
-	const uint64_t settle = (uint64_t)(options.settle_s * clock_now_used.hz);
-	const uint64_t length = (uint64_t)(options.window_s * clock_now_used.hz);
+	const uint64_t settle = (uint64_t)(common.settle_s * clock_now_used.hz);
+	const uint64_t length = (uint64_t)(common.window_s * clock_now_used.hz);
 	uint64_t from = meet(point->group) + settle, now = clock_start();
 	while (now < from && !stop_requested())
 		now = run_next(point, false);
-	for (uint64_t window = 1; window <= options.windows && !stop_requested(); window++) {
+	for (uint64_t window = 1; window <= common.windows && !stop_requested(); window++) {
 		struct thread_counts before = {0}, after = {0};
 		point->loaded.count = point->bare.count = 0;
 		thread_counts_read(&before);
@@ -266,7 +261,7 @@ static void finish(struct worker *worker)
 
 static size_t slices_in_window(void)
 {
-	return (size_t)(options.window_s * FASTEST_HZ / SLICE_CLOCKS) + 2;
+	return (size_t)(common.window_s * FASTEST_HZ / SLICE_CLOCKS) + 2;
 }
 
 /* Touched now, so that no page fault comes into a window. */
@@ -282,11 +277,11 @@ static bool start_point(struct point *point)
 
 static void make_room(struct point *point)
 {
-	size_t capacity = point->count + options.windows;
+	size_t capacity = point->count + common.windows;
 	if (capacity <= point->capacity)
 		return;
 	point->windows = reallocate(point->windows, capacity, sizeof(*point->windows));
-	memset(point->windows + point->count, 0, options.windows * sizeof(*point->windows));
+	memset(point->windows + point->count, 0, common.windows * sizeof(*point->windows));
 	point->capacity = capacity;
 }
 
@@ -295,7 +290,7 @@ static bool converged(const struct point *point)
 	double half_width = INFINITY, *rates = allocate(point->count, sizeof(*rates));
 	for (size_t i = 0; i < point->count; i++)
 		rates[i] = point->windows[i].per_tick;
-	bool narrow = statistics_half_width(rates, point->count, &half_width) && half_width <= options.target_half_width;
+	bool narrow = statistics_half_width(rates, point->count, &half_width) && half_width <= common.target_half_width;
 	free(rates);
 	return narrow;
 }
@@ -305,7 +300,7 @@ static const char *stop_reason(const struct group *group, uint64_t began_ns, uns
 	bool all = true, whole = true;
 	for (size_t i = 0; i < group->count; i++) {
 		all = all && (!group->points[i].ready || converged(&group->points[i]));
-		whole = whole && (!group->points[i].ready || group->points[i].passed >= options.windows);
+		whole = whole && (!group->points[i].ready || group->points[i].passed >= common.windows);
 	}
 	if (stop_requested() && !whole)
 		return "interrupted";
@@ -313,9 +308,9 @@ static const char *stop_reason(const struct group *group, uint64_t began_ns, uns
 		return "converged";
 	if (stop_requested()) /* now as well: more windows were wanted */
 		return "interrupted";
-	if (options.budget_s <= 0 || batches >= BATCHES_MAX)
+	if (common.budget_s <= 0 || batches >= BATCHES_MAX)
 		return "windows";
-	return (double)(clock_raw_ns() - began_ns) / 1e9 >= options.budget_s ? "budget" : NULL;
+	return (double)(clock_raw_ns() - began_ns) / 1e9 >= common.budget_s ? "budget" : NULL;
 }
 
 /* Told to stop, one thread sees it a window before another: only windows that all have passed are common. */
@@ -351,7 +346,7 @@ static void end_point(struct point *point)
 		error_take(&point->error, &point->worker.error);
 		if (point->count == 0 && !stop_error(&point->error))
 			error_set(&point->error, ERROR_CHECK_FAILED,
-			          "no window of %g s has three slices of %u clocks that agree; use longer ones", options.window_s,
+			          "no window of %g s has three slices of %u clocks that agree; use longer ones", common.window_s,
 			          SLICE_CLOCKS);
 	}
 	worker_join(&point->worker);
@@ -496,7 +491,7 @@ static void make_plan(void)
 static bool admit(struct error *error)
 {
 	struct demand demand = {0};
-	uint64_t windows = options.windows * (options.budget_s > 0 ? BATCHES_MAX : 1), largest = 0;
+	uint64_t windows = common.windows * (common.budget_s > 0 ? BATCHES_MAX : 1), largest = 0;
 	for (size_t i = 0; i < options.active.count; i++) {
 		bool together = is_together(i);
 		uint64_t groups = options.work.count * (together ? 1 : plan.alone.count);
@@ -538,10 +533,9 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand frequency_subcommand = {
-	.name = "frequency",
-	.summary = "core clock under scalar and vector work, each CPU alone and all at once",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"frequency",
+	"core clock under scalar and vector work, each CPU alone and all at once",
+	SUBCOMMAND_OPTIONS(table),
+	prepare,
+	measure,
 };

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 
 #include "clock.h"
-#include "json.h"
 #include "warning.h"
 
 #define TURN_TRIES 20000u

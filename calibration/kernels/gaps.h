@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gap detection: a loop that reads the clock and does nothing else; a step longer than a threshold is an interruption
  * with a start and a length. The time of every step is accounted for, so nothing is unobserved. */
-#ifndef SUTPROBE_GAPS_H
-#define SUTPROBE_GAPS_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
-
-struct json;
 
 /* Log2 buckets with eight parts each: a length is known to 12.5 % whatever its size. */
 #define GAP_SUB_BITS 3
@@ -85,5 +78,3 @@ unsigned gaps_bucket(uint64_t ticks);
 uint64_t gaps_bucket_from(unsigned bucket);
 /* Writes wall_s ... ring_full of what was closed; the rest of the object is the caller's. */
 void gaps_write(struct json *json, const struct gaps *gaps, const struct gap_turns *turns);
-
-#endif

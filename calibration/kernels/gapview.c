@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "allocate.h"
-#include "clock.h"
 #include "corefreq.h"
-#include "json.h"
 #include "warning.h"
 
 /* Gaps shorter than 200 ns are cache misses and clock reads, not interruptions; four turns keep a slow clock's own
@@ -158,15 +156,12 @@ static void traced_write(struct json *json, const struct gap_view *view, const s
 {
 	const struct tracing *tracing = &watch->tracing;
 	const char *refused = NULL;
-	if (!watch->asked) {
-		json_null(json, "traced");
-		return;
-	}
 	if (!traced_whole(view, watch))
 		refused = tracing->refused[0] ? tracing->refused : "interrupted before it was complete";
 	else if (view->unread[0])
 		refused = view->unread;
-	json_object_begin(json, "traced");
+	if (!json_object_known(json, "traced", watch->asked))
+		return;
 	json_text(json, "refused", refused);
 	json_text(json, "tracers", tracing->tracers);
 	/* What the kernel itself accounts for, or why that could not be read. */

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gap view of jitter: what the loop saw on each CPU, without tracing and with it, what follows from that, and how it is
  * written. What follows is made by each CPU for itself when all have measured, so that hundreds take as long as one. */
-#ifndef SUTPROBE_GAPVIEW_H
-#define SUTPROBE_GAPVIEW_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "attribution.h"
 #include "causes.h"
@@ -60,5 +55,3 @@ bool gap_view_seen(const struct gap_view *view);
 void gap_view_digest(struct gap_view *view, const struct gap_watch *watch, size_t number, unsigned cpu, int thread);
 void gap_view_write(struct json *json, const char *key, const struct gap_view *view, const struct gap_watch *watch,
                     const struct cpu_list *self);
-
-#endif

@@ -4,13 +4,9 @@
  *
  * Buffers outlive a run: one placement serves every group of threads, every mix and every size up to its own. Between
  * runs each holds the pattern that it was filled with, which the proof of a run restores where the run wrote. */
-#ifndef SUTPROBE_GENERATOR_H
-#define SUTPROBE_GENERATOR_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "affinity.h"
 #include "error.h"
@@ -168,5 +164,3 @@ uint64_t generator_start_skew(const struct generator *generator);
 bool generator_close(struct generator *generator, struct error *error);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);
-
-#endif

@@ -70,8 +70,7 @@ bool generator_parse_group(struct generator *generator, const char *text, struct
 		good = place_parse_list(text, length, &cpus, &node, error);
 		for (size_t i = 0; good && i < cpus.count; i++) {
 			good = !cpu_list_has(&group->cpus, cpus.cpus[i]) ||
-			       error_set(error, ERROR_USAGE, "expected each CPU once in a group, found CPU %u twice in '%s'",
-			                 cpus.cpus[i], group->text);
+			       error_set(error, ERROR_USAGE, "CPU %u is twice in the group '%s'", cpus.cpus[i], group->text);
 			if (good)
 				group_add(generator, group, cpus.cpus[i], node);
 		}

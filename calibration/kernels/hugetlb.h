@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's pools of hugetlb pages. */
-#ifndef SUTPROBE_HUGETLB_H
-#define SUTPROBE_HUGETLB_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
 
@@ -28,5 +23,3 @@ bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages);
 void *hugetlb_map(size_t bytes, size_t page_bytes);
 /* Whether one can be mapped: an emulator may not map the pages that its machine has free. */
 bool hugetlb_mappable(size_t page_bytes, struct error *error);
-
-#endif

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +23,10 @@
 #include "affinity.h"
 #include "allocate.h"
 #include "clock.h"
-#include "gaps.h"
 #include "periods.h"
+#include "realtime.h"
+#include "statistics.h"
 #include "stopping.h"
-
-/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
-#ifndef sigev_notify_thread_id
-#define sigev_notify_thread_id _sigev_un._tid
-#endif
 
 #define TRAINS 3u
 #define EMPTY TRAINS /* one more, which does nothing: what an interruption costs by itself, at that very time */
@@ -60,14 +55,8 @@ static const struct {
 	{0, 1e6, 800e3},
 };
 
-struct injected {
-	uint64_t begin, end;
-};
-
 struct log {
-	struct injected *each;
-	size_t capacity;
-	_Atomic size_t count;
+	struct made_gaps made;
 	uint64_t busy; /* ticks */
 };
 
@@ -89,16 +78,21 @@ static struct outcome outcomes[2 * TRAINS];
 static size_t outcome_count;
 static struct log logs[ALL];
 
+void make_gap(struct made_gaps *made, uint64_t ticks)
+{
+	size_t slot = atomic_load_explicit(&made->count, memory_order_relaxed);
+	uint64_t begin = clock_start(), end = begin;
+	while (end - begin < ticks)
+		end = clock_stop();
+	if (slot < made->capacity) {
+		made->list[slot] = (struct gap){begin, end - begin};
+		atomic_store_explicit(&made->count, slot + 1, memory_order_release);
+	}
+}
+
 static void steal(struct log *log)
 {
-	size_t slot = atomic_load_explicit(&log->count, memory_order_relaxed);
-	uint64_t begin = clock_start(), end = begin;
-	while (end - begin < log->busy)
-		end = clock_stop();
-	if (slot < log->capacity) {
-		log->each[slot] = (struct injected){begin, end};
-		atomic_store_explicit(&log->count, slot + 1, memory_order_release);
-	}
+	make_gap(&log->made, log->busy);
 }
 
 static void handle(int number)
@@ -133,10 +127,8 @@ static struct timespec later(struct timespec from, double ns)
 static void *rival(void *argument)
 {
 	unsigned train = (unsigned)(uintptr_t)argument;
-	struct sched_param priority = {.sched_priority = 1};
 	struct error ignored = {0};
-	if (!affinity_pin(stage->cpu, &ignored) ||
-	    (stage->real_time && pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0))
+	if (!affinity_pin(stage->cpu, &ignored) || (stage->real_time && !realtime_begin(1, &ignored)))
 		return NULL;
 	for (uint64_t cycle = 1; !atomic_load(&stage->over); cycle++) {
 		struct timespec at = later(stage->from, trains[train].offset_ns + (double)cycle * trains[train].period_ns);
@@ -199,17 +191,11 @@ static void *act(void *argument)
 	return NULL;
 }
 
-static bool real_time_permitted(void)
-{
-	struct sched_param priority = {.sched_priority = 1}, ordinary = {0};
-	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0)
-		return false;
-	return pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary) == 0;
-}
-
 static void *ask_real_time(void *answer)
 {
-	*(bool *)answer = real_time_permitted();
+	struct error refused = {0};
+	*(bool *)answer = realtime_begin(1, &refused);
+	realtime_end();
 	return NULL;
 }
 
@@ -224,9 +210,9 @@ static bool play(struct scene *scene, struct error *error)
 	scene->gaps.threshold_ticks = (uint64_t)(1e-6 * clock_now_used.hz);
 	for (unsigned i = 0; i < ALL; i++) {
 		logs[i].busy = (uint64_t)(trains[i].busy_ns * clock_now_used.hz / 1e9);
-		logs[i].capacity = (size_t)(scene->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
-		logs[i].each = allocate_touched(logs[i].capacity, sizeof(*logs[i].each));
-		atomic_store(&logs[i].count, 0);
+		logs[i].made.capacity = (size_t)(scene->seconds * 1e9 / trains[i].period_ns * 1.1) + 16;
+		logs[i].made.list = allocate_touched(logs[i].made.capacity, sizeof(*logs[i].made.list));
+		atomic_store(&logs[i].made.count, 0);
 	}
 	int reason = 0;
 	if (scene->rival && (reason = pthread_create(&thread, NULL, ask_real_time, &scene->real_time)) == 0)
@@ -244,18 +230,18 @@ static void scene_free(struct scene *scene)
 {
 	gaps_free(&scene->gaps);
 	for (unsigned i = 0; i < ALL; i++) {
-		free(logs[i].each);
-		logs[i].each = NULL;
+		free(logs[i].made.list);
+		logs[i].made.list = NULL;
 	}
 }
 
 /* The gap that an injection lies in; NULL when there is none. */
-static const struct gap *gap_of(const struct gaps *gaps, const struct injected *injected)
+static const struct gap *gap_of(const struct gaps *gaps, const struct gap *injected)
 {
 	size_t low = 0, high = gaps->kept;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (gaps->ring[middle].at <= injected->begin)
+		if (gaps->ring[middle].at <= injected->at)
 			low = middle + 1;
 		else
 			high = middle;
@@ -263,15 +249,16 @@ static const struct gap *gap_of(const struct gaps *gaps, const struct injected *
 	if (low == 0)
 		return NULL;
 	const struct gap *gap = &gaps->ring[low - 1];
-	return injected->end <= gap->at + gap->ticks ? gap : NULL;
+	return injected->at + injected->ticks <= gap->at + gap->ticks ? gap : NULL;
 }
 
 static unsigned injections_in(const struct gap *gap)
 {
 	unsigned sum = 0;
 	for (unsigned t = 0; t < ALL; t++)
-		for (size_t i = 0; i < logs[t].count; i++)
-			sum += logs[t].each[i].begin >= gap->at && logs[t].each[i].end <= gap->at + gap->ticks;
+		for (size_t i = 0; i < logs[t].made.count; i++)
+			sum += logs[t].made.list[i].at >= gap->at &&
+			       logs[t].made.list[i].at + logs[t].made.list[i].ticks <= gap->at + gap->ticks;
 	return sum;
 }
 
@@ -279,26 +266,20 @@ static unsigned injections_in(const struct gap *gap)
  * how many. `beside` and `lengths` may be NULL. */
 static size_t beside_of(const struct scene *scene, const struct log *log, double *beside, struct outcome *outcome)
 {
-	size_t alone = 0, count = atomic_load(&log->count);
+	size_t alone = 0, count = atomic_load(&log->made.count);
 	for (size_t i = WARM_UP; i < count; i++) {
-		const struct injected *each = &log->each[i];
-		if (each->begin < scene->gaps.begin || each->end > scene->gaps.end)
+		const struct gap *made = &log->made.list[i];
+		if (made->at < scene->gaps.begin || made->at + made->ticks > scene->gaps.end)
 			continue;
-		const struct gap *gap = gap_of(&scene->gaps, each);
+		const struct gap *gap = gap_of(&scene->gaps, made);
 		if (outcome) {
 			outcome->injected++;
 			outcome->in_gaps += gap != NULL;
 		}
 		if (gap && injections_in(gap) == 1)
-			beside[alone++] = (double)gap->ticks - (double)(each->end - each->begin);
+			beside[alone++] = (double)gap->ticks - (double)made->ticks;
 	}
 	return alone;
-}
-
-static int compare_double(const void *left, const void *right)
-{
-	double a = *(const double *)left, b = *(const double *)right;
-	return (a > b) - (a < b);
 }
 
 /* What interruptions cost by themselves, in ticks: in the middle, undisturbed, and the spread between the quartiles. */
@@ -309,7 +290,7 @@ struct cost {
 /* Of at least one; puts them in order. */
 static struct cost cost_of(double *beside, size_t count)
 {
-	qsort(beside, count, sizeof(*beside), compare_double);
+	qsort(beside, count, sizeof(*beside), compare_doubles);
 	return (struct cost){.median = beside[count / 2],
 	                     .least = beside[(size_t)(UNDISTURBED * (double)count)],
 	                     .spread = beside[3 * count / 4] - beside[count / 4]};
@@ -318,7 +299,7 @@ static struct cost cost_of(double *beside, size_t count)
 /* What an interruption that does nothing costs. */
 static struct cost empty_cost(const struct scene *scene)
 {
-	double *beside = allocate(logs[EMPTY].count, sizeof(*beside));
+	double *beside = allocate(logs[EMPTY].made.count, sizeof(*beside));
 	size_t count = beside_of(scene, &logs[EMPTY], beside, NULL);
 	/* A thread that was hardly given its CPU knows no cost, and then no length is judged. */
 	struct cost cost = count ? cost_of(beside, count) : (struct cost){.spread = clock_now_used.hz};
@@ -341,15 +322,15 @@ static const struct period *matching_gaps(const struct scene *scene, unsigned tr
                                           size_t count, const uint8_t *owner)
 {
 	size_t hits[PERIODS_MAX] = {0}, best = 0;
-	for (size_t i = WARM_UP; i < logs[train].count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &logs[train].each[i]);
+	for (size_t i = WARM_UP; i < logs[train].made.count; i++) {
+		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.list[i]);
 		if (gap && owner[gap - scene->gaps.ring] != PERIODS_NONE)
 			hits[owner[gap - scene->gaps.ring]]++;
 	}
 	for (size_t i = 1; i < count; i++)
 		if (hits[i] > hits[best])
 			best = i;
-	return count && 2 * hits[best] > logs[train].count ? &found[best] : NULL;
+	return count && 2 * hits[best] > logs[train].made.count ? &found[best] : NULL;
 }
 
 static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
@@ -371,9 +352,9 @@ static size_t merged(const struct scene *scene, unsigned train, double overhead)
 {
 	size_t sum = 0;
 	double early = overhead + MERGED_US * clock_now_used.hz / 1e6;
-	for (size_t i = WARM_UP; i < logs[train].count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &logs[train].each[i]);
-		sum += gap && ((double)(logs[train].each[i].begin - gap->at) > early || injections_in(gap) > 1);
+	for (size_t i = WARM_UP; i < logs[train].made.count; i++) {
+		const struct gap *gap = gap_of(&scene->gaps, &logs[train].made.list[i]);
+		sum += gap && ((double)(logs[train].made.list[i].at - gap->at) > early || injections_in(gap) > 1);
 	}
 	return sum;
 }
@@ -381,18 +362,13 @@ static size_t merged(const struct scene *scene, unsigned train, double overhead)
 /* How many injections kept the injector's period: the detector on the injections themselves, without anything else. */
 static size_t kept_time(const struct log *log, double ticks)
 {
-	size_t count = atomic_load(&log->count), kept = 0;
-	struct gap *alone = allocate(count, sizeof(*alone));
+	size_t count = atomic_load(&log->made.count);
 	uint8_t *owner = allocate(count, sizeof(*owner));
 	struct period found[PERIODS_MAX];
-	for (size_t i = 0; i < count; i++)
-		alone[i] = (struct gap){log->each[i].begin, log->each[i].end - log->each[i].begin};
-	size_t periods = periods_find(alone, count, clock_now_used.hz / 1e6, found, owner);
+	size_t periods = periods_find(log->made.list, count, clock_now_used.hz / 1e6, found, owner);
 	const struct period *period = matching(found, periods, ticks);
-	kept = period ? (size_t)period->gaps : 0;
-	free(alone);
 	free(owner);
-	return kept;
+	return period ? (size_t)period->gaps : 0;
 }
 
 static int compare_begin(const void *left, const void *right)
@@ -406,17 +382,17 @@ static int compare_begin(const void *left, const void *right)
 static bool findable(const struct scene *scene, unsigned train, double period_ticks)
 {
 	const struct log *log = &logs[train];
-	struct gap *gaps = allocate(scene->gaps.kept + log->count, sizeof(*gaps));
-	uint8_t *owner = allocate(scene->gaps.kept + log->count, 1);
+	struct gap *gaps = allocate(scene->gaps.kept + log->made.count, sizeof(*gaps));
+	uint8_t *owner = allocate(scene->gaps.kept + log->made.count, 1);
 	struct period found[PERIODS_MAX];
 	size_t count = 0;
-	for (size_t i = 0; i < log->count; i++) {
-		const struct gap *gap = gap_of(&scene->gaps, &log->each[i]);
+	for (size_t i = 0; i < log->made.count; i++) {
+		const struct gap *gap = gap_of(&scene->gaps, &log->made.list[i]);
 		if (gap)
 			owner[gap - scene->gaps.ring] = 1;
-		uint64_t begin = log->each[0].begin + (uint64_t)(((double)i + 0.5) * period_ticks);
+		uint64_t begin = log->made.list[0].at + (uint64_t)(((double)i + 0.5) * period_ticks);
 		/* As with the real ones: inside a gap that is already there it would not be a gap of its own. */
-		if (!gap_of(&scene->gaps, &(struct injected){begin, begin}))
+		if (!gap_of(&scene->gaps, &(struct gap){.at = begin}))
 			gaps[count++] = (struct gap){begin, log->busy};
 	}
 	for (size_t i = 0; i < scene->gaps.kept; i++)
@@ -434,7 +410,7 @@ static void judge_period(struct outcome *outcome, const struct scene *scene, con
 {
 	double ticks = trains[outcome->train].period_ns * clock_now_used.hz / 1e9;
 	const struct period *period = matching_gaps(scene, outcome->train, found, count, owner);
-	size_t all = logs[outcome->train].count, late = all - kept_time(&logs[outcome->train], ticks);
+	size_t all = logs[outcome->train].made.count, late = all - kept_time(&logs[outcome->train], ticks);
 	if (period) {
 		outcome->period_ns = clock_ns(period->ticks);
 		outcome->period_gaps = period->gaps;
@@ -472,7 +448,7 @@ static void judge_train(struct outcome *outcome, const struct scene *scene, cons
 {
 	const struct log *log = &logs[outcome->train];
 	double busy = trains[outcome->train].busy_ns * clock_now_used.hz / 1e9;
-	double *beside = allocate(log->count, sizeof(*beside));
+	double *beside = allocate(log->made.count, sizeof(*beside));
 	outcome->overhead_ns = clock_ns(cost->median);
 	outcome->overhead_spread_ns = clock_ns(cost->spread);
 	outcome->alone = beside_of(scene, log, beside, outcome);

@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Known answers for the gap loop: interruptions of known number, length and period are made on the measured CPU, and each
  * must be found, on top of whatever else disturbs the machine. */
-#ifndef SUTPROBE_INJECTION_H
-#define SUTPROBE_INJECTION_H
+#pragma once
 
-#include <stdbool.h>
+#include <signal.h>
+#include <stdatomic.h>
 
 #include "error.h"
+#include "gaps.h"
 #include "json.h"
+
+/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+/* Gaps made on purpose: when each was, and for how long. */
+struct made_gaps {
+	struct gap *list;
+	size_t capacity;
+	_Atomic size_t count;
+};
+
+/* Takes the CPU for so many ticks and notes when. */
+void make_gap(struct made_gaps *made, uint64_t ticks);
 
 /* Seconds that each mechanism is watched for. */
 extern double injection_s;
@@ -18,5 +34,3 @@ bool injection_by_signal(struct error *error);
 bool injection_by_rival(struct error *error);
 /* What was found of each train so far, as a member "injections". */
 void injection_write(struct json *json);
-
-#endif

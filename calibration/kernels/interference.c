@@ -13,8 +13,6 @@
 
 #include "allocate.h"
 #include "files.h"
-#include "json.h"
-#include "looking.h"
 #include "text.h"
 #include "warning.h"
 
@@ -366,12 +364,6 @@ void snapshot_free(struct snapshot *snapshot)
 	*snapshot = (struct snapshot){0};
 }
 
-void interference_free(struct interference *interference)
-{
-	snapshot_free(&interference->before);
-	snapshot_free(&interference->after);
-}
-
 /* The places in `cpus` of those of `some` that are there. To be freed. */
 static size_t *places_of(const struct cpu_list *cpus, const struct cpu_list *some, size_t *count)
 {
@@ -387,11 +379,8 @@ static size_t *places_of(const struct cpu_list *cpus, const struct cpu_list *som
 static void table_write(struct json *json, const char *key, const struct counter_table *before,
                         const struct counter_table *after, const size_t *places, size_t count)
 {
-	if (!before->known || !after->known) {
-		json_null(json, key);
+	if (!json_object_known(json, key, before->known && after->known))
 		return;
-	}
-	json_object_begin(json, key);
 	/* Rows keep their order unless a device came or went: the one after the last found is nearly always right. */
 	size_t guess = 0;
 	for (size_t i = 0; i < after->count; i++) {

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What else happened on the measured CPUs: counters read before and after, never while the measured threads run.
  * The thread's own counts come from the measured thread; the machine's from the one that supervises it. */
-#ifndef SUTPROBE_INTERFERENCE_H
-#define SUTPROBE_INTERFERENCE_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "affinity.h"
 #include "demand.h"
 #include "looking.h"
-
-struct json;
 
 struct thread_counts {
 	uint64_t involuntary;
@@ -46,12 +39,6 @@ struct snapshot {
 	int64_t pages_migrated;
 };
 
-struct interference {
-	struct thread_counts thread;
-	struct snapshot before;
-	struct snapshot after;
-};
-
 /* Of the calling thread; false when the kernel refuses, which it never should. */
 bool thread_counts_read(struct thread_counts *counts);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
@@ -78,11 +65,8 @@ void interference_write(struct json *json, const char *key, const struct thread_
 /* Two of these sums, for those who need numbers; negative where unknown. */
 void interference_sums(const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some,
                        double *steal_ms, int64_t *smi);
-void interference_free(struct interference *interference);
 /* CPUs that are going to be measured, more each time. */
 void interference_of(const struct cpu_list *measured);
 /* The interrupts of all of these from the first reading to now; null where each measurement has its own, or where one more
  * reading would take too long. */
 void interference_whole_write(struct json *json, const char *key);
-
-#endif

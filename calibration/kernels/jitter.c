@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "allocate.h"
-#include "clock.h"
 #include "corefreq.h"
 #include "files.h"
 #include "memory.h"
@@ -312,10 +311,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand jitter_subcommand = {
-	.name = "jitter",
-	.summary = "how much a CPU that only computes is disturbed",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"jitter", "how much a CPU that only computes is disturbed", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two halves of jitter: threads that are watched, one on each measured CPU, and the thread that watches them. */
-#ifndef SUTPROBE_JITTER_H
-#define SUTPROBE_JITTER_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "affinity.h"
 #include "error.h"
@@ -69,5 +65,3 @@ void jitter_continue_all(void);
 void jitter_wait_all(void);
 /* Watches both views while the threads go through them, unless it is told to stop; then the threads are at their last pause. */
 void jitter_watch(void);
-
-#endif

@@ -92,7 +92,7 @@ static double seconds_since(uint64_t ticks)
 
 /* The rates of gaps on each CPU in every slice so far: what the stopping rule looks at. */
 struct rates {
-	double *each; /* by CPU, then slice */
+	double *list; /* by CPU, then slice */
 	uint64_t *count, *at;
 	size_t slices;
 };
@@ -107,7 +107,7 @@ static void rates_add(struct rates *rates)
 		/* Before the view begins these are of the warm-up. */
 		whole = whole && rates->at[i] && at > rates->at[i] && count >= rates->count[i];
 		if (whole)
-			rates->each[i * SLICES_MAX + rates->slices] =
+			rates->list[i * SLICES_MAX + rates->slices] =
 				(double)(count - rates->count[i]) / ((double)(at - rates->at[i]) / clock_now_used.hz);
 		rates->count[i] = count;
 		rates->at[i] = at;
@@ -120,7 +120,7 @@ static double rates_half_width(const struct rates *rates)
 {
 	double widest = -1, width;
 	for (size_t i = 0; i < jitter.cpus.count; i++) {
-		if (!statistics_half_width(rates->each + i * SLICES_MAX, rates->slices, &width))
+		if (!statistics_half_width(rates->list + i * SLICES_MAX, rates->slices, &width))
 			return -1;
 		widest = width > widest ? width : widest;
 	}
@@ -170,7 +170,7 @@ static void watch_traced(unsigned part)
 static void watch_gaps(double left)
 {
 	size_t cpus = jitter.cpus.count;
-	struct rates rates = {.each = allocate(cpus * SLICES_MAX, sizeof(double)),
+	struct rates rates = {.list = allocate(cpus * SLICES_MAX, sizeof(double)),
 	                      .count = allocate(cpus, sizeof(uint64_t)),
 	                      .at = allocate(cpus, sizeof(uint64_t))};
 	int *threads = allocate(cpus, sizeof(*threads));
@@ -226,7 +226,7 @@ static void watch_gaps(double left)
 	readings_take(&jitter.watch.readings);
 	jitter.watch.half_width = rates_half_width(&rates);
 	snapshot_take_again(&jitter.watch.after, &jitter.watch.before);
-	free(rates.each);
+	free(rates.list);
 	free(rates.count);
 	free(rates.at);
 }

@@ -192,6 +192,24 @@ void json_f64_known(struct json *json, const char *key, bool known, double value
 		json_null(json, key);
 }
 
+bool json_object_known(struct json *json, const char *key, bool known)
+{
+	if (known)
+		json_object_begin(json, key);
+	else
+		json_null(json, key);
+	return known;
+}
+
+bool json_array_known(struct json *json, const char *key, bool known)
+{
+	if (known)
+		json_array_begin(json, key);
+	else
+		json_null(json, key);
+	return known;
+}
+
 void json_f64s(struct json *json, const char *key, const double *values, size_t count, double factor)
 {
 	json_array_begin(json, key);

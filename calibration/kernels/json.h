@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes one JSON value into memory. A number that is not finite spoils the document instead of being written. */
-#ifndef SUTPROBE_JSON_H
-#define SUTPROBE_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,6 +30,9 @@ void json_null(struct json *json, const char *key);
 void json_u64_known(struct json *json, const char *key, bool known, uint64_t value);
 void json_i64_known(struct json *json, const char *key, bool known, int64_t value);
 void json_f64_known(struct json *json, const char *key, bool known, double value);
+/* Begin it, or write null and return false. */
+bool json_object_known(struct json *json, const char *key, bool known);
+bool json_array_known(struct json *json, const char *key, bool known);
 /* An array of numbers, each times a factor. */
 void json_f64s(struct json *json, const char *key, const double *values, size_t count, double factor);
 /* An array of the places at which `flags` are set. */
@@ -40,5 +42,3 @@ void json_nulls(struct json *json, const char *const *keys);
 #define JSON_NULLS(json, ...) json_nulls(json, (const char *const[]){__VA_ARGS__, NULL})
 void json_raw(struct json *json, const char *key, const struct json *value);
 void json_free(struct json *json);
-
-#endif

@@ -3,7 +3,6 @@
  * at the same time. Each round maps each memory afresh, once for all CPUs that measure it, and measures one placement of
  * every point that wants one more. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,6 @@
 #include "chain.h"
 #include "chase.h"
 #include "clock.h"
-#include "csv.h"
 #include "memory.h"
 #include "option_rows.h"
 #include "place.h"
@@ -38,21 +36,11 @@ static struct {
 	struct u64_list strides;
 	struct word_list orders;
 	bool together;
-	bool csv;
 	uint64_t line_bytes;
 	uint64_t window_bytes;
-	const char *pages;
-	uint64_t placements;
-	uint64_t windows;
 	uint64_t hops;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
 	uint64_t payload_bytes;
-	const char *sample;
 	struct word_list companions;
-	struct word_list events;
-	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -76,7 +64,7 @@ static const struct option table[] = {
 	OPTIONS_PAGES,
 	OPTIONS_PLACEMENTS,
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
-	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows in each placement"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	OPTION_ROW_U64("--hops", &options.hops, "H", "0", 0, 1ull << 40,
 	               "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains"),
 	OPTIONS_SEED("the permutations"),
@@ -90,7 +78,6 @@ static const struct option table[] = {
 		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
 	OPTIONS_EVENT,
 	OPTIONS_BACKGROUND,
-	OPTION_ROW_FLAG("--csv", &options.csv, "print rows in sc-membench's columns in place of the document"),
 	OPTIONS_SAMPLE,
 };
 
@@ -124,7 +111,7 @@ static struct {
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
 	struct companion *companions;
-	struct sample_request sampled;
+	const struct sample_request *sampled;
 	struct pmu *pmu;
 } work;
 
@@ -147,17 +134,15 @@ static bool prepare_stride(uint64_t stride, struct error *error)
 		chain_order_parse(options.orders.words[i], &order);
 		if (stride % 8 || (shuffled(order) && stride % line && line % stride))
 			return error_set(error, ERROR_USAGE,
-			                 "--stride-bytes: expected a multiple of %zu for order %s, or that divides it, found %llu",
+			                 "--stride-bytes: must be a multiple or a divisor of %zu for order %s, not %llu",
 			                 shuffled(order) ? line : (size_t)8, options.orders.words[i], (unsigned long long)stride);
-		if (order == CHAIN_WINDOW && (options.window_bytes < stride || options.window_bytes % stride))
-			return error_set(error, ERROR_USAGE, "--window-bytes: expected a multiple of the stride %llu, found %llu",
-			                 (unsigned long long)stride, (unsigned long long)options.window_bytes);
+		if (order == CHAIN_WINDOW && !option_multiple("--window-bytes", options.window_bytes, stride, error))
+			return false;
 	}
 	if (options.payload_bytes % 8 || options.payload_bytes + 8 > room)
-		return error_set(
-			error, ERROR_USAGE,
-			"--payload-bytes: expected a multiple of 8 that fits beside the link in %llu bytes, found %llu",
-			(unsigned long long)room, (unsigned long long)options.payload_bytes);
+		return error_set(error, ERROR_USAGE,
+		                 "--payload-bytes: must be a multiple of 8 that fits beside the link in %llu bytes, not %llu",
+		                 (unsigned long long)room, (unsigned long long)options.payload_bytes);
 	return true;
 }
 
@@ -166,7 +151,7 @@ static bool parse_place(const char *word, struct place *place, struct error *err
 	char *size = allocate_text(word, strlen(word)), *copy = size;
 	bool good = place_parse_nodes(text_cut(&size, ':'), &place->cpu, &place->nodes, error);
 	if (good && size && (!options_u64(size, &place->size_bytes) || place->size_bytes == 0))
-		good = error_set(error, ERROR_USAGE, "--at: expected bytes after the colon, found '%s'", word);
+		good = error_set(error, ERROR_USAGE, "--at: no size after the colon of '%s'", word);
 	free(copy);
 	return good;
 }
@@ -174,11 +159,11 @@ static bool parse_place(const char *word, struct place *place, struct error *err
 static bool prepare_size(uint64_t size, uint64_t least, struct error *error)
 {
 	if (size < least)
-		return error_set(error, ERROR_USAGE, "--size-bytes: expected one stride of %llu at least, found %llu",
+		return error_set(error, ERROR_USAGE, "--size-bytes: must be at least one stride of %llu, not %llu",
 		                 (unsigned long long)least, (unsigned long long)size);
 	for (size_t k = 0; k < options.strides.count; k++)
 		if (size / options.strides.values[k] > UINT32_MAX)
-			return error_set(error, ERROR_USAGE, "--size-bytes: expected at most 2^32-1 strides of %llu, found %llu",
+			return error_set(error, ERROR_USAGE, "--size-bytes: must be at most 2^32-1 strides of %llu, not %llu",
 			                 (unsigned long long)options.strides.values[k], (unsigned long long)size);
 	return true;
 }
@@ -188,10 +173,10 @@ static bool prepare_place(const struct place *place, uint64_t longest, struct er
 	if (!place->size_bytes)
 		return true;
 	if (options.together || options.sizes.count != 1 || options.sizes.values[0] < longest)
-		return error_set(error, ERROR_USAGE,
-		                 "--at: expected a size of its own without --together, and beside one --size-bytes that holds "
-		                 "every stride, found %llu",
-		                 (unsigned long long)place->size_bytes);
+		return error_set(
+			error, ERROR_USAGE,
+			"--at: a size of its own, %llu, needs one --size-bytes that holds every stride, and no --together",
+			(unsigned long long)place->size_bytes);
 	return prepare_size(place->size_bytes, longest, error);
 }
 
@@ -209,8 +194,7 @@ static bool prepare_places(uint64_t longest, struct error *error)
 		if (!parse_place(options.at.words[i], place, error) || !prepare_place(place, longest, error))
 			return false;
 		if (options.together && cpu_list_has(&work.cpus, place->cpu))
-			return error_set(error, ERROR_USAGE, "--at: expected each CPU once with --together, found CPU %u twice",
-			                 place->cpu);
+			return error_set(error, ERROR_USAGE, "--at: CPU %u is given twice with --together", place->cpu);
 		cpu_list_add(&work.cpus, place->cpu);
 		for (place->memory = 0; place->memory < i; place->memory++)
 			if (!options.together && same_memory(place, &work.places[place->memory]))
@@ -229,8 +213,7 @@ static bool prepare_companions(struct error *error)
 		if (!place_parse_one(options.companions.words[i], &companion->cpu, &companion->node, error))
 			return false;
 		if (cpu_list_has(&work.cpus, companion->cpu) || cpu_list_has(&others, companion->cpu))
-			return error_set(error, ERROR_USAGE, "--companion: expected a CPU that does nothing else, found CPU %u",
-			                 companion->cpu);
+			return error_set(error, ERROR_USAGE, "--companion: CPU %u is measured or is one already", companion->cpu);
 		cpu_list_add(&others, companion->cpu);
 	}
 	cpu_list_free(&others);
@@ -242,7 +225,7 @@ static bool prepare(struct error *error)
 	size_t line = line_bytes();
 	uint64_t shortest = UINT64_MAX, longest = 0;
 	if (line < 16 || line & (line - 1))
-		return error_set(error, ERROR_USAGE, "--line-bytes: expected a power of two from 16 to 4096, found %llu",
+		return error_set(error, ERROR_USAGE, "--line-bytes: must be a power of two from 16 to 4096, not %llu",
 		                 (unsigned long long)options.line_bytes);
 	for (size_t k = 0; k < options.strides.count; k++) {
 		uint64_t stride = options.strides.values[k];
@@ -254,10 +237,8 @@ static bool prepare(struct error *error)
 	for (size_t i = 0; i < options.sizes.count; i++)
 		if (!prepare_size(options.sizes.values[i], shortest, error))
 			return false;
-	if (options.sample && !sample_parse(options.sample, &work.sampled, error))
-		return false;
 	return prepare_places(longest, error) && prepare_companions(error) &&
-	       pmu_parse(&options.events, false, &work.pmu, error);
+	       common_parse(false, &work.sampled, &work.pmu, error);
 }
 
 static uint64_t choose_hops(const struct point *point)
@@ -288,9 +269,7 @@ static void list_points(size_t place, struct point *points)
 				                        .stride_bytes = stride,
 				                        .order_name = options.orders.words[o],
 				                        .nodes = chain_nodes(size, stride),
-				                        .stopping = {.placements = options.placements,
-				                                     .budget_s = options.budget_s,
-				                                     .target = options.target_half_width}};
+				                        .stopping = common_stopping()};
 				chain_order_parse(point->order_name, &point->order);
 				point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
 				point->hops = choose_hops(point);
@@ -359,7 +338,7 @@ static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_
 {
 	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++)
 		point->medians[k][point->count] =
-			statistics_median(point->samples[k][point->count].window_ticks, options.windows);
+			statistics_median(point->samples[k][point->count].window_ticks, common.windows);
 	point->count++;
 	point->fresh = true;
 	point->spent_ns += spent_ns;
@@ -383,7 +362,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		                               .line_bytes = line_bytes(),
 		                               .window_bytes = options.window_bytes,
 		                               .order = point->order,
-		                               .windows = options.windows,
+		                               .windows = common.windows,
 		                               .hops = point->hops,
 		                               .payload_words = options.payload_bytes / 8};
 		chase->task = &tasks[i];
@@ -393,7 +372,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		}
 		group->awake_first = awake_first(point->count);
 		chase->samples[CHASE_ASLEEP]->evidence.seed =
-			random_derive(options.seed, chase->memory * work.per_place + combination, point->count);
+			random_derive(common.seed, chase->memory * work.per_place + combination, point->count);
 		parts++;
 	}
 	if (!parts)
@@ -425,7 +404,7 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 				chain_building_bytes(point->size_bytes, point->stride_bytes, point->order, options.window_bytes);
 			chase->bytes = point->size_bytes > chase->bytes ? point->size_bytes : chase->bytes;
 			chase->building_bytes = building > chase->building_bytes ? building : chase->building_bytes;
-			chase->longest_s = fmax(chase->longest_s, chase_seconds(options.windows, point->hops));
+			chase->longest_s = fmax(chase->longest_s, chase_seconds(common.windows, point->hops));
 		}
 		any = any || chase->bytes;
 	}
@@ -477,33 +456,33 @@ static uint64_t kept_bytes(void)
 {
 	struct demand kept = {0};
 	uint64_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
-	uint64_t most = conditions * stopping_most(options.placements, options.budget_s), samples = work.count * most;
+	uint64_t most = conditions * stopping_max(common.placements, common.budget_s), samples = work.count * most;
 	demand_other(&kept, sizeof(struct point), work.count);
 	demand_other(&kept, STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample), conditions * work.count);
-	demand_other(&kept, options.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
+	demand_other(&kept, common.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
 	snapshots_demand(&work.cpus, 2 * most * work.per_place, &kept);
-	demand_document(&kept, (options.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
+	demand_document(&kept, (common.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
 	return kept.other_bytes;
 }
 
 static void measure_all(void)
 {
 	struct chase_group group = {.count = options.at.count,
+	                            .pages = common_pages(),
 	                            .together = options.together,
 	                            .pmu = work.pmu,
 	                            .cpus = &work.cpus,
-	                            .sampled = options.sample ? &work.sampled : NULL,
+	                            .sampled = work.sampled,
 	                            .kept_bytes = kept_bytes(),
 	                            .companions = work.companions,
 	                            .companion_count = options.companions.count};
 	struct chase_task *tasks = allocate(group.count, sizeof(*tasks));
 	group.chases = allocate(group.count, sizeof(*group.chases));
-	page_kind_parse(options.pages, &group.pages);
 	for (size_t i = 0; i < group.count; i++)
 		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
 		                                 .nodes = &work.places[i].nodes,
 		                                 .memory = work.places[i].memory,
-		                                 .windows = options.windows};
+		                                 .windows = common.windows};
 	supervise_avoid(&work.cpus);
 	while (measure_round(&group, tasks))
 		continue;
@@ -518,22 +497,19 @@ static void walk_write(struct json *json, const struct point *point, const struc
 {
 	const struct evidence *evidence = &sample->evidence;
 	const struct cpu_list self = {&work.places[point->place].cpu, 1};
-	json_f64s(json, "windows_ns", sample->window_ticks, options.windows, clock_ns(1));
-	json_places(json, "dirty_windows", sample->dirty, options.windows);
+	json_f64s(json, "windows_ns", sample->window_ticks, common.windows, clock_ns(1));
+	json_places(json, "dirty_windows", sample->dirty, common.windows);
 	json_bool(json, "cpu_verified", evidence->verified);
 	evidence_write(json, evidence, &self);
-	samples_write(json, "samples", options.sample ? &work.sampled : NULL, &evidence->samples);
+	samples_write(json, "samples", work.sampled, &evidence->samples);
 	pmu_counts_write(json, "counters", evidence->counters);
 }
 
 static void awake_write(struct json *json, const struct point *point, size_t number)
 {
-	if (!point->samples[CHASE_AWAKE]) {
-		json_null(json, "awake");
+	if (!json_object_known(json, "awake", point->samples[CHASE_AWAKE]))
 		return;
-	}
 	const struct chase_sample *sample = &point->samples[CHASE_AWAKE][number];
-	json_object_begin(json, "awake");
 	json_bool(json, "first", awake_first(number));
 	walk_write(json, point, sample);
 	json_array_begin(json, "companions");
@@ -569,12 +545,12 @@ static struct order_check worst_order(const struct point *point)
 {
 	struct order_check worst = point->samples[CHASE_ASLEEP][0].order;
 	for (size_t i = 1; i < point->count; i++) {
-		const struct order_check *each = &point->samples[CHASE_ASLEEP][i].order;
-		worst.repeated_share = fmax(worst.repeated_share, each->repeated_share);
-		worst.adjacent_share = fmax(worst.adjacent_share, each->adjacent_share);
-		worst.recent_page_share = fmax(worst.recent_page_share, each->recent_page_share);
-		worst.chi_square = fmax(worst.chi_square, each->chi_square);
-		worst.passed = worst.passed && each->passed;
+		const struct order_check *check = &point->samples[CHASE_ASLEEP][i].order;
+		worst.repeated_share = fmax(worst.repeated_share, check->repeated_share);
+		worst.adjacent_share = fmax(worst.adjacent_share, check->adjacent_share);
+		worst.recent_page_share = fmax(worst.recent_page_share, check->recent_page_share);
+		worst.chi_square = fmax(worst.chi_square, check->chi_square);
+		worst.passed = worst.passed && check->passed;
 	}
 	return worst;
 }
@@ -611,46 +587,13 @@ static void point_write(struct json *json, const struct point *point)
 	json_object_end(json);
 }
 
-/* One row for each point. The original knows one order, random, in nodes of its own; others are named apart. */
-static void row_add(const struct point *point)
-{
-	char name[80];
-	bool plain = point->order == CHAIN_RANDOM && point->stride_bytes == line_bytes();
-	snprintf(name, sizeof(name), plain ? "latency" : "latency_%s_%zu", point->order_name, point->stride_bytes);
-	if (point->error.code != ERROR_NONE) {
-		csv_lost(name, &point->error);
-		return;
-	}
-	double sum = 0, squares = 0, elapsed = 0, count = (double)(point->count * options.windows);
-	double middles[STOPPING_PLACEMENTS_MAX];
-	for (size_t i = 0; i < point->count; i++) {
-		middles[i] = clock_ns(statistics_median(point->samples[CHASE_ASLEEP][i].window_ticks, options.windows));
-		for (uint64_t k = 0; k < options.windows; k++)
-			sum += clock_ns(point->samples[CHASE_ASLEEP][i].window_ticks[k]);
-	}
-	for (size_t i = 0; i < point->count; i++)
-		for (uint64_t k = 0; k < options.windows; k++) {
-			double ns = clock_ns(point->samples[CHASE_ASLEEP][i].window_ticks[k]);
-			squares += (ns - sum / count) * (ns - sum / count);
-			elapsed += ns * (double)point->hops * 1e-9;
-		}
-	csv_add(&(struct csv_row){.size_bytes = point->size_bytes,
-	                          .operation = name,
-	                          .latency_ns = statistics_median(middles, point->count),
-	                          .latency_stddev_ns = count > 1 ? sqrt(squares / (count - 1)) : 0,
-	                          .latency_samples = (uint64_t)count,
-	                          .threads = options.together ? options.at.count : 1,
-	                          .iterations = (uint64_t)count,
-	                          .elapsed_s = elapsed});
-}
-
 static bool measure(struct json *result, struct error *error)
 {
 	size_t failed = 0;
 	list_all_points();
 	pmu_open(work.pmu);
 	pmu_threads(work.pmu, work.cpus.count);
-	pmu_background(work.pmu, options.background_s);
+	pmu_background(work.pmu, common.background_s);
 	if (!companions_open(work.companions, options.companions.count, error))
 		return false;
 	measure_all();
@@ -661,8 +604,6 @@ static bool measure(struct json *result, struct error *error)
 	for (size_t i = 0; i < work.count; i++) {
 		failed += work.points[i].error.code != ERROR_NONE;
 		point_write(result, &work.points[i]);
-		if (options.csv)
-			row_add(&work.points[i]);
 	}
 	json_array_end(result);
 	json_object_end(result);
@@ -670,11 +611,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand latency_subcommand = {
-	.name = "latency",
-	.summary = "time of one load that waits for the one before",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
-	.csv = &options.csv,
+	"latency", "time of one load that waits for the one before", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

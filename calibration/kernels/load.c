@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "options.h"
+
 /* The declared rule: a line that is read counts once, a line that is written counts once, and a regular store to a
  * line that was not read counts once more on x86_64, because the core reads the line before it changes it. On aarch64
  * cores see whole lines being written and skip that read, so there it counts nothing.
@@ -40,13 +42,23 @@ bool load_mix_parse(const char *word, enum load_mix *mix)
 
 bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error)
 {
-	if (load_mixes[mix].sparse && (streams != 1 || prefetch_bytes != 0))
-		return error_set(
-			error, ERROR_USAGE,
-			"--mix %s: expected --streams 1 and --prefetch-bytes 0, found %llu and %llu; it reads lines in "
-			"ascending order and leaves them to the hardware's prefetchers",
-			load_mixes[mix].name, (unsigned long long)streams, (unsigned long long)prefetch_bytes);
-	return true;
+	return !load_mixes[mix].sparse || (streams == 1 && prefetch_bytes == 0) ||
+	       error_set(
+			   error, ERROR_USAGE,
+			   "--mix %s: needs --streams 1 and --prefetch-bytes 0, not %llu and %llu: it reads lines in ascending "
+			   "order and leaves them to the hardware's prefetchers",
+			   load_mixes[mix].name, (unsigned long long)streams, (unsigned long long)prefetch_bytes);
+}
+
+bool load_options_good(const char *mix, uint64_t streams, uint64_t prefetch_bytes, uint64_t buffer_bytes,
+                       struct error *error)
+{
+	enum load_mix known;
+	if (streams & (streams - 1))
+		return error_set(error, ERROR_USAGE, "--streams: must be 1, 2, 4 or 8, not %llu", (unsigned long long)streams);
+	return option_multiple("--prefetch-bytes", prefetch_bytes, LOAD_LINE_BYTES, error) &&
+	       option_multiple("--buffer-bytes", buffer_bytes, 4096, error) && load_mix_parse(mix, &known) &&
+	       load_shape_known(known, streams, prefetch_bytes, error);
 }
 
 unsigned load_write_allocates(enum load_mix mix)

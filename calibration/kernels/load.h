@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The traffic mixes, their accounting, and the table of compiled kernels for each vector width. */
-#ifndef SUTPROBE_LOAD_H
-#define SUTPROBE_LOAD_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
 #include "json.h"
@@ -62,6 +57,9 @@ extern const struct load_accounting load_mixes[MIXES];
 bool load_mix_parse(const char *word, enum load_mix *mix);
 /* False, with a usage error, where the mix has no such kernel. */
 bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error);
+/* The same for options, whose numbers and words are in range but not checked otherwise. */
+bool load_options_good(const char *mix, uint64_t streams, uint64_t prefetch_bytes, uint64_t buffer_bytes,
+                       struct error *error);
 unsigned load_write_allocates(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);
@@ -111,5 +109,3 @@ extern const struct load_width load_widths[];
 const struct load_width *load_width_find(const char *name, struct error *error);
 load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,
                              bool delay);
-
-#endif

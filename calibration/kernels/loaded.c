@@ -48,18 +48,6 @@ static struct {
 	uint64_t buffer_bytes;
 	uint64_t streams;
 	uint64_t prefetch_bytes;
-	const char *width;
-	uint64_t placements;
-	uint64_t windows;
-	double window_s;
-	double settle_s;
-	const char *pages;
-	uint64_t seed;
-	double budget_s;
-	double target_half_width;
-	const char *sample;
-	struct word_list events;
-	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -90,11 +78,11 @@ static const struct option table[] = {
 	               "distance of software prefetches; 0: none"),
 	OPTIONS_WIDTH,
 	OPTIONS_PLACEMENTS,
-	OPTION_ROW_U64("--windows", &options.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
 	/* 50 ms hold some 300,000 hops of an idle probe: as many as a window of idle latency. */
-	OPTION_ROW_F64("--window-s", &options.window_s, "S", "0.05", 0, 3600, "length of a window"),
+	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.05", 0, 3600, "length of a window"),
 	/* Longer than bandwidth alone takes: the probe's own lines must have left the caches the load now fills. */
-	OPTION_ROW_F64("--settle-s", &options.settle_s, "S", "0.05", 0, 60,
+	OPTION_ROW_F64("--settle-s", &common.settle_s, "S", "0.05", 0, 60,
 	               "time under load before the first window of each delay"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the permutations and of the order of delays"),
@@ -145,7 +133,6 @@ static struct {
 	struct shares search;
 	struct zero_load *zero;
 	struct cpu_list cpus; /* of load and probes */
-	struct sample_request sampled;
 } sweep;
 
 /* The list Intel MLC prints by default, so that the curves can be laid over each other. */
@@ -155,7 +142,7 @@ static uint64_t default_delays[] = {0,   2,    8,    15,   50,   100,  200,  300
 static bool prepare(struct error *error)
 {
 	if (options.delays.count && options.delays_ns.count)
-		return error_set(error, ERROR_USAGE, "--delay and --delay-ns: expected one of them, found both");
+		return error_set(error, ERROR_USAGE, "give --delay or --delay-ns, not both");
 	if (!options.delays.count && !options.delays_ns.count)
 		options.delays =
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
@@ -170,34 +157,19 @@ static bool prepare(struct error *error)
 		if (!place_parse_one(options.probes.words[i], &probe->cpu, &probe->node, error))
 			return false;
 		if (cpu_list_has(&sweep.cpus, probe->cpu))
-			return error_set(error, ERROR_USAGE,
-			                 "--probe: expected a CPU that neither loads nor probes already, found CPU %u", probe->cpu);
+			return error_set(error, ERROR_USAGE, "--probe: CPU %u loads or probes already", probe->cpu);
 		cpu_list_add(&sweep.cpus, probe->cpu);
 	}
-	if (options.streams & (options.streams - 1))
-		return error_set(error, ERROR_USAGE, "--streams: expected 1, 2, 4 or 8, found %llu",
-		                 (unsigned long long)options.streams);
-	if (options.prefetch_bytes % LOAD_LINE_BYTES || options.buffer_bytes % 4096)
-		return error_set(error, ERROR_USAGE,
-		                 "expected --prefetch-bytes a multiple of %u and --buffer-bytes of 4096, found "
-		                 "%llu and %llu",
-		                 LOAD_LINE_BYTES, (unsigned long long)options.prefetch_bytes,
-		                 (unsigned long long)options.buffer_bytes);
-	if (options.sample && !sample_parse(options.sample, &sweep.sampled, error))
+	uint64_t stride = options.stride_bytes, size = options.probe_size_bytes;
+	if (!load_options_good(options.mix, options.streams, options.prefetch_bytes, options.buffer_bytes, error) ||
+	    !option_multiple("--stride-bytes", stride, memory_line_bytes(), error) ||
+	    !option_multiple("--window-bytes", options.window_bytes, stride, error))
 		return false;
-	enum load_mix mix;
-	if (load_mix_parse(options.mix, &mix) && !load_shape_known(mix, options.streams, options.prefetch_bytes, error))
-		return false;
-	if (options.stride_bytes % memory_line_bytes() || options.probe_size_bytes < options.stride_bytes ||
-	    options.probe_size_bytes / options.stride_bytes > UINT32_MAX || options.window_bytes % options.stride_bytes)
-		return error_set(error, ERROR_USAGE,
-		                 "expected a stride of whole lines, and the probe's size and window at least "
-		                 "one stride, found %llu, %llu and %llu",
-		                 (unsigned long long)options.stride_bytes, (unsigned long long)options.probe_size_bytes,
-		                 (unsigned long long)options.window_bytes);
-	if (options.window_s <= 0)
-		return error_set(error, ERROR_USAGE, "--window-s: expected more than 0, found %g", options.window_s);
-	return pmu_parse(&options.events, true, &sweep.generator.pmu, error);
+	if (size < stride || size / stride > UINT32_MAX)
+		return error_set(error, ERROR_USAGE, "--probe-size-bytes: must be 1 to 2^32-1 strides of %llu, not %llu",
+		                 (unsigned long long)stride, (unsigned long long)size);
+	return option_positive("--window-s", common.window_s, error) &&
+	       common_parse(true, &sweep.generator.sampled, &sweep.generator.pmu, error);
 }
 
 struct timed_delays {
@@ -246,7 +218,7 @@ static bool delays_from_ns(struct error *error)
 	for (size_t i = 0; i < options.delays.count; i++) {
 		double units = round((double)options.delays_ns.values[i] * DELAY_KNOWN / clock_ns(ticks));
 		if (units > DELAY_MAX)
-			return error_set(error, ERROR_USAGE, "--delay-ns: expected at most %.0f ns on this CPU, found %llu",
+			return error_set(error, ERROR_USAGE, "--delay-ns: must be at most %.0f on this CPU, not %llu",
 			                 DELAY_MAX * clock_ns(ticks) / DELAY_KNOWN,
 			                 (unsigned long long)options.delays_ns.values[i]);
 		options.delays.values[i] = options.delays_ns.values[i] == 0 ? 0 : units < 1 ? 1 : (uint64_t)units;
@@ -268,18 +240,17 @@ static bool set_up(struct error *error)
 	sweep.points = allocate(sweep.count, sizeof(*sweep.points));
 	sweep.delays = allocate(sweep.count, sizeof(*sweep.delays));
 	sweep.delay_ticks = allocate(sweep.count, sizeof(double));
-	sweep.search.looks = allocate(shares_looks_most(shares), sizeof(*sweep.search.looks));
+	sweep.search.looks = allocate(shares_looks_max(shares), sizeof(*sweep.search.looks));
 	for (size_t i = 0; i < probes; i++)
 		for (int m = 0; m < MOMENTS; m++)
-			sweep.zero[i].ticks[m] = allocate(options.windows * STOPPING_PLACEMENTS_MAX, sizeof(double));
+			sweep.zero[i].ticks[m] = allocate(common.windows * STOPPING_PLACEMENTS_MAX, sizeof(double));
 	memcpy(sweep.delays, options.delays.values, delays * sizeof(*sweep.delays));
 	for (size_t i = 0; i < shares; i++)
 		sweep.points[delays + i].share_percent = options.share_percents.values[i];
 	generator_need(generator, &generator->groups[0],
 	               generator_thread_bytes(generator->shape.mix, options.buffer_bytes));
-	page_kind_parse(options.pages, &generator->page_kind);
-	generator->width = load_width_find(options.width, error);
-	generator->sampled = options.sample ? &sweep.sampled : NULL;
+	generator->page_kind = common_pages();
+	generator->width = common_width(error);
 	generator->watched = &sweep.cpus;
 	if (!generator->width)
 		return false;
@@ -310,10 +281,10 @@ static void set_chains(uint64_t seed)
 /* The points' and the probes' windows, of all placements. */
 static void keeps(struct demand *demand)
 {
-	uint64_t most = stopping_most(options.placements, options.budget_s), runs = most * sweep.count;
-	uint64_t windows = options.windows * (1 + options.probes.count);
+	uint64_t most = stopping_max(common.placements, common.budget_s), runs = most * sweep.count;
+	uint64_t windows = common.windows * (1 + options.probes.count);
 	demand_other(demand, sizeof(struct point), sweep.count);
-	demand_other(demand, options.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);
+	demand_other(demand, common.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);
 	demand_other(demand, windows * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
 	demand_document(demand, runs * (windows + NUMBERS_OF_PLACEMENT) + most * MOMENTS * windows);
@@ -324,7 +295,7 @@ static bool admit(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
 	struct demand demand = {.pages = generator->chosen, .again = generator->chosen.bytes > 0};
-	double run_s = options.settle_s + options.window_s * (double)options.windows;
+	double run_s = common.settle_s + common.window_s * (double)common.windows;
 	if (options.share_percents.count)
 		run_s = fmax(run_s, LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS);
 	if (!demand.again)
@@ -357,15 +328,21 @@ static bool cut_windows(const struct probe *probe, uint64_t begin, double window
                         double *hops_per_tick)
 {
 	double last = progress_at(&probe->log, begin), first = last;
-	for (uint64_t i = 0; i < options.windows; i++) {
+	for (uint64_t i = 0; i < common.windows; i++) {
 		double next = progress_at(&probe->log, begin + (uint64_t)(window_ticks * (double)(i + 1)));
 		if (next <= last)
 			return false;
 		ticks[i] = window_ticks / (next - last);
 		last = next;
 	}
-	*hops_per_tick = (last - first) / (window_ticks * (double)options.windows);
+	*hops_per_tick = (last - first) / (window_ticks * (double)common.windows);
 	return true;
+}
+
+static bool no_progress(const struct probe *probe, struct error *error)
+{
+	return error_set(error, ERROR_CHECK_FAILED,
+	                 "the probe on CPU %u made no progress in a window; use a longer --window-s", probe->cpu);
 }
 
 static void begin_probes(double seconds)
@@ -384,20 +361,18 @@ static bool end_probes(struct error *error)
 
 static bool measure_zero(enum moment moment, struct error *error)
 {
-	double seconds = options.settle_s + options.window_s * (double)options.windows + GENERATOR_TAIL_S, ignored;
+	double seconds = common.settle_s + common.window_s * (double)common.windows + GENERATOR_TAIL_S, ignored;
 	begin_probes(seconds);
 	bool stopped = stop_sleep_ns((uint64_t)(seconds * 1e9));
 	if (!end_probes(error) || (stopped && stop_error(error)))
 		return false;
 	for (size_t i = 0; i < options.probes.count; i++) {
 		struct zero_load *zero = &sweep.zero[i];
-		uint64_t begin = sweep.probes[i].started + (uint64_t)(options.settle_s * clock_now_used.hz);
-		if (!cut_windows(&sweep.probes[i], begin, options.window_s * clock_now_used.hz,
+		uint64_t begin = sweep.probes[i].started + (uint64_t)(common.settle_s * clock_now_used.hz);
+		if (!cut_windows(&sweep.probes[i], begin, common.window_s * clock_now_used.hz,
 		                 zero->ticks[moment] + zero->count[moment], &ignored))
-			return error_set(error, ERROR_CHECK_FAILED,
-			                 "the probe on CPU %u made no progress in a window; use a longer --window-s",
-			                 sweep.probes[i].cpu);
-		zero->count[moment] += options.windows;
+			return no_progress(&sweep.probes[i], error);
+		zero->count[moment] += common.windows;
 	}
 	return true;
 }
@@ -437,13 +412,12 @@ static bool keep_probe(const struct probe *probe, struct probe_windows *windows,
                        struct evidence *evidence, struct error *error)
 {
 	const struct progress *log = &probe->log;
-	uint64_t begin = sweep.generator.begins, end = begin + (uint64_t)(window_ticks * (double)options.windows);
-	windows->ticks = allocate(options.windows, sizeof(double));
+	uint64_t begin = sweep.generator.begins, end = begin + (uint64_t)(window_ticks * (double)common.windows);
+	windows->ticks = allocate(common.windows, sizeof(double));
 	if (probe->started > begin || log->entries[log->count - 1].ticks < end ||
 	    (double)progress_step(log) > window_ticks ||
 	    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
-		return error_set(error, ERROR_CHECK_FAILED,
-		                 "the probe on CPU %u made no progress in a window; use a longer --window-s", probe->cpu);
+		return no_progress(probe, error);
 	evidence->verified = evidence->verified && probe->verified;
 	evidence->core_before = fmin(evidence->core_before, probe->core_before);
 	evidence->core_after = fmin(evidence->core_after, probe->core_after);
@@ -456,16 +430,16 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	struct generator *generator = &sweep.generator;
 	struct placement *placement = &point->placements[point->count];
 	struct evidence *evidence = &placement->evidence;
-	double window_ticks = options.window_s * clock_now_used.hz;
-	placement->window_rates = allocate(options.windows, sizeof(double));
+	double window_ticks = common.window_s * clock_now_used.hz;
+	placement->window_rates = allocate(common.windows, sizeof(double));
 	placement->probes = allocate(options.probes.count, sizeof(*placement->probes));
 	/* Progress is known where it was logged; windows shorter than that would only repeat one figure. */
 	if ((double)generator_chunk_ticks(generator) > window_ticks)
 		return error_set(error, ERROR_CHECK_FAILED,
 		                 "the load logged its progress every %g s only, windows are %g s; use a longer --window-s or a "
 		                 "shorter --delay",
-		                 (double)generator_chunk_ticks(generator) / clock_now_used.hz, options.window_s);
-	generator_add_rates(generator, placement->window_rates, NULL, options.windows, window_ticks);
+		                 (double)generator_chunk_ticks(generator) / clock_now_used.hz, common.window_s);
+	generator_add_rates(generator, placement->window_rates, NULL, common.windows, window_ticks);
 	generator_take_evidence(generator, evidence);
 	for (size_t i = 0; i < options.probes.count; i++)
 		if (!keep_probe(&sweep.probes[i], &placement->probes[i], window_ticks, evidence, error))
@@ -473,7 +447,7 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	evidence->seed = seed;
 	evidence->pages = pages_of_all();
 	evidence->counters = pmu_take(generator->pmu, PMU_ALL, progress, generator);
-	point->medians[point->count] = statistics_median(placement->probes[0].ticks, options.windows);
+	point->medians[point->count] = statistics_median(placement->probes[0].ticks, common.windows);
 	point->count++;
 	return true;
 }
@@ -513,7 +487,7 @@ static bool measure_point(size_t number, uint64_t seed, struct error *error)
 {
 	struct point *point = &sweep.points[number];
 	struct error found = {0};
-	if (run_load(sweep.delays[number], options.settle_s, options.window_s * (double)options.windows, &found, error) &&
+	if (run_load(sweep.delays[number], common.settle_s, common.window_s * (double)common.windows, &found, error) &&
 	    keep_run(point, seed, &found))
 		return true;
 	if (error->code != ERROR_NONE)
@@ -559,7 +533,7 @@ static bool choose_delays(struct error *error)
  * follow the delay. */
 static bool measure_placement(uint64_t number, struct error *error)
 {
-	uint64_t seed = random_derive(options.seed, 0, number);
+	uint64_t seed = random_derive(common.seed, 0, number);
 	size_t *order = allocate(sweep.count, sizeof(*order));
 	struct random random;
 	random_seed(&random, seed);
@@ -649,12 +623,12 @@ static void placement_write(struct json *json, const struct placement *placement
 	json_u64(json, "seed", evidence->seed);
 	pages_write(json, "pages", &evidence->pages);
 	json_bool(json, "cpus_verified", evidence->verified);
-	json_f64s(json, "windows_mb_s", placement->window_rates, options.windows, mb_s());
+	json_f64s(json, "windows_mb_s", placement->window_rates, common.windows, mb_s());
 	json_array_begin(json, "probes");
 	for (size_t i = 0; i < options.probes.count; i++) {
 		const struct probe_windows *windows = &placement->probes[i];
 		probe_begin_write(json, &sweep.probes[i]);
-		json_f64s(json, "windows_ns", windows->ticks, options.windows, clock_ns(1));
+		json_f64s(json, "windows_ns", windows->ticks, common.windows, clock_ns(1));
 		json_f64(json, "probe_mb_s", windows->hops_per_tick * (double)memory_line_bytes() * clock_now_used.hz / 1e6);
 		json_object_end(json);
 	}
@@ -681,13 +655,10 @@ static void point_write(struct json *json, size_t number)
 	json_bool(json, "checked", good && point->count > 0);
 	json_text(json, "stopped", good ? point->stopped : NULL);
 	error_write(json, &point->error);
-	if (good) {
-		json_array_begin(json, "placements");
+	if (json_array_known(json, "placements", good)) {
 		for (size_t k = 0; k < point->count; k++)
 			placement_write(json, &point->placements[k]);
 		json_array_end(json);
-	} else {
-		json_null(json, "placements");
 	}
 	json_object_end(json);
 }
@@ -734,12 +705,11 @@ static bool write_results(struct json *json, struct error *error)
 
 static bool measure(struct json *result, struct error *error)
 {
-	struct stopping stopping = {
-		.placements = options.placements, .budget_s = options.budget_s, .target = options.target_half_width};
+	struct stopping stopping = common_stopping();
 	bool good = set_up(error);
 	if (good) {
 		supervise_avoid(&sweep.cpus);
-		pmu_background(sweep.generator.pmu, options.background_s);
+		pmu_background(sweep.generator.pmu, common.background_s);
 	}
 	stopping_begin(&stopping);
 	for (uint64_t number = 0; good; number++) {
@@ -756,10 +726,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand loaded_subcommand = {
-	.name = "loaded",
-	.summary = "latency seen by probes while other CPUs load memory",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"loaded", "latency seen by probes while other CPUs load memory", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

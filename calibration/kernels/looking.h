@@ -3,8 +3,7 @@
  * and thousands of interrupt lines one reading takes as long as a measurement. All of them together may take a small share
  * of a command's time; what costs more is read around fewer measurements, and the document says so. Looking costs CPU
  * time: having to wait for a CPU, or for a lock, is no cost of it. */
-#ifndef SUTPROBE_LOOKING_H
-#define SUTPROBE_LOOKING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ bool looking_any(void);
 void looking_warn(void);
 /* Members of the object that is open: what looking took, and what was left out how often. */
 void looking_write(struct json *json);
-
-#endif

@@ -20,7 +20,6 @@
 #include "affinity.h"
 #include "allocate.h"
 #include "clock.h"
-#include "csv.h"
 #include "document.h"
 #include "error.h"
 #include "interference.h"
@@ -169,23 +168,8 @@ static int write_whole(const char *text, size_t length)
 	return 0;
 }
 
-/* Rows in place of the document; what the document would say besides goes to stderr. */
-static int write_rows(void)
-{
-	char *text = state.document.given_up ? NULL : csv_text(&state.document.error);
-	warning_print();
-	if (state.document.error.code != ERROR_NONE)
-		fprintf(stderr, "sutprobe: %s: %s\n", error_name(state.document.error.code), state.document.error.message);
-	int status = text ? write_whole(text, strlen(text)) : 0;
-	free(text);
-	return status ? status : error_exit_status(state.document.error.code);
-}
-
 static int finish(void)
 {
-	/* An error before the options were understood is reported in the form that everything else reads. */
-	if (state.document.parameters.text && state.subcommand->csv && *state.subcommand->csv)
-		return write_rows();
 	struct json text = {0};
 	document_compose(&text, &state.document);
 	if (text.spoilt) {
@@ -256,8 +240,7 @@ static bool parse(int argc, char **argv, struct error *error)
 		exit(0);
 	}
 	bool good = options_parse(options, count, argc - 2, argv + 2, error);
-	if (good && state.deadline_s <= 0)
-		good = error_set(error, ERROR_USAGE, "--deadline-s: expected more than 0, found %g", state.deadline_s);
+	good = good && option_positive("--deadline-s", state.deadline_s, error);
 	if (good && subcommand->prepare)
 		good = subcommand->prepare(error);
 	if (good) {

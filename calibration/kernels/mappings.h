@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mappings of this process as /proc/self/smaps lists them. Threads map and prove hundreds of regions at once, so the list is
  * read once for as many as it serves: one that was read after a region had been mapped serves that region too. */
-#ifndef SUTPROBE_MAPPINGS_H
-#define SUTPROBE_MAPPINGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ void mappings_unlock(void);
 /* Of the locked list, the first mapping that ends after an address, and the end of the list. */
 const struct mapping *mappings_from(uint64_t address);
 const struct mapping *mappings_end(void);
-
-#endif

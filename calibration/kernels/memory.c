@@ -13,7 +13,6 @@
 
 #include "files.h"
 #include "hugetlb.h"
-#include "mappings.h"
 #include "warning.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -138,12 +137,12 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 	size_t rounded = round_up(bytes, page_bytes), count = region_nodes(region);
 	/* All regions were asked for together; a page that somebody else has taken since would kill us where it is touched. */
 	for (size_t i = 0; i < count; i++) {
-		uint64_t left = 0, each = (rounded / page_bytes + count - 1) / count;
-		if (!hugetlb_free(region_node(region, i), page_bytes, &left) || left < each)
+		uint64_t left = 0, wanted = (rounded / page_bytes + count - 1) / count;
+		if (!hugetlb_free(region_node(region, i), page_bytes, &left) || left < wanted)
 			return error_set(error, ERROR_NO_MEMORY,
 			                 "needs %" PRIu64 " hugetlb pages of %zu KiB on node %u, %" PRIu64
 			                 " available; reserve them or use --pages auto",
-			                 each, page_bytes >> 10, region_node(region, i), left);
+			                 wanted, page_bytes >> 10, region_node(region, i), left);
 	}
 	void *start = hugetlb_map(rounded, page_bytes);
 	if (start == MAP_FAILED)

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory on a wanted node and on wanted pages, and the proof of what was obtained. */
-#ifndef SUTPROBE_MEMORY_H
-#define SUTPROBE_MEMORY_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "affinity.h"
 #include "demand.h"
 #include "error.h"
 #include "mappings.h"
-
-struct json;
 
 struct region {
 	unsigned char *start;
@@ -70,5 +63,3 @@ void pages_write(struct json *json, const char *key, const struct pages *pages);
 size_t memory_line_bytes(void);
 /* Size of the second-level cache of a CPU, 1 MiB where the kernel does not say. */
 size_t memory_l2_bytes(unsigned cpu);
-
-#endif

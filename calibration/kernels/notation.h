@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads "NAME=PMU/TERM[,TERM...]/", in which events and samples are asked for. */
-#ifndef SUTPROBE_NOTATION_H
-#define SUTPROBE_NOTATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ bool notation_word(const char **at, const char *characters, char end, char *word
 bool notation_source(const char **at, char *source, size_t size);
 /* Takes terms up to the slash behind them, each once, and a bit for each into `seen`; false at the first that is not one. */
 bool notation_terms(const char **at, const struct notation_term *terms, size_t count, unsigned *seen);
-
-#endif

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "allocate.h"
-#include "json.h"
 #include "text.h"
 
 bool options_u64(const char *text, uint64_t *value)
@@ -50,8 +49,22 @@ static void append_word(struct word_list *list, const char *word, size_t length)
 
 static bool range_error(const struct option *option, const char *text, struct error *error)
 {
-	return error_set(error, ERROR_USAGE, "%s: expected whole numbers from %" PRIu64 " to %" PRIu64 ", found '%s'",
-	                 option->name, option->minimum, option->maximum, text);
+	return error_set(error, ERROR_USAGE, "%s: must be %s from %" PRIu64 " to %" PRIu64 ", not '%s'", option->name,
+	                 option->kind == OPTION_F64        ? "a number"
+	                 : option->kind == OPTION_U64_LIST ? "whole numbers"
+	                                                   : "a whole number",
+	                 option->minimum, option->maximum, text);
+}
+
+bool option_positive(const char *name, double value, struct error *error)
+{
+	return value > 0 || error_set(error, ERROR_USAGE, "%s: must be more than 0, not %g", name, value);
+}
+
+bool option_multiple(const char *name, uint64_t value, uint64_t of, struct error *error)
+{
+	return value % of == 0 ||
+	       error_set(error, ERROR_USAGE, "%s: must be a multiple of %" PRIu64 ", not %" PRIu64, name, of, value);
 }
 
 static bool parse_u64_list(const struct option *option, const char *text, struct error *error)
@@ -77,8 +90,8 @@ static bool parse_words(const struct option *option, const char *text, struct er
 	for (const char *at = text;;) {
 		size_t width = strcspn(at, ",");
 		if (!choose(option->choices, at, width))
-			return error_set(error, ERROR_USAGE, "%s: expected words from %s separated by commas, found '%s'",
-			                 option->name, option->choices, text);
+			return error_set(error, ERROR_USAGE, "%s: must be words of %s separated by commas, not '%s'", option->name,
+			                 option->choices, text);
 		append_word(list, at, width);
 		if (at[width] == '\0')
 			return true;
@@ -99,14 +112,13 @@ static bool parse_value(const struct option *option, const char *text, struct er
 	case OPTION_F64: {
 		double value;
 		if (!parse_f64(text, &value) || value < (double)option->minimum || value > (double)option->maximum)
-			return error_set(error, ERROR_USAGE, "%s: expected a number from %" PRIu64 " to %" PRIu64 ", found '%s'",
-			                 option->name, option->minimum, option->maximum, text);
+			return range_error(option, text, error);
 		*(double *)option->value = value;
 		return true;
 	}
 	case OPTION_WORD:
 		if (!choose(option->choices, text, strlen(text)))
-			return error_set(error, ERROR_USAGE, "%s: expected one of %s, found '%s'", option->name, option->choices,
+			return error_set(error, ERROR_USAGE, "%s: must be one of %s, not '%s'", option->name, option->choices,
 			                 text);
 		*(const char **)option->value = text;
 		return true;
@@ -141,7 +153,7 @@ bool options_parse(const struct option *options, size_t count, int argc, char **
 		else if (options[found].kind == OPTION_FLAG)
 			*(bool *)options[found].value = true;
 		else if (i + 1 == argc)
-			good = error_set(error, ERROR_USAGE, "%s expects a value after it, found the end of the line", argv[i]);
+			good = error_set(error, ERROR_USAGE, "%s: needs a value", argv[i]);
 		else
 			good = parse_value(&options[found], argv[++i], error);
 		if (good)

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options as a table: one row gives the parser, the usage text and the "parameters" object of the document. */
-#ifndef SUTPROBE_OPTIONS_H
-#define SUTPROBE_OPTIONS_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
-
-struct json;
 
 enum option_kind {
 	OPTION_U64,      /* uint64_t, plain decimal digits */
@@ -48,7 +41,8 @@ struct option {
 bool options_parse(const struct option *options, size_t count, int argc, char **argv, struct error *error);
 void options_usage(const struct option *options, size_t count);
 void options_write(const struct option *options, size_t count, struct json *json);
+/* False, with a usage error, where the value of an option is not more than 0, or no multiple. */
+bool option_positive(const char *name, double value, struct error *error);
+bool option_multiple(const char *name, uint64_t value, uint64_t of, struct error *error);
 /* Whole text as a decimal number, no sign, no blanks. */
 bool options_u64(const char *text, uint64_t *value);
-
-#endif

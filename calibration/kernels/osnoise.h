@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's tracer osnoise, run without its own workload, so that it accounts for what interrupts ours. That it has none is
  * a setting of the whole machine: it is changed for as long as the tracer runs, and only where nobody else uses it. */
-#ifndef SUTPROBE_OSNOISE_H
-#define SUTPROBE_OSNOISE_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "affinity.h"
 
@@ -27,5 +24,3 @@ bool osnoise_give_back(struct osnoise *osnoise, int instances);
 void osnoise_close(struct osnoise *osnoise);
 /* Does what osnoise_give_back does for an instance that another process left, if there is one of that name. */
 bool osnoise_mend(int instances, const char *name);
-
-#endif

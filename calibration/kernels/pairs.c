@@ -36,21 +36,20 @@ bool block_parse(const char *option, const char *text, const struct pair_default
 	bool good = cpu_list_parse(&block->writers, writers, &part) &&
 	            cpu_list_parse(&block->readers, readers ? readers : writers, &part);
 	if (!good)
-		error_set(error, ERROR_USAGE, "%s: expected CPUs such as 0@1, found '%s'; %s", option, text, part.message);
+		error_set(error, ERROR_USAGE, "%s: must be CPUs such as 0@1, not '%s': %s", option, text, part.message);
 	if (good && !home_parse(home ? home : defaults->home, &block->home, &block->node))
-		good = error_set(error, ERROR_USAGE, "%s: expected a node up to %u, writer or reader as the home, found '%s'",
-		                 option, PAIRS_HOME_MAX, home ? text : defaults->home);
+		good = error_set(error, ERROR_USAGE, "%s: the home must be a node up to %u, writer or reader, not '%s'", option,
+		                 PAIRS_HOME_MAX, home ? text : defaults->home);
 	if (good && state) {
 		block->dirty = !strcmp(state, "hitm");
 		if (!block->dirty && strcmp(state, "hit") != 0)
-			good = error_set(error, ERROR_USAGE, "%s: expected the state hit or hitm, found '%s'", option, text);
+			good = error_set(error, ERROR_USAGE, "%s: the state must be hit or hitm, not '%s'", option, text);
 		else if (defaults->stateless)
-			good =
-				error_set(error, ERROR_USAGE, "%s: a hand-shake has no state, found '%s'; leave it out", option, text);
+			good = error_set(error, ERROR_USAGE, "%s: a hand-shake has no state: leave it out of '%s'", option, text);
 	}
 	if (good && block->writers.count == 1 && block->readers.count == 1 &&
 	    block->writers.cpus[0] == block->readers.cpus[0])
-		good = error_set(error, ERROR_USAGE, "%s: expected two CPUs, found '%s'", option, text);
+		good = error_set(error, ERROR_USAGE, "%s: needs two CPUs, not '%s'", option, text);
 	free(copy);
 	return good;
 }
@@ -67,7 +66,7 @@ bool transfer_parse(const char *text, const struct pair_defaults *defaults, stru
 			(struct transfer){block.writers.cpus[0], block.readers.cpus[0], block.home, block.node, block.dirty};
 	cpu_list_free(&block.writers);
 	cpu_list_free(&block.readers);
-	return one || error_set(error, ERROR_USAGE, "--pair: expected one CPU on each side of an @, found '%s'", text);
+	return one || error_set(error, ERROR_USAGE, "--pair: needs one CPU on each side of an @, not '%s'", text);
 }
 
 int pairs_compare(unsigned writer, unsigned reader, unsigned other_writer, unsigned other_reader)
@@ -108,10 +107,8 @@ static bool list_requests(struct sampler *sampler, const struct block *blocks, s
 		if (last && now->writer == last->writer && now->reader == last->reader) {
 			const struct block *a = &blocks[now->block], *b = &blocks[last->block];
 			if (a->home != b->home || a->node != b->node || a->dirty != b->dirty)
-				return error_set(
-					error, ERROR_USAGE,
-					"--all-pairs: expected each pair with one home and state, found CPUs %u and %u with two",
-					now->writer, now->reader);
+				return error_set(error, ERROR_USAGE, "--all-pairs: CPUs %u and %u appear with two homes or states",
+				                 now->writer, now->reader);
 			continue;
 		}
 		sampler->requests[kept++] = *now;

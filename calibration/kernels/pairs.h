@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which pairs of CPUs are measured: how they are named, and for a matrix in which order, so that any beginning of it is
  * a balanced sample. */
-#ifndef SUTPROBE_PAIRS_H
-#define SUTPROBE_PAIRS_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "affinity.h"
 #include "error.h"
@@ -71,5 +66,3 @@ bool sampler_begin(struct sampler *sampler, const struct block *blocks, size_t b
                    struct error *error);
 /* The next pair; NULL after the last. */
 struct request *sampler_next(struct sampler *sampler);
-
-#endif

@@ -5,11 +5,7 @@
  * by epoch folding along a phase that is tracked, because a timer drifts against the clock and may be set anew: the share
  * of cycles in which a gap comes on time, against the share that chance would give at the density of the other gaps.
  * The train that explains most gaps is taken out, and what is left is searched again. */
-#ifndef SUTPROBE_PERIODS_H
-#define SUTPROBE_PERIODS_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "gaps.h"
 
@@ -32,5 +28,3 @@ size_t periods_find(const struct gap *gaps, size_t count, double ticks_per_us, s
 
 /* Bytes that it takes meanwhile, `owner` with them. */
 size_t periods_bytes(size_t count);
-
-#endif

@@ -28,7 +28,7 @@ bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, un
 	const char *list = text_cut(&digits, '@');
 	bool good = digits && parse_node(digits, node) && cpu_list_parse(cpus, list, error);
 	if (!good)
-		error_set(error, ERROR_USAGE, "expected CPUS@NODE such as 0-3@0, found '%.*s'", (int)length, text);
+		error_set(error, ERROR_USAGE, "not CPUS@NODE such as 0-3@0: '%.*s'", (int)length, text);
 	free(copy);
 	return good;
 }
@@ -42,7 +42,7 @@ bool place_parse_one(const char *text, unsigned *cpu, unsigned *node, struct err
 	if (one)
 		*cpu = cpus.cpus[0];
 	cpu_list_free(&cpus);
-	return one || error_set(error, ERROR_USAGE, "expected one CPU in CPU@NODE, found '%s'", text);
+	return one || error_set(error, ERROR_USAGE, "not one CPU in CPU@NODE: '%s'", text);
 }
 
 bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, struct error *error)
@@ -62,7 +62,7 @@ bool place_parse_nodes(const char *text, unsigned *cpu, struct cpu_list *nodes, 
 	if (good)
 		return true;
 	cpu_list_free(nodes);
-	return error_set(error, ERROR_USAGE, "expected CPU@NODE[+NODE...] such as 0@0+1, each node once, found '%s'", text);
+	return error_set(error, ERROR_USAGE, "not CPU@NODE[+NODE...] such as 0@0+1, each node once: '%s'", text);
 }
 
 unsigned place_distance(unsigned from, unsigned to)

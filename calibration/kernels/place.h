@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the "CPU@NODE", "CPU@NODE+NODE" and "CPULIST@NODE" notation. */
-#ifndef SUTPROBE_PLACE_H
-#define SUTPROBE_PLACE_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "affinity.h"
 #include "error.h"
@@ -15,5 +12,3 @@ bool place_parse_list(const char *text, size_t length, struct cpu_list *cpus, un
 /* How far the memory of one node is from another node, as the firmware says: 10 is the node itself. UINT_MAX where it does
  * not say. */
 unsigned place_distance(unsigned from, unsigned to);
-
-#endif

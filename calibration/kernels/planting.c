@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,20 +18,16 @@
 #include "allocate.h"
 #include "causes.h"
 #include "clock.h"
-#include "gaps.h"
+#include "injection.h"
+#include "realtime.h"
 #include "tracing.h"
-
-/* musl has this name for the thread a timer signals; older glibc has only the member behind it. */
-#ifndef sigev_notify_thread_id
-#define sigev_notify_thread_id _sigev_un._tid
-#endif
 
 /* Shorter than anything planted, and longer than turns of the loop with a slow clock. */
 #define THRESHOLD_NS 1000.0
 #define THRESHOLD_TURNS 4.0
 /* Of what was planted so much must be found, and no more than so much; one at each end may be cut off. */
-#define FOUND_LEAST 0.9
-#define FOUND_MOST 1.1
+#define FOUND_MIN 0.9
+#define FOUND_MAX 1.1
 #define CUT_OFF 2.0
 
 enum plant_kind { PLANT_TIMER, PLANT_TASK, PLANT_IPI, PLANTS };
@@ -53,9 +48,7 @@ static const struct {
 static struct plant {
 	pthread_t thread;
 	bool started;
-	struct gap *each; /* when it was, and for how long */
-	size_t capacity;
-	_Atomic size_t count;
+	struct made_gaps made;
 	/* results */
 	uint64_t planted, found;
 	bool ours; /* nobody else's can be among the found */
@@ -77,14 +70,7 @@ static struct {
 
 static void spin(struct plant *plant, double ns)
 {
-	size_t slot = atomic_load_explicit(&plant->count, memory_order_relaxed);
-	uint64_t begin = clock_start(), end = begin, wanted = (uint64_t)(ns * clock_now_used.hz / 1e9);
-	while (end - begin < wanted)
-		end = clock_stop();
-	if (slot < plant->capacity) {
-		plant->each[slot] = (struct gap){begin, end - begin};
-		atomic_store_explicit(&plant->count, slot + 1, memory_order_release);
-	}
+	make_gap(&plant->made, (uint64_t)(ns * clock_now_used.hz / 1e9));
 }
 
 static struct timespec span(double ns)
@@ -143,7 +129,6 @@ static void *grow(void *argument)
 {
 	struct plant *plant = argument;
 	size_t kind = (size_t)(plant - grown);
-	struct sched_param priority = {.sched_priority = 1};
 	struct error ignored = {0};
 	(void)prctl(PR_SET_NAME, plants[kind].task);
 	if (kind == PLANT_IPI) {
@@ -151,7 +136,7 @@ static void *grow(void *argument)
 		run_ipi(plant);
 		return NULL;
 	}
-	if (!affinity_pin(scene.cpu, &ignored) || pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) != 0)
+	if (!affinity_pin(scene.cpu, &ignored) || !realtime_begin(1, &ignored))
 		return NULL;
 	if (kind == PLANT_TIMER)
 		run_timer(plant);
@@ -176,8 +161,8 @@ static bool play(double seconds, struct error *error)
 	double shortest = THRESHOLD_NS * clock_now_used.hz / 1e9, turns = THRESHOLD_TURNS * gaps_turns().median;
 	scene.gaps.threshold_ticks = (uint64_t)(turns > shortest ? turns : shortest);
 	for (size_t i = 0; i < PLANTS; i++) {
-		grown[i].capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
-		grown[i].each = allocate(grown[i].capacity, sizeof(struct gap));
+		grown[i].made.capacity = (size_t)(seconds * 1e9 / plants[i].period_ns * 1.1) + 16;
+		grown[i].made.list = allocate(grown[i].made.capacity, sizeof(struct gap));
 	}
 	for (size_t i = 0; i < PLANTS && reason == 0; i++)
 		if ((i != PLANT_IPI || scene.other_cpu) &&
@@ -201,33 +186,33 @@ static void compare(void)
 {
 	for (size_t p = 0; p < PLANTS; p++) {
 		struct plant *plant = &grown[p];
-		size_t count = atomic_load(&plant->count);
+		size_t count = atomic_load(&plant->made.count);
 		bool functions = false;
 		for (size_t i = 0; i < count; i++) {
-			const struct gap *each = &plant->each[i];
-			if (each->at < scene.gaps.begin || each->at + each->ticks > scene.gaps.end)
+			const struct gap *gap = &plant->made.list[i];
+			if (gap->at < scene.gaps.begin || gap->at + gap->ticks > scene.gaps.end)
 				continue;
 			plant->planted++;
-			plant->planted_ns += clock_ns((double)each->ticks);
+			plant->planted_ns += clock_ns((double)gap->ticks);
 		}
 		for (size_t i = 0; i < scene.causes.count && plants[p].function; i++)
-			functions = functions || !strcmp(scene.causes.each[i].function, plants[p].function);
+			functions = functions || !strcmp(scene.causes.list[i].function, plants[p].function);
 		for (size_t i = 0; i < scene.causes.count; i++) {
-			const struct cause *each = &scene.causes.each[i];
+			const struct cause *cause = &scene.causes.list[i];
 			/* Older kernels tell no functions. Other architectures have "Function call interrupts". */
 			bool same =
-				functions ? !strcmp(each->function, plants[p].function) : strstr(each->name, plants[p].name) != NULL;
-			if (each->class == plants[p].class && same) {
-				plant->found += each->events;
+				functions ? !strcmp(cause->function, plants[p].function) : strstr(cause->name, plants[p].name) != NULL;
+			if (cause->class == plants[p].class && same) {
+				plant->found += cause->events;
 				/* Several threads of one name have no number; and timers and interrupts are of whoever asks. */
-				plant->ours = each->class == CAUSE_TASK && each->number >= 0;
-				plant->found_ns += clock_ns(each->ticks);
+				plant->ours = cause->class == CAUSE_TASK && cause->number >= 0;
+				plant->found_ns += clock_ns(cause->ticks);
 			}
 		}
 	}
 	for (size_t i = 0; i < scene.causes.count; i++)
-		if (scene.causes.each[i].class == CAUSE_TASK && strncmp(scene.causes.each[i].name, "planted-", 8) != 0)
-			scene.busy += scene.causes.each[i].ticks / (double)(scene.gaps.end - scene.gaps.begin);
+		if (scene.causes.list[i].class == CAUSE_TASK && strncmp(scene.causes.list[i].name, "planted-", 8) != 0)
+			scene.busy += scene.causes.list[i].ticks / (double)(scene.gaps.end - scene.gaps.begin);
 }
 
 static bool judge(char *note, size_t size, struct error *error)
@@ -236,7 +221,7 @@ static bool judge(char *note, size_t size, struct error *error)
 		double planted = (double)grown[p].planted, found = (double)grown[p].found;
 		if (!grown[p].planted)
 			snprintf(note, size, "nothing was planted of: %s", plants[p].what);
-		else if (found < FOUND_LEAST * planted - CUT_OFF || (grown[p].ours && found > FOUND_MOST * planted + CUT_OFF))
+		else if (found < FOUND_MIN * planted - CUT_OFF || (grown[p].ours && found > FOUND_MAX * planted + CUT_OFF))
 			return error_set(error, ERROR_CHECK_FAILED, "%s: %.0f planted, %.0f traced", plants[p].what, planted,
 			                 found);
 	}
@@ -278,11 +263,8 @@ bool planting_check(double seconds, char *note, size_t size, struct error *error
 
 void planting_write(struct json *json)
 {
-	if (!scene.made) {
-		json_null(json, "plantings");
+	if (!json_object_known(json, "plantings", scene.made))
 		return;
-	}
-	json_object_begin(json, "plantings");
 	json_u64(json, "cpu", scene.cpu);
 	json_f64(json, "wall_s", clock_ns((double)(scene.gaps.end - scene.gaps.begin)) / 1e9);
 	json_array_begin(json, "plants");
@@ -291,10 +273,7 @@ void planting_write(struct json *json)
 		json_object_begin(json, NULL);
 		json_text(json, "planted", plants[p].what);
 		json_u64(json, "planted_events", plant->planted);
-		if (plants[p].busy_ns > 0)
-			json_f64(json, "planted_ns", plant->planted_ns);
-		else
-			json_null(json, "planted_ns");
+		json_f64_known(json, "planted_ns", plants[p].busy_ns > 0, plant->planted_ns);
 		json_u64(json, "found_events", plant->found);
 		json_f64(json, "found_ns", plant->found_ns);
 		json_object_end(json);

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Known answers for the tracing: disturbances of known kind and number are planted on the measured CPU, and each must be found
  * under its name. */
-#ifndef SUTPROBE_PLANTING_H
-#define SUTPROBE_PLANTING_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 #include "error.h"
 #include "json.h"
@@ -16,5 +12,3 @@
 bool planting_check(double seconds, char *note, size_t size, struct error *error);
 /* What was planted and what was found, as a member "plantings"; null where nothing was. */
 void planting_write(struct json *json);
-
-#endif

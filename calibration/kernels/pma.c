@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 
 #include "clock.h"
-#include "json.h"
 #include "stopping.h"
 
 /* The original primes its code so often before the first interval; `tmp` counts it. */

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The view of PMA jitter: a fixed amount of work is timed again and again, with the shortest and the longest in each interval. */
-#ifndef SUTPROBE_PMA_H
-#define SUTPROBE_PMA_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "affinity.h"
 #include "interference.h"
-
-struct json;
 
 struct pma_interval {
 	uint64_t least, most, last, absolute_least, absolute_most;
@@ -43,5 +36,3 @@ void pma_write(struct json *json, const char *key, const struct pma *pma, uint64
                const struct snapshot *snapshots, const struct cpu_list *self);
 /* Whether the first `count` intervals are longer than the clock can tell. */
 bool pma_timed(const struct pma *pma, uint64_t count);
-
-#endif

@@ -49,14 +49,15 @@ static bool parse_spec(struct pmu_spec *spec, const char *text, bool probes, str
 	if (!notation_word(&at, NAME_CHARACTERS, '=', spec->name, sizeof(spec->name)) ||
 	    !notation_source(&at, spec->source, sizeof(spec->source)))
 		return error_set(error, ERROR_USAGE,
-		                 "--event: expected " PMU_NOTATION " with a name of 1 to %u of a-z, 0-9, '_' and '.', and a "
-		                 "PMU of /sys/bus/event_source/devices or '" PMU_GENERIC_SOURCE "', found '%.200s'",
+		                 "--event: must be " PMU_NOTATION " with a name of 1 to %u of a-z, 0-9, '_' and '.', and a "
+		                 "PMU of /sys/bus/event_source/devices or '" PMU_GENERIC_SOURCE "', not '%.200s'",
 		                 PMU_NAME_MAX, text);
 	if (!notation_terms(&at, terms, sizeof(terms) / sizeof(terms[0]), &seen) || group > GROUP_MAX)
-		return error_set(error, ERROR_USAGE,
-		                 "--event: expected terms from config=, config1=, config2=, config3= with 0x and up to 16 "
-		                 "digits, group=0 to %u and user, each once, and a / behind them, found '%.*s' in '%.200s'",
-		                 GROUP_MAX, (int)strcspn(at, ",/"), at, text);
+		return error_set(
+			error, ERROR_USAGE,
+			"--event: '%.*s' in '%.200s' is not a term: config=, config1=, config2=, config3= with 0x and up "
+			"to 16 digits, group=0 to %u and user, each once, with a / behind them",
+			(int)strcspn(at, ",/"), at, text, GROUP_MAX);
 	spec->group = seen >> 4 & 1 ? (int)group : -1;
 	spec->user = user;
 	if (*at == '@') {
@@ -65,14 +66,13 @@ static bool parse_spec(struct pmu_spec *spec, const char *text, bool probes, str
 		if (!cpu_list_parse(&spec->cpus, at + 1, &wrong))
 			return error_set(error, wrong.code, "--event: %s", wrong.message);
 	} else if (*at) {
-		return error_set(error, ERROR_USAGE, "--event: expected @CPULIST or nothing after the terms, found '%.200s'",
-		                 text);
+		return error_set(error, ERROR_USAGE, "--event: only @CPULIST may follow the terms, not '%.200s'", text);
 	}
 	return (strncmp(spec->name, PMU_OF_PROBES, strlen(PMU_OF_PROBES)) != 0 || (probes && !spec->on_cpus)) ||
 	       error_set(error, ERROR_USAGE,
 	                 "--event: names that begin with '" PMU_OF_PROBES
 	                 "' are for the probes' threads, only in loaded and "
-	                 "without CPUs, found '%.200s'",
+	                 "without CPUs, not '%.200s'",
 	                 text);
 }
 

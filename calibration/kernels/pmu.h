@@ -4,18 +4,11 @@
  *
  * An event counts on CPUs, whatever runs there, or in each measuring thread. Counters of one name and target are one
  * figure: a memory controller is many boxes. A NULL struct pmu is that nothing was asked, and everything accepts it. */
-#ifndef SUTPROBE_PMU_H
-#define SUTPROBE_PMU_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "affinity.h"
 #include "error.h"
 #include "options.h"
-
-struct json;
 
 #define PMU_NOTATION "NAME=PMU/TERM[,TERM...]/[@CPULIST]"
 /* Of the options that every subcommand with counters has. */
@@ -108,5 +101,3 @@ bool pmu_paranoid(long long *value);
 #define PMU_CAP_PERFMON 38u
 #define PMU_CAP_SYS_ADMIN 21u
 #define PMU_SOURCES "/sys/bus/event_source/devices"
-
-#endif

@@ -228,11 +228,8 @@ static void counted_write(struct json *json, const struct pmu_counts *counts, co
 
 void pmu_counts_write(struct json *json, const char *key, const struct pmu_counts *counts)
 {
-	if (!counts) {
-		json_null(json, key);
+	if (!json_object_known(json, key, counts))
 		return;
-	}
-	json_object_begin(json, key);
 	json_f64_known(json, "background_s", counts->watched, counts->background_s);
 	json_array_begin(json, "events");
 	for (size_t i = 0; i < counts->count; i++)

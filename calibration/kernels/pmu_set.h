@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters that are opened and read together, between those that read them and those that say what was counted. */
-#ifndef SUTPROBE_PMU_SET_H
-#define SUTPROBE_PMU_SET_H
+#pragma once
 
 #include "pmu.h"
 
@@ -51,5 +50,3 @@ struct pmu {
 };
 
 void pmu_refuse(struct pmu_refusal **refusals, size_t *count, const struct pmu_refusal *refusal);
-
-#endif

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "affinity.h"
 #include "clock.h"
 #include "corefreq.h"
 

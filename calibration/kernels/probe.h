@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A latency probe that runs beside a load: one thread walks a chain and logs how far it is, until told to stop. */
-#ifndef SUTPROBE_PROBE_H
-#define SUTPROBE_PROBE_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "chain.h"
 #include "error.h"
@@ -43,5 +39,3 @@ bool probe_open(struct probe *probe, struct error *error);
 void probe_begin(struct probe *probe, double seconds);
 bool probe_end(struct probe *probe, struct error *error);
 bool probe_close(struct probe *probe, struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far a thread was at which time, logged by itself: windows are cut out of it afterwards. */
-#ifndef SUTPROBE_PROGRESS_H
-#define SUTPROBE_PROGRESS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ double progress_at(const struct progress *progress, uint64_t ticks);
 /* The shortest time between two entries: what lies closer together is interpolated. */
 uint64_t progress_step(const struct progress *progress);
 double log_at(const struct log_entry *entries, size_t count, uint64_t ticks);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reproducible random numbers: splitmix64 for seeds, xoshiro256** for streams (Blackman and Vigna, public domain). */
-#ifndef SUTPROBE_RANDOM_H
-#define SUTPROBE_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -50,5 +49,3 @@ static inline uint32_t random_below(struct random *random, uint64_t bound)
 {
 	return (uint32_t)(((random_next(random) >> 32) * bound) >> 32);
 }
-
-#endif

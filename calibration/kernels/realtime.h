@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel does to a real-time thread that never sleeps, and whether one of ours is such a thread. */
-#ifndef SUTPROBE_REALTIME_H
-#define SUTPROBE_REALTIME_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "affinity.h"
 #include "error.h"
@@ -27,5 +24,3 @@ bool realtime_refuse_throttling(const struct cpu_list *cpus, struct error *error
 /* Puts the calling thread under SCHED_FIFO, and back under the ordinary policy. */
 bool realtime_begin(unsigned priority, struct error *error);
 void realtime_end(void);
-
-#endif

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "files.h"
-#include "json.h"
 #include "memory.h"
 #include "notation.h"
 
@@ -57,9 +56,9 @@ bool sample_parse(const char *text, struct sample_request *request, struct error
 	    (request->method == DECODE_IBS && request->period % IBS_GRAIN))
 		return error_set(
 			error, ERROR_USAGE,
-			"--sample: expected " SAMPLES_NOTATION " with the method pebs, ibs or spe, a PMU of " PMU_SOURCES
+			"--sample: must be " SAMPLES_NOTATION " with the method pebs, ibs or spe, a PMU of " PMU_SOURCES
 			", terms from config=, config1=, config2=, aux= with 0x and digits, and period= of 1 or more (of "
-			"sixteens for ibs), each once, found '%.200s'",
+			"sixteens for ibs), each once, not '%.200s'",
 			text);
 	request->spec.user = request->method != DECODE_IBS || request->spec.config[2] & IBS_FILTER;
 	(void)pmu_find(&request->spec); /* that there is none is said for the threads */
@@ -335,11 +334,8 @@ void samples_write(struct json *json, const char *key, const struct sample_reque
 {
 	static const struct decoded none;
 	const struct decoded *decoded = samples->refused || samples->decoded.no_memory ? &none : &samples->decoded;
-	if (!request) {
-		json_null(json, key);
+	if (!json_object_known(json, key, request))
 		return;
-	}
-	json_object_begin(json, key);
 	json_text(json, "method", methods[request->method]);
 	json_u64(json, "period", request->period);
 	json_u64(json, "taken", decoded->taken);
@@ -350,13 +346,10 @@ void samples_write(struct json *json, const char *key, const struct sample_reque
 		json_u64(json, decode_reasons[i], decoded->reasons[i]);
 	json_object_end(json);
 	latencies_write(json, decoded->latencies, decoded->count);
-	if (samples->refused || samples->decoded.no_memory) {
-		json_object_begin(json, "refused");
+	if (json_object_known(json, "refused", samples->refused || samples->decoded.no_memory)) {
 		json_text(json, "errno", samples->code ? pmu_errno_name(samples->code) : NULL);
 		json_text(json, "reason", samples->refused ? samples->reason : "no memory for the samples that were taken");
 		json_object_end(json);
-	} else {
-		json_null(json, "refused");
 	}
 	json_object_end(json);
 }

@@ -2,18 +2,11 @@
 /* Loads sampled by the hardware: what --sample asks for, opened in each thread that loads, left to itself while that runs,
  * and read by the thread that supervises once the run is over. What cannot be had is refused with the kernel's answer; no
  * measurement ends for it. */
-#ifndef SUTPROBE_SAMPLES_H
-#define SUTPROBE_SAMPLES_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "decode.h"
 #include "error.h"
 #include "pmu.h"
-
-struct json;
 
 #define SAMPLES_NOTATION "METHOD=PMU/TERM[,TERM...]/"
 /* Of the options that every subcommand with samples has. */
@@ -69,5 +62,3 @@ void samples_collect(struct samples *samples, const struct sample_request *reque
 void samples_write(struct json *json, const char *key, const struct sample_request *request,
                    const struct samples *samples);
 void samples_free(struct samples *samples);
-
-#endif

@@ -113,10 +113,5 @@ static bool prepare(struct error *error)
 }
 
 const struct subcommand selftest_subcommand = {
-	.name = "selftest",
-	.summary = "known answers of every part",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"selftest", "known answers of every part", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Known answers: each case computes something whose answer is known by other means, and several break it on purpose to see
  * that the break is found. No case asserts how long anything takes. */
-#ifndef SUTPROBE_SELFTEST_H
-#define SUTPROBE_SELFTEST_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 #include "error.h"
 #include "memory.h"
@@ -32,5 +28,3 @@ bool case_placement(struct error *error);
 bool case_core_work(struct error *error);
 bool case_kernels(struct error *error);
 bool case_generator(struct error *error);
-
-#endif

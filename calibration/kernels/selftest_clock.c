@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
-#include <stdint.h>
 
 #include "arch/arch.h"
 #include "clock.h"

@@ -10,17 +10,17 @@
 /* Looks for one share in one pass: three usually do; more never helped where these had not. */
 #define TRIES 6u
 /* Looks that are enough to believe a delay, and at most at one beside which there is no other. */
-#define ENOUGH 2u
-#define MOST 3u
+#define LOOKS_MIN 2u
+#define LOOKS_MAX 3u
 /* The first delay tried, at which small loads move half. */
 #define FIRST_DELAY 64u
 /* So much further at least and at most where all delays so far move more than the share. */
 #define STEP_MIN 2.0
 #define STEP_MAX 16.0
 
-size_t shares_looks_most(size_t shares)
+size_t shares_looks_max(size_t shares)
 {
-	return ENOUGH + 1 + SHARES_PASSES * TRIES * shares;
+	return LOOKS_MIN + 1 + SHARES_PASSES * TRIES * shares;
 }
 
 static double share_at(const struct shares *search, size_t number)
@@ -72,7 +72,7 @@ static bool next_delay(const struct shares *search, double share, unsigned enoug
 	*delay = longer->delay;
 	/* A disturbed look would bar the way to all longer delays. */
 	if (apart == 1 || longer->times < enough)
-		return longer->times < MOST;
+		return longer->times < LOOKS_MAX;
 	/* Every third look halves: where time does not grow evenly, one end would stay for ever. */
 	double most = 1 / fmax(share_at(search, number + 1), 1e-3);
 	double part = tried % 3 == 2 ? 0.5 : (time - least) / (most - least);
@@ -87,7 +87,7 @@ static double distance(const struct shares *search, size_t number, double share)
 
 bool shares_find(struct shares *search, double share, unsigned pass, uint64_t *nearest, struct error *error)
 {
-	const unsigned enough = pass < ENOUGH ? pass : ENOUGH;
+	const unsigned enough = pass < LOOKS_MIN ? pass : LOOKS_MIN;
 	/* All others are compared with this one, so it is looked at once more than they. */
 	while (search->count == 0 || search->looks[0].times <= enough)
 		if (!look(search, 0, error))

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The delays at which a load moves given shares of what it moves without any, found by looking at a few. */
-#ifndef SUTPROBE_SHARES_H
-#define SUTPROBE_SHARES_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "error.h"
 
@@ -22,7 +17,7 @@ struct shares {
 	/* to be set */
 	bool (*measure)(void *context, uint64_t delay, double *rate, struct error *error);
 	void *context;
-	struct shares_look *looks; /* room for shares_looks_most() */
+	struct shares_look *looks; /* room for shares_looks_max() */
 	/* state: looks by rising delay, the first at delay 0 */
 	size_t count;
 };
@@ -32,12 +27,10 @@ struct shares {
 #define SHARES_PASSES 3u
 
 /* Looks that so many shares take at most. */
-size_t shares_looks_most(size_t shares);
+size_t shares_looks_max(size_t shares);
 /* Looks at delays until one moves `share`, in (0, 1], of the rate without any, or no better one can be found; `nearest` is
  * the best. `pass` counts from 1; after the first, one look is not enough. Delays that were looked at for other shares
  * serve this one too. False where a look fails. */
 bool shares_find(struct shares *search, double share, unsigned pass, uint64_t *nearest, struct error *error);
 /* What a look shows as a share of the rate without delay. */
 double shares_of(const struct shares *search, uint64_t delay);
-
-#endif

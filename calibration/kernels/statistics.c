@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare(const void *left, const void *right)
+int compare_doubles(const void *left, const void *right)
 {
 	double a = *(const double *)left, b = *(const double *)right;
 	return (a > b) - (a < b);
@@ -16,7 +16,7 @@ static double *sorted(const double *values, size_t count)
 	double *copy = malloc(count * sizeof(*copy));
 	if (copy) {
 		memcpy(copy, values, count * sizeof(*copy));
-		qsort(copy, count, sizeof(*copy), compare);
+		qsort(copy, count, sizeof(*copy), compare_doubles);
 	}
 	return copy;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Median and its distribution-free interval: what the stopping rule needs, no more. */
-#ifndef SUTPROBE_STATISTICS_H
-#define SUTPROBE_STATISTICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
+/* For qsort. */
+int compare_doubles(const void *left, const void *right);
 /* Sorts a copy; NaN only when memory is out. count >= 1. */
 double statistics_median(const double *values, size_t count);
 /* Half the width of the narrowest order-statistic interval [x(k), x(n+1-k)] that covers the median with at least
@@ -13,5 +14,3 @@ double statistics_median(const double *values, size_t count);
 bool statistics_half_width(const double *values, size_t count, double *relative);
 /* The k of that interval, 1 = [min, max]; 0 when there is none. */
 size_t statistics_interval_rank(size_t count);
-
-#endif

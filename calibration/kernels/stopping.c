@@ -50,7 +50,7 @@ bool stop_sleep_ns(uint64_t ns)
 	return stop_requested();
 }
 
-uint64_t stopping_most(uint64_t placements, double budget_s)
+uint64_t stopping_max(uint64_t placements, double budget_s)
 {
 	return budget_s > 0 ? STOPPING_PLACEMENTS_MAX : placements;
 }

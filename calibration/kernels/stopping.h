@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When to stop: adding placements to a point, and the work as a whole. The physical placement is the unit of
  * replication: never fewer than asked, unless the work was told to end. */
-#ifndef SUTPROBE_STOPPING_H
-#define SUTPROBE_STOPPING_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "error.h"
 
@@ -43,9 +39,7 @@ struct stopping {
 #define STOPPING_PLACEMENTS_MAX 31u
 
 /* Placements that may be made of one point. */
-uint64_t stopping_most(uint64_t placements, double budget_s);
+uint64_t stopping_max(uint64_t placements, double budget_s);
 void stopping_begin(struct stopping *stopping);
 /* `medians` has one value per complete placement, at least one. Done early, as "interrupted", when told to stop. */
 bool stopping_done(struct stopping *stopping, const double *medians, size_t count);
-
-#endif

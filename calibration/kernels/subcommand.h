@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a subcommand is: one row of the const table that drives dispatch, usage and the document. */
-#ifndef SUTPROBE_SUBCOMMAND_H
-#define SUTPROBE_SUBCOMMAND_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 #include "affinity.h"
 #include "error.h"
@@ -21,9 +17,10 @@ struct subcommand {
 	/* Measures, and writes one object. Runs in its own thread; false with the error when nothing was measured. Told to
 	 * stop (stopping.h), it returns soon with what is complete; the document's error is then not its to set. */
 	bool (*run)(struct json *result, struct error *error);
-	/* The flag that asks for rows (csv.h), which `run` then adds, in place of the document; NULL: none offered. */
-	const bool *csv;
 };
+
+/* A table of options with its length, as the two fields have it. */
+#define SUBCOMMAND_OPTIONS(table) (table), sizeof(table) / sizeof((table)[0])
 
 extern const struct subcommand jitter_subcommand;
 extern const struct subcommand latency_subcommand;
@@ -38,5 +35,3 @@ extern const struct subcommand selftest_subcommand;
 
 /* Moves the supervising threads away from the CPUs about to be measured, where the affinity mask has others. */
 void supervise_avoid(const struct cpu_list *measured);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks the kernel's texts in one pass. Some C libraries implement strchr, strcspn, strtok_r, strstr and strtoull with a
  * strlen of all that remains, which makes a table of a thousand lines quadratic: these are plain loops. */
-#ifndef SUTPROBE_TEXT_H
-#define SUTPROBE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ static inline bool text_decimal(const char **text, uint64_t *value)
 	*text = at;
 	return true;
 }
-
-#endif

@@ -41,8 +41,8 @@ bool tracefs_lists(int directory, const char *path, const char *word)
 	char text[512], *at;
 	if (!tracefs_get(directory, path, text, sizeof(text)))
 		return false;
-	for (const char *each = strtok_r(text, " \n", &at); each; each = strtok_r(NULL, " \n", &at))
-		if (!strcmp(each, word))
+	for (const char *listed = strtok_r(text, " \n", &at); listed; listed = strtok_r(NULL, " \n", &at))
+		if (!strcmp(listed, word))
 			return true;
 	return false;
 }

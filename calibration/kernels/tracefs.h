@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of tracefs, by a directory that is open: it need not be mounted anywhere. */
-#ifndef SUTPROBE_TRACEFS_H
-#define SUTPROBE_TRACEFS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,5 +13,3 @@ bool tracefs_get(int directory, const char *path, char *text, size_t size);
 bool tracefs_lists(int directory, const char *path, const char *word);
 /* Removes an instance of tracing; true also where there is none. */
 bool tracefs_remove(int instances, const char *name);
-
-#endif

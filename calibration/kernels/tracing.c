@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "causes.h"
 #include "tracefs.h"
 #include "warning.h"
 

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's tracing of a few CPUs, in an instance of its own: nobody else's tracing is touched, and nothing stays behind
  * on whatever way the process ends. */
-#ifndef SUTPROBE_TRACING_H
-#define SUTPROBE_TRACING_H
+#pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -51,5 +48,3 @@ int64_t tracing_lost(const struct tracing *tracing, unsigned cpu);
 void tracing_close(struct tracing *tracing);
 /* Part of tracing_open: starts the process that puts everything right when this one has ended. */
 bool tracing_guard(struct tracing *tracing, const struct cpu_list *cpus);
-
-#endif

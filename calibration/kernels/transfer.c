@@ -68,7 +68,7 @@ static size_t placement_bytes(uint64_t lines)
 /* A pair of a matrix maps memory for all its placements at once. */
 static size_t mapped_bytes(const struct transfer_settings *settings, uint64_t lines, bool brief)
 {
-	return placement_bytes(lines) * (brief ? settings->placements : 1);
+	return placement_bytes(lines) * (brief ? settings->stopping.placements : 1);
 }
 
 void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool brief, unsigned node,
@@ -82,7 +82,7 @@ void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool 
 void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
                 struct demand *demand)
 {
-	uint64_t most = stopping_most(settings->placements, settings->budget_s);
+	uint64_t most = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
 	demand_other(demand, sizeof(struct pair) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1);
 	demand_other(demand, most * pair_windows(settings, brief) * sizeof(double), 1);
 	if (!brief)
@@ -423,9 +423,7 @@ void pair_measure(struct pair *pair, uint64_t number)
 	pair->lines = pair_lines(pair->settings, pair->transfer.writer, extent->brief);
 	pair->rounds_per_window = (extent->hops + pair->lines - 1) / pair->lines;
 	pair->rounds = extent->warm_rounds + pair->rounds_per_window * extent->windows;
-	pair->stopping = (struct stopping){.placements = pair->settings->placements,
-	                                   .budget_s = pair->settings->budget_s,
-	                                   .target = pair->settings->target_half_width};
+	pair->stopping = pair->settings->stopping;
 	if (stop_error(&pair->error) || !affinity_usable(pair->transfer.writer, &pair->error) ||
 	    !affinity_usable(pair->transfer.reader, &pair->error))
 		return;

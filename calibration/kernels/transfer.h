@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One pair of CPUs: a thread on each, the lines between them in the wanted state, and the windows timed over them. The
  * two threads do one act at a time, as the supervising thread tells them, and sleep between. */
-#ifndef SUTPROBE_TRANSFER_H
-#define SUTPROBE_TRANSFER_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "affinity.h"
 #include "chain.h"
@@ -29,11 +25,9 @@ struct transfer_settings {
 	uint64_t lines;
 	uint64_t hops;
 	uint64_t windows;
-	uint64_t placements;
 	enum page_kind pages;
 	uint64_t seed;
-	double budget_s;
-	double target_half_width;
+	struct stopping stopping; /* its limits */
 };
 
 struct placement {
@@ -92,5 +86,3 @@ struct pair *pair_new(const struct transfer_settings *settings, const struct tra
 /* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */
 void pair_measure(struct pair *pair, uint64_t number);
 void pair_free(struct pair *pair);
-
-#endif

@@ -31,10 +31,6 @@ static struct {
 	uint64_t array_bytes;
 	uint64_t passes;
 	uint64_t repeats;
-	const char *width;
-	const char *pages;
-	struct word_list events;
-	double background_s;
 } options;
 
 static const struct option table[] = {
@@ -71,11 +67,9 @@ static struct {
 
 static bool prepare(struct error *error)
 {
-	if (options.array_bytes % 4096)
-		return error_set(error, ERROR_USAGE, "--array-bytes: expected a multiple of 4096, found %llu",
-		                 (unsigned long long)options.array_bytes);
-	return generator_parse_group(&volume.generator, options.group, error) &&
-	       pmu_parse(&options.events, false, &volume.generator.pmu, error);
+	return option_multiple("--array-bytes", options.array_bytes, 4096, error) &&
+	       generator_parse_group(&volume.generator, options.group, error) &&
+	       common_parse(false, &volume.generator.sampled, &volume.generator.pmu, error);
 }
 
 static struct part *part_of(const struct generator_thread *thread)
@@ -211,7 +205,7 @@ static bool measure_all(struct error *error)
 		return false;
 	bool good = generator_has(generator, generator->group, error);
 	if (good)
-		pmu_background(generator->pmu, options.background_s);
+		pmu_background(generator->pmu, common.background_s);
 	for (; good && volume.count < options.repeats; volume.count += good)
 		good = measure_repeat(&volume.repeats[volume.count], error);
 	/* Told to stop, the repeats before are as good as ever. */
@@ -286,8 +280,8 @@ static bool set_up(struct error *error)
 	struct generator *generator = &volume.generator;
 	const struct group *group = &generator->groups[0];
 	struct demand demand = {0};
-	page_kind_parse(options.pages, &generator->page_kind);
-	generator->width = load_width_find(options.width, error);
+	generator->page_kind = common_pages();
+	generator->width = common_width(error);
 	volume.parts = allocate(generator->count, sizeof(*volume.parts));
 	volume.repeats = allocate(options.repeats, sizeof(*volume.repeats));
 	supervise_avoid(&group->cpus);
@@ -313,10 +307,5 @@ static bool measure(struct json *result, struct error *error)
 }
 
 const struct subcommand volume_subcommand = {
-	.name = "volume",
-	.summary = "moves a known number of bytes, to hold counters against",
-	.options = table,
-	.option_count = sizeof(table) / sizeof(table[0]),
-	.prepare = prepare,
-	.run = measure,
+	"volume", "moves a known number of bytes, to hold counters against", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

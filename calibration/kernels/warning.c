@@ -52,11 +52,3 @@ void warning_write(struct json *json, const char *key)
 	pthread_mutex_unlock(&lock);
 	json_array_end(json);
 }
-
-void warning_print(void)
-{
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < warning_count; i++)
-		fprintf(stderr, "sutprobe: warning: %s: %s\n", warnings[i].code, warnings[i].message);
-	pthread_mutex_unlock(&lock);
-}

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a reader of the figures must know but what does not stop the measurement. Safe from any thread. */
-#ifndef SUTPROBE_WARNING_H
-#define SUTPROBE_WARNING_H
+#pragma once
 
 struct json;
 
 /* The same code and message twice is one warning. */
 void warning_add(const char *code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void warning_write(struct json *json, const char *key);
-/* For people, where no document is written. */
-void warning_print(void);
-
-#endif

@@ -8,8 +8,7 @@
  * are issued, while additions pile up in the scheduler behind the chain; where both want one port the addition is the
  * older one and goes first. What rests on reasoning is measured too: whoever times work runs the chain alone between,
  * and the two must take the same time. */
-#ifndef SUTPROBE_WORK_H
-#define SUTPROBE_WORK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ static inline bool work_run(const struct work *work, uint64_t blocks, struct wor
 	lanes->blocks += blocks;
 	return work_sum_right(work->run(blocks, lanes), blocks);
 }
-
-#endif

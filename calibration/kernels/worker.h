@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One measuring thread: pinned, and in step with the thread that supervises it, which reads the machine's counters between. It
  * runs a body with pauses, or does one job after another as it is told. */
-#ifndef SUTPROBE_WORKER_H
-#define SUTPROBE_WORKER_H
+#pragma once
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
 
 #include "error.h"
 
@@ -37,5 +35,3 @@ void worker_begin(struct worker *worker, worker_job job);
 bool worker_do(struct worker *worker, worker_job job);
 /* Lets the thread run to its end from whatever pause it is at, unless it never started. */
 void worker_join(struct worker *worker);
-
-#endif

@@ -14,6 +14,7 @@ SYMTAB, LOAD = 2, 1
 FUNCTION, FILE = 2, 4
 ACCESS_READ, ACCESS_WRITE = 1, 2
 X86_64, AARCH64 = 62, 183
+UPDATES = {"add", "sub", "inc", "dec", "and", "or", "xor"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Elf:
         for start, offset, stored, _ in self.segments():
             if start <= address and address + count <= start + stored:
                 return self.data[offset + address - start : offset + address - start + count]
-        raise ValueError(f"expected {count} bytes at {address:#x}, found none loaded there")
+        raise ValueError(f"no {count} bytes are loaded at {address:#x}")
 
     def functions(self) -> list[Function]:
         """Return all functions of the table of symbols, local ones with the file that they are of."""
@@ -107,7 +108,7 @@ def disassemble(function: Function, machine: int) -> list[Instruction]:
     engine.detail = True
     raw = list(engine.disasm(function.code, function.address))
     done = sum(item.size for item in raw)
-    assert done == len(function.code), f"expected {function.name} to be {len(function.code)} bytes of code, read {done}"
+    assert done == len(function.code), f"{function.name}: {done} of {len(function.code)} bytes are code"
     return [read_instruction(item, machine) for item in raw]
 
 
@@ -137,15 +138,7 @@ def _x86_access(instruction: Any) -> Access:
             written += operand.size
         else:
             read += operand.size
-            if operand is instruction.operands[0] and instruction.mnemonic in {
-                "add",
-                "sub",
-                "inc",
-                "dec",
-                "and",
-                "or",
-                "xor",
-            }:
+            if operand is instruction.operands[0] and instruction.mnemonic in UPDATES:
                 written += operand.size
     if instruction.mnemonic.startswith(("push", "call")):
         written, registers = written + 8, [*registers, "rsp"]

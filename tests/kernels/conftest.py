@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from calibration.build import BuiltKernel, Target, build
+from calibration.build import TARGETS, BuiltKernel, build
 from calibration.sutprobe.document import read_document
 from tests.kernels.sanitized import SANITIZERS, Sanitizer, program
 from tests.tools import emulator
@@ -36,7 +36,7 @@ class Probe:
     def __call__(self, *arguments: str, timeout: float = 100) -> Finished:
         done = subprocess.run([*self.command, *arguments], capture_output=True, text=True, check=False, timeout=timeout)
         lines = done.stdout.splitlines()
-        assert len(lines) == 1, f"expected one line on stdout, found {len(lines)}: {done.stdout[:300]!r} {done.stderr}"
+        assert len(lines) == 1, f"{len(lines)} lines on stdout, not one: {done.stdout[:300]!r} {done.stderr}"
         return Finished(done.returncode, json.loads(lines[0], parse_constant=refuse), done.stderr)
 
 
@@ -71,15 +71,9 @@ def built_aarch64() -> BuiltKernel:
 
 @pytest.fixture(scope="session")
 def native(request: pytest.FixtureRequest) -> Path:
-    machine = platform.machine()
-    target: Target
-    if machine == "x86_64":
-        target = "x86_64"
-    elif machine == "aarch64":
-        target = "aarch64"
-    else:
-        pytest.skip(f"this machine is no x86_64 and no aarch64: {machine}")
-    kernel: BuiltKernel = request.getfixturevalue(f"built_{target}")
+    if platform.machine() not in TARGETS:
+        pytest.skip(f"this machine is no x86_64 and no aarch64: {platform.machine()}")
+    kernel: BuiltKernel = request.getfixturevalue(f"built_{platform.machine()}")
     return kernel.path
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from calibration.sutprobe.document import read_document
 from tests.kernels.conftest import Finished, Probe
 from tests.tools import require, require_two
 
@@ -77,7 +78,7 @@ def test_every_subcommand_is_here(native: Path) -> None:
 
 
 @pytest.mark.parametrize("subcommand", REQUIRED)
-def test_nonsense_is_refused_by_name(native: Path, confined: Probe, subcommand: str) -> None:
+def test_rejects_nonsense_values_by_option(native: Path, confined: Probe, subcommand: str) -> None:
     options = options_of(native, subcommand)
     assert {"--deadline-s", *REQUIRED[subcommand]} <= {option.name for option in options}
     for option in options:
@@ -118,36 +119,143 @@ def test_every_option_is_exact_given_once_and_with_its_value(native: Path, confi
         ("a=/config=0x1/", "a PMU of"),
         ("a=../config=0x1/", "a PMU of"),
         (f"a={'p' * 64}/config=0x1/", "a PMU of"),
-        ("a=cpu//", "found ''"),
+        ("a=cpu//", "'' in"),
         ("a=cpu/config=0x1", "a / behind them"),
-        ("a=cpu/config=1/", "found 'config=1'"),
-        ("a=cpu/config=0x/", "found 'config=0x'"),
-        ("a=cpu/config=0x1g/", "found 'config=0x1g'"),
+        ("a=cpu/config=1/", "'config=1' in"),
+        ("a=cpu/config=0x/", "'config=0x' in"),
+        ("a=cpu/config=0x1g/", "'config=0x1g' in"),
         (f"a=cpu/config=0x{'1' * 17}/", "up to 16 digits"),
-        ("a=cpu/config=-0x1/", "found 'config=-0x1'"),
+        ("a=cpu/config=-0x1/", "'config=-0x1' in"),
         ("a=cpu/config=0x1,config=0x1/", "each once"),
-        ("a=cpu/config4=0x1/", "found 'config4=0x1'"),
-        ("a=cpu/event=0x3c/", "found 'event=0x3c'"),
+        ("a=cpu/config4=0x1/", "'config4=0x1' in"),
+        ("a=cpu/event=0x3c/", "'event=0x3c' in"),
         ("a=cpu/config=0x1,group=64/", "group=0 to 63"),
-        ("a=cpu/config=0x1,group=/", "found 'group='"),
-        ("a=cpu/config=0x1,group=1x/", "found 'group=1x'"),
+        ("a=cpu/config=0x1,group=/", "'group=' in"),
+        ("a=cpu/config=0x1,group=1x/", "'group=1x' in"),
         ("a=cpu/config=0x1,user,user/", "each once"),
-        ("a=cpu/config=0x1,users/", "found 'users'"),
-        ("a=cpu/config=0x1,/", "found ''"),
+        ("a=cpu/config=0x1,users/", "'users' in"),
+        ("a=cpu/config=0x1,/", "'' in"),
         ("a=cpu/config=0x1/@", "a list of CPUs"),
         ("a=cpu/config=0x1/@1-", "a list of CPUs"),
-        ("a=cpu/config=0x1/x", "@CPULIST or nothing"),
+        ("a=cpu/config=0x1/x", "only @CPULIST"),
         ("probe.a=cpu/config=0x1/@0", "without CPUs"),
     ],
 )
-def test_an_event_in_no_notation_is_refused(confined: Probe, subcommand: str, event: str, found: str) -> None:
+def test_rejects_a_malformed_event(confined: Probe, subcommand: str, event: str, found: str) -> None:
     assert_refused(confined(subcommand, *words(REQUIRED[subcommand]), "--event", event), found)
 
 
 @pytest.mark.parametrize("subcommand", ["latency", "bandwidth", "counters"])
-def test_events_of_probes_are_for_a_loaded_latency(confined: Probe, subcommand: str) -> None:
+def test_rejects_events_of_probes_outside_loaded(confined: Probe, subcommand: str) -> None:
     done = confined(subcommand, *words(REQUIRED[subcommand]), "--event", "probe.a=cpu/config=0x1/")
     assert_refused(done, "only in loaded")
+
+
+WRONG_SAMPLES = ("", "pebs", "pebs=", "pebs=cpu", "pebs=cpu/", "pebs=cpu/period=1000", "perf=cpu/period=1000/",
+    "pebs=../period=1000/", "pebs=cpu/period=0/", "pebs=cpu/period=0x10/", "pebs=cpu/period=1000,/",
+    "pebs=cpu/period=1000/@0",
+    "pebs=cpu/period=1000,period=1000/", "pebs=cpu/config=1,period=1000/", "pebs=cpu/config=0x,period=1000/",
+    "pebs=cpu/config=0x1/", "pebs=cpu/config=0x11111111111111111,period=1/", "pebs=cpu/event=0x1,period=1/",
+    "ibs=ibs_op/period=1000/", "spe=arm_spe_0/period=99999999999999999999/", "pebs=/period=1/",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sample", WRONG_SAMPLES)
+def test_rejects_a_malformed_sample(confined: Probe, sample: str) -> None:
+    for subcommand in ("latency", "bandwidth", "loaded"):
+        assert_refused(confined(subcommand, *words(REQUIRED[subcommand]), "--sample", sample), "--sample")
+
+
+CPU, SIZE, MIX, BUFFER = ("--at", "0@0"), ("--size-bytes", "4096"), ("--mix", "reads"), ("--buffer-bytes", "65536")
+GROUP = ("bandwidth", "--group", "0@0")
+PAIRS = ("c2c", "--all-pairs", "0-1")
+LOADED = ("loaded", "--probe-size-bytes", "4096", *BUFFER)
+ARRAY = ("volume", "--group", "0@0", "--array-bytes", "4096")
+LINE_READS = "--mix line_reads: needs --streams 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "subcommand"),
+        (("latenc",), "latenc"),
+        (("latency", *CPU, *SIZE, "4096"), "4096"),
+        (("latency", *CPU, *SIZE, "--seed", "0x10"), "--seed"),
+        (("latency", *CPU, *SIZE, "--seed", " 1"), "--seed"),
+        (("latency", *CPU, *SIZE, "--payload-bytes", "60"), "--payload-bytes"),
+        (("latency", *CPU, *SIZE, "--deadline-s", "0"), "--deadline-s: must be more than 0, not 0"),
+        (("latency", "--at", "0", *SIZE), "CPUS@NODE"),
+        (("latency", "--at", "0-1@0", *SIZE), "CPU@NODE"),
+        (("latency", "--at", "0@0+0", *SIZE), "0@0+0"),
+        (("latency", "--at", "0@0+", *SIZE), "0@0+"),
+        (("latency", "--at", "0@0:", *SIZE), "0@0:"),
+        (("latency", "--at", "0@0:32", *SIZE), "--size-bytes"),
+        (("latency", "--at", "0@0:4096", "--size-bytes", "4096,8192"), "--at"),
+        (("latency", "--at", "0@0:4096", *SIZE, "--together"), "--at"),
+        (("latency", *CPU, *CPU, *SIZE, "--together"), "CPU 0"),
+        (("latency", *CPU, *SIZE, "--companion", "0@0"), "CPU 0"),
+        (("latency", *CPU, *SIZE, "--companion", "1@0", "--companion", "1@0"), "CPU 1"),
+        (("latency", *CPU, *SIZE, "--line-bytes", "48"), "--line-bytes"),
+        (("latency", *CPU, *SIZE, "--order", "random,sideways"), "--order"),
+        (("latency", *CPU, "--size-bytes", "64", "--stride-bytes", "128"), "--size-bytes"),
+        ((*GROUP, "--mix", "reads,read", *BUFFER), "--mix"),
+        (("bandwidth", "--group", "0@0+0@0", *MIX, *BUFFER), "CPU 0"),
+        ((*GROUP, *MIX, *BUFFER, "--streams", "3"), "--streams"),
+        ((*GROUP, *MIX, *BUFFER, "--prefetch-bytes", "63"), "--prefetch-bytes: must be a multiple of 64, not 63"),
+        ((*GROUP, *MIX, *BUFFER, "--window-s", "0"), "--window-s"),
+        ((*GROUP, *MIX, "--buffer-bytes", "65536,65537"), "65537"),
+        ((*GROUP, *MIX, "--buffer-bytes", "0"), "--buffer-bytes"),
+        *(
+            (("bandwidth", "--group", f"0@0:{size}", *MIX, *BUFFER), f"'0@0:{size}'")
+            for size in ("", "4097", "x", "4096:4096")
+        ),
+        *(
+            (command, LINE_READS)
+            for wrong in (("--streams", "2"), ("--streams", "1", "--prefetch-bytes", "64"), ())
+            for command in (
+                (*GROUP, "--mix", "reads,line_reads", *BUFFER, *wrong),
+                (*LOADED, "--probe", "0@0", "--load", "1@0", "--mix", "line_reads", *wrong),
+            )
+        ),
+        ((*LOADED, "--probe", "0@0", "--load", "0@0"), "CPU 0"),
+        ((*LOADED, "--probe", "0@0", "--load", "1@0", "--delay-ns", "100", "--delay", "100"), "--delay-ns"),
+        ((*LOADED, "--probe", "0@0", "--load", "1@0", "--stride-bytes", "8192"), "--probe-size-bytes"),
+        ((*ARRAY[:-1], "4097"), "--array-bytes: must be a multiple of 4096, not 4097"),
+        ((*ARRAY, "--passes", "51"), "--passes"),
+        ((*ARRAY, "--passes", "0"), "--passes"),
+        ((*ARRAY, "--event", "a=cpu/"), "--event"),
+        ((*ARRAY, "--event", "probe.a=cpu/config=0x1/"), "only in loaded"),
+        (("c2c",), "--pair or --all-pairs"),
+        (("c2c", "--pair", "0@0", "--home", "0"), "two CPUs"),
+        (("c2c", "--pair", "0-1@2"), "one CPU on each side"),
+        (("c2c", "--pair", "1"), "two CPUs"),
+        *(
+            (("c2c", "--pair", f"0@1{own}"), f"'0@1{own}'")
+            for own in (":", ":x", ":-1", ":1024", ":0:", ":0:dirty", ":0:hit:", ":0:hit:0")
+        ),
+        (("c2c", "--all-pairs", "5"), "two CPUs"),
+        (("c2c", "--all-pairs", "0-1:2000"), "the home must be"),
+        (("c2c", "--all-pairs", "0-1:writer:dirty"), "hit or hitm"),
+        ((*PAIRS, "--home", "me"), "--home"),
+        ((*PAIRS[:-1], "0-1:0:hit", "--method", "pingpong"), "no state"),
+        ((*PAIRS[:-1], "0-1:0", "--all-pairs", "0@1:1"), "CPUs 0 and 1 appear with two"),
+        (("jitter", "--cpus", "0", "--threshold-ns", "0"), "--threshold-ns"),
+        (("jitter", "--cpus", "0", "--fifo", "100"), "--fifo"),
+        (("jitter", "--cpus", "0", "--view", "pma", "--attribute"), "--attribute"),
+        (("frequency", "--cpus", "0", "--alone-cpus", "0,1"), "--alone-cpus: CPU 1"),
+        (("frequency", "--cpus", "0", "--work", "mmx"), "--work"),
+        (("frequency", "--cpus", "0", "--active", "some"), "--active"),
+        (("frequency", "--cpus", "0", "--window-s", "0"), "--window-s"),
+        (("frequency", "--cpus", ""), "list of CPUs"),
+        (("selftest", "extra"), "extra"),
+        (("selftest", "--case", "nothing"), "no case 'nothing'"),
+    ],
+)
+def test_rejects_wrong_usage(probe: Probe, arguments: tuple[str, ...], message: str) -> None:
+    done = probe(*arguments)
+    assert_refused(done, message)
+    assert message in done.stderr
+    read_document(done.document)
 
 
 EVERY_OTHER = ",".join(str(cpu) for cpu in range(1, 4096, 2))

@@ -82,7 +82,7 @@ def unprivileged(public: Path) -> Probe:
     return Probe(setpriv, *NOBODY, str(public))
 
 
-def test_the_machine_says_which_pmus_it_has_and_what_may_be_counted(probe: Probe) -> None:
+def test_lists_pmus_and_permissions(probe: Probe) -> None:
     result = counted_by(probe("counters"))
     there = {path.name: int((path / "type").read_text()) for path in SOURCES.iterdir()} if SOURCES.is_dir() else {}
     assert {item.name: item.type for item in result.pmus} == there
@@ -160,7 +160,7 @@ def refusal(done: Finished, name: str) -> tuple[str | None, str]:
 
 
 @pytest.mark.usefixtures("of_cpus")
-def test_what_this_machine_has_not_is_refused_beside_what_it_has(probe: Probe, cpus: list[int]) -> None:
+def test_missing_events_are_refused_and_the_others_counted(probe: Probe, cpus: list[int]) -> None:
     cpu = cpus[0]
     asked = [
         f"here=software/config={CPU_CLOCK}/@{cpu}",
@@ -208,7 +208,7 @@ def test_a_pmu_of_cpus_is_not_for_threads(probe: Probe) -> None:
     assert "counts on CPUs and not in threads" in reason
 
 
-def test_permission_is_named_with_what_it_takes_and_what_was_found(unprivileged: Probe, cpus: list[int]) -> None:
+def test_missing_permission_names_the_setting_and_its_value(unprivileged: Probe, cpus: list[int]) -> None:
     paranoid = int(PARANOID.read_text())
     if paranoid < 2:
         pytest.skip(f"this machine lets anybody count: perf_event_paranoid is {paranoid}")
@@ -234,7 +234,7 @@ def test_permission_is_named_with_what_it_takes_and_what_was_found(unprivileged:
 
 
 @pytest.mark.usefixtures("of_cpus")
-def test_descriptors_that_run_out_are_said_to(native: Path, cpus: list[int]) -> None:
+def test_running_out_of_descriptors_is_reported(native: Path, cpus: list[int]) -> None:
     limiter = require("util-linux", "prlimit")
     asked = [f"a=software/config={CPU_CLOCK}/@{cpus[0]}"] * 40
     done = Probe(limiter, "--nofile=90:90", str(native))("counters", "--duration-s", "0.05", *events(asked))
@@ -249,7 +249,7 @@ def test_descriptors_that_run_out_are_said_to(native: Path, cpus: list[int]) -> 
     assert counters_of(done).refused == ()
 
 
-def test_emulator_without_counters_is_reported(emulated_aarch64: Probe) -> None:
+def test_an_emulator_without_counters_is_reported(emulated_aarch64: Probe) -> None:
     done = emulated_aarch64("counters", "--duration-s", "0.05", "--event", f"task=software/config={TASK_CLOCK}/")
     assert done.code == 3
     errno, reason = refusal(done, "task")
@@ -258,7 +258,7 @@ def test_emulator_without_counters_is_reported(emulated_aarch64: Probe) -> None:
 
 
 @pytest.mark.usefixtures("of_threads")
-def test_a_kernel_that_does_not_know_config3_is_said_not_to(probe: Probe) -> None:
+def test_an_older_kernel_refuses_config3_with_the_reason(probe: Probe) -> None:
     """Older kernels refuse words behind those they know; newer ones count."""
     done = probe(
         "counters", "--duration-s", "0.05", "--event", f"a=software/config={TASK_CLOCK},config3=0x1,user/",

@@ -57,7 +57,7 @@ def sensors(tmp_path: Path) -> Path:
     return root
 
 
-def test_sensors_are_read_in_units_of_people(native: Path, cpus: list[int], sensors: Path) -> None:
+def test_sensors_are_read_in_joules_and_degrees(native: Path, cpus: list[int], sensors: Path) -> None:
     found = course(native, cpus[-1], sensors)
     named = {
         source["name"]: (source["kind"], source["unit"]) for source in found["sources"] if source["kind"] != "clock"
@@ -98,7 +98,7 @@ def test_a_machine_without_sensors_says_so(native: Path, cpus: list[int], tmp_pa
         assert "scaling_cur_freq" in reasons["clock"]
 
 
-def test_there_is_no_course_unless_it_is_asked_for(native: Path, cpus: list[int]) -> None:
+def test_no_course_unless_requested(native: Path, cpus: list[int]) -> None:
     arguments = f"--group {cpus[-1]}@0 --mix reads --buffer-bytes 4194304 --placements 1 --windows 1 --pages base"
     done = subprocess.run([str(native), "bandwidth", *arguments.split()], capture_output=True, text=True, check=True)
     (point,) = json.loads(done.stdout)["result"]["points"]

@@ -36,7 +36,7 @@ def test_answers_are_known(name: str, answers: Callable[..., CompletedProcess[st
 SABOTAGE: Final = {
     "gap_period": ("gaps", "periods.c", "best.period = best.followed;\n\t\tstruct train whole", "struct train whole"),
     "trace_text": ("tracing", "causes.c", "\treader->last = at > reader->last ? at : reader->last;\n", ""),
-    "csv": ("text", "csv.c", "row->size_bytes / 1024", "row->size_bytes / 1000"),
+    "json": ("text", "json.c", " || *c == 0x7f", ""),
     "samples": ("samples", "decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
     "counters": (
         "arithmetic",
@@ -45,7 +45,7 @@ SABOTAGE: Final = {
         "((double)running / (double)enabled)",
     ),
     "reached": ("shares", "shares.c", "double time = 1 / share,", "double time = share,"),
-    "disturbed": ("shares", "shares.c", "#define ENOUGH 2u", "#define ENOUGH 1u"),
+    "disturbed": ("shares", "shares.c", "#define LOOKS_MIN 2u", "#define LOOKS_MIN 1u"),
     "out_of_reach": ("shares", "shares.c", "FIRST_DELAY), SHARES_DELAY_MAX);", "FIRST_DELAY), 1e6);"),
     "memory": ("memory", "demand.c", "*bytes += cached;", "*bytes -= cached;"),
     "control_groups": ("memory", "cgroup.c", "room < least", "room > least"),

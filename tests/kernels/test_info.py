@@ -47,7 +47,7 @@ def first_line(path: str) -> str:
     return Path(path).read_text(encoding="utf-8").splitlines()[0]
 
 
-def test_it_finds_what_the_machine_says(probe: Probe, cpus: list[int]) -> None:
+def test_finds_what_the_machine_reports(probe: Probe, cpus: list[int]) -> None:
     done = probe("info")
     info = info_of(done)
     assert list(info.allowed_cpus) == cpus
@@ -90,7 +90,7 @@ def test_the_reserved_pages_are_those_of_each_node(probe: Probe) -> None:
             assert node.nr == int(first_line(path))
 
 
-def test_every_privilege_has_evidence_and_a_missing_one_its_cost(probe: Probe) -> None:
+def test_missing_privileges_have_a_cost(probe: Probe) -> None:
     found = privileges_of(info_of(probe("info")))
     wanted = PRIVILEGES if platform.machine() == "x86_64" else PRIVILEGES - X86_ONLY
     assert found.keys() == wanted
@@ -119,7 +119,7 @@ def test_plain_user_sees_missing_privileges(public: Path) -> None:
     assert "4096" in found["locked_memory"].found
 
 
-def test_what_the_emulated_processor_has_not_is_not_found(built_x86_64: BuiltKernel) -> None:
+def test_finds_only_instruction_sets_of_an_emulated_processor(built_x86_64: BuiltKernel) -> None:
     old, new = (
         info_of(Probe(emulator("x86_64"), "-cpu", model, str(built_x86_64.path))("info")).instruction_sets
         for model in ("Nehalem", "Haswell")

@@ -51,7 +51,7 @@ def test_files_of_the_second_architecture_are_analysed(tmp_path: Path, capsys: p
     assert "clang-analyzer" in capsys.readouterr().out
 
 
-def test_what_passed_is_not_analysed_again_until_it_changes(
+def test_passed_files_are_analysed_again_only_when_they_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []

@@ -289,9 +289,7 @@ def walk(native: Path, cpus: list[int], group: Group) -> Walk:
         for name, pages in product(COMMANDS, KINDS)
     ],
 )
-def test_a_command_runs_with_what_it_asks_for(
-    walk: Walk, tmp_path: Path, reserve: Reserve, name: str, pages: str
-) -> None:
+def test_a_command_runs_within_its_demand(walk: Walk, tmp_path: Path, reserve: Reserve, name: str, pages: str) -> None:
     kind = KINDS[pages]
     if name == "latency-interleaved" and not Path("/sys/devices/system/node/node1").exists():
         pytest.skip("this machine has one node")
@@ -304,7 +302,7 @@ def test_a_command_runs_with_what_it_asks_for(
 
 
 @pytest.mark.parametrize("name", PAGELESS)
-def test_a_command_without_buffers_too(walk: Walk, name: str) -> None:
+def test_a_command_without_buffers_runs_within_its_demand(walk: Walk, name: str) -> None:
     walk(PAGELESS[name], [])
 
 

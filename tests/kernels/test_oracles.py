@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures with known answers: what was executed, counted by instruction, over the time of a virtual clock."""
 
-import csv
 import platform
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -166,22 +165,6 @@ def test_a_bandwidth_is_the_bytes_that_were_moved_over_their_time(
         assert placement["program_windows_mb_s"] == exactly([moved] * 3), width
         assert placement["windows_mb_s"] == exactly([model] * 3), width
         assert placement["per_thread_mb_s"] == exactly([model]), width
-
-
-def test_rows_have_the_bytes_that_were_moved_and_a_copy_once(native: Path, cpus: list[int], chunk_end: int) -> None:
-    named = {"reads": "read"}
-    for mix in ("reads", "write", "write_nt", "copy", "copy_nt", "triad"):
-        command = bandwidth(native, cpus[0], "--mix", mix, "--csv")
-        run = VirtualRun(*command, steps=constant(CHUNK), count=(chunk_end, 70))
-        (row,) = csv.DictReader(run.stdout.splitlines())
-        loaded, stored = run.vector_bytes()
-        moved = stored if mix.startswith("copy") else loaded + stored
-        assert row["operation"] == named.get(mix, mix)
-        assert float(row["bandwidth_mb_s"]) == pytest.approx(moved / CHUNK * HZ / 1e6, abs=0.005)
-        assert float(row["elapsed_s"]) == pytest.approx(3 * WINDOW_S)
-        chunks = 3 * WINDOW_S * HZ / CHUNK
-        arrays = READS[MIXES[mix]] + WRITES[MIXES[mix]]
-        assert int(row["iterations"]) == pytest.approx(chunks * (loaded + stored) / arrays / 8192, abs=1)
 
 
 def test_threads_add_up(native: Path, cpus: list[int]) -> None:

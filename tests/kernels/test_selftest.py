@@ -66,7 +66,7 @@ def test_native(native_run: Finished) -> None:
     assert native_run.code == (0 if known else 3)
 
 
-def test_what_the_machine_cannot_do_is_no_failure(native: Path) -> None:
+def test_cases_without_memory_are_reported_and_the_others_pass(native: Path) -> None:
     """With address space for little, cases that need more cannot be asked: exit 3, and the others pass."""
     limiter = require("util-linux", "prlimit")
     done = Probe(limiter, "--as=12000000", str(native))("selftest", *SHORT)

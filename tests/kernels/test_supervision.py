@@ -74,7 +74,7 @@ def wait_for_threads(process: subprocess.Popen[bytes], count: int) -> None:
         if len(list(Path(f"/proc/{process.pid}/task").iterdir())) >= count:
             return
         time.sleep(0.01)
-    pytest.fail(f"expected {count} threads, found fewer")
+    pytest.fail(f"fewer than {count} threads")
 
 
 def cpu_s(process: subprocess.Popen[bytes]) -> float:
@@ -90,14 +90,14 @@ def begin_window(native: Path, cpu: int) -> subprocess.Popen[bytes]:
         if cpu_s(process) >= SETUP_S:
             return process
         time.sleep(0.01)
-    pytest.fail(f"expected {SETUP_S} s of processor time within 30 s, found less")
+    pytest.fail(f"less than {SETUP_S} s of processor time within 30 s")
 
 
 @pytest.mark.parametrize(
     ("subcommand", "number"),
     [(subcommand, signal.SIGTERM) for subcommand in LONG] + [("jitter", signal.SIGINT), ("jitter", signal.SIGHUP)],
 )
-def test_signal_ends_it(native: Path, cpus: list[int], subcommand: str, number: signal.Signals) -> None:
+def test_a_signal_ends_a_measurement(native: Path, cpus: list[int], subcommand: str, number: signal.Signals) -> None:
     process = begin(native, arguments(subcommand, cpus[0]))
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -187,11 +187,11 @@ def measuring(process: subprocess.Popen[bytes], cpu: int) -> int:
             if os.sched_getaffinity(int(task.name)) == {cpu} and ticks > 2:
                 return int(task.name)
         time.sleep(0.01)
-    pytest.fail(f"expected a thread on CPU {cpu}, found none")
+    pytest.fail(f"no thread on CPU {cpu}")
 
 
 @pytest.mark.parametrize("subcommand", LONG)
-def test_deadline_ends_it(probe: Probe, cpus: list[int], subcommand: str) -> None:
+def test_a_deadline_ends_a_measurement(probe: Probe, cpus: list[int], subcommand: str) -> None:
     done = probe(*arguments(subcommand, cpus[0]), "--deadline-s", "0.5", timeout=PATIENCE_S)
     assert done.code == 3
     assert done.document["error"]["code"] == "deadline"
@@ -218,7 +218,7 @@ ENOUGH_S = (0.8, 3.0, 12.0)
 """How long a run may take before it is ended, in turn until something is complete: a busy machine takes longer."""
 
 
-def test_signal_keeps_measured_steps(native: Path, cpus: list[int]) -> None:
+def test_a_signal_keeps_measured_points(native: Path, cpus: list[int]) -> None:
     for enough_s in ENOUGH_S:
         process = begin(native, endless("latency", cpus))
         time.sleep(enough_s)
@@ -232,7 +232,7 @@ def test_signal_keeps_measured_steps(native: Path, cpus: list[int]) -> None:
 
 
 @pytest.mark.parametrize("subcommand", ENDLESS)
-def test_the_deadline_leaves_what_was_measured(probe: Probe, cpus: list[int], subcommand: str) -> None:
+def test_a_deadline_keeps_measured_points(probe: Probe, cpus: list[int], subcommand: str) -> None:
     windows = WINDOWS if subcommand == "c2c" else WINDOWS[:1]
     for deadline_s, count in product(ENOUGH_S, windows):
         done = probe(*endless(subcommand, cpus, count), "--deadline-s", str(deadline_s), timeout=PATIENCE_S)
@@ -242,7 +242,7 @@ def test_the_deadline_leaves_what_was_measured(probe: Probe, cpus: list[int], su
     assert_partial(done.document, "deadline")
 
 
-def test_a_second_signal_ends_it_without_a_result(native: Path, cpus: list[int]) -> None:
+def test_a_second_signal_ends_without_a_result(native: Path, cpus: list[int]) -> None:
     process = begin_window(native, cpus[0])
     process.send_signal(signal.SIGTERM)
     time.sleep(0.3)  # one window of it takes minutes: it cannot hand over anything now
@@ -300,7 +300,7 @@ def test_selftest_names_the_cases_it_did_not_finish(probe: Probe, deadline_s: fl
     assert done.document["error"]["code"] == "deadline"
 
 
-def test_it_ends_when_the_reader_goes(native: Path, cpus: list[int]) -> None:
+def test_ends_when_the_reader_goes(native: Path, cpus: list[int]) -> None:
     process = subprocess.Popen(
         [native, *arguments("jitter", cpus[0])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -310,7 +310,7 @@ def test_it_ends_when_the_reader_goes(native: Path, cpus: list[int]) -> None:
     assert process.wait(timeout=PATIENCE_S) == 4
 
 
-def test_it_ends_when_its_parent_dies(native: Path, cpus: list[int]) -> None:
+def test_ends_when_its_parent_dies(native: Path, cpus: list[int]) -> None:
     words = [str(native), *arguments("jitter", cpus[0])]
     program = (
         "import subprocess, sys, time\n"
@@ -329,7 +329,7 @@ def test_it_ends_when_its_parent_dies(native: Path, cpus: list[int]) -> None:
     try:
         parent.kill()
         parent.wait(timeout=PATIENCE_S)
-        assert select.select([watch], [], [], PATIENCE_S)[0], "expected the child to end with its parent"
+        assert select.select([watch], [], [], PATIENCE_S)[0], "the child outlives its parent"
     finally:
         os.close(watch)
         parent.stdout.close()

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each architecture provides, so that no kernel asks which one it runs on. */
-#ifndef SUTPROBE_ARCH_H
-#define SUTPROBE_ARCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
+#include <string.h>
 
 #if defined(__x86_64__)
 #include "x86_64/instructions.h"
@@ -23,11 +22,19 @@ bool arch_counter_invariant(const char **reason);
 bool arch_counter_clocksource(const char *current);
 /* The name of the instruction set with this number, and whether processor and kernel have it; NULL beyond the last. */
 const char *arch_feature(size_t number, bool *found);
+/* Whether processor and kernel have the instruction set of this name. */
+static inline bool arch_has(const char *name)
+{
+	const char *known;
+	bool found;
+	for (size_t i = 0; (known = arch_feature(i, &found)) != NULL; i++)
+		if (!strcmp(known, name))
+			return found;
+	return false;
+}
 /* The name by which a hypervisor makes itself known to its guests' processors, 12 characters at most; false where the
  * architecture has no such name, or none is given. */
 #define ARCH_HYPERVISOR_BYTES 13
 bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES]);
 /* Bytes of a scalable vector as the kernel sets it for this thread; 0 where there is none. */
 size_t arch_sve_bytes(void);
-
-#endif

@@ -41,13 +41,13 @@ static bool found(struct load *load, uint64_t *delays, struct error *error)
 {
 	struct shares_look looks[128];
 	struct shares search = {.measure = measure, .context = load, .looks = looks};
-	bool good = shares_looks_most(SHARES) <= sizeof(looks) / sizeof(looks[0]);
+	bool good = shares_looks_max(SHARES) <= sizeof(looks) / sizeof(looks[0]);
 	for (unsigned pass = 1; good && pass <= SHARES_PASSES; pass++)
 		for (size_t i = 0; good && i < SHARES; i++)
 			good = shares_find(&search, shares[i], pass, &delays[i], error);
 	for (size_t i = 1; good && i < search.count; i++)
 		good = looks[0].delay == 0 && looks[i].delay > looks[i - 1].delay && looks[i].delay <= SHARES_DELAY_MAX;
-	return good && load->looks <= shares_looks_most(SHARES);
+	return good && load->looks <= shares_looks_max(SHARES);
 }
 
 static bool near(const struct load *load, const uint64_t *delays)

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is written and read: JSON, rows of sc-membench, options. */
+/* What is written and read: JSON, options, CPU lists. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "affinity.h"
-#include "csv.h"
 #include "host.h"
 #include "subcommand.h"
 
@@ -32,36 +30,6 @@ static bool case_json(struct error *error)
 	refused = refused && json.spoilt;
 	json_free(&json);
 	EXPECT(same && sound && refused);
-	return true;
-}
-
-static bool case_csv(struct error *error)
-{
-	struct csv_row read = {.size_bytes = 33000, .operation = "read", .bandwidth_mb_s = 1234.567, .threads = 2};
-	struct csv_row latency = {.size_bytes = 1u << 30,
-	                          .operation = "latency",
-	                          .latency_ns = 101.005001,
-	                          .latency_stddev_ns = 0.5,
-	                          .latency_samples = 54,
-	                          .threads = 1,
-	                          .iterations = 54,
-	                          .elapsed_s = 1.5};
-	struct error refused = {0};
-	csv_add(&read);
-	csv_add(&latency);
-	char *text = csv_text(error);
-	bool right = text && !strcmp(text, "size_kb,operation,bandwidth_mb_s,latency_ns,latency_stddev_ns,latency_samples,"
-	                                   "threads,iterations,elapsed_s\n"
-	                                   "32,read,1234.57,0.00,0.00,0,2,0,0.000000\n"
-	                                   "1048576,latency,0.00,101.01,0.50,54,1,54,1.500000\n");
-	free(text);
-	latency.latency_ns = NAN;
-	csv_add(&latency);
-	text = csv_text(&refused);
-	bool spoilt = text == NULL && refused.code == ERROR_INTERNAL;
-	free(text);
-	EXPECT(right);
-	EXPECT(spoilt);
 	return true;
 }
 
@@ -116,7 +84,6 @@ static bool case_cpu_lists(struct error *error)
 static const struct host_case cases[] = {
 	{"cpu_lists", case_cpu_lists},
 	{"json", case_json},
-	{"csv", case_csv},
 	{"options", case_options},
 };
 

@@ -22,8 +22,8 @@ static const struct cause *caused(const struct causes *causes, const char *name,
 {
 	static const struct cause none;
 	for (size_t i = 0; i < causes->count; i++)
-		if (!strcmp(causes->each[i].name, name) && !strcmp(causes->each[i].function, function))
-			return &causes->each[i];
+		if (!strcmp(causes->list[i].name, name) && !strcmp(causes->list[i].function, function))
+			return &causes->list[i];
 	return &none;
 }
 
@@ -110,13 +110,13 @@ static bool case_trace_text(struct error *error)
 	EXPECT(causes.unexplained.gaps == 2 && causes.unexplained_whole == 1 && unexplained == 600 + 900900);
 	const struct noise *irqs = &causes.noise[0], *nmis = &causes.noise[1], *softirqs = &causes.noise[2];
 	const struct noise *threads = &causes.noise[3];
-	EXPECT(irqs->count == 2 && !strcmp(irqs->each[0].name, "local_timer") && irqs->each[0].number == 236);
-	EXPECT(irqs->each[0].ticks == 500 && !strcmp(irqs->each[1].name, "virtio1-req.0") && irqs->each[1].ticks == 80);
-	EXPECT(nmis->count == 1 && nmis->each[0].events == 1 && nmis->each[0].ticks == 120);
-	EXPECT(softirqs->count == 1 && !strcmp(softirqs->each[0].name, "TIMER") && softirqs->each[0].ticks == 180);
-	EXPECT(threads->count == 2 && !strcmp(threads->each[0].name, "a start 5.0 duration 7 ns") &&
-	       threads->each[0].number == 9 && threads->each[0].ticks == 2900);
-	EXPECT(!strcmp(threads->each[1].name, "kworker/1:2") && threads->each[1].longest == 580);
+	EXPECT(irqs->count == 2 && !strcmp(irqs->list[0].name, "local_timer") && irqs->list[0].number == 236);
+	EXPECT(irqs->list[0].ticks == 500 && !strcmp(irqs->list[1].name, "virtio1-req.0") && irqs->list[1].ticks == 80);
+	EXPECT(nmis->count == 1 && nmis->list[0].events == 1 && nmis->list[0].ticks == 120);
+	EXPECT(softirqs->count == 1 && !strcmp(softirqs->list[0].name, "TIMER") && softirqs->list[0].ticks == 180);
+	EXPECT(threads->count == 2 && !strcmp(threads->list[0].name, "a start 5.0 duration 7 ns") &&
+	       threads->list[0].number == 9 && threads->list[0].ticks == 2900);
+	EXPECT(!strcmp(threads->list[1].name, "kworker/1:2") && threads->list[1].longest == 580);
 	/* Whole microseconds of the raw clock, and only what came after the first event that is left is told of. */
 	static char coarse[] =
 		"        sutprobe-77      [001] d.h1.   99.999950: reschedule_exit: vector=253\n"

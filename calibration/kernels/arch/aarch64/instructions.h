@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instruction-level code for aarch64. The baseline is armv8-a. */
-#ifndef SUTPROBE_ARCH_INSTRUCTIONS_H
-#define SUTPROBE_ARCH_INSTRUCTIONS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -148,5 +147,3 @@ static inline uint32_t arch_pma_work(uint32_t loops, uint32_t start)
 	                 : "cc");
 	return sum;
 }
-
-#endif

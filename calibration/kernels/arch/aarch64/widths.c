@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which vector widths this processor has and this kernel lets us use, by the kernel's own word. */
 #if defined(__aarch64__)
 
-#include <sys/auxv.h>
-
 #include "../../load.h"
-
-#define HWCAP_ASIMD_BIT 1u
-#define HWCAP_SVE_BIT 22u
+#include "../arch.h"
 
 extern const load_kernel load_kernels_neon[MIXES][4][2][2];
 extern const load_kernel load_kernels_sve128[MIXES][4][2][2];
@@ -20,14 +15,14 @@ extern const struct load_doubles load_doubles_sve512;
 
 static bool has_neon(void)
 {
-	return getauxval(AT_HWCAP) >> HWCAP_ASIMD_BIT & 1;
+	return arch_has("neon");
 }
 
 /* Bytes of an SVE register, 0 without SVE. The instruction is spelt out because this file is for processors without. */
 static unsigned sve_bytes(void)
 {
 	uint64_t bytes;
-	if (!(getauxval(AT_HWCAP) >> HWCAP_SVE_BIT & 1))
+	if (!arch_has("sve"))
 		return 0;
 	__asm__(".arch_extension sve\n\trdvl %0, #1" : "=r"(bytes));
 	return (unsigned)bytes;

@@ -3,12 +3,7 @@
 
 #include "../../work.h"
 
-#include <sys/auxv.h>
-
 #include "../arch.h"
-
-#define HWCAP_ASIMD_BIT 1u
-#define HWCAP_SVE_BIT 22u
 
 /* P adds a product, Q takes the other one away. */
 #define NEON_P(i) "fmla v" #i ".4s, v12.4s, v13.4s\n\t"
@@ -81,12 +76,12 @@ static bool always(void)
 
 static bool has_neon(void)
 {
-	return getauxval(AT_HWCAP) >> HWCAP_ASIMD_BIT & 1;
+	return arch_has("neon");
 }
 
 static bool has_sve(void)
 {
-	return getauxval(AT_HWCAP) >> HWCAP_SVE_BIT & 1;
+	return arch_has("sve");
 }
 
 static size_t bytes_neon(void)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Instruction-level code for x86_64. The baseline is x86-64-v1; nothing here needs more than SSE2 and RDTSCP. */
-#ifndef SUTPROBE_ARCH_INSTRUCTIONS_H
-#define SUTPROBE_ARCH_INSTRUCTIONS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -164,5 +163,3 @@ static inline uint32_t arch_pma_work(uint32_t loops, uint32_t start)
 	                 : "cc");
 	return sum;
 }
-
-#endif

@@ -3,9 +3,6 @@
 
 #include "../../work.h"
 
-#include <cpuid.h>
-
-#include "../../load.h"
 #include "../arch.h"
 
 /* V is the register's letter: y for 256 bits, z for 512. P adds a product, Q takes the other one away. */
@@ -68,22 +65,14 @@ static bool always(void)
 	return true;
 }
 
-static bool has_width(const char *name)
-{
-	struct error ignored = {0};
-	return load_width_find(name, &ignored) != NULL;
-}
-
 static bool has_avx2(void)
 {
-	unsigned eax, ebx, ecx, edx;
-	/* Leaf 1 ECX[12]: FMA, which has a bit of its own. */
-	return has_width("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 12 & 1);
+	return arch_has("avx2") && arch_has("fma");
 }
 
 static bool has_avx512(void)
 {
-	return has_width("avx512");
+	return arch_has("avx512f");
 }
 
 static size_t bytes_avx2(void)

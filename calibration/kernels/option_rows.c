@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "option_rows.h"
+
+struct common_options common;
+
+bool common_parse(bool probes, const struct sample_request **sampled, struct pmu **pmu, struct error *error)
+{
+	static struct sample_request request;
+	*sampled = common.sample ? &request : NULL;
+	return (!common.sample || sample_parse(common.sample, &request, error)) &&
+	       pmu_parse(&common.events, probes, pmu, error);
+}
+
+struct stopping common_stopping(void)
+{
+	return (struct stopping){
+		.placements = common.placements, .budget_s = common.budget_s, .target = common.target_half_width};
+}
+
+enum page_kind common_pages(void)
+{
+	enum page_kind kind = PAGES_AUTO;
+	page_kind_parse(common.pages, &kind);
+	return kind;
+}
+
+const struct load_width *common_width(struct error *error)
+{
+	return load_width_find(common.width, error);
+}
