@@ -47,6 +47,7 @@ class Model(BaseModel):
         allow_inf_nan=False,
         ser_json_inf_nan="null",
         validate_default=True,
+        defer_build=True,
         json_schema_serialization_defaults_required=True,
     )
 
