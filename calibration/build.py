@@ -128,9 +128,7 @@ def _ask_compiler() -> str:
         wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
         first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()
     except (OSError, IndexError) as error:
-        raise EnvironmentLacksError(
-            f"expected the ziglang wheel to run, found: {error}; install requirements/"
-        ) from error
+        raise EnvironmentLacksError(f"the ziglang wheel does not run: {error}; install requirements/") from error
     return f"{first} (zig {wheel})"
 
 
@@ -138,7 +136,7 @@ def _run(command: list[str], directory: Path | None = None) -> str:
     done = subprocess.run(command, cwd=directory, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise EnvironmentLacksError(
-            f"expected '{' '.join(command[:4])} ...' to succeed, found exit {done.returncode}:\n{done.stderr.strip()}"
+            f"'{' '.join(command[:4])} ...' failed with exit code {done.returncode}:\n{done.stderr.strip()}"
         )
     return done.stdout
 
@@ -269,7 +267,7 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
         found = hashlib.sha256((place / PROGRAM).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
         raise InputError(
-            f"expected a prebuilt kernel for {target} in {place}, {PROGRAM} with its {RECORD}; found: {error}"
+            f"no prebuilt sutprobe for {target}: {error}; put {PROGRAM} and {RECORD} into {place}"
         ) from error
     texts = ("sha256", "target", "version", "compiler", "source_sha256")
     if (
@@ -277,12 +275,12 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
         or any(not isinstance(recorded.get(name), str) for name in texts)
         or not isinstance(recorded.get("flags"), list)
     ):
-        raise InputError(f"expected {', '.join(texts)} and a list of flags in {place / RECORD}; build the kernel anew")
+        raise InputError(f"{place / RECORD} lacks {', '.join(texts)} or a list of flags; build sutprobe again")
     for name, value in (("sha256", found), ("target", target)):
         if recorded[name] != value:
             raise InputError(
-                f"expected the {name} {recorded[name]} that {place / RECORD} states, found {value}; "
-                "put the kernel there together with the record of its build"
+                f"{place / PROGRAM} has the {name} {value}, {place / RECORD} says {recorded[name]}; "
+                "copy both from one build"
             )
     return BuiltKernel(
         path=place / PROGRAM,

@@ -49,7 +49,7 @@ def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, in
     they are returned with their actual coverage.
     """
     if count < 1:
-        raise ValueError(f"expected at least one sample, found {count}")
+        raise ValueError("no samples")
     if count > EXACT_SAMPLES:
         deviation = sqrt(count) / 2
         low = int(count / 2 - NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
@@ -140,7 +140,7 @@ class Estimate(Model):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.interval is not None and not self.interval[0] <= self.value <= self.interval[1]:
-            raise ValueError(f"expected the value within its interval, found {self.value} and {self.interval}")
+            raise ValueError(f"value {self.value} outside its interval {self.interval}")
         return self
 
     @property
@@ -167,7 +167,7 @@ def estimate(
     windows.
     """
     if not samples or not all(samples):
-        raise ValueError("expected at least one placement with at least one window each, found none")
+        raise ValueError("a placement without windows, or no placement")
     kept = tuple(tuple(float(window) for window in placement) for placement in samples)
     flat = [window for placement in kept for window in placement]
     centres = sorted(median(placement) for placement in kept)
@@ -218,4 +218,4 @@ def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]
         if rest and abs(shift := median(rest) - figure.value) > half:
             count = f"{len(hit)} of {len(centres)} placements"
             moved = shift / abs(figure.value or 1) * 100
-            yield flag(code, f"{count} affected; without them the figure is {moved:+.1f} %")
+            yield flag(code, f"{count} affected; without them the value is {moved:+.1f} %")

@@ -220,7 +220,7 @@ class _Chooser:
         if not rows:
             return self._no_event(role)
         shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
-        return f"there is no box that counts it ({shown}) among the event sources{self._guest()}"
+        return f"no box counts it ({shown}) among the event sources{self._guest()}"
 
     def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
         refusal = self._refused(0, "counting the machine as a whole")
@@ -288,7 +288,7 @@ class _Chooser:
         """Return the source of the cores; of several, the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
-            return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
         return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
@@ -314,7 +314,7 @@ class _Chooser:
         if self.table is None:
             model = self._context.processor.models[0] if self._context.processor.models else None
             shown = f"{model.vendor} family {model.family} model {model.model}" if model else "an unknown processor"
-            return f"there is no table of the events of {shown}"
+            return f"no event table for {shown}"
         return self.table.absent.get(role, f"no event of {self.table.microarchitecture} counts it")
 
     def _smt_off(self) -> bool:
@@ -360,7 +360,7 @@ class _Chooser:
             return self._no_event(SAMPLES)
         source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
-            return f"there is no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
             return f"{source.name} samples nothing precisely (caps/max_precise is 0)"
         # IBS cannot exclude the kernel unless the driver filters in software (swfilt)

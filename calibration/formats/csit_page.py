@@ -231,7 +231,7 @@ def _results(block: Block) -> Read | None:
         return None
     text = block.output.strip()
     code, faults = "TRUNCATED", read.inconsistencies
-    reason = "no figure of it could be read" if text else "the page has the command and no output"
+    reason = "no value could be read" if text else "the page has the command and no output"
     if PLACEHOLDER.match(text):
         code, faults = "PLACEHOLDER", ()
         reason = f"the page says {text} in place of its output"

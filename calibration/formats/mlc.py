@@ -105,7 +105,7 @@ CPUS: Final = ("cpu", "core")
 INJECT: Final = re.compile(r"^\s*Inject\b.{0,80}\bLatency\b.{0,80}\bBandwidth\b", re.IGNORECASE)
 HOMED: Final = re.compile(r"homed in (?:the )?(writer|reader)(?:'s)? (?:socket|node|numa node)", re.IGNORECASE)
 LOCAL: Final = re.compile(r"^\s*Local Socket\b.{0,80}\b(HITM?)\s{1,9}latency\s*:?\s*(\S*)$", re.IGNORECASE)
-NO_UNIT: Final = "the text does not say the unit of its figures"
+NO_UNIT: Final = "no unit given"
 
 MAX_LINES: Final = 20_000
 """Most lines of results in one text: twice a matrix of 8192 CPUs."""
@@ -231,7 +231,7 @@ def _read(section: _Section, output: _Output, values: Sequence[ReadValues]) -> R
         code = "UNIT_NOT_SAID" if NO_UNIT in missing else "TRUNCATED"
         faults.append(inconsistency(code, title, "; ".join(missing)))
     instrument = NAME if output.version is None else f"{NAME} {output.version}"
-    reason = "; ".join(missing) or "no figure of it could be read"
+    reason = "; ".join(missing) or "no value could be read"
     return Read(
         readings=tuple(
             Reading(instrument=instrument, command=output.command, missing=tuple(missing), notes=notes, values=value)
@@ -419,7 +419,7 @@ def _idle_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadVa
         time = number(match["time"]) if match else None
         if match is None or time is None:
             if section_kind(line.text) == "idle_latency":
-                section.missing.append(f"expected clocks and a time with its unit, found {shortened(line.text)}")
+                section.missing.append(f"no clocks and time with a unit: {shortened(line.text)}")
             else:
                 section.notes.append(line)
             continue
@@ -518,18 +518,19 @@ def _take_row(table: _Table, line: Line, missing: list[str]) -> bool:
         return False
     cells = [number(word) for word in words[1:]]
     fault = None
+    not_a_row = f"not {table.width} numbers: {shortened(line.text)}"
     if any(cell is None and word != "-" for cell, word in zip(cells, words[1:], strict=True)):
         if not any(cell is not None for cell in cells):
             return False
-        fault = f"expected {table.width} figures, found {shortened(line.text)}"
+        fault = not_a_row
     elif row > MAX_ID:
         fault = f"CPUs and nodes up to {MAX_ID} are read"
     elif row in table.rows:
         fault = "printed twice"
     elif len(cells) > table.width or (len(cells) < table.width and not line.last):
-        fault = f"expected {table.width} figures, found {len(cells)}"
+        fault = not_a_row
     elif len(cells) < table.width:
-        missing.append(f"row {row}: cut off after {len(cells)} of {table.width} figures")
+        missing.append(f"row {row}: cut off after {len(cells)} of {table.width} numbers")
     if fault is not None:
         missing.append(f"row {row}: {fault}")
     if row <= MAX_ID:
@@ -583,7 +584,7 @@ def _mixes(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
     if scale is None and not found:
         section.missing.append(NO_UNIT)
     elif absent := [mix for mix in MIXES if mix not in found]:
-        section.missing.append(f"no figure for {', '.join(absent)}")
+        section.missing.append(f"no value for {', '.join(absent)}")
     if found:
         kind = ReadMaxBandwidth if section.kind == "max_bandwidth" else ReadPeakInjectionBandwidth
         yield kind(bandwidth_mb_s=found)

@@ -115,7 +115,7 @@ def _output(lines: Sequence[Line], command: str | None, understood: set[int]) ->
         return Read(not_read=(gone,), inconsistencies=tuple(faults))
     iterations, executions = settings.get("iterations"), settings.get("executions")
     if iterations is not None and len(intervals) < iterations:
-        missing.append(f"expected {iterations} intervals, found {len(intervals)}")
+        missing.append(f"{len(intervals)} of {iterations} intervals")
     faults += _contradictions(intervals, resets, executions)
     missing = first_of(missing)
     if missing:
@@ -155,13 +155,13 @@ def _row(
     row = JitterInterval(**dict(zip(COLUMNS, figures, strict=True)))
     follows = before[-1].sample + 1 if before else 1
     if line.last and row.sample != follows:
-        missing.append(f"expected sample {follows}, found {row.sample}: the row was cut off")
+        missing.append(f"sample {row.sample} in place of {follows}: the row was cut off")
         return None
     where = f"sample {row.sample}"
     if row.sample not in {follows, 1}:
-        faults.append(inconsistency("COLUMNS_CONTRADICT", where, f"expected sample {follows} here"))
+        faults.append(inconsistency("COLUMNS_CONTRADICT", where, f"sample {follows} is missing before it"))
     if bare != text:
-        faults.append(inconsistency("STRAY_TEXT", where, f"found {text.replace(bare, '')!r} beside the row"))
+        faults.append(inconsistency("STRAY_TEXT", where, f"{text.replace(bare, '')!r} beside the row"))
     return row
 
 

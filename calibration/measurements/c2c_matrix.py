@@ -156,7 +156,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         sut = Sut(context)
         cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
         if len(cpus) < 2:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="there are no two CPUs that may be used")
+            yield NotPlanned(kind=self.kind, what=self.title, reason="fewer than two CPUs may be used")
             return
         all_pairs = len(cpus) * (len(cpus) - 1)
         full = all_pairs <= settings.full_pairs

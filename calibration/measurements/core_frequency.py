@@ -362,7 +362,7 @@ def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
     if astray := [point for point in points if not point.cpu_verified]:
         yield flag("CPU_UNVERIFIED", f"the thread was not on its CPU at the end: {_words(astray[0])}")
     if wrong := [point for point in points if not point.checked]:
-        yield flag("WORK_UNPROVED", f"the count of executed instructions is not the expected one: {_words(wrong[0])}")
+        yield flag("WORK_UNPROVED", f"wrong number of executed instructions: {_words(wrong[0])}")
     off = [point for point in points if point.chain_ratio is not None and abs(point.chain_ratio - 1) > CHAIN_TOLERANCE]
     if off:
         worst = max(off, key=lambda core: abs((core.chain_ratio or 1) - 1))

@@ -210,8 +210,8 @@ def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
     if worked_out != known:
         yield flag(
             "WORK_UNPROVED",
-            f"expected {worked_out.read_bytes:.0f} bytes read and {worked_out.written_bytes:.0f} written by the rule, "
-            f"found that the kernel knows of {known.read_bytes:.0f} and {known.written_bytes:.0f}",
+            f"{known.read_bytes:.0f} bytes read and {known.written_bytes:.0f} written as reported by sutprobe, "
+            f"{worked_out.read_bytes:.0f} and {worked_out.written_bytes:.0f} by calculation",
         )
     if wrong := sum(not repeat.checked for repeat in result.repeats):
         yield flag("WORK_UNPROVED", f"the arrays did not hold what the triads make in {wrong} repeats")

@@ -144,7 +144,7 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
     partial = [placement for placement in wanted if 0 < placement.huge_fraction < 1]
     if none:
         yield flag(
-            "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge ones to be had"
+            "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge pages available"
         )
     if partial:
         least = min(placement.huge_fraction for placement in partial)

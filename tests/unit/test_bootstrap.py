@@ -37,7 +37,7 @@ def test_old_python_is_reported_with_the_minimum() -> None:
     code = f"import runpy, sys; sys.version_info = (3, 9, 2); runpy.run_path({str(BOOTSTRAP)!r}, run_name='__main__')"
     done = start(code=code, path="/nonexistent")
     assert done.returncode == 3
-    assert "expected Python 3.11 or newer" in done.stderr
+    assert "Python 3.11 or newer is needed" in done.stderr
     assert "Traceback" not in done.stderr
 
 

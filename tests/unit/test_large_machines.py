@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What servers cost: every step of a run, from the capture to the page, with four times the CPUs.
+"""Cost of large servers: every step of a run, from the capture to the page, with four times the CPUs.
 
-The larger machine has 512 CPUs, 16 nodes (four of them memory-only) and 2000 interrupt lines; the smaller a quarter of
-its CPUs, and everything else the same. What is done for every pair of CPUs costs sixteen times as much there.
+The largest machine has 512 CPUs, 16 nodes (four of them memory-only) and 2000 interrupt lines; the smaller a quarter of
+its CPUs, and everything else the same. Work for every pair of CPUs costs sixteen times as much there. The quick tests
+use a machine with as many nodes and few CPUs.
 """
 
 import base64
@@ -130,7 +131,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return made(replace(LARGE, cpus=LARGE.cpus // SPAN), tmp_path_factory.mktemp("small"))
 
 
-@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=pytest.mark.thorough)])
+@pytest.fixture(scope="module")
+def few_cpus(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(replace(LARGE, cpus=32, lines=100, daemons=40), tmp_path_factory.mktemp("few"))
+
+
+@pytest.fixture(scope="module", params=["few_cpus", pytest.param("large", marks=pytest.mark.thorough)])
 def either(request: pytest.FixtureRequest) -> Made:
     found: Made = request.getfixturevalue(request.param)
     return found

@@ -50,7 +50,7 @@ def test_interference_counts_where_the_median_without_it_is_beyond_the_half_widt
     few = [[100.0], [100.1], [100.2], [100.3], [107.0], [107.1], [107.2], [107.3], [107.4]]
     hit = figure(few, 0.05, STOLEN={4, 5, 6, 7, 8})
     assert [flag.code for flag in hit.flags] == ["STOLEN"]
-    assert hit.flags[0].reason == "5 of 9 placements affected; without them the figure is -6.4 %"
+    assert hit.flags[0].reason == "5 of 9 placements affected; without them the value is -6.4 %"
     assert trust_of(hit).trust == "near"
     assert figure(STEADY, 0.02, FAULTED={0}).flags == ()
 

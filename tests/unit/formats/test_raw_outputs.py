@@ -111,22 +111,22 @@ def test_an_output_that_lacks_its_final_newline_is_whole() -> None:
         (
             "       0  61013.5 28804.4\n       1  28790.3\n",
             ((61013.5, 28804.4), (28790.3, None)),
-            ("row 1: cut off after 1 of 2 figures",),
+            ("row 1: cut off after 1 of 2 numbers",),
         ),
         (
             "       0  61013.5\n       1  28790.3 60998.2\n",
             ((28790.3, 60998.2),),
-            ("row 0: expected 2 figures, found 1",),
+            ("row 0: not 2 numbers: '0  61013.5'",),
         ),
         (
             "       0  61013.5 2b804.4\n       1  28790.3 60998.2\n",
             ((28790.3, 60998.2),),
-            ("row 0: expected 2 figures, found '0  61013.5 2b804.4'",),
+            ("row 0: not 2 numbers: '0  61013.5 2b804.4'",),
         ),
         (
             "       0  61013.5 28804.4 1.0\n       1  28790.3 60998.2\n",
             ((28790.3, 60998.2),),
-            ("row 0: expected 2 figures, found 3",),
+            ("row 0: not 2 numbers: '0  61013.5 28804.4 1.0'",),
         ),
         (
             "       0  61013.5 28804.4\n       0  11111.1 22222.2\n       1  28790.3 60998.2\n",
@@ -141,7 +141,7 @@ def test_an_output_that_lacks_its_final_newline_is_whole() -> None:
         (
             "       0  61013.5 nan\n       1  28790.3 60998.2\n",
             ((28790.3, 60998.2),),
-            ("row 0: expected 2 figures, found '0  61013.5 nan'",),
+            ("row 0: not 2 numbers: '0  61013.5 nan'",),
         ),
         ("       0  -1.0 2.0\n       1  1e99 60998.2\n", None, None),
     ],
@@ -188,9 +188,7 @@ def test_a_latency_has_the_unit_that_the_text_says(unit: str, value: float) -> N
 def test_figures_without_a_unit_are_no_values() -> None:
     found = read("mlc/v3.9-unit-not-said.txt").read
     assert found.readings == ()
-    assert [(item.kind, item.reason) for item in found.not_read] == [
-        ("bandwidth_matrix", "the text does not say the unit of its figures")
-    ]
+    assert [(item.kind, item.reason) for item in found.not_read] == [("bandwidth_matrix", "no unit given")]
     assert [inconsistency.code for inconsistency in found.inconsistencies] == ["UNIT_NOT_SAID"]
 
 
@@ -242,7 +240,7 @@ The end
 def test_a_sample_that_does_not_follow_is_named(sample: int) -> None:
     found = read_published(JITTER.format(tmp=0, interval=1200, sample=sample)).read
     assert [(inconsistency.where, inconsistency.reason) for inconsistency in found.inconsistencies] == [
-        (f"sample {sample}", "expected sample 2 here")
+        (f"sample {sample}", "sample 2 is missing before it")
     ]
 
 
