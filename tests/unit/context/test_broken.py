@@ -4,7 +4,9 @@
 import io
 import json
 import os
+import re
 import tarfile
+from collections import Counter
 
 import pytest
 from click.testing import CliRunner
@@ -194,10 +196,13 @@ def test_a_file_beyond_the_bound_is_listed(make_root, monkeypatch):
 
 @pytest.fixture(scope="module")
 def captured_files():
-    files = {}
+    """Two files of each kind: paths that differ in their numbers only are one kind."""
+    files, kinds = {}, Counter()
     with tarfile.open(FIXTURES / "x86_64-isolated.tar.gz") as archive:
         for member in archive:
-            files[member.name] = archive.extractfile(member).read()
+            kinds[kind := re.sub(r"\d+", "N", member.name)] += 1
+            if kinds[kind] <= 2:
+                files[member.name] = archive.extractfile(member).read()
     return files
 
 
