@@ -113,11 +113,11 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 
 
 class Estimate(Model):
-    """One measured figure with its uncertainty and samples.
+    """One measured value with its uncertainty and samples.
 
     ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
     ``samples`` has one list of windows per placement. ``target_half_width`` is relative, ``None`` without a target.
-    ``flags`` name the interference that moved this figure (``moved``).
+    ``flags`` name the interference that moved the value (``moved``).
     """
 
     value: float
@@ -149,6 +149,12 @@ class Estimate(Model):
         if self.interval is None or self.value == 0:
             return None
         return (self.interval[1] - self.interval[0]) / 2.0 / abs(self.value)
+
+    def apart(self, other: "Estimate") -> bool:
+        """Return whether both have intervals and these do not overlap."""
+        if self.interval is None or other.interval is None:
+            return False
+        return self.interval[1] < other.interval[0] or other.interval[1] < self.interval[0]
 
 
 def estimate(

@@ -25,9 +25,9 @@ from calibration.formats.readings import (
     ReadMaxBandwidth,
     ReadMixes,
     ReadPeakInjectionBandwidth,
-    cells,
     inconsistency,
 )
+from calibration.measurements.base import cells_of
 
 MACHINES: Final = (
     ("Arm", "aarch64", r"taishan|kunpeng|cortex|neoverse|thunderx|altra|ampere|graviton|grace\b|\barm\b|aarch64"),
@@ -279,7 +279,7 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
         matrix = reading.values
         if not isinstance(matrix, ReadBandwidthMatrix) or len(matrix.cpu_nodes) < 2:
             continue
-        for row, node, value in cells(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
+        for row, node, value in cells_of(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
             if node in matrix.cpu_nodes and value > whole * (1 + BANDWIDTH_APART):
                 reason = f"node {row} reads of node {node} {value:g} MB/s, all CPUs together move {whole:g} MB/s"
                 yield inconsistency("ORDER", reading.id, reason)

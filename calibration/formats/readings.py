@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from calibration.measurements.base import Better, Metric
+from calibration.measurements.base import Better, Metric, cells_of
 from calibration.model import Model
 from calibration.sutprobe.jitter import JitterInterval
 
@@ -108,7 +108,7 @@ class ReadMatrix(ReadValues):
         return rows
 
     def _named(self) -> Iterator[Named]:
-        for row, column, value in cells(self.cpu_nodes, self.memory_nodes, self.rows):
+        for row, column, value in cells_of(self.cpu_nodes, self.memory_nodes, self.rows):
             yield f"{self.kind}.{row}.{column}.{self.figure}", self.title.format(row, column), value
 
 
@@ -130,14 +130,6 @@ class ReadBandwidthMatrix(ReadMatrix):
 
     figure: ClassVar[str] = "bandwidth_mb_s"
     title: ClassVar[str] = "Read bandwidth, CPUs of node {} from memory of node {}"
-
-
-def cells(rows: Sequence[int], columns: Sequence[int], values: Sequence[Row]) -> Iterator[tuple[int, int, float]]:
-    """Yield row, column and value of each cell of a matrix with a value."""
-    for row, line in zip(rows, values, strict=True):
-        for column, value in zip(columns, line, strict=True):
-            if value is not None:
-                yield row, column, value
 
 
 class ReadMixes(ReadValues):
@@ -207,7 +199,7 @@ class ReadC2cLatency(ReadValues):
                 yield f"c2c_latency.local_{name}_ns", f"Cache-to-cache latency, local {name.upper()}", value
         matrices = {"writer": self.remote_hitm_writer_homed_ns, "reader": self.remote_hitm_reader_homed_ns}
         for homed, matrix in matrices.items():
-            for writer, reader, cell in cells(self.nodes, self.nodes, matrix) if matrix else ():
+            for writer, reader, cell in cells_of(self.nodes, self.nodes, matrix) if matrix else ():
                 title = f"HITM, writer in node {writer}, reader in node {reader}, {homed} homed"
                 name = f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns"
                 yield name, f"Cache-to-cache latency, {title}", cell

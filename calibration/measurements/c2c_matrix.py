@@ -18,26 +18,26 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
+    START_UP_S,
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
+    MetricPattern,
     Missing,
-    NotPlanned,
     Parsed,
+    Planned,
     Settings,
     Step,
     Values,
-    refused,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import START_UP_S
 from calibration.measurements.evidence import document_flags, interference_flags, placement_flags
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate, median_ranks
-from calibration.sutprobe.c2c import C2cCell, C2cEstimate, C2cResult
+from calibration.sutprobe.c2c import C2cEstimate, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
@@ -142,8 +142,8 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     question = "How far apart are the CPUs of the machine, from cache to cache?"
     settings = C2cMatrixSettings
     values = C2cMatrixValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"c2c_matrix\.(?:pingpong|transfer)\.(?:{'|'.join(CLASSES)})_ns",
             "ns",
             "lower",
@@ -151,12 +151,12 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Planned]:
         """Yield one step per method: the full matrix of a small machine, a sample by class of a large one."""
         sut = Sut(context)
         cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
         if len(cpus) < 2:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="fewer than two CPUs may be used")
+            yield self.not_planned("fewer than two CPUs may be used")
             return
         all_pairs = len(cpus) * (len(cpus) - 1)
         full = all_pairs <= settings.full_pairs
@@ -171,40 +171,33 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 sample = neighbourhood.sample(name, settings.pairs_per_class)
                 chosen |= dict.fromkeys(directed for pair in sample for directed in (pair, pair[::-1]))
                 if len(sample) < pairs:
-                    yield NotPlanned(
-                        kind=self.kind,
-                        what=f"{2 * (pairs - len(sample))} of {2 * pairs} pairs of {words(name)}",
-                        reason=f"a sample of {settings.pairs_per_class} pairs in both directions stands for the class",
-                    )
+                    yield self.not_planned(*sampled(name, pairs, len(sample), settings.pairs_per_class))
             isolated = [cpu for cpu in cpus if cpu in sut.isolated]
             rows = isolated[: settings.row_pairs // (len(cpus) - 1)]
             if rows != isolated:
-                yield NotPlanned(
-                    kind=self.kind,
-                    what=f"Rows of the isolated CPUs {format_cpulist(set(isolated) - set(rows))}",
-                    reason=f"more than {settings.row_pairs} pairs (row_pairs)",
-                )
+                left_out = format_cpulist(set(isolated) - set(rows))
+                reason = f"more than {settings.row_pairs} pairs (row_pairs)"
+                yield self.not_planned(reason, f"Rows of the isolated CPUs {left_out}")
             blocks += [_block(sut, sut.node_of(cpu), str(cpu), format_cpulist(cpus)) for cpu in rows]
             blocks += [_block(sut, sut.node_of(a), str(a), str(b)) for a, b in sorted(chosen) if a not in rows]
             chosen |= dict.fromkeys((cpu, other) for cpu in rows for other in cpus if cpu != other)
         for method in settings.methods:
-            cost_s = START_UP_S + len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
-            yield step(
-                id=self.kind if method == "transfer" else f"{self.kind}-{method}",
-                kind=self.kind,
-                title=f"{self.title}, {method}, {len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs",
-                subcommand="c2c",
-                options={
+            cost_s = len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
+            yield self.step(
+                f"{method}, {len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs",
+                "c2c",
+                {
                     "all-pairs": blocks,
                     "method": method,
                     "placements": settings.placements,
                     "windows": settings.windows,
                     "target-half-width": settings.target_half_width,
-                    "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * cost_s)),
+                    "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * (START_UP_S + cost_s))),
                 },
-                cpus=tuple(sorted({cpu for pair in chosen for cpu in pair})),
-                nodes=tuple(sorted({sut.home(node) for node in sut.cpu_nodes})),
-                expected_duration_s=cost_s,
+                cpus=sorted({cpu for pair in chosen for cpu in pair}),
+                nodes=sorted({sut.home(node) for node in sut.cpu_nodes}),
+                cost_s=cost_s,
+                suffix="" if method == "transfer" else f"-{method}",
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -215,12 +208,16 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         methods = {cell.method for cell in result.cells}
         if len(methods) != 1:
             raise InputError(f"a matrix needs one method, not {', '.join(sorted(methods)) or 'none'}")
-        figures = {(cell.writer, cell.reader): _latency_of(cell, target) for cell in result.cells}
-        if not any(figures.values()):
-            reasons = {cell.error.message for cell in result.cells if cell.error}
-            raise InputError(f"no pair could be measured: {'; '.join(sorted(reasons))}")
-        cpus = sorted({cpu for pair in figures for cpu in pair}, key=lambda cpu: (sut.node_of(cpu), cpu))
-        found = {pair: figure for pair, figure in figures.items() if figure is not None}
+        found = {
+            (cell.writer, cell.reader): estimate(cell.placements, "ns", target_half_width=target)
+            for cell in result.cells
+            if cell.placements
+        }
+        require_any(found, result.cells, "pair")
+        cpus = sorted(
+            {cpu for cell in result.cells for cpu in (cell.writer, cell.reader)},
+            key=lambda cpu: (sut.node_of(cpu), cpu),
+        )
         values = C2cMatrixValues(
             method=methods.pop(),
             cpus=tuple(cpus),
@@ -248,9 +245,9 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             ),
             missing=(
                 *(
-                    refused(f"CPU {cell.writer} to CPU {cell.reader}", cell.error)
+                    missing_part(f"CPU {cell.writer} to CPU {cell.reader}", cell.error)
                     for cell in result.cells
-                    if cell.error is not None
+                    if cell.error
                 ),
                 *(
                     Missing(what=f"Pairs {' '.join(left.pairs)}", reason=f"{left.code}: {left.message}")
@@ -289,29 +286,31 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         """Yield the median of each class that has a value."""
         for pair_class in values.classes:
             if pair_class.median_ns is not None:
-                yield Metric(
-                    name=f"c2c_matrix.{values.method}.{pair_class.name}_ns",
-                    title=f"{self.title}, {values.method}, median of {words(pair_class.name)}",
-                    value=pair_class.median_ns,
-                    unit="ns",
+                yield self.metric(
+                    f"{values.method}.{pair_class.name}_ns",
+                    f"{self.title}, {values.method}, median of {PAIRS_OF[pair_class.name]}",
+                    pair_class.median_ns,
                     interval=pair_class.interval_ns,
                     coverage=pair_class.coverage,
                     estimator="derived",
-                    placements=None,
-                    better="lower",
                 )
 
 
-def words(name: Class) -> str:
-    """Return a description of the pairs of a class."""
-    return {
-        "smt_siblings": "threads of one core",
-        "same_cluster": "cores of one cluster",
-        "same_llc": "cores behind one last-level cache",
-        "same_node": "cores of one node behind different last-level caches",
-        "same_package": "nodes of one package",
-        "other_package": "different packages",
-    }[name]
+PAIRS_OF: dict[Class, str] = {
+    "smt_siblings": "threads of one core",
+    "same_cluster": "cores of one cluster",
+    "same_llc": "cores behind one last-level cache",
+    "same_node": "cores of one node behind different last-level caches",
+    "same_package": "nodes of one package",
+    "other_package": "different packages",
+}
+"""What the pairs of a class are pairs of, in titles."""
+
+
+def sampled(name: Class, pairs: int, chosen: int, per_class: int) -> tuple[str, str]:
+    """Return why only *chosen* of the *pairs* of a class are measured, and which are left out."""
+    reason = f"a sample of {per_class} pairs in both directions stands for the class"
+    return reason, f"{2 * (pairs - chosen)} of {2 * pairs} pairs of {PAIRS_OF[name]}"
 
 
 class Neighbourhood:
@@ -433,10 +432,6 @@ def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
     return f"{writers}@{readers}" + ("" if home == node else f":{home}")
 
 
-def _latency_of(cell: C2cCell, target_half_width: float | None) -> Estimate | None:
-    return estimate(cell.placements, "ns", target_half_width=target_half_width) if cell.placements else None
-
-
 def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
     neighbourhood = Neighbourhood(context, cpus)
     measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
@@ -477,9 +472,7 @@ def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
 
 
 def _distinct(one: Estimate, two: Estimate) -> bool:
-    if one.interval is None or two.interval is None:
-        return True
-    return one.interval[1] < two.interval[0] or two.interval[1] < one.interval[0]
+    return one.interval is None or two.interval is None or one.apart(two)
 
 
 MEASUREMENT = C2cMatrix()

@@ -18,31 +18,20 @@ from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    Missing,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import (
-    HOP_NS,
-    START_UP_S,
-    ChaseSettings,
-    at,
-    chase_flags,
-    core_hz_of,
-    latency_of,
-    missing_of,
-)
+from calibration.measurements.chase import HOP_NS, ChaseSettings, at, chase_flags, core_hz_of, latency_of, strided
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -177,8 +166,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     settings = LadderSettings
     values = LatencyLadderValues
     main_chart_rank = 10
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
             "ns",
             "lower",
@@ -187,39 +176,83 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: LadderSettings) -> Iterator[Planned]:
         """Yield the random ladder of the first node with CPUs, and one step per further series."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             cpu, home = sut.measuring_cpu(node), sut.home(node)
             here = str(Place(cpu, home))
-            yield _series(
-                sut, settings, "random", [here], nodes=[home], strides=settings.strides_bytes, orders=("random",)
-            )
+            yield self._series(sut, settings, "random", [here], [home], strides=settings.strides_bytes)
             if settings.prefetched_strides_bytes and settings.prefetched_orders:
                 strides, orders = settings.prefetched_strides_bytes, settings.prefetched_orders
-                yield _series(sut, settings, "prefetched", [here], nodes=[home], strides=strides, orders=orders)
+                yield self._series(sut, settings, "prefetched", [here], [home], strides=strides, orders=orders)
             if settings.interleaved and len(sut.memory_nodes) > 1:
                 places = [at(cpu, sut.memory_nodes)]
-                yield _series(
-                    sut, settings, "interleaved", places, nodes=sut.memory_nodes, strides=(64,), orders=("random",)
-                )
+                yield self._series(sut, settings, "interleaved", places, sut.memory_nodes)
             elif settings.interleaved:
-                yield NotPlanned(
-                    kind=self.kind, what="Memory interleaved over nodes", reason="only one node has memory"
-                )
+                yield self.not_planned("only one node has memory", "Memory interleaved over nodes")
             cores = sut.one_per_core(sut.cpus_of(node))
             chosen = [cpu, *(core for core in cores if core not in sut.siblings(cpu))]
             for copies in settings.copies:
                 if copies > len(chosen):
-                    yield NotPlanned(
-                        kind=self.kind,
-                        what=f"{copies} copies at the same time",
-                        reason=f"node {node} has {len(chosen)} cores to measure with",
-                    )
+                    reason = f"node {node} has {len(chosen)} cores to measure with"
+                    yield self.not_planned(reason, f"{copies} copies at the same time")
                     continue
                 places = [str(Place(number, home)) for number in chosen[:copies]]
-                yield _series(sut, settings, "copies", places, nodes=[home], strides=(64,), orders=("random",))
+                yield self._series(sut, settings, "copies", places, [home])
+
+    def _series(
+        self,
+        sut: Sut,
+        settings: LadderSettings,
+        series: Series,
+        places: Sequence[str],
+        nodes: Sequence[int],
+        *,
+        strides: Sequence[int] = (64,),
+        orders: Sequence[str] = ("random",),
+    ) -> Step:
+        """Return the step that measures *series*: sizes x strides x orders in one process."""
+        copies = len(places) if series == "copies" else 1
+        reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run searches again
+        largest = min(
+            memory_bound_bytes(sut, node, llc_bytes=reported, largest_bytes=settings.largest_bytes, buffers=copies)
+            for node in nodes
+        )
+        per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
+        sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
+        if series == "interleaved":
+            grain = len(nodes) * HUGE_BYTES
+            sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
+        sizes = [size for size in sizes if size >= 2 * min(strides)]
+        chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
+        costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]
+        costs_s *= len(orders)
+        suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
+        title = {
+            "random": "random order",
+            "prefetched": "prefetched strides",
+            "interleaved": f"interleaved over nodes {', '.join(map(str, nodes))}",
+            "copies": f"{len(places)} copies at the same time",
+        }[series]
+        cpus = tuple(int(place.partition("@")[0]) for place in places)
+        return self.step(
+            f"{title}, CPU {format_cpulist(cpus)}, {len(chases) * len(orders)} points",
+            "latency",
+            {
+                "at": list(places),
+                "size-bytes": ",".join(map(str, sizes)),
+                "stride-bytes": ",".join(map(str, strides)),
+                "order": ",".join(orders),
+                **settings.options(),
+            },
+            flags=("together",) if series == "copies" else (),
+            cpus=cpus,
+            nodes=nodes,
+            cost_s=settings.map_s(sizes[-1]) + sum(costs_s),
+            budget_s=sum(map(settings.excess_s, costs_s)),
+            suffix=suffix,
+        )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the curves and their levels."""
@@ -230,22 +263,20 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
         points: list[LadderPoint] = []
         for (order, size_bytes, stride_bytes), copies in combinations.items():
-            figures = [figure for point in copies if (figure := latency_of(point, target)) is not None]
+            latencies = [latency for point in copies if (latency := latency_of(point, target)) is not None]
             core_hz = core_hz_of(copies)
-            if len(figures) < len(copies) or core_hz is None:
+            if len(latencies) < len(copies) or core_hz is None:
                 continue
             points.append(
                 LadderPoint(
                     size_bytes=size_bytes,
                     stride_bytes=stride_bytes,
                     order=order,
-                    latency_ns=_over_copies(figures, target),
+                    latency_ns=_over_copies(latencies, target),
                     core_hz=core_hz,
                 )
             )
-        if not points:
-            reasons = {point.error.message for point in result.points if point.error}
-            raise InputError(f"no point of the ladder could be measured: {'; '.join(sorted(reasons))}")
+        require_any(points, result.points, "point of the ladder")
         first = result.points[0]
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
@@ -266,15 +297,11 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 levels=tuple(_clocked(level, random) for level in levels),
                 comparisons=compare_levels(levels, [point.size_bytes for point in random], context),
             ),
-            flags=(*chase_flags(document, result.points),),
+            flags=tuple(chase_flags(document, result.points)),
             missing=tuple(
-                Missing(
-                    what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {point.order}, {gone.what}",
-                    reason=gone.reason,
-                    flag=gone.flag,
-                )
+                missing_part(f"{point.size_bytes} bytes, {strided(point)}", point.error)
                 for point in result.points
-                if (gone := missing_of(point)) is not None
+                if point.error
             ),
         )
 
@@ -303,9 +330,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         for level in values.levels:
             if level.name.startswith(UNNAMED):
                 continue  # its name contains its size, which varies from run to run, so it cannot be compared
-            yield metric_of(
-                f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "lower"
-            )
+            yield self.metric(f"{level.name}.latency_ns", f"{level.name} latency", level.latency_ns)
         if values.series == "random":
             return
         largest = sorted(values.points, key=lambda point: point.size_bytes)
@@ -316,61 +341,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 "interleaved": ("interleaved", "memory interleaved over nodes"),
                 "copies": (f"copies_{len(values.cpus)}", f"{len(values.cpus)} copies at the same time"),
             }[values.series]
-            yield metric_of(f"latency_ladder.{name}.latency_ns", f"Latency, {title}", point.latency_ns, "lower")
-
-
-def _series(
-    sut: Sut,
-    settings: LadderSettings,
-    series: Series,
-    places: Sequence[str],
-    *,
-    nodes: Sequence[int],
-    strides: Sequence[int],
-    orders: Sequence[str],
-) -> Step:
-    """Return the step that measures *series*: sizes x strides x orders in one process."""
-    copies = len(places) if series == "copies" else 1
-    reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run searches again
-    largest = min(
-        memory_bound_bytes(sut, node, llc_bytes=reported, largest_bytes=settings.largest_bytes, buffers=copies)
-        for node in nodes
-    )
-    per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
-    sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
-    if series == "interleaved":
-        grain = len(nodes) * HUGE_BYTES
-        sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
-    sizes = [size for size in sizes if size >= 2 * min(strides)]
-    chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
-    costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]
-    costs_s *= len(orders)
-    suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
-    title = {
-        "random": "random order",
-        "prefetched": "prefetched strides",
-        "interleaved": f"interleaved over nodes {', '.join(map(str, nodes))}",
-        "copies": f"{len(places)} copies at the same time",
-    }[series]
-    cpus = tuple(int(place.partition("@")[0]) for place in places)
-    return step(
-        id=f"latency_ladder{suffix}",
-        kind="latency_ladder",
-        title=f"Latency ladder, {title}, CPU {format_cpulist(cpus)}, {len(chases) * len(orders)} points",
-        subcommand="latency",
-        options={
-            "at": list(places),
-            "size-bytes": ",".join(map(str, sizes)),
-            "stride-bytes": ",".join(map(str, strides)),
-            "order": ",".join(orders),
-            **settings.options(),
-        },
-        flags=("together",) if series == "copies" else (),
-        cpus=cpus,
-        nodes=tuple(nodes),
-        expected_duration_s=START_UP_S + settings.map_s(sizes[-1]) + sum(costs_s),
-        budget_s=sum(map(settings.excess_s, costs_s)),
-    )
+            yield self.metric(f"{name}.latency_ns", f"Latency, {title}", point.latency_ns)
 
 
 def _series_of(point: LatencyPoint) -> Series:
@@ -379,10 +350,6 @@ def _series_of(point: LatencyPoint) -> Series:
     if len(point.nodes) > 1:
         return "interleaved"
     return "random" if point.order in {"random", "window"} else "prefetched"
-
-
-def _named(point: LadderPoint) -> str:
-    return f"{point.order}, {point.size_bytes} bytes, stride {point.stride_bytes}"
 
 
 def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:

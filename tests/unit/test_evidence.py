@@ -9,7 +9,7 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.measurements.base import refused
+from calibration.measurements.base import missing_part
 from calibration.measurements.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.sut import Sut, emulation_flags, machine_flags
 from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
@@ -93,7 +93,7 @@ def test_what_the_kernel_refuses_has_the_name_of_its_flag(error: str, code: str)
     found = refusal(ProbeError(code=error, message="8 of 8 elsewhere"))
     assert found is not None
     assert (found.code, found.severity, found.reason) == (code, SEVERITIES[code], "8 of 8 elsewhere")
-    part = refused("0@1", ProbeError(code=error, message="8 of 8 elsewhere"))
+    part = missing_part("0@1", ProbeError(code=error, message="8 of 8 elsewhere"))
     assert (part.flag, part.reason) == (found, f"{error}: 8 of 8 elsewhere")
 
 
