@@ -197,7 +197,7 @@ def counted_bytes(
     """Return what the counters of *readings* say; ``None`` without counters.
 
     *units* are the requested roles that count bytes; *nodes_of* returns the nodes served by the controllers of a CPU. A
-    role that did not count everywhere all the time has a reason and no figure.
+    role that did not count everywhere all the time has a reason in place of a count.
     """
     if not readings:
         return None
@@ -224,7 +224,7 @@ def counted_bytes(
 
 
 def not_counted(readings: Sequence[Reading], role: str) -> str | None:
-    """Return why *role* has no figure in *readings*; ``None`` if it counted in each of them."""
+    """Return why *role* has no count in *readings*; ``None`` if it counted in each of them."""
     for reading in readings:
         if (reason := silent(reading.counters, role)) is not None:
             return reason
@@ -232,16 +232,16 @@ def not_counted(readings: Sequence[Reading], role: str) -> str | None:
 
 
 def silent(counters: Counters, role: str) -> str | None:
-    """Return why *counters* have no figure of *role*; ``None`` if all its counters ran."""
+    """Return why *counters* have no count of *role*; ``None`` if all its counters ran."""
     refused = [event for event in counters.refused if event.name == role]
     if refused:
         where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
         return f"{refused[0].pmu}{where}: {refused[0].reason}"
     events = [event for event in counters.events if event.name == role]
     if not events:
-        return "the kernel said nothing about it"
+        return "sutprobe reported no count of it"
     if any(event.scaled is None for event in events):
-        return "a counter never ran: the machine had none free for it"
+        return "a counter never ran: no hardware counter was free"
     return None
 
 

@@ -141,14 +141,14 @@ def test_counter_that_did_not_run_yields_a_reason() -> None:
     found = of([reading(counted("dram.reads", None), counted("dram.writes", 10.0), refused=(refused,))])
     assert found.directions == ()
     assert {event.role: event.reason for event in found.not_counted} == {
-        "dram.reads": "a counter never ran: the machine had none free for it",
+        "dram.reads": "a counter never ran: no hardware counter was free",
         "dram.writes": "uncore_imc_1 on CPU 0: not permitted",
     }
     assert found.running_fraction == 1.0
     assert codes(found) == {}
     assert counted_bytes([], READS_AND_WRITES, lambda cpu: (cpu,)) is None
     silent = of([reading()])
-    assert {event.reason for event in silent.not_counted} == {"the kernel said nothing about it"}
+    assert {event.reason for event in silent.not_counted} == {"sutprobe reported no count of it"}
 
 
 def test_a_node_that_no_counter_sees_leaves_no_figure() -> None:
