@@ -133,21 +133,21 @@ def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Conte
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_every_sample_was_printed_by_the_kernel(path: Path, context: Context) -> None:
+def test_every_sample_was_printed_by_sutprobe(path: Path, context: Context) -> None:
     raw = read(path)
     printed = set(numbers(raw["result"]))
     for measurement in parse(path, raw, context):
         for figure in estimates(measurement.values):
             samples = {sample for placement in figure.samples for sample in placement}
             if measurement.values.kind == "sustained_bandwidth" and figure.unit == "fraction":
-                continue  # of two windows each: test_what_is_lost_is_held_against_the_first_second
+                continue  # of two windows each: test_loss_is_relative_to_the_first_second
             if measurement.values.kind == "jitter":
                 samples = {round(sample * measurement.values.tick_hz / 1e9) for sample in samples}
             assert samples <= printed
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> None:
+def test_rejects_another_document(path: Path, context: Context) -> None:
     for change in ("missing", "unknown", "text", "nothing", "schema"):
         raw = copy.deepcopy(read(path))
         match change:
@@ -171,7 +171,7 @@ def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> 
 @pytest.mark.parametrize(
     "path", [path for path in RECORDED if path.stem not in ("jitter", "counted_volume")], ids=lambda path: path.stem
 )
-def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Context) -> None:
+def test_missing_values_keep_their_reason(path: Path, context: Context) -> None:
     raw = read(path)
     for point in points(raw):
         fail(point)
@@ -187,7 +187,7 @@ def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Contex
 @pytest.mark.parametrize(
     "path", [path for path in RECORDED if path.stem not in ("jitter", "core_frequency")], ids=lambda path: path.stem
 )
-def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, context: Context) -> None:
+def test_wrong_page_placement_is_invalid(path: Path, context: Context) -> None:
     raw = read(path)
     point = points(raw)[-1]
     pages = raw["result"].get("pages") or (point.get("evidence") or point["placements"][0])["pages"]
@@ -208,7 +208,7 @@ def test_clock_change_is_distinguished_from_jitter(context: Context) -> None:
     assert {flag.code for flag in slower.flags} - {flag.code for flag in steady.flags} == {"FREQ_CHANGED"}
 
 
-def test_a_gap_view_that_observed_too_little_of_its_time_is_flagged(context: Context) -> None:
+def test_flags_low_coverage(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "jitter.json"
     raw = read(path)
     for coverage, flagged in ((0.9989, True), (0.9991, False)):
@@ -217,7 +217,7 @@ def test_a_gap_view_that_observed_too_little_of_its_time_is_flagged(context: Con
         assert ("COVERAGE_LOW" in {flag.code for flag in parsed.flags}) == flagged
 
 
-def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context) -> None:
+def test_unproved_work_is_invalid(context: Context) -> None:
     for name, proof in (
         ("idle_latency", "chain_proved"),
         ("peak_injection_bandwidth", "checked"),
@@ -233,7 +233,7 @@ def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context
         assert "WORK_UNPROVED" in {flag.code for flag in parsed.flags if flag.severity == "invalid"}
 
 
-def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(context: Context) -> None:
+def test_drops_interrupted_windows_while_enough_remain(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "idle_latency.json"
     raw = read(path)
     placement = points(raw)[0]["placements"][0]
@@ -267,9 +267,7 @@ def awake(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
 
 
 @pytest.mark.parametrize(("factor", "condition"), [(0.8, "awake"), (1.3, "awake"), (1.005, "asleep"), (1, "asleep")])
-def test_the_latency_awake_is_that_of_record_where_the_two_differ(
-    context: Context, factor: float, condition: str
-) -> None:
+def test_awake_latency_is_recorded_if_it_differs(context: Context, factor: float, condition: str) -> None:
     path = FIXTURES / "sutprobe" / "idle_latency.json"
     alone, beside = read(path), read(path)
     for raw in (alone, beside):
@@ -292,7 +290,7 @@ def test_the_latency_awake_is_that_of_record_where_the_two_differ(
     assert "COMPANION_SLOW" not in {flag.code for flag in after.flags}
 
 
-def test_latencies_whose_intervals_meet_are_one_figure(context: Context) -> None:
+def test_overlapping_intervals_are_one_latency(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "idle_latency.json"
     raw = read(path)
     for index, placement in enumerate(points(raw)[0]["placements"]):
@@ -337,7 +335,7 @@ def frequencies(context: Context, **changes: Any) -> Parsed:
     return parsed
 
 
-def test_clocks_of_cores_stand_by_work_and_activity(context: Context) -> None:
+def test_clocks_by_work_and_activity(context: Context) -> None:
     values: Any = frequencies(context, factor=1.1).values
     assert [(row.work, row.active) for row in values.rows] == [
         ("scalar", "alone"),
@@ -364,7 +362,7 @@ def test_core_is_compared_with_the_median_of_the_others(count: int) -> None:
         assert median_without(clocks, index) == median([*clocks[:index], *clocks[index + 1 :]])
 
 
-def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) -> None:
+def test_flags_a_slow_core(context: Context) -> None:
     assert "SLOW_CORE" not in {flag.code for flag in frequencies(context).flags}
     assert "SLOW_CORE" not in {flag.code for flag in frequencies(context, factor=0.99).flags}
     slow = [flag.reason for flag in frequencies(context, factor=0.9).flags if flag.code == "SLOW_CORE"]
@@ -412,7 +410,7 @@ def test_levels_of_a_recorded_curve_are_those_of_the_machine(context: Context) -
     assert all(a.latency_ns.value * 2 < b.latency_ns.value for a, b in pairwise(levels.values()))
 
 
-def test_levels_come_from_the_curve_and_are_not_invented() -> None:
+def test_levels_follow_the_curve() -> None:
     sizes = ladder_sizes(1024, 64 << 20, 4)
     two_levels = [(size, flat(1.2 if size <= 48 << 10 else 100.0)) for size in sizes]
     found = recognise_levels(two_levels, {1: 48 << 10, 2: 1 << 20, 3: 8 << 20})
@@ -443,7 +441,7 @@ def two_nodes_of_transfers() -> dict[str, Any]:
     return raw
 
 
-def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader(context: Context) -> None:
+def test_remote_transfers_by_home_writer_and_reader(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "c2c_latency.json"
     (alone,) = parse(path, read(path), context)
     (parsed,) = parse(path, two_nodes_of_transfers(), context)
@@ -470,7 +468,7 @@ def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader
     }
 
 
-def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Context) -> None:
+def test_missing_transfer_leaves_the_others(context: Context) -> None:
     raw = two_nodes_of_transfers()
     fail(points(raw)[0])
     fail(points(raw)[3])
@@ -498,9 +496,7 @@ def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Cont
         (1, {"home": 1}, "one local pair"),
     ],
 )
-def test_transfers_that_were_not_asked_for_are_refused(
-    context: Context, index: int, change: dict[str, Any], message: str
-) -> None:
+def test_rejects_unrequested_transfers(context: Context, index: int, change: dict[str, Any], message: str) -> None:
     raw = two_nodes_of_transfers()
     points(raw)[index].update(change)
     with pytest.raises(InputError, match=message):
@@ -559,7 +555,7 @@ def compared(
     return {level.name: level for level in compare_levels(levels, [1024, largest], context)}
 
 
-def test_levels_that_end_where_the_kernel_says_agree() -> None:
+def test_levels_of_the_reported_size_agree() -> None:
     found = compared({"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
     assert [(item.name, item.reported_bytes, item.agrees) for item in found.values()] == [
         ("L1", 48 << 10, True),
@@ -571,7 +567,7 @@ def test_levels_that_end_where_the_kernel_says_agree() -> None:
     assert not compared({"L3": 24 << 20})["L3"].agrees
 
 
-def test_a_last_level_smaller_than_reported_is_explained_by_the_machine_it_is_on() -> None:
+def test_smaller_last_level_is_explained() -> None:
     virtual = compared({"L3": 8 << 20}, guest=True)["L3"]
     assert (virtual.found_bytes, virtual.agrees) == (8 << 20, False)
     assert virtual.explanation.startswith("a virtual machine (KVM)")
@@ -584,7 +580,7 @@ def test_a_last_level_smaller_than_reported_is_explained_by_the_machine_it_is_on
     assert compared({"L2": 256 << 10}, guest=True)["L2"].explanation.startswith("private to its core")
 
 
-def test_a_level_that_the_curve_does_not_show_is_said_to_be_missing() -> None:
+def test_invisible_level_is_reported_missing() -> None:
     found = compared({"L1": 48 << 10})
     assert (found["L2"].found_bytes, found["L2"].agrees) == (None, False)
     assert found["L2"].explanation == "the latency climbs through it without a plateau"
@@ -611,7 +607,7 @@ def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:
     assert all(size % 64 == 0 for size in sizes)
 
 
-def test_a_sweep_that_was_cut_short_keeps_its_points_and_claims_no_drift(context: Context) -> None:
+def test_interrupted_sweep_keeps_its_points(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "loaded_latency.json"
     raw = read(path)
     (whole,) = parse(path, raw, context)
@@ -630,7 +626,7 @@ def test_a_sweep_that_was_cut_short_keeps_its_points_and_claims_no_drift(context
     assert cut.values.model_dump()["points"] == whole.values.model_dump()["points"][:-1]
 
 
-def test_delays_in_ns_are_asked_of_the_kernel_in_their_place(context: Context) -> None:
+def test_delays_in_ns_replace_delays(context: Context) -> None:
     loaded = declaration("loaded_latency")
     (step,) = loaded.steps(context, loaded.settings(delays_ns=(0, 50, 500)))
     assert isinstance(step, Step)
@@ -647,7 +643,7 @@ CHOSEN = FIXTURES / "sutprobe" / "chosen-delays" / "loaded_latency.json"
 """A sweep with two delays that were asked for and four that were chosen for shares of the full bandwidth."""
 
 
-def test_chosen_delays_have_their_share_and_keep_their_names(context: Context) -> None:
+def test_searched_delays_keep_stable_names(context: Context) -> None:
     raw = read(CHOSEN)
     (parsed,) = parse(CHOSEN, raw, context)
     found = parsed.values
@@ -682,7 +678,7 @@ def test_each_probe_has_a_latency_at_the_share_of_record(context: Context) -> No
     assert second == pytest.approx(2 * first)
 
 
-def test_a_share_that_was_not_reached_is_said_to_be_so(context: Context) -> None:
+def test_flags_a_missed_share(context: Context) -> None:
     raw = read(CHOSEN)
     (parsed,) = parse(CHOSEN, raw, context)
     assert "SHARE_MISSED" not in {flag.code for flag in parsed.flags}
@@ -694,7 +690,7 @@ def test_a_share_that_was_not_reached_is_said_to_be_so(context: Context) -> None
     assert flagged.reason.startswith("50 % of peak: 6")
 
 
-def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(context: Context) -> None:
+def test_unmeasured_share_is_missing(context: Context) -> None:
     raw = read(CHOSEN)
     for point in points(raw):
         if point.get("share_percent") == 90 or point["inject_delay"] in {0, 20000}:
@@ -710,7 +706,7 @@ def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(contex
     assert [point.share_reached for point in found.points] == [seen[percent] for percent in (75, 50, 25)]
 
 
-def test_shares_are_asked_of_the_kernel_and_their_search_takes_time(context: Context) -> None:
+def test_shares_are_requested_and_cost_time(context: Context) -> None:
     loaded = declaration("loaded_latency")
 
     def planned(**settings: Any) -> Step:
@@ -728,7 +724,7 @@ def test_shares_are_asked_of_the_kernel_and_their_search_takes_time(context: Con
             loaded.settings(shares=(wrong,))
 
 
-def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_the_prefetchers_off(
+def test_strided_latencies_have_ratios(
     context: Context,
 ) -> None:
     path = FIXTURES / "sutprobe" / "prefetcher_effect.json"
@@ -772,7 +768,7 @@ def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_t
     assert kind.completed(found, {step.id: off}) == found
 
 
-def test_strides_that_were_all_refused_are_an_error_with_the_reason(context: Context) -> None:
+def test_no_stride_is_an_error_with_the_reason(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "prefetcher_effect.json"
     raw = read(path)
     for point in points(raw):
@@ -781,7 +777,7 @@ def test_strides_that_were_all_refused_are_an_error_with_the_reason(context: Con
         parse(path, raw, context)
 
 
-def test_a_point_of_which_one_copy_failed_is_left_out(context: Context) -> None:
+def test_drops_a_point_with_a_failed_copy(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "latency_ladder-copies-2.json"
     raw = read(path)
     (whole,) = parse(path, raw, context)
@@ -791,7 +787,7 @@ def test_a_point_of_which_one_copy_failed_is_left_out(context: Context) -> None:
 
 
 @pytest.mark.parametrize("name", ["latency_ladder-copies-2", "latency_ladder-prefetched"])
-def test_other_series_of_the_ladder_are_told_by_their_largest_sizes(name: str, context: Context) -> None:
+def test_other_series_report_their_largest_size(name: str, context: Context) -> None:
     path = FIXTURES / "sutprobe" / f"{name}.json"
     (parsed,) = parse(path, read(path), context)
     found: Any = parsed.values
@@ -800,7 +796,7 @@ def test_other_series_of_the_ladder_are_told_by_their_largest_sizes(name: str, c
     assert sorted(metric.value for metric in declaration("latency_ladder").metrics(parsed.values)) == expected
 
 
-def test_a_level_has_the_clock_of_the_point_nearest_to_it(context: Context) -> None:
+def test_level_has_the_clock_of_the_nearest_point(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "latency_ladder.json"
     (parsed,) = parse(path, read(path), context)
     found: Any = parsed.values
@@ -812,14 +808,14 @@ def test_a_level_has_the_clock_of_the_point_nearest_to_it(context: Context) -> N
         }
 
 
-def test_the_edges_of_a_plateau_are_no_part_of_its_latency() -> None:
+def test_plateau_latency_excludes_its_edges() -> None:
     values = [1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.0, 1.0, 1.0]
     curve = [(1024 << index, estimate([[value]] * 6, "ns")) for index, value in enumerate(values)]
     (level,) = recognise_levels(curve, {})
     assert level.latency_ns.minimum == level.latency_ns.maximum == 1.2
 
 
-def test_drift_without_load_is_found_when_it_came_and_went(context: Context) -> None:
+def test_finds_temporary_drift(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "loaded_latency.json"
     raw = read(path)
     (zero,) = raw["result"]["zero_load"]
@@ -830,7 +826,7 @@ def test_drift_without_load_is_found_when_it_came_and_went(context: Context) -> 
         assert ("DRIFT" in {flag.code for flag in parsed.flags}) == flagged
 
 
-def test_threads_and_their_shares_of_a_scaling_are_told_by_value(context: Context) -> None:
+def test_scaling_by_number_of_threads(context: Context) -> None:
     path = FIXTURES / "sutprobe" / "bandwidth_scaling.json"
     raw = read(path)
     for point in points(raw):
@@ -869,9 +865,7 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full(context: Conte
         ("interference", "smi", 1, "SMI"),
     ],
 )
-def test_what_stands_against_a_jitter_is_flagged(
-    of: str, field: str, value: object, code: str, context: Context
-) -> None:
+def test_flags_of_jitter(of: str, field: str, value: object, code: str, context: Context) -> None:
     path = FIXTURES / "sutprobe" / "jitter.json"
     raw = read(path)
     cpu = points(raw)[0]
@@ -888,7 +882,7 @@ def sustained(context: Context, windows: list[float]) -> Parsed:
     return found
 
 
-def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None:
+def test_loss_is_relative_to_the_first_second(context: Context) -> None:
     found = sustained(context, [1000.0] * 10 + [950.0] * 10 + [900.0] * 10)
     assert found.values.lost_fraction.value == pytest.approx(0.1)
     assert found.values.bandwidth_mb_s.value == 900.0
@@ -898,16 +892,16 @@ def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None
 
 
 @pytest.mark.parametrize("last", [985.0, 1000.0, 1100.0])
-def test_what_stays_within_two_percent_is_sustained(context: Context, last: float) -> None:
+def test_two_percent_loss_is_sustained(context: Context, last: float) -> None:
     found = sustained(context, [1000.0] * 10 + [last] * 10)
     assert "NOT_SUSTAINED" not in {flag.code for flag in found.flags}
 
 
-def test_a_loss_that_noise_explains_is_not_flagged(context: Context) -> None:
+def test_loss_within_noise_is_not_flagged(context: Context) -> None:
     found = sustained(context, [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5)
     assert "NOT_SUSTAINED" not in {flag.code for flag in found.flags}
 
 
-def test_a_course_too_short_for_two_seconds_is_refused(context: Context) -> None:
+def test_rejects_less_than_two_seconds(context: Context) -> None:
     with pytest.raises(InputError, match="fewer than 20"):
         sustained(context, [1000.0] * 19)

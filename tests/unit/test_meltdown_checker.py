@@ -42,7 +42,7 @@ def test_every_recorded_output_is_read() -> None:
     assert {name: len(recorded(name).findings) for name in COUNTS} == COUNTS
 
 
-def test_the_shapes_say_the_same() -> None:
+def test_all_formats_give_the_same_findings() -> None:
     terse, text = recorded("0.46.json"), recorded("0.46.txt")
     assert [(finding.cve, finding.vulnerable, finding.info) for finding in terse.findings] == [
         (finding.cve, finding.vulnerable, finding.info) for finding in text.findings
@@ -62,7 +62,7 @@ def test_finding_matches_the_output() -> None:
     assert found.info == "IBRS+IBPB or retpoline+IBPB is needed to mitigate the vulnerability"
 
 
-def test_what_grows_around_the_newer_format_is_no_fault() -> None:
+def test_ignores_additions_to_the_newer_format() -> None:
     (found,) = read_output(newer()).findings
     assert (found.cve, found.vulnerable, found.info) == ("CVE-2017-5754", False, "PTI")
 
@@ -103,7 +103,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_anything_else_is_refused_with_its_reason(case: str) -> None:
+def test_rejects_anything_else_with_a_reason(case: str) -> None:
     output, reason = REFUSED[case]
     with pytest.raises(InputError) as error:
         read_output(output)
@@ -128,19 +128,19 @@ def refused_or_can_be_written(output: bytes) -> bool:
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_any_bytes_are_refused_or_can_be_written(output: bytes) -> None:
+def test_any_bytes_are_rejected_or_serializable(output: bytes) -> None:
     assert refused_or_can_be_written(output)
 
 
 @given(JSON, st.integers(0, 3))
-def test_any_json_is_refused_or_can_be_written(content: Any, version: int) -> None:
+def test_any_json_is_rejected_or_serializable(content: Any, version: int) -> None:
     around = {"meta": {"format_version": version}, "vulnerabilities": [content]}
     for item in (content, [content], around):
         assert refused_or_can_be_written(json.dumps(item).encode())
 
 
 @given(st.sampled_from(sorted(COUNTS)), st.data())
-def test_a_damaged_recording_is_refused_or_can_be_written(name: str, data: st.DataObject) -> None:
+def test_damaged_recording_is_rejected_or_serializable(name: str, data: st.DataObject) -> None:
     raw = bytearray((RECORDED / name).read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

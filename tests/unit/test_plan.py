@@ -52,7 +52,7 @@ def step_of(context: Context, profile: str, step_id: str) -> Step:
 
 
 @pytest.mark.parametrize("profile", profile_names())
-def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, profile: str) -> None:
+def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> None:
     plan = make_plan(machine, load_profile(profile))
     wanted = load_profile(profile)
     named = wanted.measurements.keys() | wanted.not_measured.keys()
@@ -114,7 +114,7 @@ measurements:
 """
 
 
-def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> None:
+def test_prefetcher_steps_come_last_with_consent() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     profile = parse_profile(PREFETCHERS, "x", "test")
     plan = make_plan(smt, profile, prefetchers_ok=True)
@@ -161,7 +161,7 @@ def short_of_memory(context: Context, node: int, available_bytes: int) -> Contex
     return context.model_copy(update={"nodes": nodes})
 
 
-def test_a_node_short_of_memory_makes_only_its_own_column_small() -> None:
+def test_small_node_shrinks_only_its_column() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     step = step_of(short_of_memory(smt, 1, 128 << 20), "quick", "latency_matrix")
     (largest,) = map(int, options(step, "size-bytes"))
@@ -172,7 +172,7 @@ def test_a_node_short_of_memory_makes_only_its_own_column_small() -> None:
     assert {size for _, _, size in map(chase_place, options(even, "at"))} == {None}
 
 
-def test_interleaved_ladders_cover_every_node_in_whole_pages_where_there_are_several() -> None:
+def test_interleaved_ladder_covers_all_nodes() -> None:
     four = load(FIXTURES / "aarch64-four-nodes.tar.gz")
     for profile in ("nightly", "full"):
         step = step_of(four, profile, "latency_ladder-interleaved")
@@ -187,7 +187,7 @@ def test_interleaved_ladders_cover_every_node_in_whole_pages_where_there_are_sev
         assert "only one node has memory" in {omitted.reason for omitted in plan.not_planned}
 
 
-def test_copies_run_on_cores_of_their_own_and_share_the_nodes_memory() -> None:
+def test_copies_have_their_own_cores() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     step = step_of(smt, "nightly", "latency_ladder-copies-2")
     assert "--together" in step.argv
@@ -201,7 +201,7 @@ def test_copies_run_on_cores_of_their_own_and_share_the_nodes_memory() -> None:
     assert "4 copies at the same time" in {omitted.what for omitted in plan.not_planned}
 
 
-def test_prefetched_strides_are_one_process_of_strides_by_orders() -> None:
+def test_prefetched_strides_are_one_step() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     profile = parse_profile(
         "title: x\nmeasurements: {latency_ladder: {prefetched_strides_bytes: [16, 4096], prefetched_orders: "
@@ -213,7 +213,7 @@ def test_prefetched_strides_are_one_process_of_strides_by_orders() -> None:
     assert options(ladders[1], "order") == ["forward,backward"]
 
 
-def test_transfers_between_nodes_are_homed_with_the_writer_and_with_the_reader() -> None:
+def test_remote_transfers_have_both_homes() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     step = step_of(smt, "quick", "c2c_latency")
     local, remote = [], []
@@ -231,7 +231,7 @@ def block(text: str) -> set[tuple[int, int]]:
     return {pair for pair in pairs if len(set(pair)) == 2}
 
 
-def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_where_it_is_not() -> None:
+def test_core_matrix_is_full_or_a_balanced_sample() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     declared = registry()["c2c_matrix"]
     cpus = sorted(smt.online_cpus)
@@ -252,7 +252,7 @@ def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_
     assert list(declared.steps(smt, few)) == [*gone, sampled]
 
 
-def test_pairs_are_counted_as_one_by_one_and_a_sample_is_balanced_over_nodes_and_cpus(machine: Context) -> None:
+def test_pair_counts_and_balance_of_samples(machine: Context) -> None:
     neighbourhood = Neighbourhood(machine, sorted(machine.online_cpus))
     classes: dict[Class, set[tuple[int, int]]] = {}
     for pair in combinations(sorted(machine.online_cpus), 2):
@@ -265,7 +265,7 @@ def test_pairs_are_counted_as_one_by_one_and_a_sample_is_balanced_over_nodes_and
         assert set(neighbourhood.sample(name, 10000)) == pairs
 
 
-def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowed() -> None:
+def test_isolated_cpus_have_rows_in_the_core_matrix() -> None:
     machine = load(FIXTURES / "x86_64-isolated.tar.gz")
     isolated, cpus = sorted(Sut(machine).isolated), sorted(Sut(machine).cpus)
     declared = registry()["c2c_matrix"]
@@ -279,7 +279,7 @@ def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowe
     assert any("(row_pairs)" in omitted.reason and format_cpulist(isolated[1:]) in omitted.what for omitted in gone)
 
 
-def test_local_transfers_are_between_two_cores_and_between_isolated_cpus_where_there_are_two() -> None:
+def test_local_transfers_prefer_isolated_cpus() -> None:
     isolated = load(FIXTURES / "x86_64-isolated.tar.gz")
     writer, reader, *_ = transfer(options(step_of(isolated, "quick", "c2c_latency"), "pair")[0])
     assert writer in isolated.isolated_cpus
@@ -306,9 +306,7 @@ def test_the_first_node_with_two_cores_has_the_local_transfers() -> None:
         ((0, 1, 2, 3, 4, 5), 6, []),
     ],
 )
-def test_transfers_that_a_machine_has_no_cores_or_nodes_for_are_named(
-    allowed: tuple[int, ...], transfers: int, reasons: list[str]
-) -> None:
+def test_impossible_transfers_are_reported(allowed: tuple[int, ...], transfers: int, reasons: list[str]) -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     part = smt.model_copy(update={"cpus": smt.cpus.model_copy(update={"allowed": allowed})})
     plan = make_plan(part, load_profile("quick"))
@@ -318,7 +316,7 @@ def test_transfers_that_a_machine_has_no_cores_or_nodes_for_are_named(
     assert [reason.startswith(expected) for reason, expected in zip(told, reasons, strict=True)] == [True] * len(told)
 
 
-def test_a_node_without_memory_is_the_home_of_no_transfer() -> None:
+def test_memoryless_node_is_no_home() -> None:
     cpu_only = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
     (empty,) = cpu_only.cpu_only_nodes
     plan = make_plan(cpu_only, load_profile("quick"))
@@ -333,7 +331,7 @@ def machine_cpus(context: Context, node: int) -> tuple[int, ...]:
     return context.node(node).cpus
 
 
-def test_a_probe_shares_its_core_with_no_load() -> None:
+def test_probe_has_its_own_core() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     step = step_of(smt, "quick", "loaded_latency")
     probes = {int(text.split("@")[0]) for text in options(step, "probe")}
@@ -345,7 +343,7 @@ def test_a_probe_shares_its_core_with_no_load() -> None:
     assert len(probes) == len(Sut(smt).cpu_nodes)
 
 
-def test_isolated_cpus_are_measured_beside_one_that_is_not() -> None:
+def test_isolated_cpus_and_a_housekeeping_cpu() -> None:
     isolated = load(FIXTURES / "x86_64-isolated.tar.gz")
     assert isolated.isolated_cpus
     nightly = cpus_of(options(step_of(isolated, "nightly", "jitter"), "cpus")[0])
@@ -355,7 +353,7 @@ def test_isolated_cpus_are_measured_beside_one_that_is_not() -> None:
     assert len(quick & set(isolated.isolated_cpus)) == 1
 
 
-def test_real_time_threads_leave_a_cpu_to_the_one_that_ends_them() -> None:
+def test_real_time_threads_leave_one_cpu() -> None:
     machine = load(FIXTURES / "x86_64-isolated.tar.gz")
     online = machine.online_cpus
     isolation = machine.isolation.model_copy(update={"isolated": tuple(online[1:])})
@@ -368,7 +366,7 @@ def test_real_time_threads_leave_a_cpu_to_the_one_that_ends_them() -> None:
     assert cpus_of(options(ordinary.steps[0], "cpus")[0]) == set(online)
 
 
-def test_what_is_made_of_gaps_afterwards_is_counted() -> None:
+def test_duration_includes_the_digest_of_gaps() -> None:
     machine = load(FIXTURES / "x86_64-isolated.tar.gz")
     text = "title: x\nmeasurements: {jitter: {gap_s: 30, attribute: %s}}"
     plain, traced = (make_plan(machine, parse_profile(text % word, "x", "test")).steps[0] for word in ("no", "yes"))
@@ -378,7 +376,7 @@ def test_what_is_made_of_gaps_afterwards_is_counted() -> None:
     assert traced.longest_duration_s >= plain.longest_duration_s + 15 + 1
 
 
-def test_isolated_cpus_are_used_by_a_login_that_the_kernel_started_outside_of_them() -> None:
+def test_login_outside_isolated_cpus_may_use_them() -> None:
     machine = load(FIXTURES / "x86_64-isolated.tar.gz")
     others = tuple(cpu for cpu in machine.online_cpus if cpu not in machine.isolated_cpus)
     outside = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": others})})
@@ -393,21 +391,21 @@ def test_missing_isolation_is_reported() -> None:
     assert any(omitted.kind == "jitter" and "isolcpus" in omitted.reason for omitted in plan.not_planned)
 
 
-def test_max_bandwidth_also_tries_one_thread_per_core_where_cores_have_siblings() -> None:
+def test_max_bandwidth_tries_one_thread_per_core() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     assert len(options(step_of(smt, "quick", "max_bandwidth"), "group")) == 2
     single = load(FIXTURES / "x86_64-smt-off.tar.gz")
     assert len(options(step_of(single, "quick", "max_bandwidth"), "group")) == 1
 
 
-def test_the_last_level_cache_of_a_machine_that_lists_only_first_levels_is_unknown() -> None:
+def test_first_level_is_not_the_last_level() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     first_levels = tuple(cache for cache in smt.caches if cache.level == 1)
     assert first_levels
     assert Sut(smt.model_copy(update={"caches": first_levels})).llc_bytes is None
 
 
-def test_cpus_without_memory_use_the_nearest_node_and_of_equally_near_ones_the_first() -> None:
+def test_cpus_without_memory_use_the_nearest_node() -> None:
     captured = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     empty, full = captured.nodes[0].model_copy(update={"memory_bytes": 0}), captured.nodes[1]
     nodes = (empty, *(full.model_copy(update={"id": node, "cpus": ()}) for node in (1, 2, 3)))
@@ -416,7 +414,7 @@ def test_cpus_without_memory_use_the_nearest_node_and_of_equally_near_ones_the_f
         assert Sut(machine).home(0) == home
 
 
-def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) -> None:
+def test_single_cpu_has_no_load(machine: Context) -> None:
     cpu = machine.online_cpus[0]
     alone = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": (cpu,)})})
     plan = make_plan(alone, load_profile("quick"))
@@ -425,13 +423,13 @@ def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) 
     assert {cpu} == {cpu for step in plan.steps for cpu in step.cpus}
 
 
-def test_no_cpu_at_all_is_an_error_with_its_reasons(machine: Context) -> None:
+def test_no_cpu_is_an_error_with_reasons(machine: Context) -> None:
     none = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": ()})})
     with pytest.raises(EnvironmentLacksError, match="no CPU found"):
         make_plan(none, load_profile("quick"))
 
 
-def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> None:
+def test_verbose_text_lists_steps_and_omissions(machine: Context) -> None:
     plan = make_plan(machine, load_profile("quick"))
     text = plan_text(plan, verbose=True)
     for step in plan.steps:
@@ -441,7 +439,7 @@ def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> 
         assert omitted.reason in text
 
 
-def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_line(machine: Context) -> None:
+def test_text_is_one_screen(machine: Context) -> None:
     plan = make_plan(machine, load_profile("nightly"))
     lines = plan_text(plan).splitlines()
     assert len(lines) <= 40
@@ -456,7 +454,7 @@ def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_l
 
 
 @pytest.mark.parametrize("profile", profile_names())
-def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profile: str) -> None:
+def test_placements_suffice_for_a_95_percent_interval(profile: str) -> None:
     fewest = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
     short = {
         step.kind
@@ -485,19 +483,19 @@ def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profil
         ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: why}", "unknown measurement kind"),
     ],
 )
-def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> None:
+def test_rejects_a_faulty_profile(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_profile(text, "mine", "mine.yml")
 
 
-def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_profile_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="quick, nightly, full, counters"):
         load_profile("slow")
     with pytest.raises(InputError, match="cannot read the profile"):
         load_profile(str(tmp_path / "none.yml"))
 
 
-def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
+def test_all_cores_at_once_and_some_alone() -> None:
     smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     sut = Sut(smt)
     step = step_of(smt, "nightly", "core_frequency")
@@ -515,7 +513,7 @@ def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
     assert plan.steps[0].expected_duration_s == pytest.approx(0.15 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
 
 
-def test_work_that_the_processor_lacks_is_not_asked_for() -> None:
+def test_unsupported_work_is_not_planned() -> None:
     machine = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
     for flags, works in (
         (("fpu",), "scalar"),

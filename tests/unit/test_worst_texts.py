@@ -413,7 +413,7 @@ EXEMPT: dict[str, str] = {
     "calibration.results.index.read_history": TEXT_OF_PROJECT,
     "calibration.results.records.read_kept": "bounded in what it reads; what is read is compared",
     "calibration.results.store.read_run": TEXT_OF_PROJECT,
-    "calibration.sutprobe.document.read_result": "in test_long_documents_of_the_kernel_take_linear_time",
+    "calibration.sutprobe.document.read_result": "in test_long_sutprobe_documents_take_linear_time",
     "calibration.text.cut": "makes a line for the terminal",
 }
 """Functions that look like parsers, and why they are not in the table."""
@@ -618,11 +618,11 @@ def of_kernel(path: Path) -> Iterator[tuple[Callable[[Any], object], Make]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", sorted((FIXTURES / "sutprobe").glob("*.json")), ids=lambda path: path.stem)
-def test_long_documents_of_the_kernel_take_linear_time(path: Path) -> None:
+def test_long_sutprobe_documents_take_linear_time(path: Path) -> None:
     hold_worst(list(of_kernel(path)))
 
 
-def test_an_answer_of_many_empty_parts_is_refused_before_it_takes_gigabytes() -> None:
+def test_rejects_documents_of_many_parts() -> None:
     many: list[dict[str, Any]] = [{}] * MAX_PARTS
     with pytest.raises(InputError, match="objects and lists, at most 300000"):
         read_document({"schema": SCHEMA, "warnings": many})

@@ -103,7 +103,7 @@ def test_memory_controllers_are_found_with_their_encodings(machine, name, reads,
     ("name", "pmus", "config"),
     [("zen_2", 8, 0x3807), ("zen_3", 8, 0x3807), ("neoverse_n1", 16, 0), ("neoverse_n2", 2, 0xD0005)],
 )
-def test_what_counts_reads_and_writes_as_one(machine, name, pmus, config):
+def test_combined_reads_and_writes(machine, name, pmus, config):
     choice = choose_events(machine(name))
     found = [event for event in choice.events if event.name == "dram.reads_and_writes"]
     assert (len(found), found[0].words["config"], found[0].scale_bytes) == (pmus, config, 64)
@@ -158,7 +158,7 @@ def encode_of(terms, pmu, context):
         ("neoverse_v1", (0x37, 0)),
     ],
 )
-def test_reads_beyond_the_core_warn_of_prefetchers_or_of_what_they_cannot_tell(machine, name, offcore):
+def test_offcore_reads_have_cautions(machine, name, offcore):
     choice = choose_events(machine(name))
     assert words(choice, "core.offcore_reads") == {offcore: 1}
     caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
@@ -181,7 +181,7 @@ def test_an_argument_names_the_cpus_of_a_box(machine):
     assert first.argument() == "dram.reads=uncore_imc_0/config=0xcf05/@0,128"
 
 
-def test_no_more_is_chosen_than_counters_can_count_at_once(machine):
+def test_choice_fits_the_hardware_counters(machine):
     both = {"core.local_reads", "core.remote_reads"}
     with_smt = choose_events(machine("haswell_ep"))
     assert both <= set(reasons(with_smt))
@@ -196,7 +196,7 @@ def test_no_more_is_chosen_than_counters_can_count_at_once(machine):
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), max_size=6))
-def test_counters_are_found_wherever_there_is_a_way(possible):
+def test_assignment_finds_every_possible_counter(possible):
     def reachable(left, used):
         return not left or any(reachable(left[1:], {*used, item}) for item in left[0] if item not in used)
 
@@ -250,7 +250,7 @@ def test_samples_need_precision_and_a_source(machine):
         (2, f"{1 << 21:016x}", True, True),
     ],
 )
-def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities, machine_wide, threads):
+def test_predicts_missing_permissions(machine, paranoid, capabilities, machine_wide, threads):
     choice = choose_events(machine("ice_lake_sp", perf_event_paranoid=paranoid, CapEff=capabilities))
     missing = reasons(choice)
     for role, allowed, needed in (("dram.reads", machine_wide, 0), ("core.cycles", threads, 2)):
@@ -262,13 +262,13 @@ def test_what_will_be_refused_is_said_beforehand(machine, paranoid, capabilities
     assert (SAMPLES not in missing) == threads
 
 
-def test_nothing_is_foretold_of_a_login_whose_capabilities_are_not_known(machine, tmp_path):
+def test_unknown_capabilities_predict_nothing(machine, tmp_path):
     machine("ice_lake_sp", perf_event_paranoid=3)
     (tmp_path / "ice_lake_sp/proc/self/status").unlink()
     assert "core.cycles" not in reasons(choose_events(load(tmp_path / "ice_lake_sp")))
 
 
-def test_ibs_cannot_leave_the_kernel_out_unless_the_kernel_can(machine):
+def test_ibs_samples_the_kernel_without_swfilt(machine):
     unprivileged = {"perf_event_paranoid": 2, "CapEff": UNPRIVILEGED}
     assert "needs 1 or less" in reasons(choose_events(machine("zen_5", **unprivileged)))[SAMPLES]
     sources = described(FIXTURES / "zen_5.yml")["event_sources"]
@@ -284,7 +284,7 @@ def test_a_guest_without_a_pmu(machine):
     assert "no core PMU" in missing["core.cycles"]
 
 
-def test_a_guest_with_a_pmu_warns_of_what_its_host_may_withhold(machine):
+def test_guest_with_a_pmu_has_a_caution(machine):
     core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
     choice = choose_events(machine("guest_without_pmu", event_sources={"cpu": core}))
     caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
@@ -326,7 +326,7 @@ def test_units_without_online_cpus_and_unsupported_terms_are_reported(machine):
     assert "cpu has no term offcore_rsp" in missing["core.offcore_reads"]
 
 
-def test_a_package_whose_boxes_are_not_counted_is_named(machine):
+def test_names_an_uncounted_package(machine):
     sources = described(FIXTURES / "skylake_sp.yml")["event_sources"]
     sources["uncore_imc_[0-5]"]["cpumask"] = "0"
     choice = choose_events(machine("skylake_sp", event_sources=sources))
@@ -335,7 +335,7 @@ def test_a_package_whose_boxes_are_not_counted_is_named(machine):
     assert cautions["link.bytes"] is None
 
 
-def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
+def test_hybrid_cores(machine):
     sources = described(FIXTURES / "sapphire_rapids.yml")["event_sources"]
     core = sources.pop("cpu")
     sources |= {"cpu_core": core | {"cpus": "0-7"}, "cpu_atom": core | {"type": 10, "cpus": "8-31"}}
@@ -355,7 +355,7 @@ def test_cores_of_two_kinds_are_counted_where_the_source_counts(machine):
 
 
 @pytest.mark.parametrize("name", ["guest_without_pmu", "zen_2", "neoverse_n1"])
-def test_the_command_says_all_of_it(machine, tmp_path, name):
+def test_command_prints_the_choice(machine, tmp_path, name):
     choice = choose_events(machine(name, nmi_watchdog=1))
     ran = CliRunner().invoke(counters_command, [str(tmp_path / name)])
     assert ran.exit_code == 0
@@ -369,7 +369,7 @@ def test_the_command_says_all_of_it(machine, tmp_path, name):
     assert json.loads(as_json.output) == choice.model_dump(mode="json")
 
 
-def test_names_that_differ_in_their_number_stand_together():
+def test_numbered_names_are_grouped():
     assert numbered(f"uncore_imc_{n}" for n in (0, 1, 2, 4)) == "uncore_imc_0-2,4"
     assert numbered(["arm_dmc620_10008c000", "arm_dmc620_1000a4000"]) == "arm_dmc620_10008c000, arm_dmc620_1000a4000"
     assert numbered(["cpu"]) == "cpu"

@@ -74,7 +74,7 @@ def codes(found: CountedBytes) -> dict[str, str]:
     return {flag.code: flag.reason for flag in counted_flags([("write", found)])}
 
 
-def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtracted() -> None:
+def test_written_lines_count_twice_and_background_is_subtracted() -> None:
     events = (
         counted("dram.reads", 1030.0, background_count=10.0),  # 20 in the two seconds
         counted("dram.writes", 1005.0, background_count=None, background_wall_s=None),
@@ -103,13 +103,13 @@ def test_each_package_has_its_own_ratio() -> None:
     assert each.ratio.value == pytest.approx(1.0)
 
 
-def test_what_latency_probes_read_is_moved_too() -> None:
+def test_probe_reads_count_as_moved() -> None:
     event = counted("dram.reads", 1000.0)
     (each,) = of([reading(event, probe_bytes_per_s=320.0)], {"dram.reads": Unit(64.0)}).directions
     assert each.moved_bytes == 64_000 + 2 * 320
 
 
-def test_a_difference_of_more_than_five_per_cent_is_flagged_and_less_is_not() -> None:
+def test_flags_a_difference_above_five_percent() -> None:
     near = of([reading(counted("dram.reads", 1049.0), counted("dram.writes", 951.0))])
     assert codes(near) == {}
     off = of([reading(counted("dram.reads", 1051.0), counted("dram.writes", 900.0))])
@@ -117,7 +117,7 @@ def test_a_difference_of_more_than_five_per_cent_is_flagged_and_less_is_not() ->
     assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 figures, most in write, bytes written: -10.0 %")
 
 
-def test_writes_beside_traffic_that_only_reads_are_held_against_the_reads() -> None:
+def test_writes_beside_reads_are_compared_with_the_reads() -> None:
     accounting = WRITE.model_copy(
         update={"reads_per_step": 1, "writes_per_step": 0, "write_allocate_reads_per_step": 0}
     )
@@ -136,7 +136,7 @@ def test_background_and_multiplexing_are_flagged() -> None:
     assert "only 50 % of the time" in codes(of([reading(*events)]))["COUNTERS_MULTIPLEXED"]
 
 
-def test_counter_that_did_not_run_yields_a_reason() -> None:
+def test_a_stopped_counter_gives_a_reason() -> None:
     refused = Refused(name="dram.writes", pmu="uncore_imc_1", cpu=0, errno="EACCES", reason="not permitted")
     found = of([reading(counted("dram.reads", None), counted("dram.writes", 10.0), refused=(refused,))])
     assert found.directions == ()
@@ -151,7 +151,7 @@ def test_counter_that_did_not_run_yields_a_reason() -> None:
     assert {event.reason for event in silent.not_counted} == {"sutprobe reported no count of it"}
 
 
-def test_a_node_that_no_counter_sees_leaves_no_figure() -> None:
+def test_a_node_without_counters_gives_no_count() -> None:
     found = of([reading(counted("dram.reads", 1000.0), counted("dram.writes", 1000.0), shares={0: 0.5, 1: 0.5})])
     assert [event.reason for event in found.not_counted] == ["no counter of it serves the memory of node 1"] * 2
 
@@ -173,7 +173,7 @@ def test_combined_counter_is_compared_with_both_directions() -> None:
     assert each.ratio.value == 1.0
 
 
-def test_the_triad_of_the_article_by_hand() -> None:
+def test_triad_bytes_match_the_article() -> None:
     array = 610_400_000
     x86 = triad_bytes(array, 10, allocates=True)
     assert x86 == Moved(read_bytes=33 * array, allocate_bytes=13 * array, written_bytes=13 * array)
@@ -183,7 +183,7 @@ def test_the_triad_of_the_article_by_hand() -> None:
     assert x86.of("reads_and_writes") == 46 * array
 
 
-def test_bytes_known_altogether_are_not_multiplied() -> None:
+def test_total_bytes_are_not_multiplied_by_steps() -> None:
     event = counted("dram.reads", 33_000.0, steps=None)
     moved = triad_bytes(64_000, 10, allocates=True)
     (each,) = of([reading(event, moved=moved, per_step=False)], {"dram.reads": Unit(64.0)}).directions
