@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates with their uncertainty.
 
-A figure is measured on several *placements* (fresh allocations of the memory it touches) with several *windows* in
+A value is measured on several *placements* (fresh allocations of the memory it touches) with several *windows* in
 each. Physical placement is the unit of replication: windows of one placement share its pages and agree with each
 other far better than placements do, so an interval made from windows alone would be much too narrow. The estimate
 is the median of the placement medians; its interval comes from order statistics of those medians, which assumes
@@ -209,19 +209,19 @@ def estimate(
     return result.model_copy(update=update)
 
 
-def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
-    """Yield a flag for each interference that moved *figure*.
+def moved(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
+    """Yield a flag for each interference that moved *found*.
 
     Interference moved it if the median without the *disturbed* placements differs from it by more than its half-width.
     If all placements were hit, there is nothing to compare.
     """
-    if figure.interval is None:
+    if found.interval is None:
         return
-    half = (figure.interval[1] - figure.interval[0]) / 2
-    centres = [median(placement) for placement in figure.samples]
+    half = (found.interval[1] - found.interval[0]) / 2
+    centres = [median(placement) for placement in found.samples]
     for code, hit in disturbed.items():
         rest = [centre for index, centre in enumerate(centres) if index not in hit]
-        if rest and abs(shift := median(rest) - figure.value) > half:
+        if rest and abs(shift := median(rest) - found.value) > half:
             count = f"{len(hit)} of {len(centres)} placements"
-            moved = shift / abs(figure.value or 1) * 100
+            moved = shift / abs(found.value or 1) * 100
             yield flag(code, f"{count} affected; without them the value is {moved:+.1f} %")

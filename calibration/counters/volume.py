@@ -18,10 +18,10 @@ from calibration.sutprobe.volume import VolumeKnown
 from calibration.validity import Flag, flag
 
 DIFFERS: Final = 0.05
-"""Relative difference between bytes counted and bytes moved from which a figure is flagged."""
+"""Relative difference between bytes counted and bytes moved from which a measurement is flagged."""
 
 BACKGROUND: Final = 0.01
-"""Background, as a share of the bytes moved, from which a figure is flagged."""
+"""Background, as a share of the bytes moved, from which a measurement is flagged."""
 
 LINE_BYTES: Final = 64
 """Bytes per count unless the counter says otherwise."""
@@ -336,11 +336,11 @@ def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
     )
 
 
-def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]:
-    """Yield the flags that the counts beside the named *figures* raise together, with the worst in the sentence."""
+def counted_flags(measurements: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]:
+    """Yield the flags of the counts beside all named *measurements*, with the worst in the sentence."""
     differing: list[tuple[float, str, str]] = []
     disturbed: list[tuple[float, str, str]] = []
-    for name, counted in figures:
+    for name, counted in measurements:
         moved = max((direction.moved_bytes for direction in counted.directions), default=0.0)
         for direction in counted.directions:
             against = direction.moved_bytes or moved
@@ -357,7 +357,7 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
         yield flag(
             "COUNTED_DIFFERS",
             f"the memory controllers counted more than {DIFFERS * 100:.0f} % more or less than the kernel moved in "
-            f"{concerned} of {len(figures)} figures, most in {name}, bytes {how}: {off * 100:+.1f} %",
+            f"{concerned} of {len(measurements)} measurements, most in {name}, bytes {how}: {off * 100:+.1f} %",
         )
     if disturbed:
         share, name, how = max(disturbed)
@@ -366,7 +366,7 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
             f"before the measurement others moved more than {BACKGROUND * 100:.0f} % of what it moved in the same "
             f"time, most in {name}, bytes {how}: {share * 100:.1f} %",
         )
-    fractions = [count.running_fraction for _, count in figures if count.running_fraction is not None]
+    fractions = [count.running_fraction for _, count in measurements if count.running_fraction is not None]
     yield from multiplexed_flags(fractions)
 
 

@@ -23,7 +23,7 @@ from calibration.formats.lines import (
     bare_prompt,
     command_after_prompt,
     first_of,
-    has_figure,
+    has_number,
     lines_of,
     number,
     shortened,
@@ -204,7 +204,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
     found: list[Read] = []
     count = 0
     for output in _outputs(lines, command, understood):
-        before = {line.place for line in output.before if not has_figure(line.text)}
+        before = {line.place for line in output.before if not has_number(line.text)}
         for section in output.sections:
             section.lines = section.lines[: _end(section)]
             count += len(section.lines)
@@ -212,7 +212,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
                 raise InputError(f"at most {MAX_LINES} lines of {NAME}'s results are read")
             values = list(READERS[section.kind](section, output.options))
             found.append(_read(section, output, values))
-            loose = {line.place for line in section.notes if has_figure(line.text)}
+            loose = {line.place for line in section.notes if has_number(line.text)}
             understood |= {line.place for line in section.lines} - loose
             understood |= before if values else set()
     return joined(found)
@@ -380,14 +380,14 @@ def _end(section: _Section) -> int:
 
 
 class _Mix(NamedTuple):
-    """A row of a table of mixes: label, mix, text of the figure, value and unit.
+    """A row of a table of mixes: label, mix, text of the value, value and unit.
 
     A row of an unknown mix has a value; a row without a value has a known mix.
     """
 
     label: str
     name: str | None
-    figure: str
+    cell: str
     value: float | None
     unit: re.Match[str] | None
 
@@ -399,18 +399,18 @@ def _mix(text: str) -> _Mix | None:
         words.pop()
     if len(words) < 2 and ":" not in text:
         return None
-    before, colon, figure = words[-1].rpartition(":")
-    if colon and number(figure) is None:
-        before, figure = "", words[-1]
+    before, colon, cell = words[-1].rpartition(":")
+    if colon and number(cell) is None:
+        before, cell = "", words[-1]
     label = " ".join([*words[:-1], before]).strip(" :").lower()
-    if not label or not figure:
+    if not label or not cell:
         return None
     ratio = RATIO.fullmatch(label)
     name = ratio[1] if ratio else MIX_NAMES.get(label)
-    value = number(figure)
-    if name is None and (value is None or ":" not in text[: text.rfind(figure)]):
+    value = number(cell)
+    if name is None and (value is None or ":" not in text[: text.rfind(cell)]):
         return None
-    return _Mix(label, name, figure, value, unit)
+    return _Mix(label, name, cell, value, unit)
 
 
 def _idle_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
@@ -494,17 +494,17 @@ def _more_columns(columns: tuple[int, ...], text: str) -> tuple[int, ...]:
 
 
 def _unwrapped(line: Line, waiting: deque[Line], width: int) -> Line:
-    """Return *line* joined with the rest of its row of *width* figures from the *waiting* lines."""
+    """Return *line* joined with the rest of its row of *width* numbers from the *waiting* lines."""
     parts = [line]
     left = width + 1 - len(line.text.split())
-    while waiting and 0 < (figures := _figures_only(waiting[0].text)) <= left:
+    while waiting and 0 < (count := _numbers_only(waiting[0].text)) <= left:
         parts.append(waiting.popleft())
-        left -= figures
+        left -= count
     return parts[-1]._replace(text=" ".join(part.text for part in parts))
 
 
-def _figures_only(text: str) -> int:
-    """Return the number of figures in *text* if it is the rest of a row: nothing but figures."""
+def _numbers_only(text: str) -> int:
+    """Return the number of numbers in *text* if it is the rest of a row: nothing but numbers."""
     words = text.split()
     rest = all(word == "-" or (number(word) is not None and whole_number(word) is None) for word in words)
     return len(words) if rest else 0
@@ -576,7 +576,7 @@ def _mixes(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
         if mix.name is None:
             section.missing.append(f"not a known mix: {shortened(mix.label)}")
         elif mix.value is None or line.cut:
-            section.missing.append(f"{mix.name}: not a bandwidth, or cut off: {shortened(mix.figure)}")
+            section.missing.append(f"{mix.name}: not a bandwidth, or cut off: {shortened(mix.cell)}")
         elif mix.name in found:
             section.missing.append(f"{mix.name}: printed twice")
         elif unit is not None:
@@ -620,8 +620,8 @@ def _loaded_latency(section: _Section, options: Sequence[str]) -> Iterator[ReadV
         elif columns and words[0] == "delay":
             scales = _sweep_scales(headings)
         elif columns and delay is not None and (line.cut or number(words[-1]) is not None):
-            figures = dict(zip(columns, map(number, line.words), strict=False))
-            latency, bandwidth = figures.get("latency"), figures.get("bandwidth")
+            cells = dict(zip(columns, map(number, line.words), strict=False))
+            latency, bandwidth = cells.get("latency"), cells.get("bandwidth")
             if delay in points:
                 section.missing.append(f"delay {delay}: printed twice")
             elif latency is None or bandwidth is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contradictions within a published page.
 
-Nothing is corrected: the figures are kept, with the contradiction beside them.
+Nothing is corrected: the values are kept, with the contradiction beside them.
 """
 
 import re
@@ -69,7 +69,7 @@ MAX_PARAMETER_NAME: Final = 64
 """Longest name of a Linux parameter."""
 
 NOISE_FRACTION: Final = 0.01
-"""Tolerance for figures that must be ordered: two runs differ by more."""
+"""Tolerance for values that must be ordered: two runs differ by more."""
 
 SWEEP_NOISE_FRACTION: Final = 0.05
 """Tolerance for neighbours in a sweep of delays."""
@@ -130,7 +130,7 @@ def _references(facts: PageFacts) -> Iterator[Inconsistency]:
             yield inconsistency("NOT_GIVEN", "reference", f"unresolved reference {name!r}")
     if said := CLAIM.search(text):
         claim = " ".join(said[0].split())
-        yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has figures of one machine")
+        yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has results of one machine")
 
 
 def _uname(facts: PageFacts) -> Iterator[Inconsistency]:
@@ -263,7 +263,7 @@ def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
 def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     """Yield maxima below the peak, and parts of the machine that exceed the whole.
 
-    Printed values are exact, and a maximum is that of the text's own figures. Several peaks or maxima cannot be
+    Printed values are exact, and a maximum is that of the text's own values. Several peaks or maxima cannot be
     matched.
     """
     _, peak = _only(readings, ReadPeakInjectionBandwidth)
@@ -286,7 +286,7 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
 
 
 def _only(readings: Sequence[Reading], kind: type[ReadMixes]) -> tuple[str, Mapping[str, float]]:
-    """Return the identifier and the figures of the only reading of *kind*; empty without one or with several."""
+    """Return the identifier and the values of the only reading of *kind*; empty without one or with several."""
     found = [(reading.id, reading.values.bandwidth_mb_s) for reading in readings if isinstance(reading.values, kind)]
     return found[0] if len(found) == 1 else ("", {})
 

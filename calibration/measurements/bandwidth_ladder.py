@@ -63,7 +63,7 @@ STEPS = (
 
 
 LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory"}
-"""The sizes whose figures stand for a level; the others show the transitions."""
+"""The sizes whose values stand for a level; the others show the transitions."""
 
 CACHED_SHAPE = Shape(streams=4, prefetch_bytes=0)
 """Several streams, because one alone is slower beyond the caches, and no software prefetch, which only costs
@@ -191,10 +191,10 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                         mix=point.mix,
                         size_bytes=point.buffer_bytes,
                         working_set_bytes=point.buffer_bytes * buffers_of(point.mix),
-                        program_mb_s=figure,
+                        program_mb_s=bandwidth,
                         setting=setting_of(point),
                     )
-                    for (point, _), (_, figure) in zip(found, bandwidths, strict=True)
+                    for (point, _), (_, bandwidth) in zip(found, bandwidths, strict=True)
                 ),
             ),
             flags=tuple(evidence_flags(document, points)),

@@ -94,9 +94,9 @@ LABELS: dict[str, str] = {
 
 
 class C2cClass(Model):
-    """The pairs of one class: how many exist and have a value, and their figures in ns.
+    """The pairs of one class: how many exist and have a value, and their latencies in ns.
 
-    The median, with its interval, is over the pairs' figures; the extremes are given with their pairs.
+    The median, with its interval, is over the pairs' latencies; the extremes are given with their pairs.
     """
 
     name: Class
@@ -435,8 +435,8 @@ def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
 def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
     neighbourhood = Neighbourhood(context, cpus)
     measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
-    for pair, figure in found.items():
-        measured.setdefault(neighbourhood.class_of(*pair), []).append((figure.value, pair))
+    for pair, latency in found.items():
+        measured.setdefault(neighbourhood.class_of(*pair), []).append((latency.value, pair))
     for name, pairs in neighbourhood.counts().items():
         values = sorted(measured.get(name, ()))
         low, high, coverage = median_ranks(len(values)) if values else (0, 0, 0.0)

@@ -352,11 +352,11 @@ def _series_of(point: LatencyPoint) -> Series:
     return "random" if point.order in {"random", "window"} else "prefetched"
 
 
-def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:
+def _over_copies(latencies: Sequence[Estimate], target: float | None) -> Estimate:
     """Return one estimate over simultaneous copies: each placement has the windows of all of them."""
-    if len(figures) == 1:
-        return figures[0]
-    placements = zip(*(figure.samples for figure in figures), strict=True)
+    if len(latencies) == 1:
+        return latencies[0]
+    placements = zip(*(latency.samples for latency in latencies), strict=True)
     samples = [[window for windows in placement for window in windows] for placement in placements]
     return estimate(samples, "ns", target_half_width=target)
 
@@ -446,14 +446,14 @@ def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapp
     levels: list[Level] = []
     for first, last in _plateaus(ordered):
         size = ordered[last][0]
-        figure = _plateau_latency([figure for _, figure in ordered[first : last + 1]])
+        latency = _plateau_latency([latency for _, latency in ordered[first : last + 1]])
         holding = [name for name, cache in caches.items() if size <= cache * CACHE_EXCESS]
         if not holding and last == len(ordered) - 1:
-            levels.append(Level(name="memory", size_bytes=None, reported_bytes=None, latency_ns=figure))
+            levels.append(Level(name="memory", size_bytes=None, reported_bytes=None, latency_ns=latency))
             continue
         free = [name for name in holding[:1] if name not in {level.name for level in levels}]
         name = free[0] if free else f"{UNNAMED}{size}"
-        levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=figure))
+        levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=latency))
     return tuple(levels)
 
 
@@ -480,7 +480,7 @@ def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
     plateau.
     """
     sizes = [size for size, _ in ordered]
-    values = [figure.value for _, figure in ordered]
+    values = [latency.value for _, latency in ordered]
     smooth = [median(values[max(0, index - 1) : index + 2]) for index in range(len(values))]
     found: list[tuple[int, int]] = []
     open_ranges = [(0, len(ordered))]
@@ -508,11 +508,11 @@ def _longest_from(values: Sequence[float], first: int, end: int) -> tuple[int, i
     return first, last
 
 
-def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
+def _plateau_latency(latencies: Sequence[Estimate]) -> Estimate:
     """Return the latency of a plateau: over all placements of the middle half of its sizes."""
-    quarter = len(figures) // 4
-    middle = figures[quarter : len(figures) - quarter]
-    target = figures[0].target_half_width
+    quarter = len(latencies) // 4
+    middle = latencies[quarter : len(latencies) - quarter]
+    target = latencies[0].target_half_width
     return estimate([placement for point in middle for placement in point.samples], "ns", target_half_width=target)
 
 

@@ -400,8 +400,8 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
     }
     found = {
         method: spread
-        for method, figure in methods.items()
-        if figure is not None and (spread := variation([median(sample) for sample in figure.samples])) is not None
+        for method, result in methods.items()
+        if result is not None and (spread := variation([median(sample) for sample in result.samples])) is not None
     }
     return made.model_copy(update={"variation": found})
 

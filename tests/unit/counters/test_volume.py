@@ -114,7 +114,7 @@ def test_flags_a_difference_above_five_percent() -> None:
     assert codes(near) == {}
     off = of([reading(counted("dram.reads", 1051.0), counted("dram.writes", 900.0))])
     assert list(codes(off)) == ["COUNTED_DIFFERS"]
-    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 figures, most in write, bytes written: -10.0 %")
+    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 measurements, most in write, bytes written: -10.0 %")
 
 
 def test_writes_beside_reads_are_compared_with_the_reads() -> None:
