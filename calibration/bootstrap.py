@@ -132,7 +132,7 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.stderr.write("bootstrap: interrupted; the next start makes the environment anew\n")
+        sys.stderr.write("bootstrap: interrupted; the next start recreates the environment\n")
         sys.exit(4)
     except OSError as error:
         fail(f"{error.filename or ROOT}: {error.strerror}")

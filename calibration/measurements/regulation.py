@@ -91,7 +91,7 @@ LATENCIES: Mapping[Method, str] = {
     "sampled": "Latency of sampled loads",
 }
 METHODS: Mapping[Method, str] = {
-    "bandwidth": "Bandwidth by the kernel",
+    "bandwidth": "Bandwidth by sutprobe",
     "counted_bandwidth": "Bandwidth by the memory controllers",
     **LATENCIES,
 }

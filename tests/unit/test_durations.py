@@ -167,12 +167,12 @@ def test_full_profile_covers_every_pair_of_caches() -> None:
 @pytest.mark.parametrize(("profile", "left"), [("quick", 16), ("nightly", 0), ("full", 0)])
 def test_only_quick_samples_transfers_of_eight_nodes(profile: str, left: int) -> None:
     machine = MACHINES["2x64-smt-8-nodes"]
-    (step,), told = steps_of("c2c_latency", machine, profile)
+    (step,), left_out = steps_of("c2c_latency", machine, profile)
     remote = list(map(transfer, options_of(step, "pair")))[2:]
     pairs = {(machine.node_of(writer), machine.node_of(reader)) for writer, reader, _, _ in remote}
     assert len(remote) == 2 * len(pairs)
     assert len(pairs) == 56 - left
     assert {(reader, writer) for writer, reader in pairs} == pairs
     assert {node for pair in pairs for node in pair} == set(range(8))
-    assert sum(int(omitted.what.split()[0]) for omitted in told) == left
-    assert all("stands for the class" in item.reason for item in told)
+    assert sum(int(omitted.what.split()[0]) for omitted in left_out) == left
+    assert all("stands for the class" in item.reason for item in left_out)

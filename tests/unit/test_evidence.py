@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel's document and a SUT's context show of the machine, of refusals and of the places of pages."""
+"""Flags from a document and a context: the machine, errors, and page placement."""
 
 import json
 from pathlib import Path

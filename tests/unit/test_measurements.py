@@ -513,9 +513,9 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     assert (far.pairs, far.measured, far.median_ns, far.interval_ns) == (6, 1, 600, None)
     assert sum(class_name.pairs for class_name in values.classes) == 4 * 3
     assert [(omitted.what, omitted.reason) for omitted in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
-    (told,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
-    assert "2 pairs" in told
-    assert "CPUs 0 and 1: by 100 %" in told
+    (reason,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
+    assert "2 pairs" in reason
+    assert "CPUs 0 and 1: by 100 %" in reason
 
 
 def compared(

@@ -109,8 +109,8 @@ def test_each_fault_of_placement_raises_its_flag(change: dict[str, float], code:
 
 def test_single_memory_node_needs_no_read_back() -> None:
     unread = placement(pages=GOOD_PAGES.model_copy(update={"checked": 0, "on_node": 0}))
-    told = DOCUMENT.model_copy(update={"warnings": (Warned(code="PLACEMENT_BY_TOPOLOGY", message="one node"),)})
-    assert [item.code for item in placement_flags(told, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
+    single_node = DOCUMENT.model_copy(update={"warnings": (Warned(code="PLACEMENT_BY_TOPOLOGY", message="one node"),)})
+    assert [item.code for item in placement_flags(single_node, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
 
 
 def test_flags_cpu_clock_and_unproved_work() -> None:

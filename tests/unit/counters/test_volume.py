@@ -65,9 +65,9 @@ def of(readings: list[Reading], units: dict[str, Unit] | None = None) -> Counted
 
 
 def direction(found: CountedBytes, name: Any) -> DirectionBytes:
-    each = found.of(name)
-    assert each is not None
-    return each
+    chosen = found.of(name)
+    assert chosen is not None
+    return chosen
 
 
 def codes(found: CountedBytes) -> dict[str, str]:
@@ -93,20 +93,20 @@ def test_written_lines_count_twice_and_background_is_subtracted() -> None:
 
 def test_each_package_has_its_own_ratio() -> None:
     events = (counted("dram.reads", 760.0), counted("dram.reads", 240.0, cpu=16))
-    (each,) = of([reading(*events, shares={0: 0.75, 1: 0.25})], {"dram.reads": Unit(64.0)}).directions
-    assert [(socket.cpu, socket.nodes, socket.moved_bytes) for socket in each.sockets] == [
+    (volume,) = of([reading(*events, shares={0: 0.75, 1: 0.25})], {"dram.reads": Unit(64.0)}).directions
+    assert [(socket.cpu, socket.nodes, socket.moved_bytes) for socket in volume.sockets] == [
         (0, (0,), 48_000),
         (16, (1,), 16_000),
     ]
-    assert [socket.ratio for socket in each.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
-    assert each.ratio is not None
-    assert each.ratio.value == pytest.approx(1.0)
+    assert [socket.ratio for socket in volume.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
+    assert volume.ratio is not None
+    assert volume.ratio.value == pytest.approx(1.0)
 
 
 def test_probe_reads_count_as_moved() -> None:
     event = counted("dram.reads", 1000.0)
-    (each,) = of([reading(event, probe_bytes_per_s=320.0)], {"dram.reads": Unit(64.0)}).directions
-    assert each.moved_bytes == 64_000 + 2 * 320
+    (volume,) = of([reading(event, probe_bytes_per_s=320.0)], {"dram.reads": Unit(64.0)}).directions
+    assert volume.moved_bytes == 64_000 + 2 * 320
 
 
 def test_flags_a_difference_above_five_percent() -> None:
@@ -167,10 +167,10 @@ def test_core_counters_are_shown_with_their_limits() -> None:
 
 def test_combined_counter_is_compared_with_both_directions() -> None:
     found = of([reading(counted("dram.reads_and_writes", 2000.0))], {"dram.reads_and_writes": Unit(64.0)})
-    each = direction(found, "reads_and_writes")
-    assert (each.moved_bytes, each.allocate_bytes) == (128_000, 64_000)
-    assert each.ratio is not None
-    assert each.ratio.value == 1.0
+    volume = direction(found, "reads_and_writes")
+    assert (volume.moved_bytes, volume.allocate_bytes) == (128_000, 64_000)
+    assert volume.ratio is not None
+    assert volume.ratio.value == 1.0
 
 
 def test_triad_bytes_match_the_article() -> None:
@@ -186,7 +186,7 @@ def test_triad_bytes_match_the_article() -> None:
 def test_total_bytes_are_not_multiplied_by_steps() -> None:
     event = counted("dram.reads", 33_000.0, steps=None)
     moved = triad_bytes(64_000, 10, allocates=True)
-    (each,) = of([reading(event, moved=moved, per_step=False)], {"dram.reads": Unit(64.0)}).directions
-    assert each.moved_bytes == 33 * 64_000
-    assert each.ratio is not None
-    assert each.ratio.value == 1.0
+    (volume,) = of([reading(event, moved=moved, per_step=False)], {"dram.reads": Unit(64.0)}).directions
+    assert volume.moved_bytes == 33 * 64_000
+    assert volume.ratio is not None
+    assert volume.ratio.value == 1.0
