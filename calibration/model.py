@@ -59,6 +59,11 @@ class Model(BaseModel):
         return schema
 
 
+def shared_fields(model: type[Model], source: Model) -> dict[str, Any]:
+    """Return the fields of *source* that *model* has too."""
+    return {name: getattr(source, name) for name in model.model_fields if name in type(source).model_fields}
+
+
 def fault_of(error: Exception) -> str:
     """Return a short description of *error*: a model's first fault with its place, and the number of the rest."""
     if not isinstance(error, ValidationError):

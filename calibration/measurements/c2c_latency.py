@@ -25,8 +25,8 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
-from calibration.measurements.c2c_matrix import Neighbourhood, sampled
 from calibration.measurements.evidence import estimate_of, evidence_flags
+from calibration.measurements.neighbourhood import Neighbourhood, sampled
 from calibration.measurements.sut import Sut
 from calibration.statistics import Estimate
 from calibration.sutprobe.c2c import C2cPair, C2cResult

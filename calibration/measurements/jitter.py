@@ -26,7 +26,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.sut import Sut
-from calibration.model import Model
+from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.jitter import (
@@ -277,29 +277,8 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
 
 def _gaps(view: GapView) -> Gaps:
-    return Gaps(
-        stopped=view.stopped,
-        rate_half_width=view.rate_half_width,
-        wall_s=view.wall_s,
-        threshold_ns=view.threshold_ns,
-        turn_min_ns=view.turn_ns.min,
-        turn_median_ns=view.turn_ns.median,
-        coverage_fraction=view.coverage_fraction,
-        count=view.count,
-        max_ns=view.max_ns,
-        lost_fraction=view.lost_fraction,
-        histogram=view.histogram,
-        rates_per_s=view.rates_per_s,
-        quantiles=view.quantiles,
-        longest=view.longest,
-        periods=view.periods,
-        attribution=view.attribution,
-        traced=view.traced,
-        interrupts=view.interference.interrupts,
-        softirqs=view.interference.softirqs,
-        involuntary_switches=view.interference.involuntary_switches,
-        steal_ms=view.interference.steal_ms,
-    )
+    same = {**shared_fields(Gaps, view), **shared_fields(Gaps, view.interference)}
+    return Gaps(turn_min_ns=view.turn_ns.min, turn_median_ns=view.turn_ns.median, **same)
 
 
 def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:

@@ -27,7 +27,7 @@ from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, size_flags
-from calibration.model import Model
+from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
 from calibration.sutprobe.document import ProbeDocument
@@ -363,14 +363,7 @@ class Tried(Model):
 
 def setting_of(point: BandwidthPoint) -> Setting:
     """Return the setting of *point*."""
-    return Setting(
-        threads=point.threads,
-        streams=point.streams,
-        prefetch_bytes=point.prefetch_bytes,
-        width=point.width,
-        delay=point.delay,
-        buffer_bytes=point.buffer_bytes,
-    )
+    return Setting(**shared_fields(Setting, point))
 
 
 class MixBandwidth(Model):

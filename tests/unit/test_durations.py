@@ -8,7 +8,7 @@ import pytest
 from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.c2c_matrix import Neighbourhood
+from calibration.measurements.neighbourhood import Neighbourhood
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
 from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s
 from calibration.plan import make_plan, plan_text

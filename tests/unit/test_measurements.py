@@ -20,7 +20,8 @@ from calibration.judge.limits import unit_of
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
 from calibration.measurements.core_frequency import median_without
-from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
+from calibration.measurements.latency_ladder import ladder_sizes
+from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
 from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import read_document

@@ -13,7 +13,7 @@ from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
-from calibration.measurements.c2c_matrix import Class, Neighbourhood
+from calibration.measurements.neighbourhood import Class, Neighbourhood
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
