@@ -40,8 +40,8 @@ if sys.version_info < MIN_PYTHON:
     python = newer_python()
     if python is None:
         fail(
-            "expected Python %d.%d or newer, found %s at %s; install a newer one and start this with it"  # noqa: UP031
-            % (MIN_PYTHON[0], MIN_PYTHON[1], sys.version.split()[0], sys.executable)
+            "Python %d.%d or newer is needed, %s is %s: install a newer one and start this with it"  # noqa: UP031
+            % (MIN_PYTHON[0], MIN_PYTHON[1], sys.executable, sys.version.split()[0])
         )
     else:
         os.execv(python, [python, *sys.argv])  # noqa: S606 - the same program under a newer Python, no shell
@@ -81,7 +81,7 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
         if python.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
             return python
         if importlib.util.find_spec("ensurepip") is None:
-            fail(f"expected the modules venv and ensurepip in {sys.executable}; on Debian install python3-venv")
+            fail(f"{sys.executable} lacks the modules venv and ensurepip: on Debian install python3-venv")
         began = time.monotonic()
         say(f"making {directory.name} from requirements/{lock.name}: once, a minute or two")
         run([sys.executable, "-m", "venv", "--clear", str(directory)])  # its own Python may be the one in there
@@ -134,7 +134,7 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.stderr.write("bootstrap: interrupted; the next start makes the environment anew\n")
+        sys.stderr.write("bootstrap: interrupted; the next start recreates the environment\n")
         sys.exit(4)
     except OSError as error:
         fail(f"{error.filename or ROOT}: {error.strerror}")

@@ -137,7 +137,7 @@ def _run(command: list[str], directory: Path | None = None) -> str:
     done = subprocess.run(command, cwd=directory, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise EnvironmentLacksError(
-            f"'{' '.join(command[:4])} ...' ended with {done.returncode}:\n{done.stderr.strip()}"
+            f"'{' '.join(command[:4])} ...' failed with exit code {done.returncode}:\n{done.stderr.strip()}"
         )
     return done.stdout
 
@@ -269,19 +269,21 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
         recorded = json.loads((place / RECORD).read_bytes())
         found = hashlib.sha256((place / PROGRAM).read_bytes()).hexdigest()
     except (OSError, ValueError) as error:
-        raise InputError(f"no prebuilt {PROGRAM} for {target} with its {RECORD} in {place}: {error}") from error
+        raise InputError(
+            f"no prebuilt sutprobe for {target}: {error}; put {PROGRAM} and {RECORD} into {place}"
+        ) from error
     texts = ("sha256", "target", "version", "compiler", "source_sha256")
     if (
         not isinstance(recorded, dict)
         or any(not isinstance(recorded.get(name), str) for name in texts)
         or not isinstance(recorded.get("flags"), list)
     ):
-        raise InputError(f"{place / RECORD} must have {', '.join(texts)} and a list of flags; build {PROGRAM} again")
+        raise InputError(f"{place / RECORD} lacks {', '.join(texts)} or a list of flags; build sutprobe again")
     for name, value in (("sha256", found), ("target", target)):
         if recorded[name] != value:
             raise InputError(
-                f"the {name} of {place / PROGRAM} is {value}, not {recorded[name]} as {RECORD} states; "
-                "put it there together with the record of its build"
+                f"{place / PROGRAM} has the {name} {value}, {place / RECORD} says {recorded[name]}; "
+                "copy both from one build"
             )
     return BuiltKernel(
         path=place / PROGRAM,

@@ -68,6 +68,7 @@ class Model(BaseModel):
         allow_inf_nan=False,
         ser_json_inf_nan="null",
         validate_default=True,
+        defer_build=True,
         json_schema_serialization_defaults_required=True,
     )
 
@@ -81,6 +82,11 @@ class Model(BaseModel):
     def to_json(self) -> str:
         """Return indented JSON, with lists of plain values and whatever is short on one line."""
         return json_text(self.model_dump(mode="json"))
+
+
+def shared_fields(model: type[Model], source: Model) -> dict[str, Any]:
+    """Return the fields of *source* that *model* has too."""
+    return {name: getattr(source, name) for name in model.model_fields if name in type(source).model_fields}
 
 
 def fault_of(error: Exception) -> str:

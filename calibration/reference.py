@@ -184,13 +184,13 @@ def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool 
 
 
 def metrics() -> Iterator[str]:
-    """Yield the headline figures of every measurement: names, unit, better direction, and meaning."""
+    """Yield the metrics of every measurement: names, unit, better direction, and meaning."""
     for kind, declaration in registry().items():
         yield from _title(declaration.title)
         yield f":doc:`/method/{kind}` (``{kind}``): {_shown(declaration.question)}"
-        for figures in declaration.figures:
-            yield from ("", f"``{name_form(figures.names)}``")
-            yield f"   {figures.unit}, {figures.better} is better: {_shown(figures.meaning)}."
+        for pattern in declaration.metric_patterns:
+            yield from ("", f"``{name_form(pattern.names)}``")
+            yield f"   {pattern.unit}, {pattern.better} is better: {_shown(pattern.meaning)}."
 
 
 def methods() -> Iterator[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates with their uncertainty.
 
-A figure is measured on several *placements* (fresh allocations of the memory it touches) with several *windows* in
+A value is measured on several *placements* (fresh allocations of the memory it touches) with several *windows* in
 each. Physical placement is the unit of replication: windows of one placement share its pages and agree with each
 other far better than placements do, so an interval made from windows alone would be much too narrow. The estimate
 is the median of the placement medians; its interval comes from order statistics of those medians, which assumes
@@ -49,7 +49,7 @@ def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, in
     they are returned with their actual coverage.
     """
     if count < 1:
-        raise ValueError(f"expected at least one sample, found {count}")
+        raise ValueError("no samples")
     if count > EXACT_SAMPLES:
         deviation = sqrt(count) / 2
         low = int(count / 2 - NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
@@ -113,11 +113,11 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 
 
 class Estimate(Model):
-    """One measured figure with its uncertainty and samples.
+    """One measured value with its uncertainty and samples.
 
     ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
     ``samples`` has one list of windows per placement. ``target_half_width`` is relative, ``None`` without a target.
-    ``flags`` name the interference that moved this figure (``moved``).
+    ``flags`` name the interference that moved the value (``moved``).
     """
 
     value: float
@@ -140,7 +140,7 @@ class Estimate(Model):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.interval is not None and not self.interval[0] <= self.value <= self.interval[1]:
-            raise ValueError(f"expected the value within its interval, found {self.value} and {self.interval}")
+            raise ValueError(f"value {self.value} outside its interval {self.interval}")
         return self
 
     @property
@@ -149,6 +149,12 @@ class Estimate(Model):
         if self.interval is None or self.value == 0:
             return None
         return (self.interval[1] - self.interval[0]) / 2.0 / abs(self.value)
+
+    def apart(self, other: "Estimate") -> bool:
+        """Return whether both have intervals and these do not overlap."""
+        if self.interval is None or other.interval is None:
+            return False
+        return self.interval[1] < other.interval[0] or other.interval[1] < self.interval[0]
 
 
 def estimate(
@@ -167,7 +173,7 @@ def estimate(
     windows.
     """
     if not samples or not all(samples):
-        raise ValueError("expected at least one placement with at least one window each, found none")
+        raise ValueError("a placement without windows, or no placement")
     kept = tuple(tuple(float(window) for window in placement) for placement in samples)
     flat = [window for placement in kept for window in placement]
     centres = sorted(median(placement) for placement in kept)
@@ -203,19 +209,19 @@ def estimate(
     return result.model_copy(update=update)
 
 
-def moved(figure: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
-    """Yield a flag for each interference that moved *figure*.
+def moved(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
+    """Yield a flag for each interference that moved *found*.
 
     Interference moved it if the median without the *disturbed* placements differs from it by more than its half-width.
     If all placements were hit, there is nothing to compare.
     """
-    if figure.interval is None:
+    if found.interval is None:
         return
-    half = (figure.interval[1] - figure.interval[0]) / 2
-    centres = [median(placement) for placement in figure.samples]
+    half = (found.interval[1] - found.interval[0]) / 2
+    centres = [median(placement) for placement in found.samples]
     for code, hit in disturbed.items():
         rest = [centre for index, centre in enumerate(centres) if index not in hit]
-        if rest and abs(shift := median(rest) - figure.value) > half:
+        if rest and abs(shift := median(rest) - found.value) > half:
             count = f"{len(hit)} of {len(centres)} placements"
-            moved = shift / abs(figure.value or 1) * 100
-            yield flag(code, f"{count} affected; without them the figure is {moved:+.1f} %")
+            moved = shift / abs(found.value or 1) * 100
+            yield flag(code, f"{count} affected; without them the value is {moved:+.1f} %")

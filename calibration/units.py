@@ -19,7 +19,7 @@ LONG_NS = 10_000
 """Times from this many ns on are shown in µs to s."""
 
 DIGITS = 4
-"""Significant digits of a figure: one more than the best intervals justify, so rounding never decides."""
+"""Significant digits of a value: one more than the best intervals justify, so rounding never decides."""
 
 TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 CLOCKS = ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz"))
@@ -28,7 +28,7 @@ BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class Shown(Protocol):
-    """A value in a unit with an optional interval: an estimate, a metric, a figure."""
+    """A value in a unit with an optional interval: an estimate, a metric, a record."""
 
     @property
     def value(self) -> float:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The closed list of validity flags, and their judgement.
 
-A flag is what a reader must know about one measurement before relying on its figure. ``info`` explains, ``warn`` casts
-doubt, ``invalid`` means that the figure does not answer its question: it stays in the document and is struck out on the
+A flag is what a reader must know about one measurement before relying on its value. ``info`` explains, ``warn`` casts
+doubt, ``invalid`` means that the value does not answer its question: it stays in the document and is struck out on the
 page.
 """
 

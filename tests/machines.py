@@ -28,9 +28,6 @@ FLAGS = " ".join(f"flag{number}" for number in range(190)) + " constant_tsc nons
 THREADS_PER_CPU = 7
 """Kernel threads that every CPU has: cpuhp, idle_inject, migration, ksoftirqd, and two or three workers."""
 
-DAEMONS = 400
-"""Processes of a machine independent of its size."""
-
 NODE_BYTES = 48 << 30
 
 
@@ -44,6 +41,7 @@ class Machine:
     lines: int
     isolated: bool = True
     threads: int = 2
+    daemons: int = 400
 
     @property
     def cores(self) -> int:
@@ -113,7 +111,7 @@ class Machine:
             yield f"/proc/irq/{line}/smp_affinity_list", where if line % 3 else f"{every}\n"
             yield f"/proc/irq/{line}/effective_affinity_list", where
             yield f"/sys/kernel/irq/{line}/actions", f"nvme{line % 16}q{line}\n"
-        for pid in range(1, DAEMONS + THREADS_PER_CPU * self.cpus + 1):
+        for pid in range(1, self.daemons + THREADS_PER_CPU * self.cpus + 1):
             yield from self.process_files(pid)
 
     @property

@@ -25,10 +25,7 @@ from calibration.text import visible
 T = TypeVar("T")
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""Largest file read.
-
-``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB.
-"""
+"""Largest file read: ``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB."""
 
 MAX_CONTENT_BYTES = 160 * 1024 * 1024
 """Most bytes of files kept from one archive: a SUT's own capture stops at 128 MiB (module_utils/sut_context.py)."""
@@ -73,13 +70,7 @@ MAX_LINKS = 40
 """Symbolic links followed for one path, as in the kernel."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP})
-"""Errors that mean "not on this machine": no entry, or a process or device that disappeared.
-
-"""
-
-
-class _UnreadableError(Exception):
-    """A file exists and cannot be read; the text is the reason."""
+"""Errors that mean "not on this machine": no entry, or a process or device that disappeared."""
 
 
 class _Store(Protocol):
@@ -90,10 +81,6 @@ class _Store(Protocol):
     def kind(self, path: str) -> str | None: ...
 
     def most_work(self) -> int: ...
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def follow(path: str, link: Callable[[str], str | None]) -> str:
@@ -129,19 +116,28 @@ def follow(path: str, link: Callable[[str], str | None]) -> str:
     return "/" + "/".join(done)
 
 
+def _content(descriptor: int) -> bytes:
+    """Return the content of an open file. Raises ``OSError`` unless it is regular and of bounded size."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError("not a regular file")
+    chunks = []
+    size = 0
+    while chunk := os.read(descriptor, 1 << 16):
+        size += len(chunk)
+        if size > MAX_FILE_BYTES:
+            raise OSError(f"larger than {MAX_FILE_BYTES} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
 class _Directory:
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
         self._targets: dict[str, str | None] = {}
 
     def _resolve(self, path: str) -> str:
-        """Return the host path of ``path`` with symbolic links resolved inside the root.
-
-        Raises ``OSError`` (ELOOP) for link cycles.
-        """
-        if self._root == "/":
-            return path
-        return self._root + follow(path, self._link)
+        """Return the host path of ``path`` with symbolic links resolved inside the root."""
+        return path if self._root == "/" else self._root + follow(path, self._link)
 
     def _link(self, inside: str) -> str | None:
         if inside not in self._targets:
@@ -154,27 +150,14 @@ class _Directory:
     def read(self, path: str) -> bytes | None:
         try:
             descriptor = os.open(self._resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            try:
+                return _content(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
-            raise _UnreadableError(_reason(error)) from error
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _UnreadableError("not a regular file")
-            chunks = []
-            size = 0
-            while chunk := os.read(descriptor, 1 << 16):
-                size += len(chunk)
-                if size > MAX_FILE_BYTES:
-                    raise _UnreadableError(f"larger than {MAX_FILE_BYTES} bytes")
-                chunks.append(chunk)
-            return b"".join(chunks)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise _UnreadableError(_reason(error)) from error
-        finally:
-            os.close(descriptor)
+            raise
 
     def names(self, path: str) -> tuple[str, ...]:
         try:
@@ -182,7 +165,7 @@ class _Directory:
         except OSError as error:
             if error.errno in _ABSENT:
                 return ()
-            raise _UnreadableError(_reason(error)) from error
+            raise
 
     def most_work(self) -> int:
         return MAX_WORK_BYTES
@@ -265,7 +248,7 @@ class _Archive:
         resolved = self._resolve(path)
         content = self._files.get(resolved)
         if content is None and resolved in self._files:
-            raise _UnreadableError(f"larger than {MAX_FILE_BYTES} bytes")
+            raise OSError(f"larger than {MAX_FILE_BYTES} bytes")
         return content
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -324,14 +307,7 @@ class Tree:
 
     def raw(self, path: str) -> bytes | None:
         """Return the bytes of a file; None if missing or unreadable (recorded)."""
-        self.spend(LOOKUP_BYTES)
-        content = None
-        try:
-            content = self._store.read(path)
-        except _UnreadableError as error:
-            self.note(path, str(error))
-        except OSError as error:
-            self.note(path, _reason(error))
+        content = self._ask(self._store.read, path, None)
         self.spend(len(content or b""))
         return content
 
@@ -369,14 +345,7 @@ class Tree:
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the sorted entries of a directory; empty if missing or unreadable (recorded)."""
-        self.spend(LOOKUP_BYTES)
-        found: tuple[str, ...] = ()
-        try:
-            found = self._store.names(path)
-        except _UnreadableError as error:
-            self.note(path, str(error))
-        except OSError as error:
-            self.note(path, _reason(error))
+        found: tuple[str, ...] = self._ask(self._store.names, path, ())
         self.spend(STEP_BYTES * len(found))
         return found
 
@@ -388,19 +357,20 @@ class Tree:
 
     def exists(self, path: str) -> bool:
         """Return whether the path exists in the root."""
-        return self._kind(path) is not None
+        return self._ask(self._store.kind, path, None) is not None
 
     def is_dir(self, path: str) -> bool:
         """Return whether the path is a directory in the root."""
-        return self._kind(path) == "directory"
+        return self._ask(self._store.kind, path, None) == "directory"
 
-    def _kind(self, path: str) -> str | None:
+    def _ask(self, question: Callable[[str], T], path: str, unknown: T) -> T:
+        """Return the answer to *question* about *path*, or *unknown* if it cannot be read (recorded)."""
         self.spend(LOOKUP_BYTES)
         try:
-            return self._store.kind(path)
-        except OSError as error:  # link cycle
-            self.note(path, _reason(error))
-            return None
+            return question(path)
+        except OSError as error:
+            self.note(path, os.strerror(error.errno) if error.errno else str(error))
+            return unknown
 
 
 def printable_line(text: str) -> str:

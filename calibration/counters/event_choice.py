@@ -177,8 +177,8 @@ class _Chooser:
         if self._paranoid is None or self._paranoid <= most:
             return None
         return (
-            f"it would be refused: kernel.perf_event_paranoid is {self._paranoid}, {what} needs {most} or less, and "
-            "the login has neither CAP_PERFMON nor CAP_SYS_ADMIN"
+            f"not permitted: kernel.perf_event_paranoid is {self._paranoid}, {what} needs {most} or less, or "
+            "CAP_PERFMON or CAP_SYS_ADMIN"
         )
 
     def _guest(self) -> str:
@@ -220,7 +220,7 @@ class _Chooser:
         if not rows:
             return self._no_event(role)
         shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
-        return f"there is no box that counts it ({shown}) among the event sources{self._guest()}"
+        return f"no box counts it ({shown}) among the event sources{self._guest()}"
 
     def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
         refusal = self._refused(0, "counting the machine as a whole")
@@ -230,7 +230,7 @@ class _Chooser:
         for source in sources:
             taken = self._taken.get(source.name, [])
             if taken and len(taken) + len(row.events) > row.counters:
-                return f"the {row.counters} counters of {source.name} count {', '.join(sorted(set(taken)))} already"
+                return f"the counters of {source.name} are in use by {', '.join(sorted(set(taken)))}"
             events = self._events_of_box(row, source)
             if isinstance(events, str):
                 return events
@@ -245,13 +245,13 @@ class _Chooser:
         cores = self._context.topology.cores
         counted = {core.package_id for core in cores if cpus & set(core.cpus)}
         left = sorted({core.package_id for core in cores if core.package_id is not None} - counted)
-        return f"no CPU of package {', '.join(map(str, left))} is among those it is opened on" if left else None
+        return f"not counted on package {', '.join(map(str, left))}" if left else None
 
     def _events_of_box(self, row: Boxes, source: EventSource) -> list[ChosenEvent] | str:
         online = set(self._context.online_cpus)
         cpus = tuple(cpu for cpu in source.cpumask or () if cpu in online)
         if not cpus:
-            return f"{source.name} says no online CPU on which it can be opened (cpumask)"
+            return f"no online CPU in the cpumask of {source.name}"
         found = []
         for event in row.events:
             alias = source.aliases.get(event.alias) if event.alias else None
@@ -288,7 +288,7 @@ class _Chooser:
         """Return the source of the cores; of several, the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
-            return f"there is no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
         return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
@@ -314,7 +314,7 @@ class _Chooser:
         if self.table is None:
             model = self._context.processor.models[0] if self._context.processor.models else None
             shown = f"{model.vendor} family {model.family} model {model.model}" if model else "an unknown processor"
-            return f"there is no table of the events of {shown}"
+            return f"no event table for {shown}"
         return self.table.absent.get(role, f"no event of {self.table.microarchitecture} counts it")
 
     def _smt_off(self) -> bool:
@@ -360,9 +360,9 @@ class _Chooser:
             return self._no_event(SAMPLES)
         source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
-            return f"there is no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
-            return f"{source.name} samples nothing precisely (caps/max_precise is 0)"
+            return f"{source.name} has no precise sampling (caps/max_precise is 0)"
         # IBS cannot exclude the kernel unless the driver filters in software (swfilt)
         everything = row.method == "ibs" and "swfilt" not in source.formats
         refusal = self._refused(1 if everything else 2, "sampling the kernel too" if everything else "sampling")
@@ -377,7 +377,7 @@ class _Chooser:
         except InputError as error:
             return str(error)
         crowded = self._counters.take([row]) if row.counters is not None else None
-        caution = "it shares the counters of the core with the events above in turns" if crowded else row.caution
+        caution = "multiplexed with the events above" if crowded else row.caution
         return ChosenSampling(
             method=row.method,
             pmu=source.name,
@@ -398,7 +398,7 @@ def _crowded(row: Boxes) -> str | None:
     """Return the caution of *row*, plus that of a box that cannot count all its events at once."""
     if len(row.events) <= row.counters:
         return row.caution
-    crowd = f"{len(row.events)} events share {row.counters} counters in turns, so that each count is an estimate"
+    crowd = f"{len(row.events)} events are multiplexed on {row.counters} counters: counts are estimates"
     return f"{row.caution}; {crowd}" if row.caution else crowd
 
 
@@ -425,7 +425,7 @@ class _Counters:
             return None
         held = ", ".join(dict.fromkeys(row.role for row in self._rows if isinstance(row, CoreEvent))) or "nothing else"
         watchdog = " and the kernel's NMI watchdog" if self._watched else ""
-        return f"no counter that can count it is left beside {held}{watchdog}: ask for it without them"
+        return f"no free counter beside {held}{watchdog}: request it without them"
 
     def _possible(self, row: CoreEvent | SampledEvent) -> Sequence[int]:
         """Return the counters that *row* may use; those from -1 down are the fixed ones."""

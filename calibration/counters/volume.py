@@ -18,10 +18,10 @@ from calibration.sutprobe.volume import VolumeKnown
 from calibration.validity import Flag, flag
 
 DIFFERS: Final = 0.05
-"""Relative difference between bytes counted and bytes moved from which a figure is flagged."""
+"""Relative difference between bytes counted and bytes moved from which a measurement is flagged."""
 
 BACKGROUND: Final = 0.01
-"""Background, as a share of the bytes moved, from which a figure is flagged."""
+"""Background, as a share of the bytes moved, from which a measurement is flagged."""
 
 LINE_BYTES: Final = 64
 """Bytes per count unless the counter says otherwise."""
@@ -197,7 +197,7 @@ def counted_bytes(
     """Return what the counters of *readings* say; ``None`` without counters.
 
     *units* are the requested roles that count bytes; *nodes_of* returns the nodes served by the controllers of a CPU. A
-    role that did not count everywhere all the time has a reason and no figure.
+    role that did not count everywhere all the time has a reason in place of a count.
     """
     if not readings:
         return None
@@ -224,7 +224,7 @@ def counted_bytes(
 
 
 def not_counted(readings: Sequence[Reading], role: str) -> str | None:
-    """Return why *role* has no figure in *readings*; ``None`` if it counted in each of them."""
+    """Return why *role* has no count in *readings*; ``None`` if it counted in each of them."""
     for reading in readings:
         if (reason := silent(reading.counters, role)) is not None:
             return reason
@@ -232,16 +232,16 @@ def not_counted(readings: Sequence[Reading], role: str) -> str | None:
 
 
 def silent(counters: Counters, role: str) -> str | None:
-    """Return why *counters* have no figure of *role*; ``None`` if all its counters ran."""
+    """Return why *counters* have no count of *role*; ``None`` if all its counters ran."""
     refused = [event for event in counters.refused if event.name == role]
     if refused:
         where = "" if refused[0].cpu is None else f" on CPU {refused[0].cpu}"
         return f"{refused[0].pmu}{where}: {refused[0].reason}"
     events = [event for event in counters.events if event.name == role]
     if not events:
-        return "the kernel said nothing about it"
+        return "sutprobe reported no count of it"
     if any(event.scaled is None for event in events):
-        return "a counter never ran: the machine had none free for it"
+        return "a counter never ran: no hardware counter was free"
     return None
 
 
@@ -336,11 +336,11 @@ def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
     )
 
 
-def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]:
-    """Yield the flags that the counts beside the named *figures* raise together, with the worst in the sentence."""
+def counted_flags(measurements: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]:
+    """Yield the flags of the counts beside all named *measurements*, with the worst in the sentence."""
     differing: list[tuple[float, str, str]] = []
     disturbed: list[tuple[float, str, str]] = []
-    for name, counted in figures:
+    for name, counted in measurements:
         moved = max((direction.moved_bytes for direction in counted.directions), default=0.0)
         for direction in counted.directions:
             against = direction.moved_bytes or moved
@@ -357,7 +357,7 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
         yield flag(
             "COUNTED_DIFFERS",
             f"the memory controllers counted more than {DIFFERS * 100:.0f} % more or less than the kernel moved in "
-            f"{concerned} of {len(figures)} figures, most in {name}, bytes {how}: {off * 100:+.1f} %",
+            f"{concerned} of {len(measurements)} measurements, most in {name}, bytes {how}: {off * 100:+.1f} %",
         )
     if disturbed:
         share, name, how = max(disturbed)
@@ -366,7 +366,7 @@ def counted_flags(figures: Sequence[tuple[str, CountedBytes]]) -> Iterator[Flag]
             f"before the measurement others moved more than {BACKGROUND * 100:.0f} % of what it moved in the same "
             f"time, most in {name}, bytes {how}: {share * 100:.1f} %",
         )
-    fractions = [count.running_fraction for _, count in figures if count.running_fraction is not None]
+    fractions = [count.running_fraction for _, count in measurements if count.running_fraction is not None]
     yield from multiplexed_flags(fractions)
 
 

@@ -2,7 +2,7 @@
 """FD.io CSIT's published calibration pages: literal blocks with a command and its output.
 
 The text may be a fragment or invalid reStructuredText: titles and literal blocks are found by their form. Unrecognised
-blocks, and tables of figures outside literal blocks, are reported.
+blocks, and tables of numbers outside literal blocks, are reported.
 """
 
 import re
@@ -48,7 +48,7 @@ DELAYS: Final = re.compile(r"^\s{0,40}Delay\b", re.IGNORECASE)
 
 CELL: Final = re.compile(r"[\s,;|\"]+")
 MIX_WORDS: Final = 5
-"""Most words in the row of a mix: its name, a colon and its figure."""
+"""Most words in the row of a mix: its name, a colon and its value."""
 
 MAX_BLOCKS: Final = 5000
 """Most commands in one page; published ones have up to twenty."""
@@ -61,7 +61,7 @@ ESCAPED: Final = re.compile(r"\\(.)")
 """An escaped character in reStructuredText."""
 
 OWN: Final = ".. Made from the run document run.json"
-"""First line of this project's own pages, which are refused: run.json has their figures with intervals."""
+"""First line of this project's own pages, which are refused: run.json has their values with intervals."""
 
 TOP: Final = 1000
 """Characters of a text that are searched for it."""
@@ -231,7 +231,7 @@ def _results(block: Block) -> Read | None:
         return None
     text = block.output.strip()
     code, faults = "TRUNCATED", read.inconsistencies
-    reason = "no figure of it could be read" if text else "the page has the command and no output"
+    reason = "no value could be read" if text else "the page has the command and no output"
     if PLACEHOLDER.match(text):
         code, faults = "PLACEHOLDER", ()
         reason = f"the page says {text} in place of its output"
@@ -242,26 +242,26 @@ def _results(block: Block) -> Read | None:
 
 
 def _tables_in(prose: Sequence[str]) -> Iterator[Inconsistency]:
-    """Yield the paragraphs of *prose* that are tables of figures, or one line of a program's output."""
+    """Yield the paragraphs of *prose* that are tables of numbers, or one line of a program's output."""
     paragraph: list[str] = []
     for line in [*prose, ""]:
         if line.strip():
             paragraph.append(line)
             continue
-        rows = [_row_of_figures(row) for row in paragraph]
+        rows = [_row_of_numbers(row) for row in paragraph]
         if any(count > 1 for count in rows) or sum(map(bool, rows)) > 1:
             yield not_understood("text outside literal blocks", paragraph[0], len(paragraph))
         paragraph = []
 
 
-def _row_of_figures(line: str) -> int:
-    """Return the number of figures in *line* if it has little else; 0 for a sentence."""
+def _row_of_numbers(line: str) -> int:
+    """Return how many numbers *line* has if it has little else; 0 for a sentence."""
     if len(line) > MAX_LINE:
         return 0
     words = [bare for word in CELL.split(line) if (bare := word.strip("*|+:-"))]
-    figures = sum(number(word) is not None for word in words)
-    named = figures == 1 and len(words) <= MIX_WORDS and number(words[-1]) is not None and ":" in line
-    return figures if figures == len(words) or 2 * figures >= len(words) > 2 or named or section_kind(line) else 0
+    numbers = sum(number(word) is not None for word in words)
+    named = numbers == 1 and len(words) <= MIX_WORDS and number(words[-1]) is not None and ":" in line
+    return numbers if numbers == len(words) or 2 * numbers >= len(words) > 2 or named or section_kind(line) else 0
 
 
 class _Title(NamedTuple):

@@ -24,7 +24,7 @@ MAX_LINES: Final = 100_000
 """Most lines read; a day of PMA jitter with a line per second is shorter."""
 
 MAX_NOTES: Final = 100
-"""Most lines kept beside the figures of an output: each of its readings has them."""
+"""Most lines kept beside the numbers of an output: each of its readings has them."""
 
 MAX_LINE: Final = 4000
 """Longest row, for a table of 256 nodes. A longer line is cut and kept as a note."""
@@ -154,7 +154,7 @@ def whole_number(token: str) -> int | None:
     return int(token) if WHOLE.fullmatch(token) else None
 
 
-def has_figure(text: str) -> bool:
+def has_number(text: str) -> bool:
     """Return whether *text* contains a number as a separate word."""
     return any(number(token.strip("|:;()[]\"'*")) is not None for token in text.replace(",", " ").split())
 
@@ -186,21 +186,21 @@ def left_over(lines: Sequence[Line], understood: set[int], passed_over: re.Patte
     """Yield the blocks of *lines* whose places are not in *understood*.
 
     A line matching *passed_over*, common to all results, neither ends a block nor is one. A heading after a blank line
-    begins a new block if the block before it has figures.
+    begins a new block if the block before it has numbers.
     """
     block: list[Line] = []
-    figures = False
+    numeric = False
     for line in lines:
         ended = line.place in understood or bare_prompt(line.text)
         if not ended and (passed_over.match(line.text) or RULE.fullmatch(line.text)):
             continue
-        figure = not ended and has_figure(line.text)
-        if block and (ended or (figures and line.gap and not figure)):
+        has = not ended and has_number(line.text)
+        if block and (ended or (numeric and line.gap and not has)):
             yield block
-            block, figures = [], False
+            block, numeric = [], False
         if not ended:
             block.append(line)
-            figures = figures or figure
+            numeric = numeric or has
     if block:
         yield block
 

@@ -86,13 +86,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _line(line: str) -> Finding:
     found = LINE.fullmatch(line.rstrip())
     if found is None:
-        raise ValueError(f"expected a line such as 'CVE-2017-5754: OK (PTI)', found {line[:200]!r}")
+        raise ValueError(f"not a line such as 'CVE-2017-5754: OK (PTI)': {line[:200]!r}")
     return Finding(cve=found[1], name=None, vulnerable=STATUS[found[2]], info=found[3])
 
 
 def _terse(item: Any) -> Finding:
     if not isinstance(item, dict) or item.keys() != TERSE.keys():
-        raise ValueError(f"expected objects with {', '.join(TERSE)}")
+        raise ValueError(f"not objects with {', '.join(TERSE)}")
     return Finding(**{name: item[key] for key, name in TERSE.items()})
 
 
@@ -100,11 +100,11 @@ def _full(content: dict[str, Any]) -> CheckerOutput:
     meta, items = content.get("meta"), content.get("vulnerabilities")
     version = meta.get("format_version") if isinstance(meta, dict) else None
     if not isinstance(meta, dict) or type(version) is not int or version != FORMAT_VERSION:
-        raise ValueError(f"expected format_version {FORMAT_VERSION}, found {version!a}")
+        raise ValueError(f"format_version {version!a}: only {FORMAT_VERSION} is supported")
     if not isinstance(items, list):
         raise ValueError("vulnerabilities must be a list")  # noqa: TRY004 - bad input, as the rest of it
     if meta.get("mocked"):
-        raise ValueError("it was told to pretend another processor")
+        raise ValueError("mocked: these are results for another processor")
     return CheckerOutput(version=meta.get("script_version"), findings=tuple(map(_item, items)))
 
 

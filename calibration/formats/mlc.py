@@ -23,7 +23,7 @@ from calibration.formats.lines import (
     bare_prompt,
     command_after_prompt,
     first_of,
-    has_figure,
+    has_number,
     lines_of,
     number,
     shortened,
@@ -105,7 +105,7 @@ CPUS: Final = ("cpu", "core")
 INJECT: Final = re.compile(r"^\s*Inject\b.{0,80}\bLatency\b.{0,80}\bBandwidth\b", re.IGNORECASE)
 HOMED: Final = re.compile(r"homed in (?:the )?(writer|reader)(?:'s)? (?:socket|node|numa node)", re.IGNORECASE)
 LOCAL: Final = re.compile(r"^\s*Local Socket\b.{0,80}\b(HITM?)\s{1,9}latency\s*:?\s*(\S*)$", re.IGNORECASE)
-NO_UNIT: Final = "the text does not say the unit of its figures"
+NO_UNIT: Final = "no unit given"
 
 MAX_LINES: Final = 20_000
 """Most lines of results in one text: twice a matrix of 8192 CPUs."""
@@ -204,7 +204,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
     found: list[Read] = []
     count = 0
     for output in _outputs(lines, command, understood):
-        before = {line.place for line in output.before if not has_figure(line.text)}
+        before = {line.place for line in output.before if not has_number(line.text)}
         for section in output.sections:
             section.lines = section.lines[: _end(section)]
             count += len(section.lines)
@@ -212,7 +212,7 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
                 raise InputError(f"at most {MAX_LINES} lines of {NAME}'s results are read")
             values = list(READERS[section.kind](section, output.options))
             found.append(_read(section, output, values))
-            loose = {line.place for line in section.notes if has_figure(line.text)}
+            loose = {line.place for line in section.notes if has_number(line.text)}
             understood |= {line.place for line in section.lines} - loose
             understood |= before if values else set()
     return joined(found)
@@ -231,7 +231,7 @@ def _read(section: _Section, output: _Output, values: Sequence[ReadValues]) -> R
         code = "UNIT_NOT_SAID" if NO_UNIT in missing else "TRUNCATED"
         faults.append(inconsistency(code, title, "; ".join(missing)))
     instrument = NAME if output.version is None else f"{NAME} {output.version}"
-    reason = "; ".join(missing) or "no figure of it could be read"
+    reason = "; ".join(missing) or "no value could be read"
     return Read(
         readings=tuple(
             Reading(instrument=instrument, command=output.command, missing=tuple(missing), notes=notes, values=value)
@@ -380,14 +380,14 @@ def _end(section: _Section) -> int:
 
 
 class _Mix(NamedTuple):
-    """A row of a table of mixes: label, mix, text of the figure, value and unit.
+    """A row of a table of mixes: label, mix, text of the value, value and unit.
 
     A row of an unknown mix has a value; a row without a value has a known mix.
     """
 
     label: str
     name: str | None
-    figure: str
+    cell: str
     value: float | None
     unit: re.Match[str] | None
 
@@ -399,18 +399,18 @@ def _mix(text: str) -> _Mix | None:
         words.pop()
     if len(words) < 2 and ":" not in text:
         return None
-    before, colon, figure = words[-1].rpartition(":")
-    if colon and number(figure) is None:
-        before, figure = "", words[-1]
+    before, colon, cell = words[-1].rpartition(":")
+    if colon and number(cell) is None:
+        before, cell = "", words[-1]
     label = " ".join([*words[:-1], before]).strip(" :").lower()
-    if not label or not figure:
+    if not label or not cell:
         return None
     ratio = RATIO.fullmatch(label)
     name = ratio[1] if ratio else MIX_NAMES.get(label)
-    value = number(figure)
-    if name is None and (value is None or ":" not in text[: text.rfind(figure)]):
+    value = number(cell)
+    if name is None and (value is None or ":" not in text[: text.rfind(cell)]):
         return None
-    return _Mix(label, name, figure, value, unit)
+    return _Mix(label, name, cell, value, unit)
 
 
 def _idle_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
@@ -419,7 +419,7 @@ def _idle_latency(section: _Section, _options: Sequence[str]) -> Iterator[ReadVa
         time = number(match["time"]) if match else None
         if match is None or time is None:
             if section_kind(line.text) == "idle_latency":
-                section.missing.append(f"expected clocks and a time with its unit, found {shortened(line.text)}")
+                section.missing.append(f"no clocks and time with a unit: {shortened(line.text)}")
             else:
                 section.notes.append(line)
             continue
@@ -494,17 +494,17 @@ def _more_columns(columns: tuple[int, ...], text: str) -> tuple[int, ...]:
 
 
 def _unwrapped(line: Line, waiting: deque[Line], width: int) -> Line:
-    """Return *line* joined with the rest of its row of *width* figures from the *waiting* lines."""
+    """Return *line* joined with the rest of its row of *width* numbers from the *waiting* lines."""
     parts = [line]
     left = width + 1 - len(line.text.split())
-    while waiting and 0 < (figures := _figures_only(waiting[0].text)) <= left:
+    while waiting and 0 < (count := _numbers_only(waiting[0].text)) <= left:
         parts.append(waiting.popleft())
-        left -= figures
+        left -= count
     return parts[-1]._replace(text=" ".join(part.text for part in parts))
 
 
-def _figures_only(text: str) -> int:
-    """Return the number of figures in *text* if it is the rest of a row: nothing but figures."""
+def _numbers_only(text: str) -> int:
+    """Return the number of numbers in *text* if it is the rest of a row: nothing but numbers."""
     words = text.split()
     rest = all(word == "-" or (number(word) is not None and whole_number(word) is None) for word in words)
     return len(words) if rest else 0
@@ -518,18 +518,19 @@ def _take_row(table: _Table, line: Line, missing: list[str]) -> bool:
         return False
     cells = [number(word) for word in words[1:]]
     fault = None
+    not_a_row = f"not {table.width} numbers: {shortened(line.text)}"
     if any(cell is None and word != "-" for cell, word in zip(cells, words[1:], strict=True)):
         if not any(cell is not None for cell in cells):
             return False
-        fault = f"expected {table.width} figures, found {shortened(line.text)}"
+        fault = not_a_row
     elif row > MAX_ID:
         fault = f"CPUs and nodes up to {MAX_ID} are read"
     elif row in table.rows:
         fault = "printed twice"
     elif len(cells) > table.width or (len(cells) < table.width and not line.last):
-        fault = f"expected {table.width} figures, found {len(cells)}"
+        fault = not_a_row
     elif len(cells) < table.width:
-        missing.append(f"row {row}: cut off after {len(cells)} of {table.width} figures")
+        missing.append(f"row {row}: cut off after {len(cells)} of {table.width} numbers")
     if fault is not None:
         missing.append(f"row {row}: {fault}")
     if row <= MAX_ID:
@@ -575,7 +576,7 @@ def _mixes(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
         if mix.name is None:
             section.missing.append(f"not a known mix: {shortened(mix.label)}")
         elif mix.value is None or line.cut:
-            section.missing.append(f"{mix.name}: not a bandwidth, or cut off: {shortened(mix.figure)}")
+            section.missing.append(f"{mix.name}: not a bandwidth, or cut off: {shortened(mix.cell)}")
         elif mix.name in found:
             section.missing.append(f"{mix.name}: printed twice")
         elif unit is not None:
@@ -583,7 +584,7 @@ def _mixes(section: _Section, _options: Sequence[str]) -> Iterator[ReadValues]:
     if scale is None and not found:
         section.missing.append(NO_UNIT)
     elif absent := [mix for mix in MIXES if mix not in found]:
-        section.missing.append(f"no figure for {', '.join(absent)}")
+        section.missing.append(f"no value for {', '.join(absent)}")
     if found:
         kind = ReadMaxBandwidth if section.kind == "max_bandwidth" else ReadPeakInjectionBandwidth
         yield kind(bandwidth_mb_s=found)
@@ -619,8 +620,8 @@ def _loaded_latency(section: _Section, options: Sequence[str]) -> Iterator[ReadV
         elif columns and words[0] == "delay":
             scales = _sweep_scales(headings)
         elif columns and delay is not None and (line.cut or number(words[-1]) is not None):
-            figures = dict(zip(columns, map(number, line.words), strict=False))
-            latency, bandwidth = figures.get("latency"), figures.get("bandwidth")
+            cells = dict(zip(columns, map(number, line.words), strict=False))
+            latency, bandwidth = cells.get("latency"), cells.get("bandwidth")
             if delay in points:
                 section.missing.append(f"delay {delay}: printed twice")
             elif latency is None or bandwidth is None:

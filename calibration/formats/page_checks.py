@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contradictions within a published page.
 
-Nothing is corrected: the figures are kept, with the contradiction beside them.
+Nothing is corrected: the values are kept, with the contradiction beside them.
 """
 
 import re
@@ -25,9 +25,9 @@ from calibration.formats.readings import (
     ReadMaxBandwidth,
     ReadMixes,
     ReadPeakInjectionBandwidth,
-    cells,
     inconsistency,
 )
+from calibration.measurements.base import cells_of
 
 MACHINES: Final = (
     ("Arm", "aarch64", r"taishan|kunpeng|cortex|neoverse|thunderx|altra|ampere|graviton|grace\b|\barm\b|aarch64"),
@@ -62,14 +62,14 @@ ARCHITECTURE: Final = re.compile(r"\b(x86_64|aarch64|ppc64le|s390x|riscv64)\b")
 RELEASE: Final = re.compile(r"^\d+\.\d+\S*$")
 BOOTED: Final = re.compile(r"vmlinu[xz]-(\S+)")
 
-LONGEST_COMMAND: Final = 4000
+MAX_COMMAND: Final = 4000
 """Longest part of a command that is looked at, from its end."""
 
-LONGEST_NAME: Final = 64
+MAX_PARAMETER_NAME: Final = 64
 """Longest name of a Linux parameter."""
 
 NOISE_FRACTION: Final = 0.01
-"""Tolerance for figures that must be ordered: two runs differ by more."""
+"""Tolerance for values that must be ordered: two runs differ by more."""
 
 SWEEP_NOISE_FRACTION: Final = 0.05
 """Tolerance for neighbours in a sweep of delays."""
@@ -127,35 +127,35 @@ def _references(facts: PageFacts) -> Iterator[Inconsistency]:
     for match in REFERENCE.finditer(text):
         name = " ".join(match[1].split())
         if name not in known:
-            yield inconsistency("NOT_GIVEN", "reference", f"the page refers to {name!r} and does not say where it is")
+            yield inconsistency("NOT_GIVEN", "reference", f"unresolved reference {name!r}")
     if said := CLAIM.search(text):
         claim = " ".join(said[0].split())
-        yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has figures of one machine")
+        yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has results of one machine")
 
 
 def _uname(facts: PageFacts) -> Iterator[Inconsistency]:
     _, host, release, *_ = [*(facts.uname or "").split(), "", "", ""]
     if RELEASE.match(host) and release and not RELEASE.match(release):
-        yield inconsistency("HOST_CONTRADICTS", "uname", f"found the release {host} in place of the host name")
+        yield inconsistency("HOST_CONTRADICTS", "uname", f"the release {host} in place of the host name")
         release = host
     elif facts.host and host and host.lower() != facts.host.lower():
         yield inconsistency("HOST_CONTRADICTS", "uname", f"the page is about {facts.host}, uname says {host}")
     booted = BOOTED.search(facts.cmdline or "")
     if booted is not None and release and booted[1] != release:
-        yield inconsistency("KERNEL_CONTRADICTS", "uname", f"expected the booted {booted[1]}, found {release}")
+        yield inconsistency("KERNEL_CONTRADICTS", "uname", f"booted {booted[1]}, uname says {release}")
 
 
 def _fused_parameters(cmdline: str) -> Iterator[Inconsistency]:
     """Yield parameters of *cmdline* whose name begins inside another's value."""
     parameters = parse_cmdline(cmdline).parameters
-    names = {word.name for word in parameters if 2 < len(word.name) <= LONGEST_NAME}
+    names = {word.name for word in parameters if 2 < len(word.name) <= MAX_PARAMETER_NAME}
     for word in parameters:
         value = word.value or ""
         fused = next(
             (
                 value[start : sign.start()]
                 for sign in re.finditer("=", value)
-                for start in range(max(0, sign.start() - LONGEST_NAME), sign.start() - 2)
+                for start in range(max(0, sign.start() - MAX_PARAMETER_NAME), sign.start() - 2)
                 if value[start : sign.start()] in names
             ),
             None,
@@ -172,7 +172,7 @@ def _machine(facts: PageFacts) -> Iterator[Inconsistency]:
     vendor, architecture = named
     found = ARCHITECTURE.search(facts.uname or "")
     if found is not None and found[1] != architecture:
-        reason = f"expected {architecture} of an {vendor} machine, found {found[1]}"
+        reason = f"{found[1]}, but the machine is an {vendor} ({architecture})"
         yield inconsistency("ARCHITECTURE", "uname", reason)
     for word in parse_cmdline(facts.cmdline or "").parameters:
         if VENDOR_PARAMETERS.get(word.name, vendor) != vendor and word.value not in {"off", "disable"}:
@@ -210,7 +210,7 @@ def _isolation(
 
 
 def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsistency]:
-    command = (reading.command or "")[-LONGEST_COMMAND:]
+    command = (reading.command or "")[-MAX_COMMAND:]
     pinned = TASKSET.search(command)
     options = _options(command, "jitter")
     for what, asked, said in (
@@ -263,7 +263,7 @@ def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
 def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
     """Yield maxima below the peak, and parts of the machine that exceed the whole.
 
-    Printed values are exact, and a maximum is that of the text's own figures. Several peaks or maxima cannot be
+    Printed values are exact, and a maximum is that of the text's own values. Several peaks or maxima cannot be
     matched.
     """
     _, peak = _only(readings, ReadPeakInjectionBandwidth)
@@ -279,14 +279,14 @@ def _maxima(readings: Sequence[Reading]) -> Iterator[Inconsistency]:
         matrix = reading.values
         if not isinstance(matrix, ReadBandwidthMatrix) or len(matrix.cpu_nodes) < 2:
             continue
-        for row, node, value in cells(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
+        for row, node, value in cells_of(matrix.cpu_nodes, matrix.memory_nodes, matrix.bandwidth_mb_s):
             if node in matrix.cpu_nodes and value > whole * (1 + BANDWIDTH_APART):
                 reason = f"node {row} reads of node {node} {value:g} MB/s, all CPUs together move {whole:g} MB/s"
                 yield inconsistency("ORDER", reading.id, reason)
 
 
 def _only(readings: Sequence[Reading], kind: type[ReadMixes]) -> tuple[str, Mapping[str, float]]:
-    """Return the identifier and the figures of the only reading of *kind*; empty without one or with several."""
+    """Return the identifier and the values of the only reading of *kind*; empty without one or with several."""
     found = [(reading.id, reading.values.bandwidth_mb_s) for reading in readings if isinstance(reading.values, kind)]
     return found[0] if len(found) == 1 else ("", {})
 
@@ -302,9 +302,9 @@ def _sizes(facts: PageFacts, readings: Sequence[Reading]) -> Iterator[Inconsiste
         return
     first, *others = nodes
     for other in others:
-        remote = other.startswith("c2c_latency")  # a node without CPUs has no cache, so it may be missing
+        remote = other.startswith("c2c_latency")  # nodes without CPUs have no caches
         if not (nodes[other] <= nodes[first] if remote else nodes[other] == nodes[first]):
-            reason = f"expected the nodes {_list(nodes[first])} of {first}, found {_list(nodes[other])}"
+            reason = f"nodes {_list(nodes[other])}, but {first} has {_list(nodes[first])}"
             yield inconsistency("SIZES_CONTRADICT", other, reason)
     if (count := NODE_COUNT.search(facts.text)) and int(count[1]) != len(nodes[first]):
         reason = f"the page names {count[1]} NUMA nodes, found {len(nodes[first])}"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from calibration.formats.lines import Line, first_of, has_figure, shortened
+from calibration.formats.lines import Line, first_of, has_number, shortened
 from calibration.formats.readings import Inconsistency, NotRead, Read, Reading, ReadJitter, inconsistency, joined
 from calibration.sutprobe.jitter import JitterInterval
 
@@ -57,15 +57,15 @@ def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
     found: list[Line] = []
     begun = rows = False
     for line in lines:
-        banner, figures = BANNER.search(line.text), has_figure(line.text)
+        banner, numbers = BANNER.search(line.text), has_number(line.text)
         said = banner or _said(line.text)
-        if begun and (banner or (rows and line.gap and not figures and not said and not RESET.search(line.text))):
+        if begun and (banner or (rows and line.gap and not numbers and not said and not RESET.search(line.text))):
             yield found
             found, begun, rows = [], False, False
         if found or said:
             found.append(line)
         begun = begun or bool(banner or HEADER.match(line.text))
-        rows = rows or bool(begun and figures and not said)
+        rows = rows or bool(begun and numbers and not said)
     if begun:
         yield found
 
@@ -77,7 +77,7 @@ def _said(text: str) -> bool:
 
 
 def _output(lines: Sequence[Line], command: str | None, understood: set[int]) -> Read:
-    """Return the content of one run's *lines*; a line with figures that is not a row is not *understood*."""
+    """Return the content of one run's *lines*; a line with numbers that is not a row is not *understood*."""
     version = ticks = None
     settings: dict[str, int] = {}
     notes: list[str] = []
@@ -106,7 +106,7 @@ def _output(lines: Sequence[Line], command: str | None, understood: set[int]) ->
         else:
             if RESET.search(text):
                 resets.add(len(intervals))
-            if has_figure(text):
+            if has_number(text):
                 understood.remove(line.place)
             notes.append(text)
     title = lines[0].text.strip()
@@ -115,7 +115,7 @@ def _output(lines: Sequence[Line], command: str | None, understood: set[int]) ->
         return Read(not_read=(gone,), inconsistencies=tuple(faults))
     iterations, executions = settings.get("iterations"), settings.get("executions")
     if iterations is not None and len(intervals) < iterations:
-        missing.append(f"expected {iterations} intervals, found {len(intervals)}")
+        missing.append(f"{len(intervals)} of {iterations} intervals")
     faults += _contradictions(intervals, resets, executions)
     missing = first_of(missing)
     if missing:
@@ -146,22 +146,22 @@ def _row(
     bare = text.strip("\"' ,;")
     words = re.split(r"\s*,\s*|\s+", bare)
     ticks = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20]
-    figures = [count for count in ticks if count < TICKS_END]
-    if not figures:
+    counts = [count for count in ticks if count < TICKS_END]
+    if not counts:
         return None
-    if len(figures) != len(words) or len(figures) != len(COLUMNS):
+    if len(counts) != len(words) or len(counts) != len(COLUMNS):
         missing.append(f"not a row of {len(COLUMNS)} whole numbers: {shortened(text)}")
         return None
-    row = JitterInterval(**dict(zip(COLUMNS, figures, strict=True)))
+    row = JitterInterval(**dict(zip(COLUMNS, counts, strict=True)))
     follows = before[-1].sample + 1 if before else 1
     if line.last and row.sample != follows:
-        missing.append(f"expected sample {follows}, found {row.sample}: the row was cut off")
+        missing.append(f"sample {row.sample} in place of {follows}: the row was cut off")
         return None
     where = f"sample {row.sample}"
     if row.sample not in {follows, 1}:
-        faults.append(inconsistency("COLUMNS_CONTRADICT", where, f"expected sample {follows} here"))
+        faults.append(inconsistency("COLUMNS_CONTRADICT", where, f"sample {follows} is missing before it"))
     if bare != text:
-        faults.append(inconsistency("STRAY_TEXT", where, f"found {text.replace(bare, '')!r} beside the row"))
+        faults.append(inconsistency("STRAY_TEXT", where, f"{text.replace(bare, '')!r} beside the row"))
     return row
 
 

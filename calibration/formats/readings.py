@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from calibration.measurements.base import Better, Metric
+from calibration.measurements.base import Better, Metric, cells_of
 from calibration.model import Model
 from calibration.sutprobe.jitter import JitterInterval
 
@@ -33,7 +33,7 @@ class ReadValues(Model):
     kind: str
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the headline figures, named like those of a measurement of the kind."""
+        """Yield the metrics, named like those of a measurement of the kind."""
         for name, title, value in self._named():
             unit, better = next(found for ending, found in UNITS.items() if name.endswith(ending))
             yield Metric(
@@ -93,23 +93,23 @@ class ReadIdleLatency(ReadValues):
 
 
 class ReadMatrix(ReadValues):
-    """A figure for the CPUs of ``cpu_nodes`` (rows) and the memory of ``memory_nodes`` (columns)."""
+    """A value for the CPUs of ``cpu_nodes`` (rows) and the memory of ``memory_nodes`` (columns)."""
 
     cpu_nodes: tuple[int, ...]
     memory_nodes: tuple[int, ...]
 
-    figure: ClassVar[str]
+    field: ClassVar[str]
     title: ClassVar[str]
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The figures, one row per node of ``cpu_nodes``."""
-        rows: tuple[Row, ...] = getattr(self, self.figure)
+        """The values, one row per node of ``cpu_nodes``."""
+        rows: tuple[Row, ...] = getattr(self, self.field)
         return rows
 
     def _named(self) -> Iterator[Named]:
-        for row, column, value in cells(self.cpu_nodes, self.memory_nodes, self.rows):
-            yield f"{self.kind}.{row}.{column}.{self.figure}", self.title.format(row, column), value
+        for row, column, value in cells_of(self.cpu_nodes, self.memory_nodes, self.rows):
+            yield f"{self.kind}.{row}.{column}.{self.field}", self.title.format(row, column), value
 
 
 class ReadLatencyMatrix(ReadMatrix):
@@ -118,7 +118,7 @@ class ReadLatencyMatrix(ReadMatrix):
     kind: Literal["latency_matrix"] = "latency_matrix"
     latency_ns: tuple[Row, ...]
 
-    figure: ClassVar[str] = "latency_ns"
+    field: ClassVar[str] = "latency_ns"
     title: ClassVar[str] = "Latency, CPUs of node {} to memory of node {}"
 
 
@@ -128,16 +128,8 @@ class ReadBandwidthMatrix(ReadMatrix):
     kind: Literal["bandwidth_matrix"] = "bandwidth_matrix"
     bandwidth_mb_s: tuple[Row, ...]
 
-    figure: ClassVar[str] = "bandwidth_mb_s"
+    field: ClassVar[str] = "bandwidth_mb_s"
     title: ClassVar[str] = "Read bandwidth, CPUs of node {} from memory of node {}"
-
-
-def cells(rows: Sequence[int], columns: Sequence[int], values: Sequence[Row]) -> Iterator[tuple[int, int, float]]:
-    """Yield row, column and value of each cell of a matrix with a value."""
-    for row, line in zip(rows, values, strict=True):
-        for column, value in zip(columns, line, strict=True):
-            if value is not None:
-                yield row, column, value
 
 
 class ReadMixes(ReadValues):
@@ -207,7 +199,7 @@ class ReadC2cLatency(ReadValues):
                 yield f"c2c_latency.local_{name}_ns", f"Cache-to-cache latency, local {name.upper()}", value
         matrices = {"writer": self.remote_hitm_writer_homed_ns, "reader": self.remote_hitm_reader_homed_ns}
         for homed, matrix in matrices.items():
-            for writer, reader, cell in cells(self.nodes, self.nodes, matrix) if matrix else ():
+            for writer, reader, cell in cells_of(self.nodes, self.nodes, matrix) if matrix else ():
                 title = f"HITM, writer in node {writer}, reader in node {reader}, {homed} homed"
                 name = f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns"
                 yield name, f"Cache-to-cache latency, {title}", cell
@@ -233,7 +225,7 @@ class Reading(Model):
     """One result read from text.
 
     ``instrument`` is the program and its version; ``command`` the shell line shown with it. ``missing`` says what was
-    cut off or unreadable. ``notes`` are the lines of the text beside the figures.
+    cut off or unreadable. ``notes`` are the lines of the text beside the values.
     """
 
     id: str = ""
@@ -258,13 +250,13 @@ class NotRead(Model):
 
 
 def flat(reading: Reading) -> dict[str, Any]:
-    """Return *reading* as one JSON object with the fields of its values, and null as the interval of each figure."""
+    """Return *reading* as one JSON object with the fields of its values, and null as the interval of each value."""
     fields = reading.model_dump(mode="json")
     return {"complete": reading.complete, **fields, **_with_intervals(fields.pop("values"))}
 
 
 def _with_intervals(values: Any) -> Any:
-    """Return *values* with a null ``<name>_interval`` beside every figure."""
+    """Return *values* with a null ``<name>_interval`` beside every value."""
     if isinstance(values, list):
         return [_with_intervals(value) for value in values]
     if not isinstance(values, dict):
@@ -278,7 +270,7 @@ def _with_intervals(values: Any) -> Any:
 
 
 class Inconsistency(Model):
-    """A contradiction in a text, or a reason to doubt a figure.
+    """A contradiction in a text, or a reason to doubt a value.
 
     ``code`` is one of ``INCONSISTENCIES``, ``where`` the part of the text, ``reason`` what is wrong.
     """
@@ -297,15 +289,15 @@ INCONSISTENCIES: Final[Mapping[str, str]] = {
     "HOST_CONTRADICTS": "the text names one machine, its output another or none",
     "KERNEL_CONTRADICTS": "the kernel that was booted is not the one that ran",
     "NOT_GIVEN": "the text refers to a part that is not in it",
-    "NOT_UNDERSTOOD": "a part of the text that no reader recognises: its figures are in no measurement",
-    "ORDER": "figures in an impossible order",
+    "NOT_UNDERSTOOD": "a part of the text that no reader recognises: its numbers are in no measurement",
+    "ORDER": "values in an impossible order",
     "PLACEHOLDER": "a placeholder in place of a result",
     "SAME_FIGURES": "another page, of another kernel or host, has the same digits",
     "SIZES_CONTRADICT": "tables of one machine have different nodes",
     "STRAY_TEXT": "characters in an output that the program did not print",
     "TRUNCATED": "an output is cut off or partly unreadable",
-    "UNIT_NOT_SAID": "figures without a unit are not values",
-    "UNPROVED": "a statement about machines without a figure",
+    "UNIT_NOT_SAID": "numbers without a unit are not values",
+    "UNPROVED": "a statement about machines without a value",
 }
 """All codes with their meaning."""
 

@@ -46,11 +46,11 @@ def _limit(number: int, given: Any) -> Limit:
 
 
 def unit_of(metric: str) -> str | None:
-    """Return the unit of the headline figure named *metric*; ``None`` if no measurement has it."""
+    """Return the unit of the metric named *metric*; ``None`` if no measurement has it."""
     for declaration in registry().values():
-        for figures in declaration.figures:
-            if figures.matches(metric):
-                return figures.unit
+        for pattern in declaration.metric_patterns:
+            if pattern.matches(metric):
+                return pattern.unit
     return None
 
 

@@ -11,20 +11,17 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import MEDIANS, SIZES, Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.measurements.base import (
-    Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    step,
+    missing_part,
 )
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.evidence import document_flags, placement_flags
+from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.platform import Shape
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.traffic import (
@@ -33,14 +30,14 @@ from calibration.measurements.traffic import (
     Part,
     Run,
     Setting,
+    TrafficDeclaration,
     TrafficSettings,
     all_cpus,
     buffers_of,
-    group_text,
     measured_points,
-    missing_of,
     read_group,
     setting_of,
+    threads_by_node,
 )
 from calibration.model import Model
 from calibration.statistics import Estimate
@@ -66,7 +63,7 @@ STEPS = (
 
 
 LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory"}
-"""The sizes whose figures stand for a level; the others show the transitions."""
+"""The sizes whose values stand for a level; the others show the transitions."""
 
 CACHED_SHAPE = Shape(streams=4, prefetch_bytes=0)
 """Several streams, because one alone is slower beyond the caches, and no software prefetch, which only costs
@@ -120,7 +117,7 @@ class BandwidthLadderValues(Values):
     points: tuple[BandwidthLadderPoint, ...]
 
 
-class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues]):
+class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadderValues]):
     """Traffic in buffers from half the first-level cache to well beyond the last."""
 
     kind = "bandwidth_ladder"
@@ -128,8 +125,8 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
     question = "What do one CPU and all CPUs move at each level of the memory hierarchy?"
     settings = BandwidthLadderSettings
     values = BandwidthLadderValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"bandwidth_ladder\.(?:one_CPU|all_CPUs)\.{ANY_MIX}\.(?:{'|'.join(LEVELS.values())})\.program_mb_s",
             "MB/s",
             "higher",
@@ -137,11 +134,11 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         ),
     )
 
-    def steps(self, context: Context, settings: BandwidthLadderSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: BandwidthLadderSettings) -> Iterator[Planned]:
         """Yield one step with the measuring CPU of the first node, and one with all CPUs."""
         sut = Sut(context)
         if not sut.cpus:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         place = Place(sut.measuring_cpu(sut.cpu_nodes[0]), sut.home(sut.cpu_nodes[0]))
         groups = [("", [Part((place.cpu,), place.node)], f"CPU {place.cpu}")]
@@ -150,29 +147,19 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         for suffix, parts, who in groups:
             sizes = sorted(ladder(sut, parts, settings.mixes))
             if not sizes:
-                yield NotPlanned(
-                    kind=self.kind, what=self.title, reason="the kernel reports no cache whose size it knows"
-                )
+                yield self.not_planned("the kernel reports no cache whose size it knows")
                 return
             cost_s = settings.cost_s([Run(parts, mix, size) for size in sizes for mix in settings.mixes])
-            yield step(
-                id=f"{self.kind}{suffix}",
-                kind=self.kind,
-                title=f"{self.title}, {who}, {len(sizes)} sizes x {len(settings.mixes)} mixes",
-                subcommand="bandwidth",
-                options={
-                    "group": group_text(parts),
-                    "mix": ",".join(settings.mixes),
-                    "buffer-bytes": ",".join(map(str, sizes)),
-                    "delay": 0,
-                    **settings.options(),
-                    "streams": settings.shape.streams,
-                    "prefetch-bytes": settings.shape.prefetch_bytes,
-                },
-                cpus=tuple(sorted(cpu for part in parts for cpu in part.cpus)),
-                nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + cost_s,
+            shape = {"streams": settings.shape.streams, "prefetch-bytes": settings.shape.prefetch_bytes}
+            yield self.traffic_step(
+                f"{who}, {len(sizes)} sizes x {len(settings.mixes)} mixes",
+                [parts],
+                settings.mixes,
+                ",".join(map(str, sizes)),
+                {"delay": 0, **settings.options(), **shape},
+                cost_s=cost_s,
                 budget_s=settings.excess_s(cost_s),
+                suffix=suffix,
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -184,9 +171,8 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         first = points[0]
         parts = read_group(first.group)
         names = ladder(sut, parts, tuple(dict.fromkeys(point.mix for point in points)))
-        placements = [placement for point, _ in found for placement in point.placements or ()]
         # both accountings of a mix differ by a constant factor, so they meet the target together
-        figures = [
+        bandwidths = [
             (
                 f"{point.mix} at {point.buffer_bytes} bytes",
                 mix.program_mb_s.model_copy(update={"converged": mix.bandwidth_mb_s.converged}),
@@ -205,20 +191,17 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
                         mix=point.mix,
                         size_bytes=point.buffer_bytes,
                         working_set_bytes=point.buffer_bytes * buffers_of(point.mix),
-                        program_mb_s=figure,
+                        program_mb_s=bandwidth,
                         setting=setting_of(point),
                     )
-                    for (point, _), (_, figure) in zip(found, figures, strict=True)
+                    for (point, _), (_, bandwidth) in zip(found, bandwidths, strict=True)
                 ),
             ),
-            flags=(
-                *document_flags(document),
-                *placement_flags(document, placements, proved=all(point.checked for point, _ in found)),
-            ),
+            flags=tuple(evidence_flags(document, points)),
             missing=tuple(
-                gone.model_copy(update={"what": f"{gone.what}, {point.buffer_bytes} bytes"})
+                missing_part(f"{point.mix} on {point.group}, {point.buffer_bytes} bytes", point.error)
                 for point in points
-                if (gone := missing_of(point)) is not None
+                if point.error
             ),
         )
 
@@ -243,11 +226,10 @@ class BandwidthLadder(Declaration[BandwidthLadderSettings, BandwidthLadderValues
         who = "one CPU" if values.threads == 1 else "all CPUs"
         for point in values.points:
             for level in (LEVELS[name] for name in point.names if name in LEVELS):
-                yield metric_of(
-                    f"bandwidth_ladder.{who.replace(' ', '_')}.{point.mix}.{level}.program_mb_s",
+                yield self.metric(
+                    f"{who.replace(' ', '_')}.{point.mix}.{level}.program_mb_s",
                     f"{level} bandwidth of {who}, {point.mix}",
                     point.program_mb_s,
-                    "higher",
                 )
 
 
@@ -261,12 +243,11 @@ def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, t
     Fractions of a cache whose share is smaller than the level below are omitted too: that level would serve them.
     """
     share = {part.level: part.share_bytes for part in shares(sut, parts)}
-    threads: dict[int, int] = {}
-    for part in parts:
-        threads[part.node] = threads.get(part.node, 0) + len(part.cpus)
     buffers = max(map(buffers_of, mixes))
     room = [
-        usable // (count * buffers) for node, count in threads.items() if (usable := sut.usable_bytes(node)) is not None
+        usable // (count * buffers)
+        for node, count in threads_by_node(parts).items()
+        if (usable := sut.usable_bytes(node)) is not None
     ]
     found: dict[int, tuple[str, ...]] = {}
     for level, times, divisor in STEPS:

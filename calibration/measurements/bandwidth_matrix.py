@@ -10,19 +10,17 @@ from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes
 from calibration.errors import InputError
 from calibration.measurements.base import (
-    Declaration,
-    Figures,
     MeasuredRun,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    step,
+    cells_of,
+    require_any,
 )
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
+from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -31,10 +29,10 @@ from calibration.measurements.traffic import (
     Part,
     Run,
     Setting,
+    TrafficDeclaration,
     common_buffer_bytes,
-    missing_of,
+    missing_points,
     mix_bandwidth,
-    require_value,
     setting_of,
     shape_options,
     traffic_flags,
@@ -76,7 +74,7 @@ class BandwidthMatrixValues(Values):
         return node_matrix("Read bandwidth", "GB/s", (self.cpu_nodes, self.memory_nodes), self.bandwidth_mb_s, 1e3)
 
 
-class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
+class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatrixValues]):
     """All CPUs of one node read from one node, for every pair."""
 
     kind = "bandwidth_matrix"
@@ -85,8 +83,8 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
     settings = BandwidthMatrixSettings
     values = BandwidthMatrixValues
     main_chart_rank = 41
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s",
             "MB/s",
             "higher",
@@ -96,7 +94,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
 
     def planned(
         self, context: Context, settings: BandwidthMatrixSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    ) -> Iterator[Planned]:
         """Yield one step for all cells, row by row.
 
         If the profile has no shape, traffic uses the one *kept* for reads on the platform.
@@ -104,28 +102,18 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         sut = Sut(context)
         cells = [[Part(tuple(sut.cpus_of(row)), column)] for row in sut.cpu_nodes for column in sut.memory_nodes]
         if not cells:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
+            yield self.not_planned("no node with CPUs and no node with memory found")
             return
         size_bytes = common_buffer_bytes(sut, cells, (MIX,))
         cost_s = settings.cost_s([Run(parts, MIX, size_bytes) for parts in cells])
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {len(sut.cpu_nodes)} x {len(sut.memory_nodes)} nodes",
-            subcommand="bandwidth",
-            options={
-                "group": [str(parts[0]) for parts in cells],
-                "mix": MIX,
-                "buffer-bytes": size_bytes,
-                "delay": 0,
-                **settings.options(),
-                **shape_options(settings, settings.shape, kept, MIX),
-                **counters,
-            },
-            cpus=tuple(sorted(sut.cpus)),
-            nodes=tuple(sut.memory_nodes),
-            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+        yield self.traffic_step(
+            f"{len(sut.cpu_nodes)} x {len(sut.memory_nodes)} nodes",
+            cells,
+            (MIX,),
+            size_bytes,
+            {"delay": 0, **settings.options(), **shape_options(settings, settings.shape, kept, MIX), **counters},
+            cost_s=cost_s,
             budget_s=settings.excess_s(cost_s),
         )
 
@@ -142,7 +130,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
         if len(rows) * len(columns) != len(points):
             raise InputError(f"{len(points)} cells for {len(rows)} x {len(columns)} nodes")
         measured = {f"node {row} from {column}": cell for (row, column), cell in cells.items() if cell is not None}
-        require_value(points, len(measured))
+        require_any(measured, points, "cell")
         flags: list[Flag] = [*traffic_flags(sut, document, points, measured)]
         local = {row: cell.bandwidth_mb_s.value for (row, column), cell in cells.items() if cell and row == column}
         if local and max(local.values()) / min(local.values()) - 1 > LOCAL_DIFFERENCE:
@@ -167,7 +155,7 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
                 else None,
             ),
             flags=tuple(flags),
-            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+            missing=missing_points(points),
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
@@ -177,15 +165,9 @@ class BandwidthMatrix(Declaration[BandwidthMatrixSettings, BandwidthMatrixValues
 
     def metrics(self, values: BandwidthMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""
-        for cpu_node, row in zip(values.cpu_nodes, values.bandwidth_mb_s, strict=True):
-            for memory_node, cell in zip(values.memory_nodes, row, strict=True):
-                if cell is not None:
-                    yield metric_of(
-                        f"bandwidth_matrix.{cpu_node}.{memory_node}.bandwidth_mb_s",
-                        f"Read bandwidth, CPUs of node {cpu_node} from memory of node {memory_node}",
-                        cell,
-                        "higher",
-                    )
+        for row, column, cell in cells_of(values.cpu_nodes, values.memory_nodes, values.bandwidth_mb_s):
+            title = f"Read bandwidth, CPUs of node {row} from memory of node {column}"
+            yield self.metric(f"{row}.{column}.bandwidth_mb_s", title, cell)
 
 
 MEASUREMENT = BandwidthMatrix()

@@ -10,20 +10,7 @@ from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.measurements.base import (
-    Declaration,
-    Figures,
-    HalfWidth,
-    MeasuredRun,
-    Metric,
-    NotPlanned,
-    Parsed,
-    Step,
-    Values,
-    metric_of,
-    step,
-)
-from calibration.measurements.chase import START_UP_S
+from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, MetricPattern, Parsed, Planned, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -31,10 +18,10 @@ from calibration.measurements.traffic import (
     Part,
     Run,
     Setting,
+    TrafficDeclaration,
     TrafficSettings,
-    group_text,
     measured_points,
-    missing_of,
+    missing_points,
     setting_of,
     shape_options,
     shared_buffer_bytes,
@@ -42,7 +29,7 @@ from calibration.measurements.traffic import (
 )
 from calibration.model import Model
 from calibration.statistics import Estimate
-from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 SATURATED_FRACTION = 0.95
@@ -101,7 +88,7 @@ class BandwidthScalingValues(Values):
     enough_fraction: float
 
 
-class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
+class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValues]):
     """The same traffic by more and more CPUs: one per core first, then the cores' other threads."""
 
     kind = "bandwidth_scaling"
@@ -109,8 +96,8 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
     question = "How many threads does it take to load the memory fully, and what does each of them add?"
     settings = ScalingSettings
     values = BandwidthScalingValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"bandwidth_scaling\.(?:fill|spread)\.\d+\.bandwidth_mb_s",
             "MB/s",
             "higher",
@@ -118,47 +105,34 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         ),
     )
 
-    def planned(
-        self, context: Context, settings: ScalingSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: ScalingSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield one step that fills node after node and, with several nodes, one that spreads over them.
 
         If the profile has no shape, traffic uses the one *kept* for the platform and the mix.
         """
         sut = Sut(context)
         if not sut.cpus:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         orders: list[Order] = ["fill", "spread"]
         if len(sut.cpu_nodes) == 1:
             orders = ["fill"]
-            yield NotPlanned(
-                kind=self.kind, what="Threads spread over the nodes", reason="all CPUs that may be used are in one node"
-            )
+            yield self.not_planned("all CPUs that may be used are in one node", "Threads spread over the nodes")
         shape = shape_options(settings, settings.shape, kept, settings.mix)
         for order in orders:
             groups = [parts_of(sut, cpus) for cpus in counted(sut, order)]
             sizes = shared_buffer_bytes(sut, groups, (settings.mix,))
             runs = [Run(parts, settings.mix, size) for parts, size in zip(groups, sizes, strict=True)]
             cost_s = settings.cost_s(runs)
-            how = "node after node" if order == "fill" else "spread over the nodes"
-            yield step(
-                id=self.kind if order == "fill" else f"{self.kind}-{order}",
-                kind=self.kind,
-                title=f"{self.title}, {how if len(orders) > 1 else 'one node'}, {len(groups)} counts",
-                subcommand="bandwidth",
-                options={
-                    "group": [group_text(parts, size) for parts, size in zip(groups, sizes, strict=True)],
-                    "mix": settings.mix,
-                    "buffer-bytes": max(sizes),
-                    "delay": 0,
-                    **settings.options(),
-                    **shape,
-                },
-                cpus=tuple(sorted(sut.cpus)),
-                nodes=tuple(sorted({part.node for part in groups[-1]})),
-                expected_duration_s=START_UP_S + cost_s,
+            yield self.traffic_step(
+                f"{ORDERS[order] if len(orders) > 1 else 'one node'}, {len(groups)} counts",
+                groups,
+                (settings.mix,),
+                sizes,
+                {"delay": 0, **settings.options(), **shape},
+                cost_s=cost_s,
                 budget_s=settings.excess_s(cost_s),
+                suffix="" if order == "fill" else f"-{order}",
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -170,7 +144,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         values = tuple(
             ScalingPoint(
                 threads=point.threads,
-                cores=_cores(sut, point),
+                cores=len({sut.siblings(cpu) for cpu in point.cpus}),
                 nodes=tuple(sorted(set(point.nodes))),
                 group=point.group,
                 setting=setting_of(point),
@@ -197,7 +171,7 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
                 enough_fraction=SATURATED_FRACTION,
             ),
             flags=tuple(traffic_flags(sut, document, points, measured)),
-            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+            missing=missing_points(points),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
@@ -226,12 +200,8 @@ class BandwidthScaling(Declaration[ScalingSettings, BandwidthScalingValues]):
         """Yield the bandwidth of each number of threads."""
         how = "" if values.order == "fill" else ", spread over the nodes"
         for point in values.points:
-            yield metric_of(
-                f"bandwidth_scaling.{values.order}.{point.threads}.bandwidth_mb_s",
-                f"Bandwidth of {point.threads} thread{'s' * (point.threads > 1)}, {values.mix}{how}",
-                point.bandwidth_mb_s,
-                "higher",
-            )
+            title = f"Bandwidth of {units.plural(point.threads, 'thread')}, {values.mix}{how}"
+            yield self.metric(f"{values.order}.{point.threads}.bandwidth_mb_s", title, point.bandwidth_mb_s)
 
 
 def in_order(sut: Sut, order: Order) -> list[int]:
@@ -273,10 +243,6 @@ def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:
     for cpu in sorted(cpus):
         by_node.setdefault(sut.node_of(cpu), []).append(cpu)
     return [Part(tuple(own), sut.home(node)) for node, own in sorted(by_node.items())]
-
-
-def _cores(sut: Sut, point: BandwidthPoint) -> int:
-    return len({sut.siblings(cpu) for cpu in point.cpus})
 
 
 MEASUREMENT = BandwidthScaling()

@@ -8,13 +8,14 @@ finds the modules.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
+from calibration.errors import InputError
 from calibration.measurements.evidence import refusal
 from calibration.measurements.platform import ShapeReference
 from calibration.model import Model
@@ -32,6 +33,8 @@ DEADLINE_FACTOR = 4
 DEADLINE_FLOOR_S = 30
 """Shortest deadline, so that start-up on an emulated or busy SUT never decides."""
 
+START_UP_S = 0.15
+"""Start and end of sutprobe, and the clock's calibration, for the expected duration only."""
 
 HalfWidth = Annotated[float, Field(gt=0, le=1)]
 """Requested relative half-width of an interval; the limit is sutprobe's."""
@@ -65,10 +68,13 @@ class NotPlanned(Model):
     reason: str
 
 
+Planned = Step | NotPlanned
+
+
 class Missing(Model):
     """A requested part of a measurement without a value, and why.
 
-    ``flag`` names the fault if it is in the closed list: sutprobe found it and gave no figure.
+    ``flag`` names the fault if it is in the closed list: sutprobe found it and gave no value.
     """
 
     what: str
@@ -76,9 +82,18 @@ class Missing(Model):
     flag: Flag | None = None
 
 
-def refused(what: str, error: ProbeError) -> Missing:
-    """Return the part *what*, for which sutprobe reported *error*."""
+def missing_part(what: str, error: ProbeError | None) -> Missing:
+    """Return the part *what* without a value, for which sutprobe reported *error* if any."""
+    if error is None:
+        return Missing(what=what, reason="no placement measured")
     return Missing(what=what, reason=f"{error.code}: {error.message}", flag=refusal(error))
+
+
+def require_any(found: Collection[object], points: Iterable[Any], what: str) -> None:
+    """Raise ``InputError`` with sutprobe's reasons for *points* unless *what* of at least one was *found*."""
+    if not found:
+        reasons = sorted({f"{point.error.code}: {point.error.message}" for point in points if point.error})
+        raise InputError(f"no {what} could be measured: {'; '.join(reasons) or 'no reason was given'}")
 
 
 class Values(Model):
@@ -91,8 +106,8 @@ Better = Literal["lower", "higher"]
 """Which direction is better."""
 
 
-class Figures(NamedTuple):
-    """Headline figures whose names share a form, a regular expression, and their common properties."""
+class MetricPattern(NamedTuple):
+    """Metrics whose names match a regular expression, and their common properties."""
 
     names: str
     unit: str
@@ -105,11 +120,11 @@ class Figures(NamedTuple):
 
 
 class Metric(Model):
-    """One headline figure, used by limits, drift and comparisons.
+    """One value used by limits, drift and comparisons.
 
-    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A figure observed
-    once, such as the longest gap, has neither interval nor estimator. ``trust`` and ``doubt``, the worst reason against
-    it, are the figure's own; an invalid measurement makes its metrics invalid.
+    ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A value observed once,
+    such as the longest gap, has neither interval nor estimator. ``trust`` and ``doubt``, the worst reason against it,
+    are the metric's own; an invalid measurement makes its metrics invalid.
     """
 
     name: str
@@ -155,6 +170,7 @@ class Settings(Model):
 
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound=Values)
+Cell = TypeVar("Cell")
 
 
 class Declaration(ABC, Generic[S, V]):
@@ -165,19 +181,19 @@ class Declaration(ABC, Generic[S, V]):
     question: ClassVar[str]
     settings: type[S]
     values: type[V]
-    figures: ClassVar[tuple[Figures, ...]]
+    metric_patterns: ClassVar[tuple[MetricPattern, ...]]
     """Names and units of this kind's possible metrics, to reject a limit that can never apply before measuring."""
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
 
-    def steps(self, context: Context, settings: S) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: S) -> Iterator[Planned]:
         """Yield the steps for this SUT, and what is excluded.
 
         A kind declares these, or ``planned`` if they depend on the platform.
         """
         return self.planned(context, settings, None)
 
-    def planned(self, context: Context, settings: S, kept: ShapeReference | None) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: S, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield the steps, given *kept*, the best traffic shape found earlier on this SUT's platform.
 
         For kinds whose traffic uses that shape, or that search it.
@@ -202,7 +218,7 @@ class Declaration(ABC, Generic[S, V]):
 
     @abstractmethod
     def metrics(self, values: V) -> Iterator[Metric]:
-        """Yield the headline figures of *values*."""
+        """Yield the metrics of *values*."""
 
     def summary(self, measured: Sequence[V]) -> Iterator[str]:
         """Yield the introductory sentences of a page's section, from the valid values *measured* in one run."""
@@ -222,45 +238,75 @@ class Declaration(ABC, Generic[S, V]):
         del run
         yield from ()
 
+    def not_planned(self, reason: str, what: str = "") -> NotPlanned:
+        """Return *what*, by default the whole kind, as excluded for *reason*."""
+        return NotPlanned(kind=self.kind, what=what or self.title, reason=reason)
 
-def step(
-    *,
-    id: str,  # noqa: A002 - the field's name in the document
-    kind: str,
-    title: str,
-    subcommand: str,
-    options: dict[str, Any],
-    cpus: tuple[int, ...],
-    nodes: tuple[int, ...],
-    expected_duration_s: float,
-    budget_s: float = 0.0,
-    flags: tuple[str, ...] = (),
-    prefetchers: Literal["off"] | None = None,
-) -> Step:
-    """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
+    def step(
+        self,
+        title: str,
+        subcommand: str,
+        options: Mapping[str, Any],
+        *,
+        cpus: Iterable[int],
+        nodes: Iterable[int],
+        cost_s: float,
+        budget_s: float = 0.0,
+        suffix: str = "",
+        flags: tuple[str, ...] = (),
+        prefetchers: Literal["off"] | None = None,
+    ) -> Step:
+        """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
 
-    *budget_s* is the extra time for points that have not converged, for all points together; the longest duration and
-    the deadline include it. The title of a step with *prefetchers* off says so.
-    """
-    deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_duration_s * DEADLINE_FACTOR + budget_s)))
-    argv = [PROBE, subcommand]
-    for name, value in options.items():
-        for item in value if isinstance(value, list) else (value,):
-            argv += [f"--{name}", str(item)]
-    argv += [f"--{name}" for name in flags]
-    argv += ["--deadline-s", f"{deadline_s:g}"]
-    return Step(
-        id=id,
-        kind=kind,
-        title=title if prefetchers is None else f"{title}, prefetchers {prefetchers}",
-        argv=tuple(argv),
-        cpus=cpus,
-        nodes=nodes,
-        expected_duration_s=round(expected_duration_s, 1),
-        longest_duration_s=round(expected_duration_s + budget_s, 1),
-        deadline_s=deadline_s,
-        prefetchers=prefetchers,
-    )
+        *cost_s* is the expected time besides start-up and measuring the background of counters, *budget_s* the extra
+        time for points that have not converged, for all points together; the longest duration and the deadline include
+        it. *suffix* distinguishes the step from others of the kind. The title of a step with *prefetchers* off says so.
+        """
+        expected_s = START_UP_S + options.get("background-s", 0.0) + cost_s
+        deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_s * DEADLINE_FACTOR + budget_s)))
+        argv = [PROBE, subcommand]
+        for name, value in options.items():
+            for item in value if isinstance(value, list) else (value,):
+                argv += [f"--{name}", str(item)]
+        argv += [f"--{name}" for name in flags]
+        argv += ["--deadline-s", f"{deadline_s:g}"]
+        return Step(
+            id=f"{self.kind}{suffix}",
+            kind=self.kind,
+            title=f"{self.title}, {title}" + ("" if prefetchers is None else f", prefetchers {prefetchers}"),
+            argv=tuple(argv),
+            cpus=tuple(cpus),
+            nodes=tuple(nodes),
+            expected_duration_s=round(expected_s, 1),
+            longest_duration_s=round(expected_s + budget_s, 1),
+            deadline_s=deadline_s,
+            prefetchers=prefetchers,
+        )
+
+    def metric(self, name: str, title: str, value: Estimate | float, **details: Any) -> Metric:
+        """Return the metric of *value*, whose *name* follows the kind's; unit and direction are its pattern's.
+
+        An estimate brings its interval and its trust; *details* are other fields of the metric.
+        """
+        name = f"{self.kind}.{name}"
+        pattern = next(pattern for pattern in self.metric_patterns if pattern.matches(name))
+        known: dict[str, Any] = dict.fromkeys(("interval", "coverage", "estimator", "placements"))
+        if isinstance(value, Estimate):
+            trust, doubt = trust_of(value)
+            known = {field: getattr(value, field) for field in known} | {"trust": trust, "doubt": doubt}
+            value = value.value
+        given = {**known, **details}
+        return Metric(name=name, title=title, value=value, unit=pattern.unit, better=pattern.better, **given)
+
+
+def cells_of(
+    rows: Sequence[int], columns: Sequence[int], matrix: Sequence[Sequence[Cell | None]]
+) -> Iterator[tuple[int, int, Cell]]:
+    """Yield row, column and value of each cell of *matrix* with a value."""
+    for row, cells in zip(rows, matrix, strict=True):
+        for column, cell in zip(columns, cells, strict=True):
+            if cell is not None:
+                yield row, column, cell
 
 
 def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
@@ -270,21 +316,3 @@ def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
     *budget_s* has passed, so a budget shorter than the placements adds nothing.
     """
     return max(0.0, budget_s - cost_s * (placements - 1) / placements) if budget_s > 0 else 0.0
-
-
-def metric_of(name: str, title: str, figure: Estimate, better: Better) -> Metric:
-    """Return the metric with the value of *figure*."""
-    trust, doubt = trust_of(figure)
-    return Metric(
-        name=name,
-        title=title,
-        value=figure.value,
-        unit=figure.unit,
-        interval=figure.interval,
-        coverage=figure.coverage,
-        estimator=figure.estimator,
-        placements=figure.placements,
-        better=better,
-        trust=trust,
-        doubt=doubt,
-    )

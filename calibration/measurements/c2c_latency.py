@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, permutations
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveInt
@@ -11,24 +12,23 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     HalfWidth,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Settings,
     Step,
     Values,
+    cells_of,
     excess_s,
-    metric_of,
-    refused,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.c2c_matrix import Neighbourhood, words
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.evidence import estimate_of, evidence_flags
+from calibration.measurements.neighbourhood import Neighbourhood, sampled
 from calibration.measurements.sut import Sut
-from calibration.statistics import Estimate, estimate
+from calibration.statistics import Estimate
 from calibration.sutprobe.c2c import C2cPair, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
@@ -77,9 +77,9 @@ Cells = tuple[tuple[Estimate | None, ...], ...]
 class C2cLatencyValues(Values):
     """Latency in ns per load of a line that another core's cache holds.
 
-    The local figures are between two cores of ``local_node``, with lines of node ``local_home``. The matrices have one
-    row per writer's node and one column per reader's node, both ``nodes``; ``cpus`` are the CPUs that wrote and read,
-    and ``lines`` the lines handed over at a time. Cells without a value are ``None``: the diagonal, those not planned,
+    The local latencies are between cores of ``local_node``, with lines of node ``local_home``. The matrices have a row
+    per writer's node and a column per reader's node, both ``nodes``; ``cpus`` are the CPUs that wrote and read, and
+    ``lines`` the lines handed over at a time. Cells without a value are ``None``: the diagonal, those not planned,
     and those listed in ``missing``.
     """
 
@@ -106,14 +106,14 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     question = "How long does one load take when another core's cache holds the line?"
     settings = C2cSettings
     values = C2cLatencyValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"c2c_latency\.local_(?:hit|hitm)_ns",
             "ns",
             "lower",
             "a line that another core of the same node has in its cache, clean or modified",
         ),
-        Figures(
+        MetricPattern(
             r"c2c_latency\.\d+\.\d+\.remote_hitm_(?:writer|reader)_homed_ns",
             "ns",
             "lower",
@@ -121,41 +121,29 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: C2cSettings) -> Iterator[Step | NotPlanned]:
-        """Yield one step with two transfers within a node and two for every ordered pair of nodes with CPUs."""
+    def steps(self, context: Context, settings: C2cSettings) -> Iterator[Planned]:
+        """Yield one step with two transfers within a node and two for each ordered pair of nodes."""
         sut = Sut(context)
         transfers: list[Transfer] = []
         if pair := _local_pair(sut):
             home = sut.home(sut.node_of(pair[0]))
             transfers += [Transfer(*pair, home, "hit"), Transfer(*pair, home, "hitm")]
         else:
-            yield NotPlanned(
-                kind=self.kind,
-                what="Transfers within a node",
-                reason="no node has CPUs of two cores that may be used",
-            )
+            yield self.not_planned("no node has CPUs of two cores that may be used", "Transfers within a node")
         measuring = {node: sut.measuring_cpu(node) for node in sut.cpu_nodes}
         homes = [node for node in measuring if node in sut.memory_nodes]
         if len(measuring) < 2:
-            yield NotPlanned(
-                kind=self.kind, what="Transfers between nodes", reason="no two nodes have CPUs that may be used"
-            )
+            yield self.not_planned("no two nodes have CPUs that may be used", "Transfers between nodes")
         else:
             for node in (node for node in measuring if node not in homes):
-                yield NotPlanned(
-                    kind=self.kind, what=f"Transfers homed in node {node}", reason=f"node {node} has no memory"
-                )
+                yield self.not_planned(f"node {node} has no memory", f"Transfers homed in node {node}")
         neighbourhood = Neighbourhood(context, list(measuring.values()))
         chosen: set[frozenset[int]] = set()
         for name, pairs in neighbourhood.counts().items():
             sample = neighbourhood.sample(name, settings.pairs_per_class)
             chosen |= set(map(frozenset, sample))
             if len(sample) < pairs:
-                yield NotPlanned(
-                    kind=self.kind,
-                    what=f"{2 * (pairs - len(sample))} of {2 * pairs} pairs of {words(name)}",
-                    reason=f"a sample of {settings.pairs_per_class} pairs in both directions stands for the class",
-                )
+                yield self.not_planned(*sampled(name, pairs, len(sample), settings.pairs_per_class))
         for writer, reader in permutations(measuring, 2):
             if {measuring[writer], measuring[reader]} in chosen:
                 transfers += [
@@ -167,23 +155,21 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             return
         nodes = f"between {len(measuring)} nodes" if len(measuring) > 1 else "within one node"
         per_placement_s = PLACEMENT_S + settings.windows * WINDOW_S
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {len(transfers)} transfers {nodes}",
-            subcommand="c2c",
-            options={
+        cost_s = settings.placements * per_placement_s
+        yield self.step(
+            f"{len(transfers)} transfers {nodes}",
+            "c2c",
+            {
                 "pair": transfers,
                 "placements": settings.placements,
                 "windows": settings.windows,
                 "target-half-width": settings.target_half_width,
                 "budget-s": settings.budget_s,
             },
-            cpus=tuple(sorted({cpu for transfer in transfers for cpu in (transfer.writer, transfer.reader)})),
-            nodes=tuple(sorted({transfer.home for transfer in transfers})),
-            expected_duration_s=START_UP_S + len(transfers) * settings.placements * per_placement_s,
-            budget_s=len(transfers)
-            * excess_s(settings.placements * per_placement_s, settings.placements, settings.budget_s),
+            cpus=sorted({cpu for transfer in transfers for cpu in (transfer.writer, transfer.reader)}),
+            nodes=sorted({transfer.home for transfer in transfers}),
+            cost_s=len(transfers) * cost_s,
+            budget_s=len(transfers) * excess_s(cost_s, settings.placements, settings.budget_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -193,42 +179,29 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         found = {_transfer(pair): pair for pair in result.pairs}
         if len(found) != len(result.pairs):
             raise InputError(f"a transfer of {step.id} appears twice")
-        figures = {transfer: _latency_of(pair, target) for transfer, pair in found.items()}
-        if not any(figures.values()):
-            reasons = {pair.error.message for pair in result.pairs if pair.error}
-            raise InputError(f"no transfer could be measured: {'; '.join(sorted(reasons))}")
-        values = _values(Sut(context), figures, {pair.writer: pair.lines for pair in result.pairs})
-        placements = [placement for pair in result.pairs for placement in pair.placements or ()]
+        latencies = {
+            transfer: estimate_of(pair.placements, attrgetter("windows_ns"), "ns", target)
+            for transfer, pair in found.items()
+            if pair.placements
+        }
+        require_any(latencies, result.pairs, "transfer")
+        values = _values(Sut(context), found, latencies)
         yield Parsed(
             id=step.id,
             values=values,
-            flags=(
-                *document_flags(document),
-                *placement_flags(
-                    document, placements, proved=all(pair.checked for pair in result.pairs if pair.error is None)
-                ),
-                *_asymmetry(values),
-            ),
-            missing=tuple(
-                refused(_words(transfer), pair.error) for transfer, pair in found.items() if pair.error is not None
-            ),
+            flags=(*evidence_flags(document, result.pairs), *_asymmetry(values)),
+            missing=tuple(missing_part(_words(transfer), pair.error) for transfer, pair in found.items() if pair.error),
         )
 
     def metrics(self, values: C2cLatencyValues) -> Iterator[Metric]:
         """Yield every transfer that has a value."""
-        for name, figure in (("hit", values.local_hit_ns), ("hitm", values.local_hitm_ns)):
-            if figure is not None:
-                yield metric_of(f"c2c_latency.local_{name}_ns", f"{self.title}, local {name.upper()}", figure, "lower")
-        for homed, cells in _matrices(values):
-            for writer, row in zip(values.nodes, cells, strict=True):
-                for reader, cell in zip(values.nodes, row, strict=True):
-                    if cell is not None:
-                        yield metric_of(
-                            f"c2c_latency.{writer}.{reader}.remote_hitm_{homed}_homed_ns",
-                            f"{self.title}, HITM, writer in node {writer}, reader in node {reader}, {homed} homed",
-                            cell,
-                            "lower",
-                        )
+        for name, latency in (("hit", values.local_hit_ns), ("hitm", values.local_hitm_ns)):
+            if latency is not None:
+                yield self.metric(f"local_{name}_ns", f"{self.title}, local {name.upper()}", latency)
+        for homed, matrix in _matrices(values):
+            for writer, reader, cell in cells_of(values.nodes, values.nodes, matrix):
+                title = f"{self.title}, HITM, writer in node {writer}, reader in node {reader}, {homed} homed"
+                yield self.metric(f"{writer}.{reader}.remote_hitm_{homed}_homed_ns", title, cell)
 
 
 def _local_pair(sut: Sut) -> tuple[int, int] | None:
@@ -257,20 +230,14 @@ def _words(transfer: Transfer) -> str:
     )
 
 
-def _latency_of(pair: C2cPair, target_half_width: float | None) -> Estimate | None:
-    if not pair.placements:
-        return None
-    samples = [placement.windows_ns for placement in pair.placements]
-    return estimate(samples, "ns", target_half_width=target_half_width, disturbed=disturbed(pair.placements))
-
-
-def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mapping[int, int]) -> C2cLatencyValues:
-    """Return *figures* by node and home; *lines* is the number of lines per writer.
+def _values(sut: Sut, pairs: Mapping[Transfer, C2cPair], latencies: Mapping[Transfer, Estimate]) -> C2cLatencyValues:
+    """Return the *latencies* of *pairs* by node and home.
 
     Raises ``InputError`` if they are not those of a step of this kind.
     """
-    local = {pair: figure for pair, figure in figures.items() if sut.node_of(pair.writer) == sut.node_of(pair.reader)}
-    remote = [pair for pair in figures if pair not in local]
+    lines = {pair.writer: pair.lines for pair in pairs.values()}
+    local = [pair for pair in pairs if sut.node_of(pair.writer) == sut.node_of(pair.reader)]
+    remote = [pair for pair in pairs if pair not in local]
     if len({pair[:3] for pair in local}) > 1:
         raise InputError(f"more than one local pair of CPUs: {_list(local)}")
     cpus: dict[int, int] = {}
@@ -283,11 +250,12 @@ def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mappin
                 raise InputError(f"remote transfers of node {node} use several CPUs: {_list(remote)}")
     nodes = sorted(cpus)
     one = next(iter(local), None)
+    local_ns = {pair.state: latencies.get(pair) for pair in local}
 
     def matrix(home_of: Literal["writer", "reader"]) -> Cells:
         def cell(writer: int, reader: int) -> Estimate | None:
             home = writer if home_of == "writer" else reader
-            return None if writer == reader else figures.get(Transfer(cpus[writer], cpus[reader], home, "hitm"))
+            return None if writer == reader else latencies.get(Transfer(cpus[writer], cpus[reader], home, "hitm"))
 
         return tuple(tuple(cell(writer, reader) for reader in nodes) for writer in nodes)
 
@@ -297,8 +265,8 @@ def _values(sut: Sut, figures: Mapping[Transfer, Estimate | None], lines: Mappin
         local_writer=None if one is None else one.writer,
         local_reader=None if one is None else one.reader,
         local_lines=None if one is None else lines[one.writer],
-        local_hit_ns=next((figure for pair, figure in local.items() if pair.state == "hit"), None),
-        local_hitm_ns=next((figure for pair, figure in local.items() if pair.state == "hitm"), None),
+        local_hit_ns=local_ns.get("hit"),
+        local_hitm_ns=local_ns.get("hitm"),
         nodes=tuple(nodes),
         cpus=tuple(cpus[node] for node in nodes),
         lines=tuple(lines[cpus[node]] for node in nodes),

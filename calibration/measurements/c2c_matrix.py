@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core-to-core matrix: cache-to-cache latency between single CPUs, by topology."""
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, islice, permutations, zip_longest
-from operator import eq
-from random import Random
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from statistics import median
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
@@ -18,35 +15,31 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
+    START_UP_S,
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
+    MetricPattern,
     Missing,
-    NotPlanned,
     Parsed,
+    Planned,
     Settings,
     Step,
     Values,
-    refused,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import START_UP_S
 from calibration.measurements.evidence import document_flags, interference_flags, placement_flags
+from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate, median_ranks
-from calibration.sutprobe.c2c import C2cCell, C2cEstimate, C2cResult
+from calibration.sutprobe.c2c import C2cEstimate, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
 
 Method = Literal["transfer", "pingpong"]
-Class = Literal["smt_siblings", "same_cluster", "same_llc", "same_node", "same_package", "other_package"]
-
-CLASSES: tuple[Class, ...] = get_args(Class)
-"""How two CPUs are related, nearest first; a pair belongs to the first class that fits."""
-
 ASYMMETRY = 0.05
 """Relative difference between the two directions of a pair that is flagged."""
 
@@ -61,9 +54,6 @@ BUDGET_FACTOR = 3
 
 BUDGET_FLOOR_S = 10
 """Below this duration sutprobe does not sample: a busy machine may be slow."""
-
-SEED = 1
-"""Seed of the choice of pairs: the same machine gets the same sample every night."""
 
 
 class C2cMatrixSettings(Settings):
@@ -82,21 +72,10 @@ class C2cMatrixSettings(Settings):
     row_pairs: NonNegativeInt = 512
 
 
-LABELS: dict[str, str] = {
-    "smt_siblings": "threads of one core",
-    "same_cluster": "one cluster",
-    "same_llc": "one last-level cache",
-    "same_node": "one node, two last-level caches",
-    "same_package": "one package, two nodes",
-    "other_package": "two packages",
-}
-"""What the two CPUs of a pair share, by class, as shown on pages."""
-
-
 class C2cClass(Model):
-    """The pairs of one class: how many exist and have a value, and their figures in ns.
+    """The pairs of one class: how many exist and have a value, and their latencies in ns.
 
-    The median, with its interval, is over the pairs' figures; the extremes are given with their pairs.
+    The median, with its interval, is over the pairs' latencies; the extremes are given with their pairs.
     """
 
     name: Class
@@ -142,8 +121,8 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     question = "How far apart are the CPUs of the machine, from cache to cache?"
     settings = C2cMatrixSettings
     values = C2cMatrixValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"c2c_matrix\.(?:pingpong|transfer)\.(?:{'|'.join(CLASSES)})_ns",
             "ns",
             "lower",
@@ -151,12 +130,12 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Planned]:
         """Yield one step per method: the full matrix of a small machine, a sample by class of a large one."""
         sut = Sut(context)
         cpus = [cpu for node in sut.cpu_nodes for cpu in sut.cpus_of(node)]
         if len(cpus) < 2:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="there are no two CPUs that may be used")
+            yield self.not_planned("fewer than two CPUs may be used")
             return
         all_pairs = len(cpus) * (len(cpus) - 1)
         full = all_pairs <= settings.full_pairs
@@ -171,40 +150,33 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 sample = neighbourhood.sample(name, settings.pairs_per_class)
                 chosen |= dict.fromkeys(directed for pair in sample for directed in (pair, pair[::-1]))
                 if len(sample) < pairs:
-                    yield NotPlanned(
-                        kind=self.kind,
-                        what=f"{2 * (pairs - len(sample))} of {2 * pairs} pairs of {words(name)}",
-                        reason=f"a sample of {settings.pairs_per_class} pairs in both directions stands for the class",
-                    )
+                    yield self.not_planned(*sampled(name, pairs, len(sample), settings.pairs_per_class))
             isolated = [cpu for cpu in cpus if cpu in sut.isolated]
             rows = isolated[: settings.row_pairs // (len(cpus) - 1)]
             if rows != isolated:
-                yield NotPlanned(
-                    kind=self.kind,
-                    what=f"Rows of the isolated CPUs {format_cpulist(set(isolated) - set(rows))}",
-                    reason=f"more than {settings.row_pairs} pairs (row_pairs)",
-                )
+                left_out = format_cpulist(set(isolated) - set(rows))
+                reason = f"more than {settings.row_pairs} pairs (row_pairs)"
+                yield self.not_planned(reason, f"Rows of the isolated CPUs {left_out}")
             blocks += [_block(sut, sut.node_of(cpu), str(cpu), format_cpulist(cpus)) for cpu in rows]
             blocks += [_block(sut, sut.node_of(a), str(a), str(b)) for a, b in sorted(chosen) if a not in rows]
             chosen |= dict.fromkeys((cpu, other) for cpu in rows for other in cpus if cpu != other)
         for method in settings.methods:
-            cost_s = START_UP_S + len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
-            yield step(
-                id=self.kind if method == "transfer" else f"{self.kind}-{method}",
-                kind=self.kind,
-                title=f"{self.title}, {method}, {len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs",
-                subcommand="c2c",
-                options={
+            cost_s = len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
+            yield self.step(
+                f"{method}, {len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs",
+                "c2c",
+                {
                     "all-pairs": blocks,
                     "method": method,
                     "placements": settings.placements,
                     "windows": settings.windows,
                     "target-half-width": settings.target_half_width,
-                    "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * cost_s)),
+                    "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * (START_UP_S + cost_s))),
                 },
-                cpus=tuple(sorted({cpu for pair in chosen for cpu in pair})),
-                nodes=tuple(sorted({sut.home(node) for node in sut.cpu_nodes})),
-                expected_duration_s=cost_s,
+                cpus=sorted({cpu for pair in chosen for cpu in pair}),
+                nodes=sorted({sut.home(node) for node in sut.cpu_nodes}),
+                cost_s=cost_s,
+                suffix="" if method == "transfer" else f"-{method}",
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -215,12 +187,16 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         methods = {cell.method for cell in result.cells}
         if len(methods) != 1:
             raise InputError(f"a matrix needs one method, not {', '.join(sorted(methods)) or 'none'}")
-        figures = {(cell.writer, cell.reader): _latency_of(cell, target) for cell in result.cells}
-        if not any(figures.values()):
-            reasons = {cell.error.message for cell in result.cells if cell.error}
-            raise InputError(f"no pair could be measured: {'; '.join(sorted(reasons))}")
-        cpus = sorted({cpu for pair in figures for cpu in pair}, key=lambda cpu: (sut.node_of(cpu), cpu))
-        found = {pair: figure for pair, figure in figures.items() if figure is not None}
+        found = {
+            (cell.writer, cell.reader): estimate(cell.placements, "ns", target_half_width=target)
+            for cell in result.cells
+            if cell.placements
+        }
+        require_any(found, result.cells, "pair")
+        cpus = sorted(
+            {cpu for cell in result.cells for cpu in (cell.writer, cell.reader)},
+            key=lambda cpu: (sut.node_of(cpu), cpu),
+        )
         values = C2cMatrixValues(
             method=methods.pop(),
             cpus=tuple(cpus),
@@ -248,9 +224,9 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             ),
             missing=(
                 *(
-                    refused(f"CPU {cell.writer} to CPU {cell.reader}", cell.error)
+                    missing_part(f"CPU {cell.writer} to CPU {cell.reader}", cell.error)
                     for cell in result.cells
-                    if cell.error is not None
+                    if cell.error
                 ),
                 *(
                     Missing(what=f"Pairs {' '.join(left.pairs)}", reason=f"{left.code}: {left.message}")
@@ -289,143 +265,14 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         """Yield the median of each class that has a value."""
         for pair_class in values.classes:
             if pair_class.median_ns is not None:
-                yield Metric(
-                    name=f"c2c_matrix.{values.method}.{pair_class.name}_ns",
-                    title=f"{self.title}, {values.method}, median of {words(pair_class.name)}",
-                    value=pair_class.median_ns,
-                    unit="ns",
+                yield self.metric(
+                    f"{values.method}.{pair_class.name}_ns",
+                    f"{self.title}, {values.method}, median of {PAIRS_OF[pair_class.name]}",
+                    pair_class.median_ns,
                     interval=pair_class.interval_ns,
                     coverage=pair_class.coverage,
                     estimator="derived",
-                    placements=None,
-                    better="lower",
                 )
-
-
-def words(name: Class) -> str:
-    """Return a description of the pairs of a class."""
-    return {
-        "smt_siblings": "threads of one core",
-        "same_cluster": "cores of one cluster",
-        "same_llc": "cores behind one last-level cache",
-        "same_node": "cores of one node behind different last-level caches",
-        "same_package": "nodes of one package",
-        "other_package": "different packages",
-    }[name]
-
-
-class Neighbourhood:
-    """How *cpus* are related: each has a key per class, and a pair belongs to the first class whose key both share.
-
-    Never iterates over all pairs: 512 CPUs have 131,000.
-    """
-
-    def __init__(self, context: Context, cpus: Sequence[int]) -> None:
-        cores = {cpu: core for core in context.topology.cores for cpu in core.cpus}
-        caches = {
-            cpu: number for number, domain in enumerate(context.topology.last_level_cache_domains) for cpu in domain
-        }
-        self.nodes = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
-        self.keys: dict[int, tuple[Hashable, ...]] = {}
-        for cpu in cpus:
-            core, alone = cores.get(cpu), ("CPU", cpu)
-            own: Hashable = alone if core is None else core.cpus
-            self.keys[cpu] = (
-                own,
-                own if core is None or core.cluster_id is None else ("cluster", core.package_id, core.cluster_id),
-                caches.get(cpu, alone),
-                self.nodes.get(cpu),
-                alone if core is None else ("package", core.package_id),
-                "machine",
-            )
-
-    def class_of(self, one: int, two: int) -> Class:
-        """Return the class of a pair."""
-        return CLASSES[self._first_shared(one, two)]
-
-    def _first_shared(self, one: int, two: int) -> int:
-        return next(place for place, (a, b) in enumerate(zip(self.keys[one], self.keys[two], strict=True)) if a == b)
-
-    def counts(self) -> dict[Class, int]:
-        """Return the number of unordered pairs of each class, nearest class first, without empty classes.
-
-        By inclusion and exclusion, because keys are not nested: a cache may span nodes, and a node caches.
-        """
-
-        def sharing(places: Sequence[int]) -> int:
-            groups = Counter(tuple(key[place] for place in places) for key in self.keys.values())
-            return sum(size * (size - 1) // 2 for size in groups.values())
-
-        found: dict[Class, int] = {}
-        for place, name in enumerate(CLASSES):
-            nearer = [combination for size in range(place + 1) for combination in combinations(range(place), size)]
-            if pairs := sum((-1) ** len(subset) * sharing((*subset, place)) for subset in nearer):
-                found[name] = pairs
-        return found
-
-    def sample(self, name: Class, wanted: int) -> list[tuple[int, int]]:
-        """Return at most *wanted* pairs of a class, seeded, spread evenly over nodes, last-level caches and CPUs."""
-        place = CLASSES.index(name)
-        in_turn = self._in_turn()
-        groups: dict[Hashable, list[int]] = {}
-        for cpu in in_turn:
-            groups.setdefault(self.keys[cpu][place], []).append(cpu)
-        positions = {cpu: index for group in groups.values() for index, cpu in enumerate(group)}
-        candidates: dict[tuple[int, int], None] = {}
-        rows = 0
-        for one in in_turn:
-            group, nearer = groups[self.keys[one][place]], self.keys[one][:place]
-            after = islice(group * 2, positions[one] + 1, positions[one] + len(group))
-            partners = list(islice((two for two in after if not any(map(eq, nearer, self.keys[two]))), wanted))
-            candidates |= dict.fromkeys((one, two) if one < two else (two, one) for two in partners)
-            rows += bool(partners)
-            if rows == 2 * wanted:  # as many CPUs as the pairs can use
-                break
-        return self._evenly(candidates, wanted)
-
-    def _in_turn(self) -> list[int]:
-        """Return the CPUs shuffled, alternating between nodes, and within nodes between last-level caches."""
-        shuffled = list(self.keys)
-        Random(SEED).shuffle(shuffled)  # noqa: S311 - a choice of pairs, no secret
-        caches: dict[tuple[int | None, Hashable], list[int]] = {}
-        for cpu in shuffled:
-            caches.setdefault((self.nodes.get(cpu), self._cache(cpu)), []).append(cpu)
-        by_node: dict[int | None, list[list[int]]] = {}
-        for (node, _), cpus in caches.items():
-            by_node.setdefault(node, []).append(cpus)
-        return _alternate([_alternate(group) for group in by_node.values()])
-
-    def _cache(self, cpu: int) -> Hashable:
-        return self.keys[cpu][CLASSES.index("same_llc")]
-
-    def _evenly(self, candidates: Iterable[tuple[int, int]], wanted: int) -> list[tuple[int, int]]:
-        left: dict[frozenset[int | None], dict[frozenset[Hashable], list[tuple[int, int]]]] = {}
-        for pair in candidates:
-            nodes, caches = frozenset(map(self.nodes.get, pair)), frozenset(map(self._cache, pair))
-            left.setdefault(nodes, {}).setdefault(caches, []).append(pair)
-        taken: Counter[Hashable] = Counter()
-        chosen: list[tuple[int, int]] = []
-        while left and len(chosen) < wanted:
-            nodes = min(left, key=lambda group: (taken[group], sum(taken["node", node] for node in group)))
-            behind = left[nodes]
-            caches = min(behind, key=lambda group: (taken[nodes, group], sum(taken["cache", cache] for cache in group)))
-            pairs = behind[caches]
-            fresh = (candidate for candidate in pairs if candidate[0] not in taken and candidate[1] not in taken)
-            pair = next(fresh, None) or min(pairs, key=lambda candidate: taken[candidate[0]] + taken[candidate[1]])
-            taken.update((nodes, (nodes, caches), *pair))
-            taken.update(("node", self.nodes.get(cpu)) for cpu in pair)
-            taken.update(("cache", self._cache(cpu)) for cpu in pair)
-            chosen.append(pair)
-            pairs.remove(pair)
-            if not pairs:
-                del behind[caches]
-            if not behind:
-                del left[nodes]
-        return chosen
-
-
-def _alternate(rows: Iterable[Sequence[int]]) -> list[int]:
-    return [cpu for turn in zip_longest(*rows) for cpu in turn if cpu is not None]
 
 
 def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
@@ -433,15 +280,11 @@ def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
     return f"{writers}@{readers}" + ("" if home == node else f":{home}")
 
 
-def _latency_of(cell: C2cCell, target_half_width: float | None) -> Estimate | None:
-    return estimate(cell.placements, "ns", target_half_width=target_half_width) if cell.placements else None
-
-
 def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
     neighbourhood = Neighbourhood(context, cpus)
     measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
-    for pair, figure in found.items():
-        measured.setdefault(neighbourhood.class_of(*pair), []).append((figure.value, pair))
+    for pair, latency in found.items():
+        measured.setdefault(neighbourhood.class_of(*pair), []).append((latency.value, pair))
     for name, pairs in neighbourhood.counts().items():
         values = sorted(measured.get(name, ()))
         low, high, coverage = median_ranks(len(values)) if values else (0, 0, 0.0)
@@ -477,9 +320,7 @@ def _asymmetry(found: Mapping[tuple[int, int], Estimate]) -> Iterator[Flag]:
 
 
 def _distinct(one: Estimate, two: Estimate) -> bool:
-    if one.interval is None or two.interval is None:
-        return True
-    return one.interval[1] < two.interval[0] or two.interval[1] < one.interval[0]
+    return one.interval is None or two.interval is None or one.apart(two)
 
 
 MEASUREMENT = C2cMatrix()

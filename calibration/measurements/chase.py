@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveInt
 
-from calibration.measurements.base import HalfWidth, Missing, NotPlanned, Settings, excess_s, refused
-from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, missing_part
+from calibration.measurements.evidence import document_flags, estimate_of, placement_flags, undisturbed
 from calibration.measurements.platform import GIB
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
-from calibration.statistics import Estimate, estimate
+from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument
 from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoint
 from calibration.validity import Flag, flag
@@ -35,16 +35,16 @@ TOUCH_BYTES_PER_S = 4.0e9
 """Rate at which fresh pages are touched, for the expected duration only."""
 
 AWAKE_DIFFERENCE = 0.01
-"""Relative difference from which the awake and asleep latencies are separate figures: the repeatability of a figure."""
+"""Relative difference from which the awake and asleep latencies are separate values: their repeatability."""
 
 COMPANION_MB_S_MIN = 100.0
 """A companion that reads less (of 300 MB/s) has idle gaps between its requests, or lost its time slice."""
 
+NO_COMPANIONS = "no CPU to keep the machine awake with: each is a sibling of one that measures"
+"""Why a machine is not measured awake."""
+
 SETTLE_S = 0.05
 """Time that sutprobe lets the machine fall asleep or wake up before a walk, with companions."""
-
-START_UP_S = 0.15
-"""Start and end of the program, and the clock's calibration, for the expected duration only."""
 
 
 class ChaseSettings(Settings):
@@ -95,7 +95,7 @@ class ChaseSettings(Settings):
         return self.build_s(size_bytes, stride_bytes) + self.walk_s(size_bytes, stride_bytes, hop_ns, hops)
 
     def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> tuple[float, float]:
-        """Return expected duration and budget in s of *cells* chases of *size_bytes*, with *companions* also awake.
+        """Return expected time and budget in s of *cells* chases of *size_bytes*, with *companions* also awake.
 
         *built_bytes* is the most that one CPU builds, one memory after another.
         """
@@ -105,7 +105,7 @@ class ChaseSettings(Settings):
         mapped_s = self.map_s(built_bytes)
         # a cell's budget covers its walks and its share of the rest; mapping its placements is extra
         budget_s = cells * self.excess_s(measured_s / cells) * (1 + mapped_s / measured_s)
-        return START_UP_S + mapped_s + measured_s, budget_s
+        return mapped_s + measured_s, budget_s
 
     def excess_s(self, cost_s: float) -> float:
         """Return the extra time in s for a point of *cost_s* that does not converge."""
@@ -163,19 +163,12 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
     return tuple(found)
 
 
-def without_companions(kind: str, title: str, companions: Sequence[Place]) -> Iterator[NotPlanned]:
-    """Yield what is skipped if there is no CPU for any of *companions*."""
-    if not companions:
-        reason = "no CPU to keep the machine awake with: each is a sibling of one that measures"
-        yield NotPlanned(kind=kind, what=f"{title} of the machine awake", reason=reason)
-
-
 Condition = Literal["asleep", "awake"]
 """State of the machine during an idle latency: idle, or busy enough that nothing sleeps."""
 
 
-class IdleFigure(NamedTuple):
-    """Latency in ns per load, asleep and, with companions, awake; ``condition`` is that of the figure of record.
+class IdleLatencies(NamedTuple):
+    """Latency in ns per load, asleep and, with companions, awake; ``condition`` is that of the value of record.
 
     ``placements`` are those of that condition.
     """
@@ -187,26 +180,19 @@ class IdleFigure(NamedTuple):
     placements: tuple[LatencyPlacement, ...]
 
 
-def idle_figure(point: LatencyPoint, target_half_width: float | None) -> IdleFigure | None:
+def idle_latencies(point: LatencyPoint, target_half_width: float | None) -> IdleLatencies | None:
     """Return the latency of *point*; ``None`` if not measured.
 
-    The figure of record is the awake one if the two differ, else the asleep one.
+    The value of record is the awake one if the two differ, else the asleep one.
     """
     if not point.placements:
         return None
     asleep = _latency(point.placements, target_half_width)
     awakes = tuple(moved for placement in point.placements if (moved := placement.when_awake) is not None)
     awake = _latency(awakes, target_half_width) if awakes else None
-    if awake is not None and _differ(asleep, awake):
-        return IdleFigure(awake, "awake", asleep, awake, awakes)
-    return IdleFigure(asleep, "asleep", asleep, awake, point.placements)
-
-
-def _differ(asleep: Estimate, awake: Estimate) -> bool:
-    if asleep.interval is None or awake.interval is None:
-        return False
-    apart = asleep.interval[1] < awake.interval[0] or awake.interval[1] < asleep.interval[0]
-    return apart and abs(awake.value / asleep.value - 1) > AWAKE_DIFFERENCE
+    if awake is not None and awake.apart(asleep) and abs(awake.value / asleep.value - 1) > AWAKE_DIFFERENCE:
+        return IdleLatencies(awake, "awake", asleep, awake, awakes)
+    return IdleLatencies(asleep, "asleep", asleep, awake, point.placements)
 
 
 def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate | None:
@@ -215,16 +201,13 @@ def latency_of(point: LatencyPoint, target_half_width: float | None) -> Estimate
 
 
 def _latency(placements: Sequence[LatencyPlacement], target_half_width: float | None) -> Estimate:
-    """Return the latency of *placements*.
-
-    Interrupted windows are dropped as long as each placement keeps more than half of its windows.
-    """
-    samples = []
-    for placement in placements:
-        dirty = set(placement.dirty_windows)
-        clean = [value for index, value in enumerate(placement.windows_ns) if index not in dirty]
-        samples.append(clean if 2 * len(clean) > len(placement.windows_ns) else list(placement.windows_ns))
-    return estimate(samples, "ns", target_half_width=target_half_width, disturbed=disturbed(placements))
+    """Return the latency of *placements* without interrupted windows."""
+    return estimate_of(
+        placements,
+        lambda placement: undisturbed(placement.windows_ns, set(placement.dirty_windows)),
+        "ns",
+        target_half_width,
+    )
 
 
 def at(cpu: int, nodes: Sequence[int]) -> str:
@@ -232,23 +215,24 @@ def at(cpu: int, nodes: Sequence[int]) -> str:
     return f"{cpu}@{'+'.join(map(str, nodes))}"
 
 
+def strided(point: LatencyPoint) -> str:
+    """Return stride, order and place of *point*, to name it if it is missing."""
+    return f"stride {point.stride_bytes}, {point.order}, {at(point.cpu, point.nodes)}"
+
+
 def missing_of(point: LatencyPoint) -> Missing | None:
     """Return why *point* has no value, or ``None`` if it has one."""
-    if point.error is None:
-        return None
-    return refused(at(point.cpu, point.nodes), point.error)
+    return None if point.error is None else missing_part(at(point.cpu, point.nodes), point.error)
 
 
 def chase_flags(
-    document: ProbeDocument, points: Sequence[LatencyPoint], figures: Sequence[IdleFigure] | None = None
+    document: ProbeDocument, points: Sequence[LatencyPoint], latencies: Sequence[IdleLatencies] | None = None
 ) -> Iterator[Flag]:
-    """Yield the flags from *document* for *points*, or for those of them that became *figures*."""
+    """Yield the flags from *document* for *points*, or for those of them that became *latencies*."""
     yield from document_flags(document)
-    made = points if figures is None else figures
-    placements = [placement for document in made for placement in document.placements or ()]
-    yield from placement_flags(
-        document, placements, proved=all(_proved(point) for point in points if point.error is None)
-    )
+    placements = [placement for made in latencies or points for placement in made.placements or ()]
+    proved = all(_proved(point) for point in points if point.error is None)
+    yield from placement_flags(document, placements, proved=proved)
 
 
 def _proved(point: LatencyPoint) -> bool:
@@ -272,7 +256,7 @@ def companion_flags(companions: Sequence[Companion]) -> Iterator[Flag]:
         yield flag("COMPANION_SLOW", f"CPU {slow.cpu} read {slow.mb_s:.0f} MB/s from node {slow.node} as a companion")
 
 
-def core_hz_of(points: Sequence[LatencyPoint | IdleFigure]) -> float | None:
+def core_hz_of(points: Sequence[LatencyPoint | IdleLatencies]) -> float | None:
     """Return the core clock in Hz of *points*: the median over all placements, before and after."""
     measured = [
         hz

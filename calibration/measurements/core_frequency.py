@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -14,23 +14,20 @@ from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
-    Better,
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Settings,
     Step,
     Values,
-    metric_of,
-    refused,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.evidence import document_flags, interference_flags
+from calibration.measurements.evidence import document_flags, interference_flags, undisturbed
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -153,14 +150,14 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     question = "At which clock does each core run under scalar and vector work, alone and with all others?"
     settings = CoreFrequencySettings
     values = CoreFrequencyValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.(?:lowest|median|highest)_hz",
             "Hz",
             "higher",
             "clock of the slowest core, of the fastest, or their median, each alone or all at once, by work",
         ),
-        Figures(
+        MetricPattern(
             rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.spread",
             "fraction",
             "lower",
@@ -168,42 +165,37 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: CoreFrequencySettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: CoreFrequencySettings) -> Iterator[Planned]:
         """Yield one step with one CPU of every core."""
         sut = Sut(context)
         architecture = context.processor.architecture or ""
         if architecture not in WORKS or not sut.cpus:
             reason = "no CPU found that may be used" if not sut.cpus else f"no work is written for {architecture!r}"
-            yield NotPlanned(kind=self.kind, what=self.title, reason=reason)
+            yield self.not_planned(reason)
             return
         works = []
         known = set(context.processor.flags)
         for work in WORKS[architecture]:
             if known and not known.issuperset(work.features):
-                yield NotPlanned(
-                    kind=self.kind,
-                    what=f"{self.title} under {work.name} work",
-                    reason=f"the processor does not list {' and '.join(work.features)} among its features",
-                )
+                reason = f"the processor does not list {' and '.join(work.features)} among its features"
+                yield self.not_planned(reason, f"{self.title} under {work.name} work")
             else:
                 works.append(work.name)
         cpus = sut.one_per_core(sut.cpus)
         alone = spread_over(sut, cpus, settings.alone_cores)
         if len(alone) < len(cpus):
-            yield NotPlanned(
-                kind=self.kind,
-                what=f"{self.title} of {len(cpus) - len(alone)} of {len(cpus)} cores alone",
-                reason=f"each costs its own time; {len(alone)} are measured alone, spread over the nodes "
-                f"(alone_cores), and all {len(cpus)} at once",
+            yield self.not_planned(
+                f"each costs its own time; {len(alone)} are measured alone, spread over the nodes (alone_cores), and "
+                f"all {len(cpus)} at once",
+                f"{self.title} of {len(cpus) - len(alone)} of {len(cpus)} cores alone",
             )
         active = ["alone"] if len(cpus) == 1 else ["alone", "all"]
         points = len(works) * (len(alone) + (len(cpus) > 1))
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {', '.join(works)}, {len(cpus)} core{'s' * (len(cpus) > 1)}",
-            subcommand="frequency",
-            options={
+        point_s = settings.settle_s + settings.windows * settings.window_s
+        yield self.step(
+            f"{', '.join(works)}, {units.plural(len(cpus), 'core')}",
+            "frequency",
+            {
                 "cpus": format_cpulist(cpus),
                 "alone-cpus": format_cpulist(alone),
                 "work": ",".join(works),
@@ -214,11 +206,10 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 "target-half-width": settings.target_half_width,
                 "budget-s": settings.budget_s,
             },
-            cpus=tuple(cpus),
+            cpus=cpus,
             nodes=(),
-            expected_duration_s=START_UP_S
-            + points * (POINT_S + settings.settle_s + settings.windows * settings.window_s),
-            budget_s=points * max(0.0, settings.budget_s - settings.settle_s - settings.windows * settings.window_s),
+            cost_s=points * (POINT_S + point_s),
+            budget_s=points * max(0.0, settings.budget_s - point_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -228,9 +219,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
         target = document.parameters.get("target_half_width")
         measured = [point for point in result.points if point.error is None]
         points = tuple(_point(point, target) for point in measured)
-        if not points:
-            reasons = {point.error.message for point in result.points if point.error}
-            raise InputError(f"no core's frequency could be measured: {'; '.join(sorted(reasons))}")
+        require_any(points, result.points, "core's frequency")
         yield Parsed(
             id=step.id,
             values=CoreFrequencyValues(points=points),
@@ -242,7 +231,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 ),
                 *_slow_flags(points),
             ),
-            missing=tuple(refused(_words(point), point.error) for point in result.points if point.error is not None),
+            missing=tuple(missing_part(_words(point), point.error) for point in result.points if point.error),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
@@ -272,15 +261,16 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     def metrics(self, values: CoreFrequencyValues) -> Iterator[Metric]:
         """Yield lowest, median and highest clock and their spread, for each kind of work, alone and at once."""
         for row in rows_of(values.points):
-            prefix = f"{self.kind}.{row.work}.{row.active}"
+            prefix = f"{row.work}.{row.active}"
             title = f"{self.title}, {row.name}"
             if len(row.points) == 1:
-                yield metric_of(f"{prefix}.lowest_hz", title, row.points[0].frequency_hz, "higher")
+                yield self.metric(f"{prefix}.lowest_hz", title, row.points[0].frequency_hz)
                 continue
             for name, point in (("lowest", row.points[0]), ("highest", row.points[-1])):
-                yield metric_of(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz, "higher")
-            yield _median(f"{prefix}.median_hz", f"{title}, median of the cores", row)
-            yield _derived(f"{prefix}.spread", f"{title}, spread of the cores", row.spread, "fraction", "lower")
+                yield self.metric(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz)
+            median_details = {"estimator": "derived", **_interval(row)}
+            yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", row.median_hz, **median_details)
+            yield self.metric(f"{prefix}.spread", f"{title}, spread of the cores", row.spread, estimator="derived")
 
 
 def spread_over(sut: Sut, cpus: Sequence[int], most: int) -> list[int]:
@@ -307,32 +297,16 @@ def median_without(ascending: Sequence[float], index: int) -> float:
     return (low + high) / 2
 
 
-def _median(name: str, title: str, row: Row) -> Metric:
-    """Return the median clock of the cores of *row*; its interval joins the medians of their interval bounds."""
-    metric = _derived(name, title, row.median_hz, "Hz", "higher")
-    figures = [point.frequency_hz for point in row.points]
-    ends = [figure.interval for figure in figures if figure.interval is not None]
-    covered = [figure.coverage for figure in figures if figure.coverage is not None]
-    if len(ends) < len(figures) or not covered:
-        return metric
+def _interval(row: Row) -> dict[str, Any]:
+    """Return the interval of the median clock of *row*, made of the medians of the cores' bounds, and its trust."""
+    clocks = [point.frequency_hz for point in row.points]
+    ends = [clock.interval for clock in clocks if clock.interval is not None]
+    covered = [clock.coverage for clock in clocks if clock.coverage is not None]
+    if len(ends) < len(clocks) or not covered:
+        return {}
     low, high = (median(side) for side in zip(*ends, strict=True))
-    trust, doubt = of_width((high - low) / 2 / row.median_hz, figures[0].target_half_width)
-    update = {"interval": (low, high), "coverage": min(covered), "trust": trust, "doubt": doubt}
-    return metric.model_copy(update=update)
-
-
-def _derived(name: str, title: str, value: float, unit: str, better: Better) -> Metric:
-    return Metric(
-        name=name,
-        title=title,
-        value=value,
-        unit=unit,
-        interval=None,
-        coverage=None,
-        estimator="derived",
-        placements=None,
-        better=better,
-    )
+    trust, doubt = of_width((high - low) / 2 / row.median_hz, clocks[0].target_half_width)
+    return {"interval": (low, high), "coverage": min(covered), "trust": trust, "doubt": doubt}
 
 
 def _words(point: FrequencyPoint | CorePoint) -> str:
@@ -343,9 +317,7 @@ def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
     """Return *point* with its estimate; interrupted windows are dropped while more than half remain."""
     if not point.windows_hz or point.share is None or point.dirty_windows is None:
         raise InputError(f"no windows and no error for {_words(point)}")
-    dirty = set(point.dirty_windows)
-    clean = [value for index, value in enumerate(point.windows_hz) if index not in dirty]
-    kept = clean if 2 * len(clean) > len(point.windows_hz) else list(point.windows_hz)
+    kept = undisturbed(point.windows_hz, set(point.dirty_windows))
     return CorePoint(
         cpu=point.cpu,
         active_cpus=point.active_cpus,
@@ -362,7 +334,7 @@ def _proof_flags(points: Sequence[FrequencyPoint]) -> Iterator[Flag]:
     if astray := [point for point in points if not point.cpu_verified]:
         yield flag("CPU_UNVERIFIED", f"the thread was not on its CPU at the end: {_words(astray[0])}")
     if wrong := [point for point in points if not point.checked]:
-        yield flag("WORK_UNPROVED", f"the count of executed instructions is not the expected one: {_words(wrong[0])}")
+        yield flag("WORK_UNPROVED", f"wrong number of executed instructions: {_words(wrong[0])}")
     off = [point for point in points if point.chain_ratio is not None and abs(point.chain_ratio - 1) > CHAIN_TOLERANCE]
     if off:
         worst = max(off, key=lambda core: abs((core.chain_ratio or 1) - 1))

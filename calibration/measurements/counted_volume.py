@@ -26,26 +26,23 @@ from calibration.counters.volume import (
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     MeasuredRun,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Settings,
     Step,
     Values,
-    metric_of,
-    step,
 )
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.counting import BYTE_ROLES, background_s, event_options, served, shares_of, units
+from calibration.measurements.counting import BYTE_ROLES, event_options, served, shares_of, units
 from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
-from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group
+from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group, threads_by_node
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.volume import VolumeKnown, VolumeResult
-from calibration.units import fixed
+from calibration.units import fixed, plural
 from calibration.validity import Flag, flag
 
 DIRECTIONS: dict[Direction, str] = {"reads": "read", "writes": "written", "reads_and_writes": "read and written"}
@@ -96,9 +93,9 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     question = "Do the memory controllers count the bytes that are known to be moved?"
     settings = CountedVolumeSettings
     values = CountedVolumeValues
-    figures = (
-        Figures(r"counted_volume\.triad_s", "s", "lower", "all triads of one repeat, on all CPUs"),
-        Figures(
+    metric_patterns = (
+        MetricPattern(r"counted_volume\.triad_s", "s", "lower", "all triads of one repeat, on all CPUs"),
+        MetricPattern(
             r"counted_volume\.(?:reads|writes|reads_and_writes)\.difference",
             "fraction",
             "lower",
@@ -106,28 +103,26 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: CountedVolumeSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: CountedVolumeSettings) -> Iterator[Planned]:
         """Yield one command on all CPUs, each with its part of the arrays on the nearest memory."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         threads = sum(len(part.cpus) for part in parts)
         wanted = -(-settings.array_bytes // threads // ARRAY_MULTIPLE) * ARRAY_MULTIPLE
-        held = {node: sum(len(part.cpus) for part in parts if part.node == node) for node in {p.node for p in parts}}
+        held = threads_by_node(parts)
         array_bytes = min(
             wanted, *(capped_bytes(sut, node, wanted, buffers=ARRAYS * count) for node, count in held.items())
         )
         moved = triad_bytes(array_bytes * threads, settings.passes, allocates=True)
         cost_s = settings.repeats * (moved.read_bytes + moved.written_bytes) / NODE_FILL_BYTES_PER_S * 2
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {settings.passes} triads, {threads} thread{'s' * (threads > 1)}",
-            subcommand="volume",
-            options={
+        yield self.step(
+            f"{settings.passes} triads, {plural(threads, 'thread')}",
+            "volume",
+            {
                 "group": group_text(parts),
                 "array-bytes": array_bytes,
                 "passes": settings.passes,
@@ -135,9 +130,9 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                 "width": settings.width,
                 **counters,
             },
-            cpus=tuple(sorted(sut.cpus)),
-            nodes=tuple(sorted(held)),
-            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+            cpus=sorted(sut.cpus),
+            nodes=sorted(held),
+            cost_s=cost_s,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -196,12 +191,12 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
 
     def metrics(self, values: CountedVolumeValues) -> Iterator[Metric]:
         """Yield the time of the triads, and the relative difference of counted from moved bytes in each direction."""
-        yield metric_of(f"{self.kind}.triad_s", "Triads of known volume, time", values.triad_s, "lower")
+        yield self.metric("triad_s", "Triads of known volume, time", values.triad_s)
         for direction in values.counted.directions if values.counted is not None else ():
             if direction.ratio is not None:
                 off = estimate([[abs(ratio - 1) for ratio in sample] for sample in direction.ratio.samples], "fraction")
                 title = f"Bytes counted against bytes moved, {direction.direction.replace('_', ' ')}, difference"
-                yield metric_of(f"{self.kind}.{direction.direction}.difference", title, off, "lower")
+                yield self.metric(f"{direction.direction}.difference", title, off)
 
 
 def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
@@ -210,8 +205,8 @@ def _proof_flags(result: VolumeResult, known: Moved) -> Iterator[Flag]:
     if worked_out != known:
         yield flag(
             "WORK_UNPROVED",
-            f"expected {worked_out.read_bytes:.0f} bytes read and {worked_out.written_bytes:.0f} written by the rule, "
-            f"found that the kernel knows of {known.read_bytes:.0f} and {known.written_bytes:.0f}",
+            f"{known.read_bytes:.0f} bytes read and {known.written_bytes:.0f} written as reported by sutprobe, "
+            f"{worked_out.read_bytes:.0f} and {worked_out.written_bytes:.0f} by calculation",
         )
     if wrong := sum(not repeat.checked for repeat in result.repeats):
         yield flag("WORK_UNPROVED", f"the arrays did not hold what the triads make in {wrong} repeats")

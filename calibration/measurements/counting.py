@@ -63,12 +63,6 @@ def uncounted(context: Context) -> Iterator[NotPlanned]:
         yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
 
 
-def background_s(options: Mapping[str, object]) -> float:
-    """Return the time in s that *options* of ``event_options`` add to a command."""
-    found = options.get("background-s", 0.0)
-    return found if isinstance(found, float) else 0.0
-
-
 def served(context: Context) -> Callable[[int], tuple[int, ...]]:
     """Return a function that returns the nodes served by the memory controllers counted on a CPU.
 

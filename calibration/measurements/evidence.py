@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turn the evidence in a document of sutprobe into validity flags: one per fault, with its extent in the sentence."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from calibration.model import Model
+from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.sutprobe.placement import Interference, Pages, Placement
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
 """Relative change of the core clock over one placement that is flagged."""
+
+P = TypeVar("P", bound=Placement)
 
 
 class PagesProof(Model):
@@ -34,7 +37,7 @@ REFUSED = {
     "pin_failed": "CPUS_HIDDEN",
     "bind_failed": "NODES_HIDDEN",
 }
-"""The flag for each error of sutprobe that replaces a figure."""
+"""The flag for each error of sutprobe that replaces a value."""
 
 
 def document_flags(document: ProbeDocument) -> Iterator[Flag]:
@@ -47,7 +50,7 @@ def document_flags(document: ProbeDocument) -> Iterator[Flag]:
 
 
 def refusal(error: ProbeError) -> Flag | None:
-    """Return the flag for the *error* that sutprobe reported in place of a figure; ``None`` for any other."""
+    """Return the flag for the *error* that sutprobe reported in place of a value; ``None`` for any other."""
     code = REFUSED.get(error.code)
     return flag(code, error.message) if code else None
 
@@ -84,7 +87,7 @@ def _pages(result: object) -> list[Pages]:
                 found.append(Pages.model_validate(part["pages"]))
             inside += part.values()
         elif isinstance(part, list):
-            inside += [inner for inner in part if type(inner) in (dict, list)]  # most are lists of figures
+            inside += [inner for inner in part if type(inner) in (dict, list)]  # most are lists of numbers
     return found
 
 
@@ -109,6 +112,14 @@ def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *,
         )
 
 
+def evidence_flags(document: ProbeDocument, points: Sequence[Any]) -> Iterator[Flag]:
+    """Yield the flags of *document* and of the placements of its *points*."""
+    placements = [placement for point in points for placement in point.placements or ()]
+    proved = all(point.checked for point in points if point.error is None)
+    yield from document_flags(document)
+    yield from placement_flags(document, placements, proved=proved)
+
+
 def _clock_change(placement: Placement) -> float:
     return placement.core_hz_after / placement.core_hz_before - 1
 
@@ -123,6 +134,20 @@ def disturbed(placements: Sequence[Placement]) -> dict[str, set[int]]:
         index for index, placement in enumerate(placements) if abs(_clock_change(placement)) > FREQUENCY_CHANGE
     }
     return {code: hit for code, hit in found.items() if hit}
+
+
+def estimate_of(
+    placements: Sequence[P], windows: Callable[[P], Sequence[float]], unit: str, target: float | None = None
+) -> Estimate:
+    """Return the estimate from the *windows* of *placements*, with the interference that hit each."""
+    samples = [windows(placement) for placement in placements]
+    return estimate(samples, unit, target_half_width=target, disturbed=disturbed(placements))
+
+
+def undisturbed(windows: Sequence[float], dirty: Collection[int]) -> list[float]:
+    """Return *windows* without the *dirty* ones (indices) as long as more than half remain, else all."""
+    clean = [value for index, value in enumerate(windows) if index not in dirty]
+    return clean if 2 * len(clean) > len(windows) else list(windows)
 
 
 def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | None) -> Iterator[Flag]:
@@ -144,7 +169,7 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
     partial = [placement for placement in wanted if 0 < placement.huge_fraction < 1]
     if none:
         yield flag(
-            "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge ones to be had"
+            "HUGEPAGE_NONE", f"on {none[0].base_bytes}-byte pages in {len(none)} {of_all}: no huge pages available"
         )
     if partial:
         least = min(placement.huge_fraction for placement in partial)
@@ -172,7 +197,7 @@ INTERFERENCE: Final[Mapping[str, tuple[str, Callable[[Interference], float | Non
 def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[Flag]:
     """Yield the interference as evidence; *of_all* is the number of placements in words.
 
-    Whether it moved a figure is a flag of that figure.
+    Whether it moved a value is a flag of that value.
     """
     for code, (what, count) in INTERFERENCE.items():
         hit = [value for window in counts if (value := count(window))]

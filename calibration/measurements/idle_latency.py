@@ -7,18 +7,9 @@ from typing import Literal
 from calibration.context.model import Context
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.errors import InputError
-from calibration.measurements.base import (
-    Declaration,
-    Figures,
-    Metric,
-    NotPlanned,
-    Parsed,
-    Step,
-    Values,
-    metric_of,
-    step,
-)
+from calibration.measurements.base import Declaration, Metric, MetricPattern, Parsed, Planned, Step, Values
 from calibration.measurements.chase import (
+    NO_COMPANIONS,
     ChaseSettings,
     Condition,
     chase_flags,
@@ -27,8 +18,7 @@ from calibration.measurements.chase import (
     companions_of,
     core_hz_of,
     idle_bytes,
-    idle_figure,
-    without_companions,
+    idle_latencies,
 )
 from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.sut import Place, Sut, size_flags
@@ -46,7 +36,7 @@ class IdleLatencySettings(ChaseSettings):
 class IdleLatencyValues(Values):
     """Latency of ``cpu`` to memory of ``node`` in ns per load, and in core clocks if the clock is known.
 
-    ``latency_ns`` is the figure of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
+    ``latency_ns`` is the value of record: that of the machine in ``condition``. ``asleep_ns`` and ``awake_ns`` are
     both, if ``companions`` kept the machine awake. ``counted`` is the latency by counters of the core, ``None`` without
     counters.
     """
@@ -73,23 +63,23 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
     question = "How long does one load from local memory take when nothing else uses it?"
     settings = IdleLatencySettings
     values = IdleLatencyValues
-    figures = (Figures(r"idle_latency\.latency_ns", "ns", "lower", "one load from the nearest memory, unloaded"),)
+    metric_patterns = (
+        MetricPattern(r"idle_latency\.latency_ns", "ns", "lower", "one load from the nearest memory, unloaded"),
+    )
 
-    def steps(self, context: Context, settings: IdleLatencySettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: IdleLatencySettings) -> Iterator[Planned]:
         """Yield one chase from the measuring CPU of the first node with CPUs, on the nearest memory."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = idle_bytes(sut, settings, place.node, 1)
             companions = companions_for(sut, (place.cpu,), (place.node,))
-            expected_s, budget_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
+            cost_s, budget_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
             counters = event_options(context, LATENCY_ROLES) if settings.counters else {}
-            yield step(
-                id=self.kind,
-                kind=self.kind,
-                title=f"{self.title}, CPU {place.cpu}, memory of node {place.node}",
-                subcommand="latency",
-                options={
+            yield self.step(
+                f"CPU {place.cpu}, memory of node {place.node}",
+                "latency",
+                {
                     "at": place,
                     "size-bytes": size_bytes,
                     "stride-bytes": 64,
@@ -100,10 +90,11 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 },
                 cpus=(place.cpu,),
                 nodes=(place.node,),
-                expected_duration_s=expected_s,
+                cost_s=cost_s,
                 budget_s=budget_s,
             )
-            yield from without_companions(self.kind, self.title, companions)
+            if not companions:
+                yield self.not_planned(NO_COMPANIONS, f"{self.title} of the machine awake")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the one latency."""
@@ -112,11 +103,11 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
             raise InputError(f"{len(result.points)} points for {step.id}, not 1")
         point = result.points[0]
         target = document.parameters.get("target_half_width")
-        figure = idle_figure(point, target)
-        core_hz = core_hz_of([figure]) if figure else None
-        if figure is None or core_hz is None:
+        latency = idle_latencies(point, target)
+        core_hz = core_hz_of([latency]) if latency else None
+        if latency is None or core_hz is None:
             raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
-        counted = latency_beside([placement.counters for placement in figure.placements])
+        counted = latency_beside([placement.counters for placement in latency.placements])
         companions = companions_of(result.points)
         yield Parsed(
             id=step.id,
@@ -124,17 +115,17 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 cpu=point.cpu,
                 node=point.nodes[0],
                 size_bytes=point.size_bytes,
-                page=figure.placements[0].pages.obtained,
+                page=latency.placements[0].pages.obtained,
                 core_hz=core_hz,
-                latency_ns=figure.latency_ns,
-                condition=figure.condition,
-                asleep_ns=figure.asleep_ns if figure.awake_ns else None,
-                awake_ns=figure.awake_ns,
+                latency_ns=latency.latency_ns,
+                condition=latency.condition,
+                asleep_ns=latency.asleep_ns if latency.awake_ns else None,
+                awake_ns=latency.awake_ns,
                 companions=companions,
                 counted=counted,
             ),
             flags=(
-                *chase_flags(document, result.points, [figure]),
+                *chase_flags(document, result.points, [latency]),
                 *companion_flags(companions),
                 *size_flags(Sut(context), point.touched_bytes),
                 *latency_flags([counted]),
@@ -143,7 +134,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
 
     def metrics(self, values: IdleLatencyValues) -> Iterator[Metric]:
         """Yield the latency."""
-        yield metric_of("idle_latency.latency_ns", "Idle latency", values.latency_ns, "lower")
+        yield self.metric("latency_ns", self.title, values.latency_ns)
 
 
 MEASUREMENT = IdleLatency()

@@ -15,21 +15,18 @@ from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     MeasuredRun,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Settings,
     Step,
     Values,
-    metric_of,
-    step,
 )
-from calibration.measurements.chase import START_UP_S
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags
 from calibration.measurements.sut import Sut
-from calibration.model import Model
+from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.jitter import (
@@ -147,51 +144,47 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     settings = JitterSettings
     values = JitterValues
     main_chart_rank = 30
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"jitter\.cpu\d+\.inst_jitter_ns",
             "ns",
             "lower",
             "longest less shortest execution of the fixed work within a display interval",
         ),
-        Figures(r"jitter\.cpu\d+\.gaps\.max_ns", "ns", "lower", "the longest gap that was seen, once"),
-        Figures(r"jitter\.cpu\d+\.gaps\.lost_fraction", "fraction", "lower", "share of the time that gaps took"),
+        MetricPattern(r"jitter\.cpu\d+\.gaps\.max_ns", "ns", "lower", "the longest gap that was seen, once"),
+        MetricPattern(r"jitter\.cpu\d+\.gaps\.lost_fraction", "fraction", "lower", "share of the time that gaps took"),
     )
 
-    def steps(self, context: Context, settings: JitterSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: JitterSettings) -> Iterator[Planned]:
         """Yield one step that measures all chosen CPUs at once."""
         sut = Sut(context)
         if not sut.cpus:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         cpus = sorted(sut.isolated)
         if settings.isolated is not None:
             cpus = cpus[: settings.isolated]
         if not sut.isolated:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
-            yield NotPlanned(
-                kind=self.kind,
-                what="Jitter of an isolated CPU",
-                reason="the kernel isolates no CPU that may be used (no isolcpus= on its command line)",
+            yield self.not_planned(
+                "the kernel isolates no CPU that may be used (no isolcpus= on its command line)",
+                "Jitter of an isolated CPU",
             )
         elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
             cpus = [cpu, *cpus]
         if settings.fifo and not sut.cpus - sut.isolated - set(cpus):
-            yield NotPlanned(
-                kind=self.kind,
-                what=f"Jitter of CPU {cpus[0]}",
-                reason="real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
+            yield self.not_planned(
+                "real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
+                f"Jitter of CPU {cpus[0]}",
             )
             cpus = cpus[1:]
             if not cpus:
                 return
         interval_s = settings.loops * settings.executions * TURN_NS * 1e-9
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
-            subcommand="jitter",
-            options={
+        yield self.step(
+            f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
+            "jitter",
+            {
                 "cpus": format_cpulist(cpus),
                 "view": "both",
                 "loops": settings.loops,
@@ -201,10 +194,9 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 **({"fifo": settings.fifo} if settings.fifo else {}),
             },
             flags=("attribute",) if settings.attribute else (),
-            cpus=tuple(sorted(cpus)),
+            cpus=sorted(cpus),
             nodes=(),
-            expected_duration_s=START_UP_S
-            + (settings.intervals + 1) * interval_s
+            cost_s=(settings.intervals + 1) * interval_s
             + settings.gap_s * (1 + TRACED_SHARE * settings.attribute)
             + SETTLE_S
             + CPU_S * len(cpus),
@@ -276,58 +268,17 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
 
     def metrics(self, values: JitterValues) -> Iterator[Metric]:
         """Yield the typical spread per interval, the longest gap and the share of time lost."""
-        prefix = f"jitter.cpu{values.cpu}"
-        yield metric_of(
-            f"{prefix}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns, "lower"
-        )
-        yield Metric(
-            name=f"{prefix}.gaps.max_ns",
-            title=f"Longest gap in {values.gaps.wall_s:.0f} s, CPU {values.cpu}",
-            value=values.gaps.max_ns,
-            unit="ns",
-            interval=None,
-            coverage=None,
-            estimator=None,
-            placements=None,
-            better="lower",
-        )
-        yield Metric(
-            name=f"{prefix}.gaps.lost_fraction",
-            title=f"Share of time lost in gaps, CPU {values.cpu}",
-            value=values.gaps.lost_fraction,
-            unit="fraction",
-            interval=None,
-            coverage=None,
-            estimator=None,
-            placements=None,
-            better="lower",
+        cpu, gaps = f"cpu{values.cpu}", values.gaps
+        yield self.metric(f"{cpu}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns)
+        yield self.metric(f"{cpu}.gaps.max_ns", f"Longest gap in {gaps.wall_s:.0f} s, CPU {values.cpu}", gaps.max_ns)
+        yield self.metric(
+            f"{cpu}.gaps.lost_fraction", f"Share of time lost in gaps, CPU {values.cpu}", gaps.lost_fraction
         )
 
 
 def _gaps(view: GapView) -> Gaps:
-    return Gaps(
-        stopped=view.stopped,
-        rate_half_width=view.rate_half_width,
-        wall_s=view.wall_s,
-        threshold_ns=view.threshold_ns,
-        turn_min_ns=view.turn_ns.min,
-        turn_median_ns=view.turn_ns.median,
-        coverage_fraction=view.coverage_fraction,
-        count=view.count,
-        max_ns=view.max_ns,
-        lost_fraction=view.lost_fraction,
-        histogram=view.histogram,
-        rates_per_s=view.rates_per_s,
-        quantiles=view.quantiles,
-        longest=view.longest,
-        periods=view.periods,
-        attribution=view.attribution,
-        traced=view.traced,
-        interrupts=view.interference.interrupts,
-        softirqs=view.interference.softirqs,
-        involuntary_switches=view.interference.involuntary_switches,
-        steal_ms=view.interference.steal_ms,
-    )
+    same = {**shared_fields(Gaps, view), **shared_fields(Gaps, view.interference)}
+    return Gaps(turn_min_ns=view.turn_ns.min, turn_median_ns=view.turn_ns.median, **same)
 
 
 def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:

@@ -6,9 +6,8 @@ from the POWER7+ article: fixed strides, which prefetchers follow; memory interl
 copies at the same time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import log2
-from statistics import median
 from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
@@ -16,32 +15,30 @@ from pydantic import NonNegativeFloat, PositiveInt
 from calibration import units
 from calibration.charts.base import WIDE, Chart, Measured, shown
 from calibration.charts.curves import LATENCY, MEDIANS, SIZES, curves_of, line_chart
-from calibration.context.model import Cache, Context, Virtualization
+from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    Missing,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import (
-    HOP_NS,
-    START_UP_S,
-    ChaseSettings,
-    at,
-    chase_flags,
-    core_hz_of,
-    latency_of,
-    missing_of,
+from calibration.measurements.chase import HOP_NS, ChaseSettings, at, chase_flags, core_hz_of, latency_of, strided
+from calibration.measurements.levels import (
+    CACHE_EXCESS,
+    MEMORY_CLIMB,
+    UNNAMED,
+    Comparison,
+    Level,
+    compare_levels,
+    recognise_levels,
 )
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes
 from calibration.model import Model
@@ -55,9 +52,6 @@ SERIES = {"random": "", "prefetched": "prefetched: ", "interleaved": "interleave
 NEAR_LEVEL = 0.15
 """A point within this share of a level's latency is drawn as part of it."""
 
-UNNAMED = "plateau-"
-"""Prefix of the name of a plateau that no reported cache explains; its size follows."""
-
 L2_HOP_NS = 3.0
 """Cost of one hop within the first and second level, for the expected duration only."""
 
@@ -67,27 +61,8 @@ CACHED_HOPS_MIN = 200_000
 CACHED_HOP_NS = 10.0
 """Cost of one hop within the last level, for the expected duration only."""
 
-PLATEAU_SPAN = 1.25
-"""Largest latency of a plateau relative to its smallest: a level's own drift (pages, associativity, sharing of a cache)
-stays within it, a climb into the next level exceeds it within a third of an octave."""
-
-PLATEAU_OCTAVES = 1.2
-"""Shortest plateau, in octaves of size: shorter flat stretches occur within a climb."""
-
-CACHE_EXCESS = 1.3
-"""A plateau that ends below this multiple of a cache's reported size is that cache's. The curve may leave a cache long
-before its reported size (one CPU gets a share of it), hardly ever after it."""
-
-MEMORY_CLIMB = 1.5
-"""Memory is at least this many times slower than the last cache; less is a disturbance within a level, as a plateau
-alone spans 1.25."""
-
 HUGE_BYTES = 2 * MIB
 """Interleaving steps by page: sizes are multiples of this on each node, whatever pages are used."""
-
-AGREEMENT = 1.3
-"""A curve that leaves a cache within this factor of its reported size agrees with it: sizes are up to a third of an
-octave apart, and other users share the last part of a cache."""
 
 Series = Literal["random", "prefetched", "interleaved", "copies"]
 
@@ -129,30 +104,6 @@ class LadderPoint(Model):
     core_hz: float
 
 
-class Level(Model):
-    """A level of the memory hierarchy found in the curve.
-
-    ``size_bytes`` is the largest size on its plateau, ``None`` for memory; ``reported_bytes`` is the kernel's value.
-    ``core_hz`` is the core clock at its points.
-    """
-
-    name: str
-    size_bytes: int | None
-    reported_bytes: int | None
-    latency_ns: Estimate
-    core_hz: float | None = None
-
-
-class Comparison(Model):
-    """A cache as reported by the kernel and as found in the curve, and the explanation of a difference."""
-
-    name: str
-    reported_bytes: int
-    found_bytes: int | None
-    agrees: bool
-    explanation: str
-
-
 class LatencyLadderValues(Values):
     """The curves of one series and, for the random one, its levels against those reported by the kernel.
 
@@ -177,8 +128,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     settings = LadderSettings
     values = LatencyLadderValues
     main_chart_rank = 10
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
             "ns",
             "lower",
@@ -187,39 +138,83 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: LadderSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: LadderSettings) -> Iterator[Planned]:
         """Yield the random ladder of the first node with CPUs, and one step per further series."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
             cpu, home = sut.measuring_cpu(node), sut.home(node)
             here = str(Place(cpu, home))
-            yield _series(
-                sut, settings, "random", [here], nodes=[home], strides=settings.strides_bytes, orders=("random",)
-            )
+            yield self._series(sut, settings, "random", [here], [home], strides=settings.strides_bytes)
             if settings.prefetched_strides_bytes and settings.prefetched_orders:
                 strides, orders = settings.prefetched_strides_bytes, settings.prefetched_orders
-                yield _series(sut, settings, "prefetched", [here], nodes=[home], strides=strides, orders=orders)
+                yield self._series(sut, settings, "prefetched", [here], [home], strides=strides, orders=orders)
             if settings.interleaved and len(sut.memory_nodes) > 1:
                 places = [at(cpu, sut.memory_nodes)]
-                yield _series(
-                    sut, settings, "interleaved", places, nodes=sut.memory_nodes, strides=(64,), orders=("random",)
-                )
+                yield self._series(sut, settings, "interleaved", places, sut.memory_nodes)
             elif settings.interleaved:
-                yield NotPlanned(
-                    kind=self.kind, what="Memory interleaved over nodes", reason="only one node has memory"
-                )
+                yield self.not_planned("only one node has memory", "Memory interleaved over nodes")
             cores = sut.one_per_core(sut.cpus_of(node))
             chosen = [cpu, *(core for core in cores if core not in sut.siblings(cpu))]
             for copies in settings.copies:
                 if copies > len(chosen):
-                    yield NotPlanned(
-                        kind=self.kind,
-                        what=f"{copies} copies at the same time",
-                        reason=f"node {node} has {len(chosen)} cores to measure with",
-                    )
+                    reason = f"node {node} has {len(chosen)} cores to measure with"
+                    yield self.not_planned(reason, f"{copies} copies at the same time")
                     continue
                 places = [str(Place(number, home)) for number in chosen[:copies]]
-                yield _series(sut, settings, "copies", places, nodes=[home], strides=(64,), orders=("random",))
+                yield self._series(sut, settings, "copies", places, [home])
+
+    def _series(
+        self,
+        sut: Sut,
+        settings: LadderSettings,
+        series: Series,
+        places: Sequence[str],
+        nodes: Sequence[int],
+        *,
+        strides: Sequence[int] = (64,),
+        orders: Sequence[str] = ("random",),
+    ) -> Step:
+        """Return the step that measures *series*: sizes x strides x orders in one process."""
+        copies = len(places) if series == "copies" else 1
+        reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run searches again
+        largest = min(
+            memory_bound_bytes(sut, node, llc_bytes=reported, largest_bytes=settings.largest_bytes, buffers=copies)
+            for node in nodes
+        )
+        per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
+        sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
+        if series == "interleaved":
+            grain = len(nodes) * HUGE_BYTES
+            sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
+        sizes = [size for size in sizes if size >= 2 * min(strides)]
+        chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
+        costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]
+        costs_s *= len(orders)
+        suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
+        title = {
+            "random": "random order",
+            "prefetched": "prefetched strides",
+            "interleaved": f"interleaved over nodes {', '.join(map(str, nodes))}",
+            "copies": f"{len(places)} copies at the same time",
+        }[series]
+        cpus = tuple(int(place.partition("@")[0]) for place in places)
+        return self.step(
+            f"{title}, CPU {format_cpulist(cpus)}, {len(chases) * len(orders)} points",
+            "latency",
+            {
+                "at": list(places),
+                "size-bytes": ",".join(map(str, sizes)),
+                "stride-bytes": ",".join(map(str, strides)),
+                "order": ",".join(orders),
+                **settings.options(),
+            },
+            flags=("together",) if series == "copies" else (),
+            cpus=cpus,
+            nodes=nodes,
+            cost_s=settings.map_s(sizes[-1]) + sum(costs_s),
+            budget_s=sum(map(settings.excess_s, costs_s)),
+            suffix=suffix,
+        )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the curves and their levels."""
@@ -230,22 +225,20 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
         points: list[LadderPoint] = []
         for (order, size_bytes, stride_bytes), copies in combinations.items():
-            figures = [figure for point in copies if (figure := latency_of(point, target)) is not None]
+            latencies = [latency for point in copies if (latency := latency_of(point, target)) is not None]
             core_hz = core_hz_of(copies)
-            if len(figures) < len(copies) or core_hz is None:
+            if len(latencies) < len(copies) or core_hz is None:
                 continue
             points.append(
                 LadderPoint(
                     size_bytes=size_bytes,
                     stride_bytes=stride_bytes,
                     order=order,
-                    latency_ns=_over_copies(figures, target),
+                    latency_ns=_over_copies(latencies, target),
                     core_hz=core_hz,
                 )
             )
-        if not points:
-            reasons = {point.error.message for point in result.points if point.error}
-            raise InputError(f"no point of the ladder could be measured: {'; '.join(sorted(reasons))}")
+        require_any(points, result.points, "point of the ladder")
         first = result.points[0]
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
@@ -266,15 +259,11 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 levels=tuple(_clocked(level, random) for level in levels),
                 comparisons=compare_levels(levels, [point.size_bytes for point in random], context),
             ),
-            flags=(*chase_flags(document, result.points),),
+            flags=tuple(chase_flags(document, result.points)),
             missing=tuple(
-                Missing(
-                    what=f"{point.size_bytes} bytes, stride {point.stride_bytes}, {point.order}, {gone.what}",
-                    reason=gone.reason,
-                    flag=gone.flag,
-                )
+                missing_part(f"{point.size_bytes} bytes, {strided(point)}", point.error)
                 for point in result.points
-                if (gone := missing_of(point)) is not None
+                if point.error
             ),
         )
 
@@ -303,9 +292,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         for level in values.levels:
             if level.name.startswith(UNNAMED):
                 continue  # its name contains its size, which varies from run to run, so it cannot be compared
-            yield metric_of(
-                f"latency_ladder.{level.name}.latency_ns", f"{level.name} latency", level.latency_ns, "lower"
-            )
+            yield self.metric(f"{level.name}.latency_ns", f"{level.name} latency", level.latency_ns)
         if values.series == "random":
             return
         largest = sorted(values.points, key=lambda point: point.size_bytes)
@@ -316,61 +303,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 "interleaved": ("interleaved", "memory interleaved over nodes"),
                 "copies": (f"copies_{len(values.cpus)}", f"{len(values.cpus)} copies at the same time"),
             }[values.series]
-            yield metric_of(f"latency_ladder.{name}.latency_ns", f"Latency, {title}", point.latency_ns, "lower")
-
-
-def _series(
-    sut: Sut,
-    settings: LadderSettings,
-    series: Series,
-    places: Sequence[str],
-    *,
-    nodes: Sequence[int],
-    strides: Sequence[int],
-    orders: Sequence[str],
-) -> Step:
-    """Return the step that measures *series*: sizes x strides x orders in one process."""
-    copies = len(places) if series == "copies" else 1
-    reported = sut.reported_llc_bytes or ASSUMED_LLC_BYTES  # not the size found before: every run searches again
-    largest = min(
-        memory_bound_bytes(sut, node, llc_bytes=reported, largest_bytes=settings.largest_bytes, buffers=copies)
-        for node in nodes
-    )
-    per_octave = settings.points_per_octave if series == "random" else settings.sparse_points_per_octave
-    sizes = ladder_sizes(settings.smallest_bytes, largest, per_octave)
-    if series == "interleaved":
-        grain = len(nodes) * HUGE_BYTES
-        sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
-    sizes = [size for size in sizes if size >= 2 * min(strides)]
-    chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
-    costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]
-    costs_s *= len(orders)
-    suffix = {"random": "", "copies": f"-copies-{len(places)}"}.get(series, f"-{series}")
-    title = {
-        "random": "random order",
-        "prefetched": "prefetched strides",
-        "interleaved": f"interleaved over nodes {', '.join(map(str, nodes))}",
-        "copies": f"{len(places)} copies at the same time",
-    }[series]
-    cpus = tuple(int(place.partition("@")[0]) for place in places)
-    return step(
-        id=f"latency_ladder{suffix}",
-        kind="latency_ladder",
-        title=f"Latency ladder, {title}, CPU {format_cpulist(cpus)}, {len(chases) * len(orders)} points",
-        subcommand="latency",
-        options={
-            "at": list(places),
-            "size-bytes": ",".join(map(str, sizes)),
-            "stride-bytes": ",".join(map(str, strides)),
-            "order": ",".join(orders),
-            **settings.options(),
-        },
-        flags=("together",) if series == "copies" else (),
-        cpus=cpus,
-        nodes=tuple(nodes),
-        expected_duration_s=START_UP_S + settings.map_s(sizes[-1]) + sum(costs_s),
-        budget_s=sum(map(settings.excess_s, costs_s)),
-    )
+            yield self.metric(f"{name}.latency_ns", f"Latency, {title}", point.latency_ns)
 
 
 def _series_of(point: LatencyPoint) -> Series:
@@ -381,15 +314,11 @@ def _series_of(point: LatencyPoint) -> Series:
     return "random" if point.order in {"random", "window"} else "prefetched"
 
 
-def _named(point: LadderPoint) -> str:
-    return f"{point.order}, {point.size_bytes} bytes, stride {point.stride_bytes}"
-
-
-def _over_copies(figures: Sequence[Estimate], target: float | None) -> Estimate:
+def _over_copies(latencies: Sequence[Estimate], target: float | None) -> Estimate:
     """Return one estimate over simultaneous copies: each placement has the windows of all of them."""
-    if len(figures) == 1:
-        return figures[0]
-    placements = zip(*(figure.samples for figure in figures), strict=True)
+    if len(latencies) == 1:
+        return latencies[0]
+    placements = zip(*(latency.samples for latency in latencies), strict=True)
     samples = [[window for windows in placement for window in windows] for placement in placements]
     return estimate(samples, "ns", target_half_width=target)
 
@@ -398,58 +327,6 @@ def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:
     """Return *level* with the core clock of its points."""
     nearest = sorted(points, key=lambda point: abs(point.latency_ns.value - level.latency_ns.value))
     return level.model_copy(update={"core_hz": nearest[0].core_hz})
-
-
-def compare_levels(levels: Sequence[Level], sizes: Sequence[int], context: Context) -> tuple[Comparison, ...]:
-    """Compare each reported cache with the curve over *sizes*, with explanations of differences."""
-    if not sizes:
-        return ()
-    found = {level.name: level.size_bytes for level in levels}
-    caches = sorted(
-        (cache for cache in context.caches if cache.type != "Instruction" and cache.size_bytes),
-        key=lambda cache: cache.level,
-    )
-    return tuple(
-        _comparison(cache, found.get(f"L{cache.level}"), caches, max(sizes), context.virtualization) for cache in caches
-    )
-
-
-def _comparison(
-    cache: Cache, found_bytes: int | None, caches: Sequence[Cache], largest: int, virtualization: Virtualization
-) -> Comparison:
-    reported = cache.size_bytes or 0
-    sharers = cache.shared_cpus or ()
-    last = cache.level == caches[-1].level
-    below = max((inner.size_bytes or 0 for inner in caches if inner.level < cache.level), default=0)
-    agrees = found_bytes is not None and 1 / AGREEMENT <= found_bytes / reported <= AGREEMENT
-    if agrees:
-        explanation = "the curve leaves it where the kernel says it ends"
-    elif found_bytes is None and largest < reported * CACHE_EXCESS:
-        explanation = f"the ladder ends at {largest} bytes, before this cache does"
-    elif found_bytes is None and below and log2(reported / below) < PLATEAU_OCTAVES:
-        explanation = f"only {reported / below:.2g} times the cache before it: too few sizes between them for a plateau"
-    elif last and virtualization.guest:
-        share = None if found_bytes is None else found_bytes / reported * 100
-        part = "" if share is None else f"; this CPU had {share:.0f} % of it while it was measured"
-        explanation = (
-            f"a virtual machine ({virtualization.vendor or 'hypervisor unknown'}): the cache is the host's, which "
-            f"shares it among its guests and may report more than it gives{part}"
-        )
-    elif last and len(sharers) > 1:
-        explanation = (
-            f"shared by CPUs {format_cpulist(sharers)}: what other CPUs, or a partition set by the firmware or the "
-            "kernel, held of it was not there for this one"
-        )
-    elif found_bytes is None:
-        explanation = "the latency climbs through it without a plateau"
-    else:
-        explanation = (
-            "private to its core: pages that fall into the same sets, a sibling thread or a hypervisor's use of the "
-            "core leave less of it than there is"
-        )
-    return Comparison(
-        name=f"L{cache.level}", reported_bytes=reported, found_bytes=found_bytes, agrees=agrees, explanation=explanation
-    )
 
 
 def ladder_sizes(smallest_bytes: int, largest_bytes: int, per_octave: int) -> list[int]:
@@ -467,29 +344,6 @@ def _expected_hops(sut: Sut, settings: LadderSettings, size_bytes: int) -> tuple
     return CACHED_HOP_NS if llc is not None and size_bytes < llc / 4 else HOP_NS, settings.hops
 
 
-def recognise_levels(curve: Sequence[tuple[int, Estimate]], reported_bytes: Mapping[int, int]) -> tuple[Level, ...]:
-    """Return the levels found in *curve* (size in bytes, latency), smallest first.
-
-    A plateau is a run of sizes with nearly constant latency. Plateaus are matched with the reported caches by where
-    they end; the last is memory if it reaches the largest size. A cache that is not visible in the curve is omitted; a
-    plateau without a reported cache is named by its size.
-    """
-    ordered = sorted(curve)
-    caches = {f"L{level}": size for level, size in sorted(reported_bytes.items())}
-    levels: list[Level] = []
-    for first, last in _plateaus(ordered):
-        size = ordered[last][0]
-        figure = _plateau_latency([figure for _, figure in ordered[first : last + 1]])
-        holding = [name for name, cache in caches.items() if size <= cache * CACHE_EXCESS]
-        if not holding and last == len(ordered) - 1:
-            levels.append(Level(name="memory", size_bytes=None, reported_bytes=None, latency_ns=figure))
-            continue
-        free = [name for name in holding[:1] if name not in {level.name for level in levels}]
-        name = free[0] if free else f"{UNNAMED}{size}"
-        levels.append(Level(name=name, size_bytes=size, reported_bytes=caches.get(name), latency_ns=figure))
-    return tuple(levels)
-
-
 def last_cache_bytes(values: LatencyLadderValues) -> int | None:
     """Return the largest size of the last plateau before memory: where the last-level cache ends for one CPU.
 
@@ -504,49 +358,6 @@ def last_cache_bytes(values: LatencyLadderValues) -> int | None:
     below = max((level.reported_bytes for level in before), default=0)
     climbs = memory.latency_ns.value >= MEMORY_CLIMB * last.latency_ns.value
     return last.size_bytes if climbs and (last.size_bytes or 0) > CACHE_EXCESS * below else None
-
-
-def _plateaus(ordered: Sequence[tuple[int, Estimate]]) -> list[tuple[int, int]]:
-    """Return first and last index of each plateau: repeatedly the longest flat run of the rest.
-
-    Each latency is first replaced by the median of three neighbours, so that one disturbed point cannot split a
-    plateau.
-    """
-    sizes = [size for size, _ in ordered]
-    values = [figure.value for _, figure in ordered]
-    smooth = [median(values[max(0, index - 1) : index + 2]) for index in range(len(values))]
-    found: list[tuple[int, int]] = []
-    open_ranges = [(0, len(ordered))]
-    while open_ranges:
-        begin, end = open_ranges.pop()
-        runs = [_longest_from(smooth, first, end) for first in range(begin, end)]
-        if not runs:
-            continue
-        first, last = max(runs, key=lambda run: log2(sizes[run[1]] / sizes[run[0]]))
-        if log2(sizes[last] / sizes[first]) >= PLATEAU_OCTAVES:
-            found.append((first, last))
-            open_ranges += [(begin, first), (last + 1, end)]
-    return sorted(found)
-
-
-def _longest_from(values: Sequence[float], first: int, end: int) -> tuple[int, int]:
-    """Return the longest run starting at *first* whose values stay within a plateau's span."""
-    low = high = values[first]
-    last = first
-    for index in range(first + 1, end):
-        low, high = min(low, values[index]), max(high, values[index])
-        if high > low * PLATEAU_SPAN:
-            break
-        last = index
-    return first, last
-
-
-def _plateau_latency(figures: Sequence[Estimate]) -> Estimate:
-    """Return the latency of a plateau: over all placements of the middle half of its sizes."""
-    quarter = len(figures) // 4
-    middle = figures[quarter : len(figures) - quarter]
-    target = figures[0].target_half_width
-    return estimate([placement for point in middle for placement in point.samples], "ns", target_half_width=target)
 
 
 def _chart(measured: Sequence[Measured[LatencyLadderValues]], context: Context | None, name: str, width: int) -> Chart:

@@ -10,29 +10,29 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     MeasuredRun,
     Metric,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    step,
+    cells_of,
+    require_any,
 )
 from calibration.measurements.chase import (
+    NO_COMPANIONS,
     ChaseSettings,
     Condition,
-    IdleFigure,
+    IdleLatencies,
     chase_flags,
     companion_flags,
     companions_for,
     companions_of,
     idle_bytes,
-    idle_figure,
+    idle_latencies,
     lap_flags,
     missing_of,
-    without_companions,
 )
 from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
@@ -48,7 +48,7 @@ class LatencyMatrixValues(Values):
     """Latency in ns per load from the CPUs of ``cpu_nodes`` (rows) to the memory of ``memory_nodes`` (columns).
 
     ``cpus`` are the CPUs that measured each row, ``sizes_bytes`` the chain size of each column. A cell without a value
-    is ``None`` and listed in ``missing``. ``latency_ns`` are the figures of record, each of the machine in its
+    is ``None`` and listed in ``missing``. ``latency_ns`` are the values of record, each of the machine in its
     ``conditions``; ``cells_asleep_ns`` and ``cells_awake_ns`` are both, if ``companions`` kept the machine awake.
     """
 
@@ -77,8 +77,8 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     settings = ChaseSettings
     values = LatencyMatrixValues
     main_chart_rank = 40
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"latency_matrix\.\d+\.\d+\.latency_ns",
             "ns",
             "lower",
@@ -86,13 +86,13 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Planned]:
         """Yield one step for all cells, row by row."""
         sut = Sut(context)
         rows = {sut.measuring_cpu(node): node for node in sut.cpu_nodes}
         columns = sut.memory_nodes
         if not rows or not columns:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no node with CPUs and no node with memory found")
+            yield self.not_planned("no node with CPUs and no node with memory found")
             return
         sizes = {node: idle_bytes(sut, settings, node, len(rows)) for node in columns}
         largest = max(sizes.values())
@@ -105,14 +105,12 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             for row in rows.values()
         )
         companions = companions_for(sut, tuple(rows), columns)
-        expected_s, budget_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), companions)
+        cost_s, budget_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), companions)
         places = [f"{Place(cpu, node)}{own[node]}" for cpu in rows for node in columns]
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {len(rows)} x {len(columns)} nodes",
-            subcommand="latency",
-            options={
+        yield self.step(
+            f"{len(rows)} x {len(columns)} nodes",
+            "latency",
+            {
                 "at": places,
                 "size-bytes": largest,
                 "stride-bytes": 64,
@@ -120,12 +118,13 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
                 **settings.options(),
                 "companion": list(companions),
             },
-            cpus=tuple(rows),
-            nodes=tuple(columns),
-            expected_duration_s=expected_s,
+            cpus=rows,
+            nodes=columns,
+            cost_s=cost_s,
             budget_s=budget_s,
         )
-        yield from without_companions(self.kind, self.title, companions)
+        if not companions:
+            yield self.not_planned(NO_COMPANIONS, f"{self.title} of the machine awake")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
@@ -136,12 +135,10 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         if len(cpus) * len(columns) != len(result.points):
             raise InputError(f"{len(result.points)} cells for {len(cpus)} x {len(columns)} nodes")
         target = document.parameters.get("target_half_width")
-        cells = {(point.cpu, point.nodes[0]): idle_figure(point, target) for point in result.points}
-        figures = [cell for cell in cells.values() if cell is not None]
+        cells = {(point.cpu, point.nodes[0]): idle_latencies(point, target) for point in result.points}
+        measured = [cell for cell in cells.values() if cell is not None]
         sizes = {point.nodes[0]: point.size_bytes for point in result.points}
-        if not figures:
-            reasons = {point.error.message for point in result.points if point.error}
-            raise InputError(f"no cell could be measured: {'; '.join(sorted(reasons))}")
+        require_any(measured, result.points, "cell")
         companions = companions_of(result.points)
         beside: dict[str, Any] = {
             "conditions": _matrix(cells, cpus, columns, "condition"),
@@ -155,13 +152,13 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             cpus=tuple(cpus),
             sizes_bytes=tuple(sizes[node] for node in columns),
             latency_ns=_matrix(cells, cpus, columns, "latency_ns"),
-            **(beside if any(figure.awake_ns for figure in figures) else {}),
+            **(beside if any(cell.awake_ns for cell in measured) else {}),
         )
         yield Parsed(
             id=step.id,
             values=values,
             flags=(
-                *chase_flags(document, result.points, figures),
+                *chase_flags(document, result.points, measured),
                 *companion_flags(companions),
                 *size_flags(sut, min(point.touched_bytes for point in result.points)),
                 *lap_flags(sut, document, result.points),
@@ -177,31 +174,21 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
 
     def metrics(self, values: LatencyMatrixValues) -> Iterator[Metric]:
         """Yield every cell that has a value."""
-        for cpu_node, row in zip(values.cpu_nodes, values.latency_ns, strict=True):
-            for memory_node, cell in zip(values.memory_nodes, row, strict=True):
-                if cell is not None:
-                    yield metric_of(
-                        f"latency_matrix.{cpu_node}.{memory_node}.latency_ns",
-                        f"Latency, CPUs of node {cpu_node} to memory of node {memory_node}",
-                        cell,
-                        "lower",
-                    )
+        for row, column, cell in cells_of(values.cpu_nodes, values.memory_nodes, values.latency_ns):
+            title = f"Latency, CPUs of node {row} to memory of node {column}"
+            yield self.metric(f"{row}.{column}.latency_ns", title, cell)
 
 
 def _matrix(
-    cells: Mapping[tuple[int, int], IdleFigure | None], cpus: Sequence[int], nodes: Sequence[int], name: str
+    cells: Mapping[tuple[int, int], IdleLatencies | None], cpus: Sequence[int], nodes: Sequence[int], name: str
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return one field of all *cells*, ``None`` for a cell without a figure."""
+    """Return one field of all *cells*, ``None`` for a cell without a value."""
     return tuple(tuple(getattr(cells[cpu, node], name, None) for node in nodes) for cpu in cpus)
 
 
 def _asymmetry(values: LatencyMatrixValues) -> Iterator[Flag]:
-    cells = {
-        (cpu_node, memory_node): cell.value
-        for cpu_node, row in zip(values.cpu_nodes, values.latency_ns, strict=True)
-        for memory_node, cell in zip(values.memory_nodes, row, strict=True)
-        if cell is not None
-    }
+    found = cells_of(values.cpu_nodes, values.memory_nodes, values.latency_ns)
+    cells = {(row, column): cell.value for row, column, cell in found}
     for (row, column), value in sorted(cells.items()):
         mirror = cells.get((column, row))
         if row < column and mirror is not None and abs(value - mirror) / min(value, mirror) > ASYMMETRY:

@@ -2,6 +2,7 @@
 """Loaded latency: latency while the other CPUs load the memory."""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import Annotated, Literal
 
@@ -14,31 +15,22 @@ from calibration.charts.load import KNEE, PROBE, latency_chart
 from calibration.context.model import Context
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.counters.volume import CountedBytes, counted_flags
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    Missing,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    refused,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import LINK_NS, START_UP_S, TOUCH_BYTES_PER_S
-from calibration.measurements.counting import (
-    BYTE_ROLES,
-    background_s,
-    event_options,
-    latency_beside,
-    loaded_counted,
-)
-from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S
+from calibration.measurements.counting import BYTE_ROLES, event_options, latency_beside, loaded_counted
+from calibration.measurements.evidence import disturbed, estimate_of, evidence_flags
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
@@ -69,7 +61,7 @@ Share = Annotated[float, Field(ge=0.01, le=1, multiple_of=0.01)]
 """A share of the bandwidth that the load has without delay, in whole percent."""
 
 RECORD_SHARE = 0.9
-"""The share whose latency is the figure of record: beyond it small changes of the load change latency a lot."""
+"""The share whose latency is the value of record: beyond it small changes of the load change latency a lot."""
 
 SHARE_TOLERANCE = 0.05
 """Largest deviation from the requested share that is not flagged."""
@@ -166,26 +158,26 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     settings = LoadedSettings
     values = LoadedLatencyValues
     main_chart_rank = 20
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"loaded_latency\.\d+\.latency_ns",
             "ns",
             "lower",
             "one load of the probe beside a load with that injection delay",
         ),
-        Figures(
+        MetricPattern(
             r"loaded_latency\.\d+\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "what the load moves beside the probe, at the shortest delay",
         ),
-        Figures(
+        MetricPattern(
             r"loaded_latency\.\d+pct(?:\.cpu\d+)?\.latency_ns",
             "ns",
             "lower",
             "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
         ),
-        Figures(
+        MetricPattern(
             r"loaded_latency\.\d+pct\.bandwidth_mb_s",
             "MB/s",
             "higher",
@@ -193,9 +185,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         ),
     )
 
-    def planned(
-        self, context: Context, settings: LoadedSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: LoadedSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield one sweep; no load runs on a probe's core.
 
         If the profile has no shape, the load uses the one *kept* for the platform and the mix.
@@ -209,11 +199,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             if (cpus := tuple(cpu for cpu in sut.cpus_of(node) if cpu not in busy))
         ]
         if not parts:
-            yield NotPlanned(
-                kind=self.kind,
-                what=self.title,
-                reason=f"no CPU is left to load memory: all {len(sut.cpus)} that may be used are on the cores of the "
-                "probes, one per node",
+            yield self.not_planned(
+                f"no CPU is left to load memory: all {len(sut.cpus)} that may be used are on the cores of the probes, "
+                "one per node"
             )
             return
         load_bytes = buffer_bytes(sut, parts, (settings.mix,))
@@ -223,13 +211,10 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         cost_s = sweep_s(settings, len(delays) + len(settings.shares), run, probe_bytes)
         search_s = LOOKS_PER_SHARE * len(settings.shares) * (LOOK_S + run_s(run))
         counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {len(delays)} delays, {len(settings.shares)} shares of peak, "
-            f"{len(probes)} probe{'s' * (len(probes) > 1)}",
-            subcommand="loaded",
-            options={
+        yield self.step(
+            f"{len(delays)} delays, {len(settings.shares)} shares of peak, {units.plural(len(probes), 'probe')}",
+            "loaded",
+            {
                 "probe": probes,
                 "load": group_text(parts),
                 "delay" if settings.delays_ns is None else "delay-ns": ",".join(map(str, delays)),
@@ -241,9 +226,9 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 **shape_options(settings, settings.shape, kept, settings.mix),
                 **counters,
             },
-            cpus=tuple(sorted(sut.cpus)),
-            nodes=tuple(sorted({part.node for part in parts} | {place.node for place in probes})),
-            expected_duration_s=START_UP_S + background_s(counters) + search_s + cost_s,
+            cpus=sorted(sut.cpus),
+            nodes=sorted({part.node for part in parts} | {place.node for place in probes}),
+            cost_s=search_s + cost_s,
             budget_s=settings.excess_s(cost_s),
         )
 
@@ -258,9 +243,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         for point in sorted(result.points, key=lambda point: point.inject_delay):
             share = None if point.share_percent is None else point.share_percent / 100
             if not point.placements:
-                what = point_name(point.inject_delay, share)
-                unknown = Missing(what=what, reason="no placement measured")
-                missing.append(refused(what, point.error) if point.error else unknown)
+                missing.append(missing_part(point_name(point.inject_delay, share), point.error))
                 continue
             probes = probe_latencies(point.placements, target)
             counters = [placement.counters for placement in point.placements]
@@ -271,19 +254,13 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                     share=share,
                     share_reached=share_reached(point, result.points),
                     latency_ns=probes[0].latency_ns,
-                    bandwidth_mb_s=estimate(
-                        [placement.windows_mb_s for placement in point.placements],
-                        "MB/s",
-                        disturbed=disturbed(point.placements),
-                    ),
+                    bandwidth_mb_s=estimate_of(point.placements, attrgetter("windows_mb_s"), "MB/s"),
                     probes=probes,
                     counted=loaded_counted(context, point.placements, point.accounting, nodes),
                     counted_latency=latency_beside(counters, "probe."),
                 )
             )
-        if not points:
-            raise InputError(f"no inject delay could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
-        placements = [placement for point in result.points for placement in point.placements or ()]
+        require_any(points, result.points, "inject delay")
         yield Parsed(
             id=step.id,
             values=LoadedLatencyValues(
@@ -293,10 +270,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 zero_load=result.zero_load,
             ),
             flags=(
-                *document_flags(document),
-                *placement_flags(
-                    document, placements, proved=all(point.checked for point in result.points if not point.error)
-                ),
+                *evidence_flags(document, result.points),
                 *share_flags(points),
                 *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
                 *drift_flags(result.zero_load),
@@ -331,31 +305,20 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         Published pages have the ends. At the share each probe has a latency, all but the first by CPU.
         """
         for point in values.ends:
-            yield metric_of(
-                f"loaded_latency.{point.inject_delay}.latency_ns",
-                f"Latency under load, {point.name}",
-                point.latency_ns,
-                "lower",
-            )
+            yield self.metric(f"{point.inject_delay}.latency_ns", f"Latency under load, {point.name}", point.latency_ns)
         for point in values.ends[:1]:
-            yield metric_of(
-                f"loaded_latency.{point.inject_delay}.bandwidth_mb_s",
-                f"Bandwidth beside the probe, {point.name}",
-                point.bandwidth_mb_s,
-                "higher",
-            )
+            title = f"Bandwidth beside the probe, {point.name}"
+            yield self.metric(f"{point.inject_delay}.bandwidth_mb_s", title, point.bandwidth_mb_s)
         for point in (load for load in values.points if load.share == RECORD_SHARE):
-            name = f"loaded_latency.{point.share:.0%}".replace("%", "pct")
+            name = f"{point.share:.0%}".replace("%", "pct")
             for number, probe in enumerate(point.probes):
-                yield metric_of(
+                yield self.metric(
                     f"{name}.cpu{probe.cpu}.latency_ns" if number else f"{name}.latency_ns",
                     f"Latency under load, {point.name}" + f", CPU {probe.cpu}" * (number > 0),
                     probe.latency_ns,
-                    "lower",
                 )
-            yield metric_of(
-                f"{name}.bandwidth_mb_s", f"Bandwidth beside the probe, {point.name}", point.bandwidth_mb_s, "higher"
-            )
+            title = f"Bandwidth beside the probe, {point.name}"
+            yield self.metric(f"{name}.bandwidth_mb_s", title, point.bandwidth_mb_s)
 
 
 def point_name(inject_delay: int, share: float | None) -> str:
@@ -408,18 +371,14 @@ def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int)
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
     """Return the windows of each probe in all *placements*."""
     hit = disturbed(placements)
+    windows = zip(*([probe.windows_ns for probe in placement.probes] for placement in placements), strict=True)
     return tuple(
         ProbeLatency(
             cpu=probe.cpu,
             node=probe.node,
-            latency_ns=estimate(
-                [placement.probes[index].windows_ns for placement in placements],
-                "ns",
-                target_half_width=target,
-                disturbed=hit,
-            ),
+            latency_ns=estimate(samples, "ns", target_half_width=target, disturbed=hit),
         )
-        for index, probe in enumerate(placements[0].probes)
+        for probe, samples in zip(placements[0].probes, windows, strict=True)
     )
 
 

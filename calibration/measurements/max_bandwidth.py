@@ -7,19 +7,8 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 
 from calibration.context.model import Context
-from calibration.measurements.base import (
-    Declaration,
-    Figures,
-    Metric,
-    NotPlanned,
-    Parsed,
-    Step,
-    Values,
-    metric_of,
-    step,
-)
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
+from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.platform import ShapeReference
 from calibration.measurements.sut import Sut
@@ -31,18 +20,17 @@ from calibration.measurements.traffic import (
     MixBandwidth,
     Part,
     Run,
+    TrafficDeclaration,
     Tried,
     all_cpus,
-    group_text,
-    missing_of,
-    mix_bandwidth,
-    require_value,
+    best_points,
+    missing_points,
     scan_s,
     shared_buffer_bytes,
     traffic_flags,
     tried,
 )
-from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 STREAMS = (1, 4)
@@ -82,7 +70,7 @@ class MaxValues(Values):
     search: tuple[Tried, ...]
 
 
-class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
+class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
     """A search over shapes, delays and thread counts, with the best measured again."""
 
     kind = "max_bandwidth"
@@ -90,8 +78,8 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
     question = "What is the most that this machine's memory delivers, and with which setting?"
     settings = MaxSettings
     values = MaxValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"max_bandwidth\.{ANY_MIX}\.bandwidth_mb_s",
             "MB/s",
             "higher",
@@ -99,9 +87,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         ),
     )
 
-    def planned(
-        self, context: Context, settings: MaxSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: MaxSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield one step that searches with all CPUs and, with SMT, with one CPU per core.
 
         It starts at the shapes *kept* for the platform unless the profile names shapes.
@@ -109,7 +95,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         sut = Sut(context)
         groups = [all_cpus(sut)]
         if not groups[0]:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         if settings.one_per_core:
             singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
@@ -122,15 +108,12 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
         runs = [Run(parts, mix, size) for parts, size in zip(groups, sizes, strict=True) for mix in settings.mixes]
         cost_s = settings.cost_s(runs, full)
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {tries * len(groups)} settings x {len(settings.mixes)} mixes",
-            subcommand="bandwidth",
-            options={
-                "group": [group_text(parts, size) for parts, size in zip(groups, sizes, strict=True)],
-                "mix": ",".join(settings.mixes),
-                "buffer-bytes": max(sizes),
+        yield self.traffic_step(
+            f"{tries * len(groups)} settings x {len(settings.mixes)} mixes",
+            groups,
+            settings.mixes,
+            sizes,
+            {
                 "streams": ",".join(map(str, streams)),
                 "prefetch-bytes": ",".join(map(str, prefetch_bytes)),
                 "delay": ",".join(map(str, settings.delays)),
@@ -139,38 +122,25 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
                 "width": width,
                 **counters,
             },
-            cpus=tuple(sorted(sut.cpus)),
-            nodes=tuple(sorted({part.node for part in groups[0]})),
-            expected_duration_s=START_UP_S
-            + background_s(counters)
-            + (scan_s(runs, tries) if tries > 1 else 0)
-            + cost_s,
+            cost_s=(scan_s(runs, tries) if tries > 1 else 0) + cost_s,
             budget_s=settings.excess_s(cost_s),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the winners and the search."""
         points = read_result(document, BandwidthResult).points
-        target = document.parameters.get("target_half_width")
-        best: dict[str, tuple[MixBandwidth, BandwidthPoint]] = {}
-        for point in points:
-            if point.phase == "full" and (mix := mix_bandwidth(point, target, context)) is not None:
-                champion = best.get(point.mix)
-                if champion is None or mix.bandwidth_mb_s.value > champion[0].bandwidth_mb_s.value:
-                    best[point.mix] = (mix, point)
-        require_value(points, len(best))
-        winners = {name: mix for name, (mix, _) in best.items()}
-        full = [point for _, point in best.values()]
+        best = best_points(points, document.parameters.get("target_half_width"), context)
+        winners = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,
             values=MaxValues(
                 mixes=winners,
-                groups={name: point.group for name, (_, point) in best.items()},
+                groups={name: point.group for name, (point, _) in best.items()},
                 sources=dict.fromkeys(best, step.id),
                 search=tried(points),
             ),
-            flags=tuple(traffic_flags(Sut(context), document, full, winners)),
-            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+            flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], winners)),
+            missing=missing_points(points),
         )
 
     def completed(self, values: MaxValues, run: Mapping[str, Values]) -> MaxValues:
@@ -187,9 +157,7 @@ class MaxBandwidth(Declaration[MaxSettings, MaxValues]):
     def metrics(self, values: MaxValues) -> Iterator[Metric]:
         """Yield the maximum of each mix."""
         for name, mix in values.mixes.items():
-            yield metric_of(
-                f"max_bandwidth.{name}.bandwidth_mb_s", f"Maximum bandwidth, {name}", mix.bandwidth_mb_s, "higher"
-            )
+            yield self.metric(f"{name}.bandwidth_mb_s", f"Maximum bandwidth, {name}", mix.bandwidth_mb_s)
 
 
 def candidates(settings: MaxSettings, kept: ShapeReference | None) -> tuple[tuple[int, ...], tuple[int, ...], str]:

@@ -9,20 +9,8 @@ from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, bounds, label, shown
 from calibration.context.model import Context
 from calibration.context.population import Population, population
-from calibration.measurements.base import (
-    Declaration,
-    Figures,
-    MeasuredRun,
-    Metric,
-    NotPlanned,
-    Parsed,
-    Step,
-    Values,
-    metric_of,
-    step,
-)
-from calibration.measurements.chase import START_UP_S
-from calibration.measurements.counting import BYTE_ROLES, background_s, event_options
+from calibration.measurements.base import MeasuredRun, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.counting import BYTE_ROLES, event_options
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -33,11 +21,11 @@ from calibration.measurements.traffic import (
     Mix,
     MixBandwidth,
     Run,
+    TrafficDeclaration,
     all_cpus,
     buffer_bytes,
-    group_text,
     measured_points,
-    missing_of,
+    missing_points,
     shape_options,
     traffic_flags,
 )
@@ -65,7 +53,7 @@ class PeakValues(Values):
     mixes: dict[str, MixBandwidth]
 
 
-class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
+class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     """All CPUs, no delay, each mix, in a fixed shape."""
 
     kind = "peak_injection_bandwidth"
@@ -74,8 +62,8 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
     settings = PeakSettings
     values = PeakValues
     main_chart_rank = 50
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s",
             "MB/s",
             "higher",
@@ -83,9 +71,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         ),
     )
 
-    def planned(
-        self, context: Context, settings: PeakSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: PeakSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield one step in the tuned shape, and one in the plain shape for comparison with other tools.
 
         If the profile has no shape, the tuned one is that *kept* for the platform.
@@ -93,7 +79,7 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
@@ -102,24 +88,15 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
             if not mixes:
                 continue
             cost_s = settings.cost_s([Run(parts, mix, size_bytes) for mix in mixes])
-            yield step(
-                id=f"{self.kind}{suffix}",
-                kind=self.kind,
-                title=f"{self.title}, {'one plain stream' if suffix else 'tuned shape'}, {len(mixes)} mixes",
-                subcommand="bandwidth",
-                options={
-                    "group": group_text(parts),
-                    "mix": ",".join(mixes),
-                    "buffer-bytes": size_bytes,
-                    "delay": 0,
-                    **settings.options(),
-                    **shape,
-                    **counters,
-                },
-                cpus=tuple(sorted(sut.cpus)),
-                nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+            yield self.traffic_step(
+                f"{'one plain stream' if suffix else 'tuned shape'}, {len(mixes)} mixes",
+                [parts],
+                mixes,
+                size_bytes,
+                {"delay": 0, **settings.options(), **shape, **counters},
+                cost_s=cost_s,
                 budget_s=settings.excess_s(cost_s),
+                suffix=suffix,
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -135,13 +112,13 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
                 mixes=mixes,
             ),
             flags=tuple(traffic_flags(Sut(context), document, points, mixes)),
-            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+            missing=missing_points(points),
         )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart | None:
         """Return bandwidth (GB/s) by mix with intervals, and the theoretical peak if it is known.
 
-        ``None`` if there is a single figure.
+        ``None`` for a single value.
         """
         rows: list[Json] = []
         for values in run.values(self.kind):
@@ -175,14 +152,10 @@ class PeakInjectionBandwidth(Declaration[PeakSettings, PeakValues]):
 
     def metrics(self, values: PeakValues) -> Iterator[Metric]:
         """Yield the bandwidth of each mix."""
-        plain = ".plain" if values.plain else ""
+        plain = "plain." if values.plain else ""
         for name, mix in values.mixes.items():
-            yield metric_of(
-                f"peak_injection_bandwidth{plain}.{name}.bandwidth_mb_s",
-                f"Peak injection bandwidth, {name}{', one plain stream' if values.plain else ''}",
-                mix.bandwidth_mb_s,
-                "higher",
-            )
+            title = f"{self.title}, {name}{', one plain stream' if values.plain else ''}"
+            yield self.metric(f"{plain}{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)
 
 
 MEASUREMENT = PeakInjectionBandwidth()

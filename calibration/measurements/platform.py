@@ -147,7 +147,7 @@ def traffic_sha256(directory: Path = KERNELS) -> str:
     for pattern in TRAFFIC_SOURCES:
         found = sorted(path for path in directory.glob(pattern) if path.suffix in {".c", ".h"})
         if not found:
-            raise ValueError(f"expected sources of the kernel's traffic at {directory / pattern}, found none")
+            raise ValueError(f"no sources of sutprobe's traffic at {directory / pattern}")
         for path in found:
             content = path.read_bytes()
             digest.update(f"{path.relative_to(directory).as_posix()}\0{len(content)}\0".encode())

@@ -14,29 +14,20 @@ from pydantic import NonNegativeFloat, PositiveInt
 from calibration.charts.base import Chart
 from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    Missing,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import (
-    START_UP_S,
-    ChaseSettings,
-    chase_flags,
-    core_hz_of,
-    latency_of,
-    missing_of,
-)
+from calibration.measurements.chase import ChaseSettings, chase_flags, core_hz_of, latency_of, strided
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate
@@ -109,8 +100,8 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
     question = "How much of the latency along a stride do the hardware prefetchers hide?"
     settings = PrefetcherSettings
     values = PrefetcherEffectValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"prefetcher_effect\.(?:off\.)?(?:forward|backward|random)_\d+\.latency_ns",
             "ns",
             "lower",
@@ -119,7 +110,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: PrefetcherSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: PrefetcherSettings) -> Iterator[Planned]:
         """Yield the chases of the first node with CPUs, with prefetchers as found and off."""
         sut = Sut(context)
         for node in sut.cpu_nodes[:1]:
@@ -128,12 +119,10 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
             orders = (RANDOM, *settings.orders)
             costs_s = [settings.chase_s(size_bytes, stride) for stride in settings.strides_bytes for _ in orders]
             for prefetchers in SWITCHED:
-                yield step(
-                    id=self.kind if prefetchers is None else f"{self.kind}-{prefetchers}",
-                    kind=self.kind,
-                    title=f"{self.title}, CPU {place.cpu}, memory of node {place.node}, {len(costs_s)} points",
-                    subcommand="latency",
-                    options={
+                yield self.step(
+                    f"CPU {place.cpu}, memory of node {place.node}, {len(costs_s)} points",
+                    "latency",
+                    {
                         "at": place,
                         "size-bytes": size_bytes,
                         "stride-bytes": ",".join(map(str, settings.strides_bytes)),
@@ -142,8 +131,9 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                     },
                     cpus=(place.cpu,),
                     nodes=(place.node,),
-                    expected_duration_s=START_UP_S + settings.map_s(size_bytes) + sum(costs_s),
+                    cost_s=settings.map_s(size_bytes) + sum(costs_s),
                     budget_s=sum(map(settings.excess_s, costs_s)),
+                    suffix="" if prefetchers is None else f"-{prefetchers}",
                     prefetchers=prefetchers,
                 )
 
@@ -153,24 +143,22 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         result = read_result(document, LatencyResult)
         target = document.parameters.get("target_half_width")
         found = [
-            (point, figure, core_hz)
+            (point, latency, core_hz)
             for point in result.points
-            if (figure := latency_of(point, target)) is not None and (core_hz := core_hz_of([point])) is not None
+            if (latency := latency_of(point, target)) is not None and (core_hz := core_hz_of([point])) is not None
         ]
-        if not found:
-            reasons = {point.error.message for point in result.points if point.error}
-            raise InputError(f"no stride could be measured: {'; '.join(sorted(reasons))}")
-        random = {point.stride_bytes: figure.value for point, figure, _ in found if point.order == RANDOM}
+        require_any(found, result.points, "stride")
+        random = {point.stride_bytes: latency.value for point, latency, _ in found if point.order == RANDOM}
         points = tuple(
             StridedLatency(
                 order=point.order,
                 stride_bytes=point.stride_bytes,
                 touched_bytes=point.touched_bytes,
-                latency_ns=figure,
+                latency_ns=latency,
                 core_hz=core_hz,
-                of_random=_share(figure, random.get(point.stride_bytes)) if point.order != RANDOM else None,
+                of_random=_share(latency, random.get(point.stride_bytes)) if point.order != RANDOM else None,
             )
-            for point, figure, core_hz in found
+            for point, latency, core_hz in found
         )
         first = result.points[0]
         yield Parsed(
@@ -183,14 +171,8 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 points=points,
                 effects=(),
             ),
-            flags=(*chase_flags(document, result.points),),
-            missing=tuple(
-                Missing(
-                    what=f"stride {point.stride_bytes}, {point.order}, {gone.what}", reason=gone.reason, flag=gone.flag
-                )
-                for point in result.points
-                if (gone := missing_of(point)) is not None
-            ),
+            flags=tuple(chase_flags(document, result.points)),
+            missing=tuple(missing_part(strided(point), point.error) for point in result.points if point.error),
         )
 
     def completed(self, values: PrefetcherEffectValues, run: Mapping[str, Values]) -> PrefetcherEffectValues:
@@ -226,16 +208,15 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         """Yield the latency of each stride in each order."""
         off = values.prefetchers == "off"
         for point in values.points:
-            yield metric_of(
-                f"prefetcher_effect.{'off.' if off else ''}{point.order}_{point.stride_bytes}.latency_ns",
+            yield self.metric(
+                f"{'off.' if off else ''}{point.order}_{point.stride_bytes}.latency_ns",
                 f"Latency, {point.order}, stride of {point.stride_bytes} bytes{', prefetchers off' if off else ''}",
                 point.latency_ns,
-                "lower",
             )
 
 
-def _share(figure: Estimate, of: float | None) -> float | None:
-    return figure.value / of if of else None
+def _share(latency: Estimate, of: float | None) -> float | None:
+    return latency.value / of if of else None
 
 
 def _effects(as_found: Sequence[StridedLatency], off: Sequence[StridedLatency]) -> tuple[Effect, ...]:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from statistics import median
 from typing import Literal, get_args
 
@@ -31,33 +32,28 @@ from calibration.counters.latency import (
     variation,
 )
 from calibration.counters.volume import CountedBytes, counted_flags
-from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
-    Figures,
     HalfWidth,
     MeasuredRun,
     Metric,
-    Missing,
-    NotPlanned,
+    MetricPattern,
     Parsed,
+    Planned,
     Step,
     Values,
-    metric_of,
-    refused,
-    step,
+    missing_part,
+    require_any,
 )
-from calibration.measurements.chase import START_UP_S
 from calibration.measurements.counting import (
     BYTE_ROLES,
-    background_s,
     bandwidth_counted,
     counted_rate,
     event_options,
     latency_beside,
     loaded_counted,
 )
-from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.loaded_latency import drift_flags, probe_latencies, sweep_s
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
@@ -67,12 +63,11 @@ from calibration.measurements.traffic import (
     Part,
     Run,
     buffer_bytes,
-    group_text,
     read_group,
     shape_options,
 )
 from calibration.model import Model
-from calibration.statistics import Estimate, estimate
+from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.loaded import LoadedPoint, LoadedResult
@@ -87,7 +82,7 @@ NOPS = (0, 10, 20, 30, 40, 50, 51, 52, 53, 54, 55, 60, 70, 80, 90, 100, 200, 500
 """As in the article, with more of them where its curves drop, and a tail to below a tenth of the bandwidth."""
 
 Method = Literal["bandwidth", "counted_bandwidth", "chase", "l1_miss", "load_miss_real", "sampled"]
-"""What has a figure for each number of threads and no-ops."""
+"""What has a value for each number of threads and no-ops."""
 
 LATENCIES: Mapping[Method, str] = {
     "chase": "Latency of the chase",
@@ -96,7 +91,7 @@ LATENCIES: Mapping[Method, str] = {
     "sampled": "Latency of sampled loads",
 }
 METHODS: Mapping[Method, str] = {
-    "bandwidth": "Bandwidth by the kernel",
+    "bandwidth": "Bandwidth by sutprobe",
     "counted_bandwidth": "Bandwidth by the memory controllers",
     **LATENCIES,
 }
@@ -196,14 +191,14 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     settings = RegulationSettings
     values = RegulationValues
     methods = METHODS
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             r"regulation\.(?:as_found|off)\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "all cores of a node reading one word of each line without no-ops, prefetchers as found or off",
         ),
-        Figures(
+        MetricPattern(
             r"regulation\.(?:as_found|off)\.latency_ns",
             "ns",
             "lower",
@@ -211,11 +206,11 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: RegulationSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: RegulationSettings) -> Iterator[Planned]:
         """Yield one sweep per number of threads; a probe runs beside all but the largest."""
         sut = Sut(context)
         if not sut.cpu_nodes:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         node = sut.cpu_nodes[0]
         probe = Place(sut.measuring_cpu(node), sut.home(node))
@@ -239,32 +234,25 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             **counters,
             **({} if sampling is None else {"sample": sampling.argument()}),
         }
-        threads = len(part.cpus)
         cpus = part.cpus
         run = Run([part], MIX, size_bytes)
         if probe is None:
-            options = {"group": group_text([part]), **options}
+            options = {"group": part, **options}
             cost_s = settings.cost_s([run], len(settings.nops))
         else:
             probe_bytes = memory_bound_bytes(sut, probe.node)
-            options = {
-                "probe": probe,
-                "load": group_text([part]),
-                "probe-size-bytes": probe_bytes,
-                **options,
-            }
+            options = {"probe": probe, "load": part, "probe-size-bytes": probe_bytes, **options}
             cpus = tuple(sorted((*cpus, probe.cpu)))
             cost_s = sweep_s(settings, len(settings.nops), run, probe_bytes)
-        return step(
-            id=f"{self.kind}-{threads}" if state == "as_found" else f"{self.kind}-{threads}-off",
-            kind=self.kind,
-            title=f"{self.title}, {threads} thread{'s' * (threads > 1)}, {len(settings.nops)} numbers of no-ops",
-            subcommand="bandwidth" if probe is None else "loaded",
-            options=options,
+        return self.step(
+            f"{plural(len(part.cpus), 'thread')}, {len(settings.nops)} numbers of no-ops",
+            "bandwidth" if probe is None else "loaded",
+            options,
             cpus=cpus,
             nodes=(part.node,),
-            expected_duration_s=START_UP_S + background_s(counters) + cost_s,
+            cost_s=cost_s,
             budget_s=settings.excess_s(cost_s),
+            suffix=f"-{len(part.cpus)}{'-off' * (state == 'off')}",
             prefetchers="off" if state == "off" else None,
         )
 
@@ -283,11 +271,8 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             (part,) = read_group(found[0].group)
             probe_cpu = None
         points = [_point(context, part, raw, target) for raw in found if raw.placements]
-        missing = tuple(_missing(raw) for raw in found if not raw.placements)
-        if not points:
-            raise InputError(f"no number of no-ops could be measured: {'; '.join(sorted({m.reason for m in missing}))}")
+        require_any(points, found, "number of no-ops")
         cores = sut.one_per_core(sut.cpus_of(sut.node_of(part.cpus[0])))
-        placements = [placement for raw in found for placement in raw.placements or ()]
         size_bytes = _number(document.parameters["buffer_bytes"])
         yield Parsed(
             id=step.id,
@@ -301,14 +286,13 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
                 points=tuple(points),
             ),
             flags=(
-                *document_flags(document),
-                *placement_flags(document, placements, proved=all(raw.checked for raw in found if not raw.error)),
+                *evidence_flags(document, found),
                 *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
                 *drift_flags(zero_load),
                 *counted_flags([(f"{point.nops} no-ops", point.counted) for point in points if point.counted]),
                 *latency_flags([point.counter_latency for point in points]),
             ),
-            missing=missing,
+            missing=tuple(missing_part(f"{_nops(raw)} no-ops", raw.error) for raw in found if not raw.placements),
         )
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
@@ -360,13 +344,12 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
         """Yield the bandwidth of all cores, and the latency beside all but one, without no-ops."""
         full = min(values.points, key=lambda point: point.nops)
         how = "prefetchers as found" if values.prefetchers == "as_found" else "prefetchers off"
-        name = f"{self.kind}.{values.prefetchers}"
         if values.threads == values.cores:
             title = f"Bandwidth of all cores of node {values.node}, one word of each line, {how}"
-            yield metric_of(f"{name}.bandwidth_mb_s", title, full.bandwidth_mb_s, "higher")
+            yield self.metric(f"{values.prefetchers}.bandwidth_mb_s", title, full.bandwidth_mb_s)
         elif values.threads == values.cores - 1 and full.chase_ns is not None:
             title = f"Latency beside the other cores of node {values.node}, one word of each line, {how}"
-            yield metric_of(f"{name}.latency_ns", title, full.chase_ns, "lower")
+            yield self.metric(f"{values.prefetchers}.latency_ns", title, full.chase_ns)
 
 
 def counts(cores: int, *, every: bool) -> list[int]:
@@ -386,11 +369,6 @@ def _nops(point: BandwidthPoint | LoadedPoint) -> int:
     return point.inject_delay if isinstance(point, LoadedPoint) else point.delay
 
 
-def _missing(point: BandwidthPoint | LoadedPoint) -> Missing:
-    what = f"{_nops(point)} no-ops"
-    return refused(what, point.error) if point.error else Missing(what=what, reason="no placement measured")
-
-
 def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, target: float | None) -> RegulationPoint:
     placements = point.placements or ()
     nodes = [part.node] * len(part.cpus)
@@ -406,12 +384,7 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
         counted = bandwidth_counted(context, point, nodes)
     made = RegulationPoint(
         nops=_nops(point),
-        bandwidth_mb_s=estimate(
-            [placement.windows_mb_s for placement in placements],
-            "MB/s",
-            target_half_width=target,
-            disturbed=disturbed(placements),
-        ),
+        bandwidth_mb_s=estimate_of(placements, attrgetter("windows_mb_s"), "MB/s", target),
         chase_ns=chase,
         counted_mb_s=counted_rate(context, counters),
         counted=counted,
@@ -427,8 +400,8 @@ def _point(context: Context, part: Part, point: BandwidthPoint | LoadedPoint, ta
     }
     found = {
         method: spread
-        for method, figure in methods.items()
-        if figure is not None and (spread := variation([median(sample) for sample in figure.samples])) is not None
+        for method, result in methods.items()
+        if result is not None and (spread := variation([median(sample) for sample in result.samples])) is not None
     }
     return made.model_copy(update={"variation": found})
 

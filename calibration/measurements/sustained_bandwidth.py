@@ -12,20 +12,7 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.base import (
-    Declaration,
-    Figures,
-    MeasuredRun,
-    Metric,
-    NotPlanned,
-    Parsed,
-    Settings,
-    Step,
-    Values,
-    metric_of,
-    step,
-)
-from calibration.measurements.chase import START_UP_S
+from calibration.measurements.base import MeasuredRun, Metric, MetricPattern, Parsed, Planned, Settings, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -33,12 +20,12 @@ from calibration.measurements.traffic import (
     Mix,
     Run,
     Setting,
+    TrafficDeclaration,
     TrafficSettings,
     all_cpus,
     buffer_bytes,
-    group_text,
     measured_points,
-    missing_of,
+    missing_points,
     shape_options,
     traffic_flags,
 )
@@ -93,7 +80,7 @@ class SustainedBandwidthValues(Values):
     course: Course | None
 
 
-class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues]):
+class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidthValues]):
     """One continuous load; the other kinds measure bursts."""
 
     kind = "sustained_bandwidth"
@@ -101,14 +88,14 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
     question = "What is left of the bandwidth after seconds of load?"
     settings = SustainedSettings
     values = SustainedBandwidthValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"sustained_bandwidth\.{ANY_MIX}\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "all CPUs in the second half of a load that goes on for seconds",
         ),
-        Figures(
+        MetricPattern(
             rf"sustained_bandwidth\.{ANY_MIX}\.lost_fraction",
             "fraction",
             "lower",
@@ -116,44 +103,35 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
         ),
     )
 
-    def planned(
-        self, context: Context, settings: SustainedSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: SustainedSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield one step with all mixes, in the shape *kept* for the platform if the profile names none."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         windows = max(2 * EDGE_WINDOWS, round(settings.seconds / WINDOW_S))
-        yield step(
-            id=self.kind,
-            kind=self.kind,
-            title=f"{self.title}, {settings.seconds:g} s of {', '.join(settings.mixes)}",
-            subcommand="bandwidth",
-            options={
-                "group": group_text(parts),
-                "mix": ",".join(settings.mixes),
-                "buffer-bytes": size_bytes,
+        traffic = TrafficSettings(placements=1, windows=windows, window_s=WINDOW_S)
+        yield self.traffic_step(
+            f"{settings.seconds:g} s of {', '.join(settings.mixes)}",
+            [parts],
+            settings.mixes,
+            size_bytes,
+            {
                 "placements": 1,
                 "windows": windows,
                 "window-s": WINDOW_S,
                 "course-s": COURSE_S,
-                **shape_options(TrafficSettings(), settings.shape, kept),
+                **shape_options(traffic, settings.shape, kept),
             },
-            cpus=tuple(sorted(sut.cpus)),
-            nodes=tuple(sorted({part.node for part in parts})),
-            expected_duration_s=START_UP_S
-            + TrafficSettings(placements=1, windows=windows, window_s=WINDOW_S).cost_s(
-                [Run(parts, mix, size_bytes) for mix in settings.mixes]
-            ),
+            cost_s=traffic.cost_s([Run(parts, mix, size_bytes) for mix in settings.mixes]),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield one measurement per mix."""
         points = read_result(document, BandwidthResult).points
-        missing = tuple(gone for point in points if (gone := missing_of(point)) is not None)
+        missing = missing_points(points)
         for point, mix in measured_points(points, None, context):
             (windows,) = mix.bandwidth_mb_s.samples
             if len(windows) < 2 * EDGE_WINDOWS:
@@ -202,20 +180,11 @@ class SustainedBandwidth(Declaration[SustainedSettings, SustainedBandwidthValues
 
     def metrics(self, values: SustainedBandwidthValues) -> Iterator[Metric]:
         """Yield the sustained bandwidth, and the loss."""
-        prefix = f"{self.kind}.{values.mix}"
         seconds = len(values.windows_mb_s) * values.window_s
-        yield metric_of(
-            f"{prefix}.bandwidth_mb_s",
-            f"Sustained bandwidth over {seconds:.0f} s, {values.mix}",
-            values.bandwidth_mb_s,
-            "higher",
-        )
-        yield metric_of(
-            f"{prefix}.lost_fraction",
-            f"Bandwidth lost from the first to the last of {seconds:.0f} s, {values.mix}",
-            values.lost_fraction,
-            "lower",
-        )
+        title = f"Sustained bandwidth over {seconds:.0f} s, {values.mix}"
+        yield self.metric(f"{values.mix}.bandwidth_mb_s", title, values.bandwidth_mb_s)
+        title = f"Bandwidth lost from the first to the last of {seconds:.0f} s, {values.mix}"
+        yield self.metric(f"{values.mix}.lost_fraction", title, values.lost_fraction)
 
 
 def _lost(values: SustainedBandwidthValues) -> Iterator[Flag]:

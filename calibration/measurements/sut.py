@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the declarations derive from a SUT's context: measuring CPU, loading CPUs, usable memory.
 
-Also the flags that apply to every figure of the machine.
+Also the flags that apply to every value of the machine.
 """
 
 import re
@@ -254,7 +254,7 @@ def emulation_flags(context: Context, document: ProbeDocument) -> Iterator[Flag]
 
 
 def machine_flags(context: Context) -> Iterator[Flag]:
-    """Yield the flags of the whole machine of *context*, which apply to every figure."""
+    """Yield the flags of the whole machine of *context*, which apply to every value."""
     virtualization = context.virtualization
     if virtualization.guest:
         evidence = ", ".join(virtualization.evidence)

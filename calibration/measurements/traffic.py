@@ -2,7 +2,8 @@
 """Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -10,17 +11,30 @@ from calibration.context.model import Context
 from calibration.counters.volume import CountedBytes, counted_flags
 from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import InputError
-from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, refused
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    Missing,
+    Settings,
+    Step,
+    Values,
+    excess_s,
+    missing_part,
+    require_any,
+)
 from calibration.measurements.counting import bandwidth_counted
-from calibration.measurements.evidence import disturbed, document_flags, placement_flags
+from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes, size_flags
-from calibration.model import Model
+from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
 from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import Flag
+
+S = TypeVar("S", bound=Settings)
+V = TypeVar("V", bound=Values)
 
 Mix = Literal[
     "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"
@@ -241,7 +255,7 @@ def read_group(text: str) -> list[Part]:
 
 
 def all_cpus(sut: Sut) -> list[Part]:
-    """Return every usable CPU, each paired with the nearest memory."""
+    """Return every usable CPU by node, paired with the nearest memory."""
     return [Part(tuple(sut.cpus_of(node)), sut.home(node)) for node in sut.cpu_nodes]
 
 
@@ -290,6 +304,43 @@ def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
     return LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes)
 
 
+class TrafficDeclaration(Declaration[S, V]):
+    """A kind whose steps run ``sutprobe bandwidth``."""
+
+    def traffic_step(
+        self,
+        title: str,
+        groups: Sequence[Sequence[Part]],
+        mixes: Sequence[Mix],
+        buffer_bytes: int | str | list[int],
+        options: Mapping[str, object],
+        *,
+        cost_s: float,
+        budget_s: float = 0.0,
+        suffix: str = "",
+    ) -> Step:
+        """Return the step that runs each of *mixes* on each of *groups*, with buffers of *buffer_bytes* per thread.
+
+        A list has one size for each group, a text several for all of them. Other parameters as for ``step``.
+        """
+        own = buffer_bytes if isinstance(buffer_bytes, list) else [None] * len(groups)
+        return self.step(
+            title,
+            "bandwidth",
+            {
+                "group": [group_text(parts, size) for parts, size in zip(groups, own, strict=True)],
+                "mix": ",".join(mixes),
+                "buffer-bytes": max(buffer_bytes) if isinstance(buffer_bytes, list) else buffer_bytes,
+                **options,
+            },
+            cpus=sorted({cpu for parts in groups for part in parts for cpu in part.cpus}),
+            nodes=sorted({part.node for parts in groups for part in parts}),
+            cost_s=cost_s,
+            budget_s=budget_s,
+            suffix=suffix,
+        )
+
+
 class Setting(Model):
     """The setting of a measured bandwidth."""
 
@@ -312,14 +363,7 @@ class Tried(Model):
 
 def setting_of(point: BandwidthPoint) -> Setting:
     """Return the setting of *point*."""
-    return Setting(
-        threads=point.threads,
-        streams=point.streams,
-        prefetch_bytes=point.prefetch_bytes,
-        width=point.width,
-        delay=point.delay,
-        buffer_bytes=point.buffer_bytes,
-    )
+    return Setting(**shared_fields(Setting, point))
 
 
 class MixBandwidth(Model):
@@ -349,20 +393,10 @@ def mix_bandwidth(
         return None
     nodes = [part.node for part in read_group(point.group) for _ in part.cpus]
     per_thread = [placement.per_thread_mb_s for placement in point.placements]
-    hit = disturbed(point.placements)
+    by_model, by_program = attrgetter("windows_mb_s"), attrgetter("program_windows_mb_s")
     return MixBandwidth(
-        bandwidth_mb_s=estimate(
-            [placement.windows_mb_s for placement in point.placements],
-            "MB/s",
-            target_half_width=target_half_width,
-            disturbed=hit,
-        ),
-        program_mb_s=estimate(
-            [placement.program_windows_mb_s for placement in point.placements],
-            "MB/s",
-            target_half_width=target_half_width,
-            disturbed=hit,
-        ),
+        bandwidth_mb_s=estimate_of(point.placements, by_model, "MB/s", target_half_width),
+        program_mb_s=estimate_of(point.placements, by_program, "MB/s", target_half_width),
         per_thread_mb_s=tuple(sum(column) / len(column) for column in zip(*per_thread, strict=True)),
         accounting=point.accounting,
         setting=setting_of(point),
@@ -384,23 +418,17 @@ def tried(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
     )
 
 
-def missing_of(point: BandwidthPoint) -> Missing | None:
-    """Return why *point* has no value, or ``None`` if it has one."""
-    if point.error is None:
-        return None
-    return refused(f"{point.mix} on {point.group}", point.error)
+def missing_points(points: Sequence[BandwidthPoint]) -> tuple[Missing, ...]:
+    """Return those of *points* without a value, and why."""
+    return tuple(missing_part(f"{point.mix} on {point.group}", point.error) for point in points if point.error)
 
 
 def traffic_flags(
     sut: Sut, document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
 ) -> Iterator[Flag]:
-    """Yield the flags from *document* for *points*, and those of their figures."""
+    """Yield the flags from *document* for *points*, and those of their values."""
     yield from size_flags(sut, min(point.buffer_bytes * sut.fewest_per_llc(point.cpus) for point in points))
-    yield from document_flags(document)
-    placements = [placement for point in points for placement in point.placements or ()]
-    yield from placement_flags(
-        document, placements, proved=all(point.checked for point in points if point.error is None)
-    )
+    yield from evidence_flags(document, points)
     counted = [(name, mix.counted) for name, mix in measured.items() if mix.counted is not None]
     yield from counted_flags(counted)
     mixes = {point.mix for point in points if point.placements}
@@ -415,12 +443,19 @@ def measured_points(
     Raises ``InputError`` if none has.
     """
     found = [(point, mix) for point in points if (mix := mix_bandwidth(point, target_half_width, context)) is not None]
-    require_value(points, len(found))
+    require_any(found, points, "point")
     return found
 
 
-def require_value(points: Sequence[BandwidthPoint], found: int) -> None:
-    """Raise ``InputError`` with sutprobe's own reasons unless at least one point has a value."""
-    if not found:
-        reasons = {f"{point.error.code}: {point.error.message}" for point in points if point.error}
-        raise InputError(f"no point could be measured: {'; '.join(sorted(reasons)) or 'no reason was given'}")
+def best_points(
+    points: Sequence[BandwidthPoint], target_half_width: float | None, context: Context | None = None
+) -> dict[str, tuple[BandwidthPoint, MixBandwidth]]:
+    """Return the fastest point of each mix among those measured in full after a search, with its bandwidth."""
+    best: dict[str, tuple[BandwidthPoint, MixBandwidth]] = {}
+    for point in (point for point in points if point.phase == "full"):
+        mix = mix_bandwidth(point, target_half_width, context)
+        before = best.get(point.mix)
+        if mix and (before is None or mix.bandwidth_mb_s.value > before[1].bandwidth_mb_s.value):
+            best[point.mix] = (point, mix)
+    require_any(best, points, "point")
+    return best

@@ -8,18 +8,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
-from calibration.measurements.base import (
-    Declaration,
-    Figures,
-    Metric,
-    NotPlanned,
-    Parsed,
-    Step,
-    Values,
-    metric_of,
-    step,
-)
-from calibration.measurements.chase import START_UP_S
+from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
 from calibration.measurements.platform import ChosenShape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -29,19 +18,18 @@ from calibration.measurements.traffic import (
     Mix,
     MixBandwidth,
     Run,
+    TrafficDeclaration,
     TrafficSettings,
     Tried,
     all_cpus,
+    best_points,
     buffer_bytes,
-    group_text,
-    missing_of,
-    mix_bandwidth,
-    require_value,
+    missing_points,
     scan_s,
     traffic_flags,
     tried,
 )
-from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
+from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 LOOK_TOLERANCE = 0.03
@@ -98,7 +86,7 @@ class TrafficShapeValues(Values):
     alike_fraction: float
 
 
-class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
+class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     """All CPUs, no delay, a short look at every shape."""
 
     kind = ShapeReference.kind
@@ -106,8 +94,8 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     question = "With how many streams, which software prefetch and which vector width does this platform move most?"
     settings = ShapeSettings
     values = TrafficShapeValues
-    figures = (
-        Figures(
+    metric_patterns = (
+        MetricPattern(
             rf"traffic_shape\.[a-z0-9]+\.{ANY_MIX}\.bandwidth_mb_s",
             "MB/s",
             "higher",
@@ -115,27 +103,24 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
         ),
     )
 
-    def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Step | NotPlanned]:
+    def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Planned]:
         """Yield one step per vector width."""
         sut = Sut(context)
         parts = all_cpus(sut)
         if not parts:
-            yield NotPlanned(kind=self.kind, what=self.title, reason="no CPU found that may be used")
+            yield self.not_planned("no CPU found that may be used")
             return
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
         for width in widths(context, settings):
             runs = [Run(parts, mix, size_bytes) for mix in settings.mixes]
             cost_s = settings.cost_s(runs)
-            yield step(
-                id=f"{self.kind}-{width}",
-                kind=self.kind,
-                title=f"{self.title}, {width}, {tries} settings x {len(settings.mixes)} mixes",
-                subcommand="bandwidth",
-                options={
-                    "group": group_text(parts),
-                    "mix": ",".join(settings.mixes),
-                    "buffer-bytes": size_bytes,
+            yield self.traffic_step(
+                f"{width}, {tries} settings x {len(settings.mixes)} mixes",
+                [parts],
+                settings.mixes,
+                size_bytes,
+                {
                     "streams": ",".join(map(str, settings.streams)),
                     "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
                     "delay": 0,
@@ -143,39 +128,24 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
                     **settings.options(),
                     "width": width,
                 },
-                cpus=tuple(sorted(sut.cpus)),
-                nodes=tuple(sorted({part.node for part in parts})),
-                expected_duration_s=START_UP_S + scan_s(runs, tries) + cost_s,
+                cost_s=scan_s(runs, tries) + cost_s,
                 budget_s=settings.excess_s(cost_s),
+                suffix=f"-{width}",
             )
 
-    def planned(
-        self, context: Context, settings: ShapeSettings, kept: ShapeReference | None
-    ) -> Iterator[Step | NotPlanned]:
+    def planned(self, context: Context, settings: ShapeSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield the search, or why none is needed if a choice is *kept* for the platform."""
         if kept is None:
             yield from self.steps(context, settings)
             return
-        yield NotPlanned(
-            kind=self.kind, what=f"{self.title}, search", reason=f"searched once per platform: {kept.words}"
-        )
+        yield self.not_planned(f"searched once per platform: {kept.words}", f"{self.title}, search")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the search with one width."""
         points = read_result(document, BandwidthResult).points
-        target = document.parameters.get("target_half_width")
-        full = [point for point in points if point.phase == "full"]
-        best: dict[str, tuple[MixBandwidth, BandwidthPoint]] = {}
-        for point in full:
-            mix = mix_bandwidth(point, target)
-            if mix is None:
-                continue
-            champion = best.get(point.mix)
-            if champion is None or mix.bandwidth_mb_s.value > champion[0].bandwidth_mb_s.value:
-                best[point.mix] = (mix, point)
-        require_value(points, len(best))
+        best = best_points(points, document.parameters.get("target_half_width"))
         looks = tried(points)
-        bandwidths = {name: mix for name, (mix, _) in best.items()}
+        bandwidths = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,
             values=TrafficShapeValues(
@@ -192,8 +162,8 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
                 mixes={},
                 alike_fraction=LOOK_TOLERANCE,
             ),
-            flags=tuple(traffic_flags(Sut(context), document, [point for _, point in best.values()], bandwidths)),
-            missing=tuple(gone for point in points if (gone := missing_of(point)) is not None),
+            flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], bandwidths)),
+            missing=missing_points(points),
         )
 
     def completed(self, values: TrafficShapeValues, run: Mapping[str, Values]) -> TrafficShapeValues:
@@ -207,12 +177,8 @@ class TrafficShape(Declaration[ShapeSettings, TrafficShapeValues]):
     def metrics(self, values: TrafficShapeValues) -> Iterator[Metric]:
         """Yield the best of each mix with this width."""
         for name, mix in values.best.items():
-            yield metric_of(
-                f"traffic_shape.{values.width}.{name}.bandwidth_mb_s",
-                f"Best shape of {values.width}, {name}",
-                mix.bandwidth_mb_s,
-                "higher",
-            )
+            title = f"Best shape of {values.width}, {name}"
+            yield self.metric(f"{values.width}.{name}.bandwidth_mb_s", title, mix.bandwidth_mb_s)
 
 
 def widths(context: Context, settings: ShapeSettings) -> tuple[str, ...]:

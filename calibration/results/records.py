@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from calibration.errors import InputError
 from calibration.files import open_regular, read_regular, write_whole
@@ -178,7 +178,9 @@ Record = (
     | RestoredRecord
     | EndRecord
 )
-_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="record")])
+_RECORD: TypeAdapter[Record] = TypeAdapter(
+    Annotated[Record, Field(discriminator="record")], config=ConfigDict(defer_build=True)
+)
 
 
 class _Named(BaseModel):

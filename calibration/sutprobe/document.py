@@ -55,7 +55,7 @@ class Clock(Model):
 
 
 class Warned(Model):
-    """Something sutprobe noticed that affects the figures."""
+    """Something sutprobe noticed that affects the values."""
 
     code: str
     message: str

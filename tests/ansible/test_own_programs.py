@@ -65,7 +65,7 @@ CHECKER_REASONS = {
     "absent": "expected spectre-meltdown-checker at {lab}/absent.sh on the controller: No such file or directory; "
     "set context_meltdown_checker to where it is, or leave it empty",
     "fails": "expected the checker to end with exit code 0, 2 or 3, found 255; it said: no such option",
-    "garbage": "not the output of spectre-meltdown-checker: expected a line such as "
+    "garbage": "not the output of spectre-meltdown-checker: not a line such as "
     "'CVE-2017-5754: OK (PTI)', found 'modprobe: not found'",
 }
 

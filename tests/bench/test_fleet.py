@@ -56,7 +56,7 @@ def test_changed_program_is_reported(setting: fleet.Setting, folder: Path) -> No
     program.write_bytes(program.read_bytes() + b"# changed\n")
     with (
         suts.Servers(suts.fleet(1, 0.0), folder / "suts") as servers,
-        pytest.raises(EnvironmentLacksError, match=r"expected the sha256 [0-9a-f]{64} that \S+build\.json states"),
+        pytest.raises(EnvironmentLacksError, match=r"sha256 [0-9a-f]{64}, \S+build\.json says [0-9a-f]{64}"),
     ):
         fleet.calibrate(setting, servers, folder)
 

@@ -23,8 +23,9 @@ from calibration.charts.trends import Panel, trend
 from calibration.context.population import ChannelPeak, Population
 from calibration.measurements import registry
 from calibration.measurements.base import MeasuredRun
-from calibration.measurements.c2c_matrix import C2cClass, Class
+from calibration.measurements.c2c_matrix import C2cClass
 from calibration.measurements.jitter import exceedance
+from calibration.measurements.neighbourhood import Class
 from calibration.report.pictures import VERSION, _svg, darkened, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure

@@ -591,8 +591,8 @@ def test_reference_has_every_form_of_a_metric_s_name(doctrees: Path) -> None:
         section = shown[declaration.title]
         texts = {form: one_line(item.astext()) for form, item in defined(section).items()}
         assert texts == {
-            name_form(figure.names): f"{figure.unit}, {figure.better} is better: {figure.meaning}."
-            for figure in declaration.figures
+            name_form(form.names): f"{form.unit}, {form.better} is better: {form.meaning}."
+            for form in declaration.metric_patterns
         }
         assert f"/method/{kind}" in [element.get("reftarget") for element in section.findall(addnodes.pending_xref)]
 

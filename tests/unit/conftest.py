@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the unit tests share: captured machines and recorded kernel documents."""
+"""What the unit tests share: captured machines and recorded documents."""
 
 import json
 import resource
@@ -25,14 +25,14 @@ def machine(request: pytest.FixtureRequest) -> Context:
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.stem)
 def recorded(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Each recorded kernel document in turn."""
+    """Each recorded document of sutprobe in turn."""
     document: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
     return document
 
 
 @pytest.fixture
 def file_size_limit() -> Any:
-    """Let no file grow beyond what it is told: what a full disk does to a write."""
+    """Limit the size of files, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

@@ -19,14 +19,14 @@ def start(*arguments: str, code: str | None = None, path: str | None = None) -> 
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
-def test_an_unknown_task_is_refused_with_the_usage() -> None:
+def test_unknown_task_prints_the_usage() -> None:
     done = start("fly")
     assert done.returncode == 2
     assert "bootstrap.py test" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["calibrate", "--help"], ["test", "-h"]])
-def test_help_makes_nothing(arguments: list[str]) -> None:
+def test_help_creates_no_environment(arguments: list[str]) -> None:
     done = start(*arguments)
     assert done.returncode == 0
     assert "usage:" in done.stderr
@@ -37,11 +37,11 @@ def test_old_python_is_reported_with_the_minimum() -> None:
     code = f"import runpy, sys; sys.version_info = (3, 9, 2); runpy.run_path({str(BOOTSTRAP)!r}, run_name='__main__')"
     done = start(code=code, path="/nonexistent")
     assert done.returncode == 3
-    assert "expected Python 3.11 or newer" in done.stderr
+    assert "Python 3.11 or newer is needed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_an_old_python_can_read_the_file() -> None:
+def test_old_python_parses_the_file() -> None:
     # the message above is of no use if an old Python stops at the syntax before it
     compile(BOOTSTRAP.read_text(encoding="utf-8"), "bootstrap.py", "exec", dont_inherit=True)
     import ast
@@ -65,7 +65,7 @@ def test_environment_is_recreated_by_its_own_python(tmp_path: Path) -> None:
     subprocess.run([own, "-m", "pip", "--version"], check=True)
 
 
-def test_a_lock_is_complete_and_names_no_host() -> None:
+def test_lock_files_are_complete_and_name_no_host() -> None:
     for lock in (CHECKOUT / "requirements").glob("*.txt"):
         text = lock.read_text(encoding="utf-8")
         assert "--hash=sha256:" in text

@@ -85,7 +85,7 @@ def test_a_fact_that_cannot_move_a_figure_has_no_cause_and_one_that_can_says_why
 
 def test_every_row_concerns_a_metric_that_exists() -> None:
     names = [
-        *(figures.names.replace("\\", "") for item in registry().values() for figures in item.figures),
+        *(form.names.replace("\\", "") for item in registry().values() for form in item.metric_patterns),
         "latency_ladder.L2.latency_ns",
         "bandwidth_ladder.one_CPU.reads.L1.program_mb_s",
     ]

@@ -116,7 +116,7 @@ def test_more_bandwidth_is_better() -> None:
 
 
 def test_every_family_of_metrics_has_a_tolerance_of_its_own() -> None:
-    names = [family.names for declaration in registry().values() for family in declaration.figures]
+    names = [form.names for declaration in registry().values() for form in declaration.metric_patterns]
     assert names
     used = {tolerance_of(name.replace("\\", "")).names for name in names}
     assert used >= {tolerance.names for tolerance in TOLERANCES}

@@ -37,7 +37,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: str) -> list[str]:
     return asked
 
 
-def test_another_process_need_not_ask_again(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_is_cached_across_processes(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = answering(monkeypatch, "clang 1")
     assert build.compiler_version() == "clang 1"
     later = answering(monkeypatch, "never asked")
@@ -46,7 +46,7 @@ def test_another_process_need_not_ask_again(wheel: Path, monkeypatch: pytest.Mon
     assert wheel.is_dir()
 
 
-def test_a_wheel_that_changed_is_asked_again(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_wheel_is_asked_again(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, "clang 1")
     build.compiler_version()
     (wheel / "zig").write_text("another", encoding="utf-8")
@@ -55,7 +55,7 @@ def test_a_wheel_that_changed_is_asked_again(wheel: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_a_compiler_refuses_is_not_kept(wheel: Path, monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
+def test_compiler_failure_is_not_cached(wheel: Path, monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
     if not there:
         (wheel / "zig").unlink()
 

@@ -116,9 +116,7 @@ def load(model: type[Model], raw: dict[str, Any]) -> Model:
     ("model", "raw"),
     [(Counters, COUNTERS), (Samples, SAMPLES), (VolumeResult, VOLUME), (CountersResult, COUNTERS_RESULT)],
 )
-def test_each_is_read_as_printed_and_no_field_may_be_missing_or_unknown(
-    model: type[Model], raw: dict[str, Any]
-) -> None:
+def test_reads_exactly_the_printed_fields(model: type[Model], raw: dict[str, Any]) -> None:
     assert json.loads(load(model, raw).model_dump_json()) == raw
     for key in raw:
         with pytest.raises(ValidationError, match=key):
@@ -131,7 +129,7 @@ def test_each_is_read_as_printed_and_no_field_may_be_missing_or_unknown(
     ("field", "value"),
     [("count", 1.5), ("count", None), ("count", "12"), ("scaled", "12"), ("running_fraction", None), ("cpu", "0")],
 )
-def test_a_count_of_another_type_is_refused(field: str, value: object) -> None:
+def test_rejects_a_count_of_another_type(field: str, value: object) -> None:
     with pytest.raises(ValidationError, match=field):
         load(Counters, {**COUNTERS, "events": [{**EVENT, field: value}]})
 
@@ -143,7 +141,7 @@ def test_unknown_count_stays_none() -> None:
     assert counters.background_s is None
 
 
-def test_an_unknown_method_of_sampling_is_refused() -> None:
+def test_rejects_an_unknown_sampling_method() -> None:
     with pytest.raises(ValidationError, match="method"):
         load(Samples, {**SAMPLES, "method": "guess"})
 

@@ -32,7 +32,7 @@ def topology(**nodes: Any) -> str:
     return yaml.safe_dump({"nodes": nodes})
 
 
-def test_a_topology_as_csit_keeps_them() -> None:
+def test_reads_a_csit_topology() -> None:
     text = fixture("lf_3n_icx_testbed91.yaml")
     assert is_topology(text)
     read = read_topology(text, "t91")
@@ -51,7 +51,7 @@ def test_a_topology_as_csit_keeps_them() -> None:
     assert read.shared == {}
 
 
-def test_a_password_of_digits_stays_what_it_is() -> None:
+def test_password_of_digits_stays_text() -> None:
     dut2 = read_topology(fixture("lf_3n_icx_testbed91.yaml"), "t91").nodes[2]
     assert dut2.password is not None
     assert dut2.password.get_secret_value() == "1234567.50"
@@ -67,13 +67,13 @@ def test_only_the_node_tg_is_reserved() -> None:
     assert read_topology(topology(DUT1=node(), TG2=node(type="TG")), "t1").reserved is None
 
 
-def test_a_key_is_the_text_of_one() -> None:
+def test_key_must_be_text_not_a_path() -> None:
     (dut,) = read_topology(topology(DUT1=node(priv_key=KEY)), "t1").nodes
     assert dut.priv_key is not None
     assert dut.priv_key.get_secret_value() == KEY
 
 
-def test_a_node_does_not_show_its_secrets() -> None:
+def test_secrets_are_not_shown() -> None:
     read = read_topology(topology(DUT1=node(priv_key=KEY)), "t1")
     assert SECRET not in f"{read} {read!r} {read.model_dump_json()} {read.model_dump()}"
 
@@ -89,7 +89,7 @@ def test_a_node_does_not_show_its_secrets() -> None:
         ("testbed7-new.yaml", "testbed7-new"),
     ],
 )
-def test_a_testbed_is_named_by_its_file(path: str, name: str) -> None:
+def test_testbed_is_named_after_the_file(path: str, name: str) -> None:
     assert name_of_testbed(path) == name
 
 
@@ -109,7 +109,7 @@ def test_a_testbed_is_named_by_its_file(path: str, name: str) -> None:
         "nodes: \x07",
     ],
 )
-def test_what_is_no_topology_is_left_to_others(text: str) -> None:
+def test_other_files_are_not_topologies(text: str) -> None:
     assert not is_topology(text)
 
 
@@ -121,19 +121,19 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_is_refused_with_what_is_not_filled_in(name: str) -> None:
+def test_rejects_a_template_with_the_missing_names(name: str) -> None:
     text = fixture(name)
     assert is_topology(text)
     with pytest.raises(InputError, match=re.escape(f"a template without values for {TEMPLATES[name]}: use")):
         read_topology(text, "t1")
 
 
-def test_a_template_that_is_filled_is_read() -> None:
+def test_reads_a_filled_template() -> None:
     text = fixture("2n_cloud.tftpl").replace("${dut1_public_ip}", "192.0.2.9").replace("${dut1_password}", SECRET)
     assert read_topology(text, "t1").nodes[0].host == "192.0.2.9"
 
 
-def test_a_template_is_filled_with_the_values_that_are_given() -> None:
+def test_fills_a_template_with_given_values() -> None:
     values = {"CSIT_TG_HOST": "192.0.2.1", "CSIT_TG_PORT": "6001", "CSIT_DUT1_HOST": "192.0.2.2"}
     tg, dut = read_topology(fixture("vpp_device.template"), "t1", values).nodes
     assert (tg.host, tg.port, dut.host) == ("192.0.2.1", 6001, "192.0.2.2")
@@ -146,7 +146,7 @@ def test_a_template_is_filled_with_the_values_that_are_given() -> None:
     assert dut.password.get_secret_value() == SECRET
 
 
-def test_a_filter_is_not_worked_out() -> None:
+def test_filters_are_not_evaluated() -> None:
     text = topology(DUT1=node(host="{{ name | lower }}"))
     with pytest.raises(InputError, match="without values for name"):
         read_topology(text, "t1", {"name": "SUT"})
@@ -159,7 +159,7 @@ def test_value_is_checked_like_one_from_a_file() -> None:
 
 
 @pytest.mark.parametrize("password", ["a{{ b }}", "${x}y", "{% raw %}", "'\"`$(id)", "ä ö", "#: *&"])
-def test_a_password_may_have_any_sign_in_it(password: str) -> None:
+def test_password_may_contain_any_character(password: str) -> None:
     (dut,) = read_topology(topology(DUT1=node(password=password)), "t1").nodes
     assert dut.password is not None
     assert dut.password.get_secret_value() == password
@@ -198,14 +198,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("nodes", "words"), WRONG)
-def test_what_is_missing_or_wrong_is_named_and_no_secret_is(nodes: dict[str, Any], words: str) -> None:
+def test_errors_name_the_key_and_no_secret(nodes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_topology(topology(**nodes), "t1")
     assert words in str(refused.value)
     assert SECRET not in str(refused.value)
 
 
-def test_yaml_that_is_none_is_refused_with_the_place_and_without_what_is_there() -> None:
+def test_invalid_yaml_is_located_and_not_quoted() -> None:
     text = fixture("testbed94.damaged")
     assert is_topology(text)
     with pytest.raises(InputError) as refused:
@@ -215,7 +215,7 @@ def test_yaml_that_is_none_is_refused_with_the_place_and_without_what_is_there()
     assert refused.value.__suppress_context__
 
 
-def test_a_secret_that_looks_like_a_placeholder_is_not_quoted_from_a_damaged_file() -> None:
+def test_secret_like_a_placeholder_is_not_quoted() -> None:
     damaged = (
         f"nodes:\n  DUT1: {{type: DUT, password: a${{{SECRET}}}\n    type: DUT\n    password: b{{{{ {SECRET} }}}}\n"
     )
@@ -227,13 +227,13 @@ def test_a_secret_that_looks_like_a_placeholder_is_not_quoted_from_a_damaged_fil
 
 
 @pytest.mark.parametrize("text", ["", "[" * 5000, "a: \x07", "nodes: &a [*a]", "? [a]\n: b", "!!bool x", "nodes: {a: "])
-def test_what_yaml_stumbles_over_is_bad_input(text: str) -> None:
+def test_yaml_failures_are_input_errors(text: str) -> None:
     assert not is_topology(text)
     with pytest.raises(InputError):
         read_topology(text, "t1")
 
 
-def test_many_aliases_are_looked_at_once() -> None:
+def test_aliases_are_expanded_once() -> None:
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
     text = "\n".join(["a0: &a0 x", *levels, topology(DUT1=node())])
     assert len(read_topology(text, "t1").nodes) == 1
@@ -251,7 +251,7 @@ def refused_or_read(text: str) -> None:
 
 
 @given(st.text())
-def test_no_text_crashes(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     refused_or_read(text)
     refused_or_read(f"nodes:\n  DUT1:\n    type: DUT\n    host: {text}\n    username: a\n")
 
@@ -269,5 +269,5 @@ VALUES = st.recursive(
         st.dictionaries(st.sampled_from([*Node.model_fields, "interfaces"]), VALUES) | VALUES,
     )
 )
-def test_no_nodes_crash(nodes: Any) -> None:
+def test_any_nodes_are_read_or_rejected(nodes: Any) -> None:
     refused_or_read(topology(**nodes))

@@ -8,7 +8,7 @@ import pytest
 from calibration.context.model import Context
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.c2c_matrix import Neighbourhood
+from calibration.measurements.neighbourhood import Neighbourhood
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut
 from calibration.measurements.traffic import Run, all_cpus, buffer_bytes, fill_s
 from calibration.plan import make_plan, plan_text
@@ -21,7 +21,7 @@ each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINE
 
 
 @each_machine
-def test_threads_hold_a_multiple_of_every_cache_and_fill_it_in_a_fraction_of_a_second(machine: Context) -> None:
+def test_thread_buffers_exceed_caches_and_fill_quickly(machine: Context) -> None:
     sut = Sut(machine)
     parts = all_cpus(sut)
     size = buffer_bytes(sut, parts, ("stream_triad",))
@@ -33,7 +33,7 @@ def test_threads_hold_a_multiple_of_every_cache_and_fill_it_in_a_fraction_of_a_s
     assert fill_s([Run(parts, "stream_triad", size)]) < 0.5
 
 
-def test_a_thread_alone_has_a_last_level_cache_to_itself() -> None:
+def test_single_thread_has_the_whole_last_level_cache() -> None:
     sut = Sut(MACHINES["2x64-smt-8-nodes"])
     assert buffer_bytes(sut, [all_cpus(sut)[0]], ("reads",)) == 4 * 32 * MIB // 16
     alone = all_cpus(sut)[0]._replace(cpus=(0,))
@@ -53,7 +53,7 @@ PLANS_S = {
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
 @pytest.mark.parametrize("machine", PLANS_S)
-def test_a_plan_ends_in_time(machine: str, profile: str) -> None:
+def test_plans_end_in_time(machine: str, profile: str) -> None:
     plan = make_plan(MACHINES[machine], load_profile(profile))
     assert plan.longest_duration_s <= PLANS_S[machine][profile], plan_text(plan)
 
@@ -68,7 +68,7 @@ BUDGETS_S = {
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
 @pytest.mark.parametrize("machine", BUDGETS_S)
-def test_latencies_take_a_quarter_of_a_plan(machine: str, profile: str) -> None:
+def test_latencies_take_at_most_a_quarter_of_a_plan(machine: str, profile: str) -> None:
     kinds = load_profile(profile).measurements
     longest = {
         step.id: step.longest_duration_s
@@ -80,7 +80,7 @@ def test_latencies_take_a_quarter_of_a_plan(machine: str, profile: str) -> None:
 
 
 @each_machine
-def test_a_companion_is_on_a_core_that_measures_nothing(machine: Context) -> None:
+def test_companions_run_on_idle_cores(machine: Context) -> None:
     sut = Sut(machine)
     (matrix,) = declaration("latency_matrix").steps(machine, load_profile("quick").measurements["latency_matrix"])
     assert isinstance(matrix, Step)
@@ -94,7 +94,7 @@ def test_a_companion_is_on_a_core_that_measures_nothing(machine: Context) -> Non
         assert sut.node_of(int(cpu)) == sut.nearest(int(node), sut.cpu_nodes)
 
 
-def test_a_chain_that_several_walk_is_longer_than_their_walks() -> None:
+def test_shared_chain_is_longer_than_all_walks() -> None:
     machine = MACHINES["2x64-smt-8-nodes"]
     (matrix,) = declaration("latency_matrix").steps(machine, load_profile("quick").measurements["latency_matrix"])
     assert isinstance(matrix, Step)
@@ -103,7 +103,7 @@ def test_a_chain_that_several_walk_is_longer_than_their_walks() -> None:
     assert int(options["--size-bytes"]) >= walked + 32 * MIB
 
 
-def test_a_machine_without_a_spare_core_is_measured_asleep() -> None:
+def test_without_a_spare_core_the_machine_is_measured_asleep() -> None:
     machine = MACHINES["2x32-smt-2-nodes"]
     one = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"online": (0, 64), "allowed": (0, 64)})})
     for kind in ("idle_latency", "latency_matrix"):
@@ -128,7 +128,7 @@ def steps_of(kind: str, machine: Context, profile: str) -> tuple[list[Step], lis
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
 @pytest.mark.parametrize("machine", CORE_TO_CORE_S)
-def test_core_to_core_keeps_to_its_part_of_a_plan(machine: str, profile: str) -> None:
+def test_core_to_core_share_of_a_plan(machine: str, profile: str) -> None:
     steps = [step for kind in ("c2c_latency", "c2c_matrix") for step in steps_of(kind, MACHINES[machine], profile)[0]]
     expected = {step.id: step.expected_duration_s for step in steps}
     assert len(expected) == 3
@@ -137,14 +137,14 @@ def test_core_to_core_keeps_to_its_part_of_a_plan(machine: str, profile: str) ->
 
 @pytest.mark.parametrize("profile", CORE_FREQUENCY_S)
 @each_machine
-def test_core_frequency_keeps_to_its_part_of_a_plan(machine: Context, profile: str) -> None:
+def test_core_frequency_share_of_a_plan(machine: Context, profile: str) -> None:
     (step,), _ = steps_of("core_frequency", machine, profile)
     assert step.expected_duration_s <= CORE_FREQUENCY_S[profile]
 
 
 @pytest.mark.parametrize("profile", ["quick", "nightly", "full"])
 @each_machine
-def test_a_sample_of_pairs_has_every_class_and_every_two_nodes(machine: Context, profile: str) -> None:
+def test_sample_covers_every_class_and_pair_of_nodes(machine: Context, profile: str) -> None:
     steps, _ = steps_of("c2c_matrix", machine, profile)
     neighbourhood = Neighbourhood(machine, machine.online_cpus)
     for step in steps:
@@ -154,7 +154,7 @@ def test_a_sample_of_pairs_has_every_class_and_every_two_nodes(machine: Context,
         assert {frozenset(map(machine.node_of, pair)) for pair in pairs} >= set(map(frozenset, combinations(nodes, 2)))
 
 
-def test_the_full_profile_has_every_two_last_level_caches() -> None:
+def test_full_profile_covers_every_pair_of_caches() -> None:
     machine = MACHINES["2x64-smt-8-nodes"]
     domains = machine.topology.last_level_cache_domains
     cache_of = {cpu: number for number, domain in enumerate(domains) for cpu in domain}
@@ -165,14 +165,14 @@ def test_the_full_profile_has_every_two_last_level_caches() -> None:
 
 
 @pytest.mark.parametrize(("profile", "left"), [("quick", 16), ("nightly", 0), ("full", 0)])
-def test_transfers_between_eight_nodes_are_sampled_in_a_quick_run_alone(profile: str, left: int) -> None:
+def test_only_quick_samples_transfers_of_eight_nodes(profile: str, left: int) -> None:
     machine = MACHINES["2x64-smt-8-nodes"]
-    (step,), told = steps_of("c2c_latency", machine, profile)
+    (step,), left_out = steps_of("c2c_latency", machine, profile)
     remote = list(map(transfer, options_of(step, "pair")))[2:]
     pairs = {(machine.node_of(writer), machine.node_of(reader)) for writer, reader, _, _ in remote}
     assert len(remote) == 2 * len(pairs)
     assert len(pairs) == 56 - left
     assert {(reader, writer) for writer, reader in pairs} == pairs
     assert {node for pair in pairs for node in pair} == set(range(8))
-    assert sum(int(omitted.what.split()[0]) for omitted in told) == left
-    assert all("stands for the class" in item.reason for item in told)
+    assert sum(int(omitted.what.split()[0]) for omitted in left_out) == left
+    assert all("stands for the class" in item.reason for item in left_out)

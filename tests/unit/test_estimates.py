@@ -62,12 +62,12 @@ def test_all_of_one_socket_with_two_cores_takes_at_most_four_minutes() -> None:
     assert plan.longest_duration_s <= 240, plan_text(plan)
 
 
-def test_a_first_look_takes_about_a_minute() -> None:
+def test_quick_takes_about_a_minute() -> None:
     plan = make_plan(small(), load_profile("quick"))
     assert plan.longest_duration_s <= 75, plan_text(plan)
 
 
-def test_the_experiment_with_counters_takes_about_three_minutes_on_two_cores() -> None:
+def test_regulation_takes_about_three_minutes_on_two_cores() -> None:
     plan = make_plan(small(), load_profile("counters"))
     assert plan.longest_duration_s <= 240, plan_text(plan)
 
@@ -92,7 +92,7 @@ def test_a_longer_profile_costs_more(machine: Context) -> None:
     assert costs == sorted(set(costs))
 
 
-def test_a_plan_lasts_no_longer_than_its_steps_and_no_shorter() -> None:
+def test_plan_duration_is_the_sum_of_its_steps() -> None:
     plan = make_plan(small(), load_profile("nightly"))
     assert plan.expected_duration_s == pytest.approx(sum(step.expected_duration_s for step in plan.steps), abs=0.1)
     assert plan.longest_duration_s == pytest.approx(sum(step.longest_duration_s for step in plan.steps), abs=0.1)
@@ -101,7 +101,7 @@ def test_a_plan_lasts_no_longer_than_its_steps_and_no_shorter() -> None:
         assert step.expected_duration_s <= step.longest_duration_s < step.deadline_s
 
 
-def test_a_budget_adds_what_the_placements_leave_of_it() -> None:
+def test_budget_adds_what_placements_leave() -> None:
     assert excess_s(6.0, 6, 0.0) == 0
     assert excess_s(6.0, 6, 4.0) == 0  # spent before the last of the placements asked for is over
     assert excess_s(6.0, 6, 10.0) == 5.0  # ten seconds pass, and the placement that is then under way ends
@@ -134,7 +134,7 @@ def test_runs_of_a_step_share_the_buffers_of_a_placement() -> None:
     assert run_s(reads(size, Part((0,), 0), mix="write")) > run_s(one)
 
 
-def test_the_buffers_of_each_mix_are_those_of_the_kernel() -> None:
+def test_buffers_per_mix_match_sutprobe() -> None:
     source = (ROOT / "calibration" / "kernels" / "load.c").read_text(encoding="utf-8")
     rows = re.findall(r'\[MIX_\w+\]\s*=\s*\{"([^"]+)",\s*(\d),', source)
     assert {name: int(arrays) for name, arrays in rows} == BUFFERS
@@ -170,7 +170,7 @@ def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
     assert max(together) == 4 * 60 * MIB // 64
 
 
-def test_ladder_sizes_that_are_equal_are_measured_once_and_those_beyond_memory_are_left_out() -> None:
+def test_ladder_sizes_are_unique_and_fit_memory() -> None:
     roomy = Sut(made(packages=1, nodes=1, cores=2, node_bytes=16 * GIB, llc_bytes=8 * MIB))
     assert ladder(roomy, [Part((0,), 0)], ("reads",))[4 * MIB] == ("2 x L2", "L3/2")
     tight = Sut(made(packages=1, nodes=1, cores=2, node_bytes=76 * MIB, llc_bytes=8 * MIB))
@@ -182,7 +182,7 @@ def test_ladder_sizes_that_are_equal_are_measured_once_and_those_beyond_memory_a
     assert any(omitted.kind == "bandwidth_ladder" and "no cache" in omitted.reason for omitted in plan.not_planned)
 
 
-def test_a_group_is_read_as_it_was_written() -> None:
+def test_group_text_round_trips() -> None:
     parts = [Part((0, 1, 4), 0), Part((8,), 1)]
     assert read_group(group_text(parts)) == parts
     for wrong in ("0-1", "a@0", "0@b", ""):
@@ -190,7 +190,7 @@ def test_a_group_is_read_as_it_was_written() -> None:
             read_group(wrong)
 
 
-def test_the_best_undelayed_setting_is_measured_in_full_beside_the_best_ones() -> None:
+def test_best_setting_without_delay_is_measured_in_full() -> None:
     def cost_s(settings: str) -> float:
         text = f"title: t\nmeasurements: {{max_bandwidth: {{budget_s: 0, window_s: 10, streams: [1, 4], {settings}}}}}"
         (step,) = make_plan(small(), parse_profile(text, "t", "test")).steps
@@ -233,7 +233,7 @@ def test_copies_share_the_memory_of_their_node_in_the_ladder() -> None:
 
 @pytest.mark.parametrize("available", [74, 80, 128, 140, 300, 1000])
 @pytest.mark.parametrize("copies", [1, 2, 3])
-def test_chains_and_what_builds_them_fit_into_what_the_kernel_admits(available: int, copies: int) -> None:
+def test_chains_fit_into_usable_memory(available: int, copies: int) -> None:
     sut = Sut(made(packages=1, nodes=1, cores=2, node_bytes=available * MIB, llc_bytes=32 * MIB))
     size = memory_bound_bytes(sut, 0, buffers=copies)
     built = copies * size * (1 + (4 + 1 / 8) / 64)
@@ -241,7 +241,7 @@ def test_chains_and_what_builds_them_fit_into_what_the_kernel_admits(available: 
     assert built <= available * MIB / 2
 
 
-def test_shape_options_take_the_profile_then_the_kept_shape_of_the_mix_then_the_default() -> None:
+def test_shape_is_the_profiles_then_the_kept_then_the_default() -> None:
     kept = ShapeReference.model_construct(
         all_mixes=ChosenShape.model_construct(streams=2, prefetch_bytes=512, width="avx2"),
         mixes={"reads": ChosenShape.model_construct(streams=8, prefetch_bytes=0, width="sse2")},
@@ -259,13 +259,13 @@ def test_shape_options_take_the_profile_then_the_kept_shape_of_the_mix_then_the_
     assert shape(kept=None) == (DEFAULT_SHAPE.streams, DEFAULT_SHAPE.prefetch_bytes, "auto")
 
 
-def test_cores_measured_alone_are_shared_out_over_the_nodes_with_none_left_over() -> None:
+def test_cores_measured_alone_are_spread_over_nodes() -> None:
     machine = Sut(server(1))
     alone = spread_over(machine, sorted(machine.cpus), 5)
     assert [sum(machine.node_of(cpu) == node for cpu in alone) for node in (0, 1)] == [3, 2]
 
 
-def test_cpus_of_an_unreported_cache_are_taken_to_share_it_with_nobody() -> None:
+def test_unreported_cache_is_not_shared() -> None:
     machine = Sut(server(1))
     assert machine.fewest_per_llc(range(16)) == 16
     assert machine.fewest_per_llc([*range(16), 1000]) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel's document and a SUT's context show of the machine, of refusals and of the places of pages."""
+"""Flags from a document and a context: the machine, errors, and page placement."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.measurements.base import refused
+from calibration.measurements.base import missing_part
 from calibration.measurements.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
 from calibration.measurements.sut import Sut, emulation_flags, machine_flags
 from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
@@ -36,20 +36,20 @@ def machine(context: Context, said: ProbeDocument) -> dict[str, str]:
     return {flag.code: flag.reason for flag in (*emulation_flags(context, said), *machine_flags(context))}
 
 
-def test_an_emulator_is_known_by_cpuid_whatever_processor_it_makes() -> None:
+def test_emulator_by_cpuid() -> None:
     assert "EMULATED" not in machine(TWO_NODES, document())
     found = machine(TWO_NODES, document(hypervisor="TCGTCGTCGTCG"))
     assert "'TCGTCGTCGTCG'" in found["EMULATED"]
     assert "EMULATED" not in machine(TWO_NODES, document(hypervisor="KVMKVMKVM"))
 
 
-def test_an_emulator_is_known_by_its_processors_name() -> None:
+def test_emulator_by_processor_name() -> None:
     models = [model.model_copy(update={"name": "QEMU TCG CPU version 2.5+"}) for model in TWO_NODES.processor.models]
     named = TWO_NODES.model_copy(update={"processor": TWO_NODES.processor.model_copy(update={"models": tuple(models)})})
     assert "TCG CPU" in machine(named, document())["EMULATED"]
 
 
-def test_an_aarch64_processor_of_software_is_known_by_its_implementer() -> None:
+def test_aarch64_emulator_by_implementer() -> None:
     models = [model.model_copy(update={"vendor": "implementer 0x00"}) for model in AARCH64.processor.models]
     made = AARCH64.model_copy(update={"processor": AARCH64.processor.model_copy(update={"models": tuple(models)})})
     assert "implementer is 0" in machine(made, document())["EMULATED"]
@@ -60,7 +60,7 @@ def clock(hz: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("hz", "emulated"), [(62.5e6, True), (62.51e6, True), (1.0e9, False), (54.0e6, False)])
-def test_an_aarch64_emulator_is_known_by_the_rate_of_its_counter(hz: float, emulated: bool) -> None:
+def test_aarch64_emulator_by_counter_rate(hz: float, emulated: bool) -> None:
     assert AARCH64.virtualization.vendor == "QEMU"
     assert ("EMULATED" in machine(AARCH64, document(clock=clock(hz)))) is emulated
     bare = AARCH64.virtualization.model_copy(update={"guest": False, "vendor": None})
@@ -72,7 +72,7 @@ def seen_by(context: Context, *cpus: int) -> Context:
     return context.model_copy(update={"cpus": context.cpus.model_copy(update={"allowed": cpus})})
 
 
-def test_cpus_that_a_login_may_not_use_are_named() -> None:
+def test_flags_cpus_that_the_login_may_not_use() -> None:
     online = TWO_NODES.online_cpus
     assert "CPUS_HIDDEN" not in machine(TWO_NODES, document())
     found = machine(seen_by(TWO_NODES, *online[:2]), document())
@@ -89,16 +89,16 @@ def test_isolated_cpus_are_not_hidden_unless_something_else_is() -> None:
 
 
 @pytest.mark.parametrize(("error", "code"), sorted(REFUSED.items()))
-def test_what_the_kernel_refuses_has_the_name_of_its_flag(error: str, code: str) -> None:
+def test_sutprobe_errors_become_flags(error: str, code: str) -> None:
     found = refusal(ProbeError(code=error, message="8 of 8 elsewhere"))
     assert found is not None
     assert (found.code, found.severity, found.reason) == (code, SEVERITIES[code], "8 of 8 elsewhere")
-    part = refused("0@1", ProbeError(code=error, message="8 of 8 elsewhere"))
+    part = missing_part("0@1", ProbeError(code=error, message="8 of 8 elsewhere"))
     assert (part.flag, part.reason) == (found, f"{error}: 8 of 8 elsewhere")
 
 
 @pytest.mark.parametrize("error", ["unsupported", "no_memory", "deadline", "check_failed"])
-def test_other_refusals_have_none(error: str) -> None:
+def test_other_errors_have_no_flag(error: str) -> None:
     assert refusal(ProbeError(code=error, message="")) is None
 
 
@@ -107,7 +107,7 @@ def failed(code: str, *warned: str) -> ProbeDocument:
     return document(status="failed", error={"code": code, "message": "no"}, warnings=warnings, result=None)
 
 
-def test_a_step_that_is_refused_whole_has_the_name_too() -> None:
+def test_failed_step_has_the_flag() -> None:
     throttled = step_refusal(failed("unsupported", "INTERFERENCE_UNREADABLE", "RT_THROTTLE_POSSIBLE"))
     assert throttled is not None
     assert (throttled.code, throttled.reason) == ("RT_THROTTLE_POSSIBLE", "RT_THROTTLE_POSSIBLE was seen")
@@ -118,7 +118,7 @@ def test_a_step_that_is_refused_whole_has_the_name_too() -> None:
     assert step_refusal(document()) is None
 
 
-def test_warnings_that_are_flags_are_raised_by_their_name() -> None:
+def test_warnings_become_flags() -> None:
     warnings = [
         {"code": "HUGEPAGE_EXHAUSTED", "message": "node 1 has too few"},
         {"code": "INTERFERENCE_UNREADABLE", "message": "x"},
@@ -128,7 +128,7 @@ def test_warnings_that_are_flags_are_raised_by_their_name() -> None:
     ]
 
 
-def test_the_proof_of_all_pages_is_their_sum() -> None:
+def test_pages_of_all_buffers_are_summed() -> None:
     made = raw()
     placements = made["result"]["points"][0]["placements"]
     for number, placement in enumerate(placements):
@@ -143,7 +143,7 @@ def test_the_proof_of_all_pages_is_their_sum() -> None:
     assert sampled.total is None
 
 
-def test_document_without_buffers_says_nothing_about_pages() -> None:
+def test_no_buffers_no_page_proof() -> None:
     jitter = json.loads((FIXTURES / "sutprobe" / "jitter.json").read_text(encoding="utf-8"))
     assert pages_proof(read_document(jitter)) is None
     assert pages_proof(failed("deadline")) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract that every measurement declaration fulfils, run over recorded kernel documents."""
+"""The contract that every measurement declaration fulfils, run over recorded documents of sutprobe."""
 
 import copy
 import json
@@ -20,11 +20,9 @@ from calibration.judge.limits import unit_of
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Parsed, Step
 from calibration.measurements.core_frequency import median_without
-from calibration.measurements.idle_latency import IdleLatencyValues
-from calibration.measurements.latency_ladder import Comparison, Level, compare_levels, ladder_sizes, recognise_levels
-from calibration.measurements.latency_matrix import LatencyMatrixValues
-from calibration.measurements.loaded_latency import MLC_DELAYS, LoadedLatencyValues
-from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
+from calibration.measurements.latency_ladder import ladder_sizes
+from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
+from calibration.measurements.loaded_latency import MLC_DELAYS
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import read_document
 from tests.walk import estimates
@@ -41,24 +39,24 @@ MEASURED = {
     "interference",
 }
 """What a point that could not be measured has none of."""
-RECORDED = sorted((FIXTURES / "sutprobe").glob("*.json"))
+RECORDED = sorted(path.stem for path in (FIXTURES / "sutprobe").glob("*.json"))
 
 
-@pytest.fixture(scope="module")
-def context() -> Context:
-    """A machine that has the CPUs and nodes that the recorded documents name."""
-    return load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+MACHINE = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
+"""A machine with the CPUs and nodes of the recorded documents."""
 
 
-def read(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def read(name: str) -> dict[str, Any]:
+    """Return the recorded document *name*."""
+    document: dict[str, Any] = json.loads((FIXTURES / "sutprobe" / f"{name}.json").read_text(encoding="utf-8"))
     return document
 
 
-def parse(path: Path, raw: dict[str, Any], context: Context) -> list[Parsed]:
-    kind = path.stem.partition("-")[0]
+def parse(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes: Any) -> list[Any]:
+    """Return what *raw* says as the document of the step *name*, with *changes* to the step."""
+    kind = Path(name).name.partition("-")[0]
     step = Step(
-        id=path.stem,
+        id=name,
         kind=kind,
         title="recorded",
         argv=("sutprobe",),
@@ -67,8 +65,20 @@ def parse(path: Path, raw: dict[str, Any], context: Context) -> list[Parsed]:
         expected_duration_s=1.0,
         longest_duration_s=2.0,
         deadline_s=30.0,
+        **changes,
     )
-    return list(declaration(kind).parse(read_document(raw), step, context))
+    return list(declaration(kind).parse(read_document(raw), step, machine))
+
+
+def one(name: str, raw: dict[str, Any], machine: Context = MACHINE, **changes: Any) -> Any:
+    """Return the only measurement of ``parse``."""
+    (parsed,) = parse(name, raw, machine, **changes)
+    return parsed
+
+
+def codes(parsed: Parsed, *severities: str) -> set[str]:
+    """Return the codes of the flags, of *severities* if given."""
+    return {flag.code for flag in parsed.flags if not severities or flag.severity in severities}
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -83,8 +93,9 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    found = next(each for name in ("points", "pairs", "cells", "repeats", "cpus") if (each := raw["result"].get(name)))
-    assert isinstance(found, list)
+    found: list[dict[str, Any]] = next(
+        part for name in ("points", "pairs", "cells", "repeats", "cpus") if (part := raw["result"].get(name))
+    )
     return found
 
 
@@ -97,7 +108,7 @@ def fail(point: dict[str, Any]) -> None:
 
 
 def test_every_kind_has_a_recorded_document() -> None:
-    assert {path.stem.partition("-")[0] for path in RECORDED} == registry().keys()
+    assert {name.partition("-")[0] for name in RECORDED} == registry().keys()
 
 
 @pytest.mark.parametrize(
@@ -111,9 +122,9 @@ def test_half_width_rejected_by_sutprobe_is_refused(kind: str) -> None:
             settings.model_validate({"target_half_width": wrong})
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Context) -> None:
-    parsed = parse(path, read(path), context)
+@pytest.mark.parametrize("name", RECORDED)
+def test_values_survive_storage_and_metrics_are_sound(name: str) -> None:
+    parsed = parse(name, read(name))
     assert parsed
     names = []
     for measurement in parsed:
@@ -125,99 +136,86 @@ def test_values_survive_storage_and_metrics_are_sound(path: Path, context: Conte
             assert math.isfinite(metric.value)
             assert metric.value >= 0
             assert unit_of(metric.name) == metric.unit
-            fitting = [form for form in declaration(measurement.values.kind).figures if form.matches(metric.name)]
-            assert [(form.unit, form.better) for form in fitting] == [(metric.unit, metric.better)]
+            patterns = declaration(measurement.values.kind).metric_patterns
+            assert sum(pattern.matches(metric.name) for pattern in patterns) == 1
             assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
     assert names
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_every_sample_was_printed_by_the_kernel(path: Path, context: Context) -> None:
-    raw = read(path)
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_sample_was_printed_by_sutprobe(name: str) -> None:
+    raw = read(name)
     printed = set(numbers(raw["result"]))
-    for measurement in parse(path, raw, context):
+    for measurement in parse(name, raw):
         for figure in estimates(measurement.values):
             samples = {sample for placement in figure.samples for sample in placement}
             if measurement.values.kind == "sustained_bandwidth" and figure.unit == "fraction":
-                continue  # of two windows each: test_what_is_lost_is_held_against_the_first_second
+                continue  # of two windows each: test_loss_is_relative_to_the_first_second
             if measurement.values.kind == "jitter":
                 samples = {round(sample * measurement.values.tick_hz / 1e9) for sample in samples}
             assert samples <= printed
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_a_document_of_another_form_is_refused(path: Path, context: Context) -> None:
-    for change in ("missing", "unknown", "text", "nothing", "schema"):
-        raw = copy.deepcopy(read(path))
-        match change:
-            case "missing":
-                name = next(
-                    name for name in ("cpu", "mix", "inject_delay", "writer", "triad_seconds") if name in points(raw)[0]
-                )
-                del points(raw)[0][name]
-            case "unknown":
-                points(raw)[0]["mood"] = "fine"
-            case "text":
-                raw["duration_s"] = "1.0"
-            case "nothing":
-                raw["result"] = None
-            case "schema":
-                raw["schema"] = "sutprobe/2"
+@pytest.mark.parametrize("name", RECORDED)
+def test_rejects_another_document(name: str) -> None:
+    raw = read(name)
+    field = next(
+        field for field in ("cpu", "mix", "inject_delay", "writer", "triad_seconds") if field in points(raw)[0]
+    )
+    missing, unknown = copy.deepcopy(raw), copy.deepcopy(raw)
+    del points(missing)[0][field]
+    points(unknown)[0]["mood"] = "fine"
+    changes: tuple[dict[str, Any], ...] = ({"duration_s": "1.0"}, {"result": None}, {"schema": "sutprobe/2"})
+    for wrong in (missing, unknown, *({**raw, **change} for change in changes)):
         with pytest.raises(InputError):
-            parse(path, raw, context)
+            parse(name, wrong)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in RECORDED if path.stem not in ("jitter", "counted_volume")], ids=lambda path: path.stem
-)
-def test_what_could_not_be_measured_keeps_its_reason(path: Path, context: Context) -> None:
-    raw = read(path)
+@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("jitter", "counted_volume")])
+def test_missing_values_keep_their_reason(name: str) -> None:
+    raw = read(name)
     for point in points(raw):
         fail(point)
     with pytest.raises(InputError, match="expected 128 MiB on node 0, found 4"):
-        parse(path, raw, context)
-    raw = read(path)
+        parse(name, raw)
+    raw = read(name)
     if len(points(raw)) > 1:
         fail(points(raw)[-1])
-        (parsed,) = parse(path, raw, context)
+        parsed = one(name, raw)
         assert [item.reason for item in parsed.missing] == ["no_memory: expected 128 MiB on node 0, found 4"]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in RECORDED if path.stem not in ("jitter", "core_frequency")], ids=lambda path: path.stem
-)
-def test_a_page_on_the_wrong_node_makes_the_measurement_invalid(path: Path, context: Context) -> None:
-    raw = read(path)
+@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("jitter", "core_frequency")])
+def test_wrong_page_placement_is_invalid(name: str) -> None:
+    raw = read(name)
     point = points(raw)[-1]
     pages = raw["result"].get("pages") or (point.get("evidence") or point["placements"][0])["pages"]
     pages["elsewhere"] += 1
     pages["on_node"] -= 1
-    flags = [flag for parsed in parse(path, raw, context) for flag in parsed.flags]
+    flags = [flag for parsed in parse(name, raw) for flag in parsed.flags]
     assert {flag.code for flag in flags if flag.severity == "invalid"} == {"PLACEMENT_WRONG"}
 
 
-def test_clock_change_is_distinguished_from_jitter(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "jitter.json"
-    raw = read(path)
+def test_clock_change_is_distinguished_from_jitter() -> None:
+    raw = read("jitter")
     gaps = points(raw)[0]["gaps"]
     gaps["core_hz_after"] = gaps["core_hz_before"]
-    (steady,) = parse(path, raw, context)
+    steady = one("jitter", raw)
     gaps["core_hz_after"] = 0.9 * gaps["core_hz_before"]
-    (slower,) = parse(path, raw, context)
-    assert {flag.code for flag in slower.flags} - {flag.code for flag in steady.flags} == {"FREQ_CHANGED"}
+    slower = one("jitter", raw)
+    assert codes(slower) - codes(steady) == {"FREQ_CHANGED"}
 
 
-def test_a_gap_view_that_observed_too_little_of_its_time_is_flagged(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "jitter.json"
-    raw = read(path)
+def test_flags_low_coverage() -> None:
+    raw = read("jitter")
     for coverage, flagged in ((0.9989, True), (0.9991, False)):
         points(raw)[0]["gaps"]["coverage_fraction"] = coverage
-        (parsed,) = parse(path, raw, context)
-        assert ("COVERAGE_LOW" in {flag.code for flag in parsed.flags}) == flagged
+        parsed = one("jitter", raw)
+        assert ("COVERAGE_LOW" in codes(parsed)) == flagged
 
 
-def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context) -> None:
+def test_unproved_work_is_invalid() -> None:
     for name, proof in (
         ("idle_latency", "chain_proved"),
         ("peak_injection_bandwidth", "checked"),
@@ -226,24 +224,22 @@ def test_work_that_was_not_proved_makes_the_measurement_invalid(context: Context
         ("counted_volume", "checked"),
         ("regulation", "checked"),
     ):
-        path = FIXTURES / "sutprobe" / f"{name}.json"
-        raw = read(path)
+        raw = read(name)
         points(raw)[0][proof] = False
-        (parsed,) = parse(path, raw, context)
-        assert "WORK_UNPROVED" in {flag.code for flag in parsed.flags if flag.severity == "invalid"}
+        parsed = one(name, raw)
+        assert "WORK_UNPROVED" in codes(parsed, "invalid")
 
 
-def test_windows_that_an_interruption_hit_are_left_out_while_enough_remain(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "idle_latency.json"
-    raw = read(path)
+def test_drops_interrupted_windows_while_enough_remain() -> None:
+    raw = read("idle_latency")
     placement = points(raw)[0]["placements"][0]
     count = len(placement["windows_ns"])
     placement["dirty_windows"] = [0]
-    (parsed,) = parse(path, raw, context)
+    parsed = one("idle_latency", raw)
     assert len(next(estimates(parsed.values)).samples[0]) == count - 1
     for dirty in (count // 2 + 1, count):
         placement["dirty_windows"] = list(range(dirty))
-        (parsed,) = parse(path, raw, context)
+        parsed = one("idle_latency", raw)
         assert len(next(estimates(parsed.values)).samples[0]) == count
 
 
@@ -267,19 +263,14 @@ def awake(raw: dict[str, Any], factor: float, mb_s: float = 300.0) -> None:
 
 
 @pytest.mark.parametrize(("factor", "condition"), [(0.8, "awake"), (1.3, "awake"), (1.005, "asleep"), (1, "asleep")])
-def test_the_latency_awake_is_that_of_record_where_the_two_differ(
-    context: Context, factor: float, condition: str
-) -> None:
-    path = FIXTURES / "sutprobe" / "idle_latency.json"
-    alone, beside = read(path), read(path)
+def test_awake_latency_is_recorded_if_it_differs(factor: float, condition: str) -> None:
+    alone, beside = read("idle_latency"), read("idle_latency")
     for raw in (alone, beside):
         for placement in points(raw)[0]["placements"]:
             placement["windows_ns"] = [100 + 0.1 * index for index, _ in enumerate(placement["windows_ns"])]
-    (before,) = parse(path, alone, context)
+    before = one("idle_latency", alone)
     awake(beside, factor)
-    (after,) = parse(path, beside, context)
-    assert isinstance(before.values, IdleLatencyValues)
-    assert isinstance(after.values, IdleLatencyValues)
+    after = one("idle_latency", beside)
     assert (before.values.condition, before.values.awake_ns, before.values.companions) == ("asleep", None, ())
     values = after.values
     assert values.condition == condition
@@ -289,27 +280,23 @@ def test_the_latency_awake_is_that_of_record_where_the_two_differ(
     assert values.latency_ns == (values.awake_ns if condition == "awake" else values.asleep_ns)
     assert values.core_hz == pytest.approx(before.values.core_hz * (2 if condition == "awake" else 1))
     assert [(companion.cpu, companion.node, companion.mb_s) for companion in values.companions] == [(3, 0, 300.0)]
-    assert "COMPANION_SLOW" not in {flag.code for flag in after.flags}
+    assert "COMPANION_SLOW" not in codes(after)
 
 
-def test_latencies_whose_intervals_meet_are_one_figure(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "idle_latency.json"
-    raw = read(path)
+def test_overlapping_intervals_are_one_latency() -> None:
+    raw = read("idle_latency")
     for index, placement in enumerate(points(raw)[0]["placements"]):
         placement["windows_ns"] = [100.0 + 10 * (index % 5) for _ in placement["windows_ns"]]
     awake(raw, 1.05)
-    (parsed,) = parse(path, raw, context)
-    assert isinstance(parsed.values, IdleLatencyValues)
+    parsed = one("idle_latency", raw)
     assert parsed.values.condition == "asleep"
 
 
-def test_matrix_has_both_conditions_per_cell(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "latency_matrix.json"
-    raw = read(path)
+def test_matrix_has_both_conditions_per_cell() -> None:
+    raw = read("latency_matrix")
     awake(raw, 0.5, mb_s=40.0)
-    (parsed,) = parse(path, raw, context)
+    parsed = one("latency_matrix", raw)
     values = parsed.values
-    assert isinstance(values, LatencyMatrixValues)
     assert values.latency_ns == values.cells_awake_ns
     for conditions, asleep, waking in zip(
         values.conditions, values.cells_asleep_ns, values.cells_awake_ns, strict=True
@@ -319,13 +306,12 @@ def test_matrix_has_both_conditions_per_cell(context: Context) -> None:
             assert cell is not None
             assert other is not None
             assert other.value == pytest.approx(cell.value / 2)
-    assert "COMPANION_SLOW" in {flag.code for flag in parsed.flags}
+    assert "COMPANION_SLOW" in codes(parsed)
 
 
-def frequencies(context: Context, **changes: Any) -> Parsed:
+def frequencies(**changes: Any) -> Any:
     """Return the recorded frequencies with CPU 1 at ``factor`` times the clock of CPU 0, and fields of it changed."""
-    path = FIXTURES / "sutprobe" / "core_frequency.json"
-    raw = read(path)
+    raw = read("core_frequency")
     factor = changes.pop("factor", 1.0)
     recorded = {(point["work"], point["active"], point["cpu"]): point for point in points(raw)}
     for (work, active, cpu), point in recorded.items():
@@ -333,12 +319,11 @@ def frequencies(context: Context, **changes: Any) -> Parsed:
             point["windows_hz"] = [factor * item for item in recorded[work, active, 0]["windows_hz"]]
             point["dirty_windows"] = recorded[work, active, 0]["dirty_windows"]
             point.update(changes)
-    (parsed,) = parse(path, raw, context)
-    return parsed
+    return one("core_frequency", raw)
 
 
-def test_clocks_of_cores_stand_by_work_and_activity(context: Context) -> None:
-    values: Any = frequencies(context, factor=1.1).values
+def test_clocks_by_work_and_activity() -> None:
+    values: Any = frequencies(factor=1.1).values
     assert [(row.work, row.active) for row in values.rows] == [
         ("scalar", "alone"),
         ("scalar", "all"),
@@ -364,13 +349,13 @@ def test_core_is_compared_with_the_median_of_the_others(count: int) -> None:
         assert median_without(clocks, index) == median([*clocks[:index], *clocks[index + 1 :]])
 
 
-def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) -> None:
-    assert "SLOW_CORE" not in {flag.code for flag in frequencies(context).flags}
-    assert "SLOW_CORE" not in {flag.code for flag in frequencies(context, factor=0.99).flags}
-    slow = [flag.reason for flag in frequencies(context, factor=0.9).flags if flag.code == "SLOW_CORE"]
+def test_flags_a_slow_core() -> None:
+    assert "SLOW_CORE" not in codes(frequencies())
+    assert "SLOW_CORE" not in codes(frequencies(factor=0.99))
+    slow = [flag.reason for flag in frequencies(factor=0.9).flags if flag.code == "SLOW_CORE"]
     assert len(slow) == 4
     assert all("CPU 1" in item for item in slow)
-    assert "CPU 0" in next(flag.reason for flag in frequencies(context, factor=1.2).flags if flag.code == "SLOW_CORE")
+    assert "CPU 0" in next(flag.reason for flag in frequencies(factor=1.2).flags if flag.code == "SLOW_CORE")
 
 
 @pytest.mark.parametrize(
@@ -382,28 +367,26 @@ def test_a_core_whose_interval_lies_below_the_others_is_named(context: Context) 
         ({"cpu_verified": False}, "CPU_UNVERIFIED"),
     ],
 )
-def test_unreliable_clock_chain_invalidates_the_measurement(
-    context: Context, changes: dict[str, Any], code: str
-) -> None:
-    assert not [flag for flag in frequencies(context).flags if flag.severity == "invalid"]
-    assert {flag.code for flag in frequencies(context, **changes).flags if flag.severity == "invalid"} == {code}
+def test_unreliable_clock_chain_invalidates_the_measurement(changes: dict[str, Any], code: str) -> None:
+    assert not [flag for flag in frequencies().flags if flag.severity == "invalid"]
+    assert codes(frequencies(**changes), "invalid") == {code}
 
 
 def flat(value: float) -> Estimate:
     return estimate([[value]] * 6, "ns")
 
 
-def test_levels_of_a_recorded_curve_are_those_of_the_machine(context: Context) -> None:
+def test_levels_of_a_recorded_curve_are_those_of_the_machine() -> None:
     # the recorded machine reports 32 KiB, 512 KiB and 32 MiB, and its neighbours leave it about a quarter of the last
-    raw = read(FIXTURES / "sutprobe" / "latency_ladder.json")
+    raw = read("latency_ladder")
     reported = {1: 32 << 10, 2: 512 << 10, 3: 32 << 20}
     caches = tuple(
-        context.caches[0].model_copy(update={"level": level, "type": "Unified", "size_bytes": size})
+        MACHINE.caches[0].model_copy(update={"level": level, "type": "Unified", "size_bytes": size})
         for level, size in reported.items()
     )
-    machine = context.model_copy(update={"caches": caches})
-    (parsed,) = parse(FIXTURES / "sutprobe" / "latency_ladder.json", raw, machine)
-    levels = {level.name: level for level in parsed.values.levels}  # type: ignore[attr-defined]
+    machine = MACHINE.model_copy(update={"caches": caches})
+    parsed = one("latency_ladder", raw, machine)
+    levels = {level.name: level for level in parsed.values.levels}
     assert list(levels) == ["L1", "L2", "L3", "memory"]
     assert [levels[name].reported_bytes for name in ("L1", "L2", "L3")] == list(reported.values())
     assert levels["L1"].size_bytes == 32 << 10
@@ -412,7 +395,7 @@ def test_levels_of_a_recorded_curve_are_those_of_the_machine(context: Context) -
     assert all(a.latency_ns.value * 2 < b.latency_ns.value for a, b in pairwise(levels.values()))
 
 
-def test_levels_come_from_the_curve_and_are_not_invented() -> None:
+def test_levels_follow_the_curve() -> None:
     sizes = ladder_sizes(1024, 64 << 20, 4)
     two_levels = [(size, flat(1.2 if size <= 48 << 10 else 100.0)) for size in sizes]
     found = recognise_levels(two_levels, {1: 48 << 10, 2: 1 << 20, 3: 8 << 20})
@@ -433,7 +416,7 @@ def test_one_disturbed_point_does_not_split_a_plateau() -> None:
 
 def two_nodes_of_transfers() -> dict[str, Any]:
     """Return the recorded transfers with remote ones beside them: the recorded windows, longer by a known factor."""
-    raw = read(FIXTURES / "sutprobe" / "c2c_latency.json")
+    raw = read("c2c_latency")
     recorded = points(raw)[1]
     for number, (writer, reader, home) in enumerate(((1, 4, 0), (1, 4, 1), (4, 1, 1), (4, 1, 0)), 2):
         pair = copy.deepcopy(recorded) | {"writer": writer, "reader": reader, "home": home, "lines": 512 * writer}
@@ -443,13 +426,12 @@ def two_nodes_of_transfers() -> dict[str, Any]:
     return raw
 
 
-def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "c2c_latency.json"
-    (alone,) = parse(path, read(path), context)
-    (parsed,) = parse(path, two_nodes_of_transfers(), context)
-    values: Any = parsed.values
+def test_remote_transfers_by_home_writer_and_reader() -> None:
+    alone = one("c2c_latency", read("c2c_latency"))
+    parsed = one("c2c_latency", two_nodes_of_transfers())
+    values = parsed.values
     base = values.local_hitm_ns.value
-    assert values.local_hit_ns == alone.values.local_hit_ns  # type: ignore[attr-defined]
+    assert values.local_hit_ns == alone.values.local_hit_ns
     assert (values.local_node, values.local_home, values.local_writer, values.local_reader) == (0, 0, 1, 0)
     assert (values.nodes, values.cpus, values.lines) == ((0, 1), (1, 4), (512, 2048))
     writer_homed, reader_homed = values.remote_hitm_writer_homed_ns, values.remote_hitm_reader_homed_ns
@@ -458,7 +440,7 @@ def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader
         assert cells[0][1].value == pytest.approx(base * there)
         assert cells[1][0].value == pytest.approx(base * back)
     assert len([flag for flag in parsed.flags if flag.code == "ASYMMETRIC"]) == 2
-    assert "ASYMMETRIC" not in {flag.code for flag in alone.flags}
+    assert "ASYMMETRIC" not in codes(alone)
     assert {metric.name for metric in declaration("c2c_latency").metrics(values)} == {
         "c2c_latency.local_hit_ns",
         "c2c_latency.local_hitm_ns",
@@ -470,12 +452,12 @@ def test_remote_transfers_stand_in_the_matrix_of_their_home_by_writer_and_reader
     }
 
 
-def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Context) -> None:
+def test_missing_transfer_leaves_the_others() -> None:
     raw = two_nodes_of_transfers()
     fail(points(raw)[0])
     fail(points(raw)[3])
-    (parsed,) = parse(FIXTURES / "sutprobe" / "c2c_latency.json", raw, context)
-    values: Any = parsed.values
+    parsed = one("c2c_latency", raw)
+    values = parsed.values
     assert values.local_hit_ns is None
     assert values.local_hitm_ns is not None
     assert values.remote_hitm_reader_homed_ns[0][1] is None
@@ -498,18 +480,15 @@ def test_a_transfer_without_a_value_is_named_and_leaves_the_others(context: Cont
         (1, {"home": 1}, "one local pair"),
     ],
 )
-def test_transfers_that_were_not_asked_for_are_refused(
-    context: Context, index: int, change: dict[str, Any], message: str
-) -> None:
+def test_rejects_unrequested_transfers(index: int, change: dict[str, Any], message: str) -> None:
     raw = two_nodes_of_transfers()
     points(raw)[index].update(change)
     with pytest.raises(InputError, match=message):
-        parse(FIXTURES / "sutprobe" / "c2c_latency.json", raw, context)
+        parse("c2c_latency", raw)
 
 
-def test_core_matrix_summarizes_classes_and_names_extremes(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "c2c_matrix.json"
-    raw = read(path)
+def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
+    raw = read("c2c_matrix")
     recorded = points(raw)[0]
     # CPUs 0 and 1 are threads of one core, 2 is on their node, 4 on the other
     factors = {(0, 1): 1, (1, 0): 2, (0, 2): 3, (2, 0): 4, (1, 2): 5, (0, 4): 6}
@@ -523,8 +502,8 @@ def test_core_matrix_summarizes_classes_and_names_extremes(context: Context) -> 
         for (writer, reader), factor in factors.items()
     ]
     raw["result"]["not_measured"] = [{"code": "sampled", "message": "left out", "pairs": ["2@1"]}]
-    (parsed,) = parse(path, raw, context)
-    values: Any = parsed.values
+    parsed = one("c2c_matrix", raw)
+    values = parsed.values
     assert (values.cpus, values.nodes) == ((0, 1, 2, 4), (0, 0, 0, 1))
     assert values.latency_ns[0][3].value == 600
     assert values.latency_ns[3][0] is values.latency_ns[1][1] is None
@@ -535,31 +514,30 @@ def test_core_matrix_summarizes_classes_and_names_extremes(context: Context) -> 
     assert (far.pairs, far.measured, far.median_ns, far.interval_ns) == (6, 1, 600, None)
     assert sum(class_name.pairs for class_name in values.classes) == 4 * 3
     assert [(omitted.what, omitted.reason) for omitted in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
-    (told,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
-    assert "2 pairs" in told
-    assert "CPUs 0 and 1: by 100 %" in told
+    (reason,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
+    assert "2 pairs" in reason
+    assert "CPUs 0 and 1: by 100 %" in reason
 
 
 def compared(
     found: dict[str, int], *, guest: bool | None = False, largest: int = 256 << 20, l3_cpus: tuple[int, ...] = (0, 1)
 ) -> dict[str, Comparison]:
     """Compare levels *found* (bytes each) with a machine of 48 KiB, 1 MiB and 32 MiB, the last shared by *l3_cpus*."""
-    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
     reported = ((1, "Data", 48 << 10, (0,)), (1, "Instruction", 32 << 10, (0,)), (2, "Unified", 1 << 20, (0,)))
     caches = tuple(
         Cache(level=level, type=kind, size_bytes=size, line_bytes=64, shared_cpus=cpus)
         for level, kind, size, cpus in (*reported, (3, "Unified", 32 << 20, l3_cpus))
     )
     seen = Virtualization(guest=guest, vendor="KVM" if guest else None, type=None, evidence=())
-    context = context.model_copy(update={"caches": caches, "virtualization": seen})
+    machine = MACHINE.model_copy(update={"caches": caches, "virtualization": seen})
     latency = estimate([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]], "ns")
     levels = [
         Level(name=name, size_bytes=size, reported_bytes=None, latency_ns=latency) for name, size in found.items()
     ]
-    return {level.name: level for level in compare_levels(levels, [1024, largest], context)}
+    return {level.name: level for level in compare_levels(levels, [1024, largest], machine)}
 
 
-def test_levels_that_end_where_the_kernel_says_agree() -> None:
+def test_levels_of_the_reported_size_agree() -> None:
     found = compared({"L1": 48 << 10, "L2": 1 << 20, "L3": 32 << 20})
     assert [(item.name, item.reported_bytes, item.agrees) for item in found.values()] == [
         ("L1", 48 << 10, True),
@@ -571,7 +549,7 @@ def test_levels_that_end_where_the_kernel_says_agree() -> None:
     assert not compared({"L3": 24 << 20})["L3"].agrees
 
 
-def test_a_last_level_smaller_than_reported_is_explained_by_the_machine_it_is_on() -> None:
+def test_smaller_last_level_is_explained() -> None:
     virtual = compared({"L3": 8 << 20}, guest=True)["L3"]
     assert (virtual.found_bytes, virtual.agrees) == (8 << 20, False)
     assert virtual.explanation.startswith("a virtual machine (KVM)")
@@ -584,7 +562,7 @@ def test_a_last_level_smaller_than_reported_is_explained_by_the_machine_it_is_on
     assert compared({"L2": 256 << 10}, guest=True)["L2"].explanation.startswith("private to its core")
 
 
-def test_a_level_that_the_curve_does_not_show_is_said_to_be_missing() -> None:
+def test_invisible_level_is_reported_missing() -> None:
     found = compared({"L1": 48 << 10})
     assert (found["L2"].found_bytes, found["L2"].agrees) == (None, False)
     assert found["L2"].explanation == "the latency climbs through it without a plateau"
@@ -611,47 +589,45 @@ def test_ladder_sizes_are_whole_lines_and_reach_both_ends() -> None:
     assert all(size % 64 == 0 for size in sizes)
 
 
-def test_a_sweep_that_was_cut_short_keeps_its_points_and_claims_no_drift(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "loaded_latency.json"
-    raw = read(path)
-    (whole,) = parse(path, raw, context)
+def test_interrupted_sweep_keeps_its_points() -> None:
+    raw = read("loaded_latency")
+    whole = one("loaded_latency", raw)
     for zero in raw["result"]["zero_load"]:
         zero["windows_ns_start"] = [100.0]
         zero["windows_ns_middle"] = [110.0]
         zero["windows_ns_end"] = []
-    (drifted,) = parse(path, raw, context)
-    assert "DRIFT" in {flag.code for flag in drifted.flags}
+    drifted = one("loaded_latency", raw)
+    assert "DRIFT" in codes(drifted)
     for zero in raw["result"]["zero_load"]:
         zero["windows_ns_middle"] = []
     fail(raw["result"]["points"][-1])
-    (cut,) = parse(path, raw, context)
-    assert "DRIFT" not in {flag.code for flag in cut.flags}
+    cut = one("loaded_latency", raw)
+    assert "DRIFT" not in codes(cut)
     assert len(cut.missing) == 1
     assert cut.values.model_dump()["points"] == whole.values.model_dump()["points"][:-1]
 
 
-def test_delays_in_ns_are_asked_of_the_kernel_in_their_place(context: Context) -> None:
+def test_delays_in_ns_replace_delays() -> None:
     loaded = declaration("loaded_latency")
-    (step,) = loaded.steps(context, loaded.settings(delays_ns=(0, 50, 500)))
+    (step,) = loaded.steps(MACHINE, loaded.settings(delays_ns=(0, 50, 500)))
     assert isinstance(step, Step)
     assert step.argv[step.argv.index("--delay-ns") + 1] == "0,50,500"
     assert "--delay" not in step.argv
     assert "3 delays" in step.title
-    (usual,) = loaded.steps(context, loaded.settings())
+    (usual,) = loaded.steps(MACHINE, loaded.settings())
     assert isinstance(usual, Step)
     assert "--delay" in usual.argv
     assert "--delay-ns" not in usual.argv
 
 
-CHOSEN = FIXTURES / "sutprobe" / "chosen-delays" / "loaded_latency.json"
+CHOSEN = "chosen-delays/loaded_latency"
 """A sweep with two delays that were asked for and four that were chosen for shares of the full bandwidth."""
 
 
-def test_chosen_delays_have_their_share_and_keep_their_names(context: Context) -> None:
+def test_searched_delays_keep_stable_names() -> None:
     raw = read(CHOSEN)
-    (parsed,) = parse(CHOSEN, raw, context)
+    parsed = one(CHOSEN, raw)
     found = parsed.values
-    assert isinstance(found, LoadedLatencyValues)
     delays = [point.inject_delay for point in found.points]
     assert delays == sorted(delays)
     assert delays[0] == 0
@@ -670,38 +646,37 @@ def test_chosen_delays_have_their_share_and_keep_their_names(context: Context) -
     }
 
 
-def test_each_probe_has_a_latency_at_the_share_of_record(context: Context) -> None:
+def test_each_probe_has_a_latency_at_the_share_of_record() -> None:
     raw = read(CHOSEN)
     for point in points(raw):
         for placement in point["placements"]:
             (probe,) = placement["probes"]
             placement["probes"].append({**probe, "cpu": 7, "windows_ns": [2 * n for n in probe["windows_ns"]]})
-    (parsed,) = parse(CHOSEN, raw, context)
+    parsed = one(CHOSEN, raw)
     found = {metric.name: metric.value for metric in declaration("loaded_latency").metrics(parsed.values)}
     first, second = found["loaded_latency.90pct.latency_ns"], found["loaded_latency.90pct.cpu7.latency_ns"]
     assert second == pytest.approx(2 * first)
 
 
-def test_a_share_that_was_not_reached_is_said_to_be_so(context: Context) -> None:
+def test_flags_a_missed_share() -> None:
     raw = read(CHOSEN)
-    (parsed,) = parse(CHOSEN, raw, context)
-    assert "SHARE_MISSED" not in {flag.code for flag in parsed.flags}
+    parsed = one(CHOSEN, raw)
+    assert "SHARE_MISSED" not in codes(parsed)
     (half,) = (point for point in points(raw) if point.get("share_percent") == 50)
     for placement in half["placements"]:
         placement["windows_mb_s"] = [item * 1.2 for item in placement["windows_mb_s"]]
-    (missed,) = parse(CHOSEN, raw, context)
+    missed = one(CHOSEN, raw)
     (flagged,) = (flag for flag in missed.flags if flag.code == "SHARE_MISSED")
     assert flagged.reason.startswith("50 % of peak: 6")
 
 
-def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(context: Context) -> None:
+def test_unmeasured_share_is_missing() -> None:
     raw = read(CHOSEN)
     for point in points(raw):
         if point.get("share_percent") == 90 or point["inject_delay"] in {0, 20000}:
             fail(point)
-    (parsed,) = parse(CHOSEN, raw, context)
+    parsed = one(CHOSEN, raw)
     found = parsed.values
-    assert isinstance(found, LoadedLatencyValues)
     assert [omitted.what for omitted in parsed.missing] == ["inject delay 0", "90 % of peak", "inject delay 20000"]
     assert found.ends == ()
     assert not list(declaration("loaded_latency").metrics(found))
@@ -710,11 +685,11 @@ def test_a_share_that_was_not_measured_is_missing_and_no_end_of_the_sweep(contex
     assert [point.share_reached for point in found.points] == [seen[percent] for percent in (75, 50, 25)]
 
 
-def test_shares_are_asked_of_the_kernel_and_their_search_takes_time(context: Context) -> None:
+def test_shares_are_requested_and_cost_time() -> None:
     loaded = declaration("loaded_latency")
 
     def planned(**settings: Any) -> Step:
-        (step,) = loaded.steps(context, loaded.settings(**settings))
+        (step,) = loaded.steps(MACHINE, loaded.settings(**settings))
         assert isinstance(step, Step)
         return step
 
@@ -728,14 +703,10 @@ def test_shares_are_asked_of_the_kernel_and_their_search_takes_time(context: Con
             loaded.settings(shares=(wrong,))
 
 
-def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_the_prefetchers_off(
-    context: Context,
-) -> None:
-    path = FIXTURES / "sutprobe" / "prefetcher_effect.json"
-    raw = read(path)
-    (parsed,) = parse(path, raw, context)
+def test_strided_latencies_have_ratios() -> None:
+    raw = read("prefetcher_effect")
+    parsed = one("prefetcher_effect", raw)
     found = parsed.values
-    assert isinstance(found, PrefetcherEffectValues)
     assert (found.prefetchers, found.cpu, found.node, found.effects) == ("as_found", 1, 0, ())
     by = {(point.order, point.stride_bytes): point for point in found.points}
     assert {order for order, _ in by} == {"random", "forward", "backward"}
@@ -746,64 +717,40 @@ def test_strided_latencies_have_their_share_of_random_order_and_their_ratio_to_t
     assert by["forward", 64].of_random is not None
     assert by["forward", 64].of_random < 0.1  # the machine that recorded it has prefetchers
     kind = declaration("prefetcher_effect")
-    step = Step(
-        id="prefetcher_effect-off",
-        kind="prefetcher_effect",
-        title="recorded",
-        argv=("sutprobe",),
-        cpus=(1,),
-        nodes=(0,),
-        expected_duration_s=1.0,
-        longest_duration_s=2.0,
-        deadline_s=30.0,
-        prefetchers="off",
-    )
     slower = copy.deepcopy(raw)
     for point in slower["result"]["points"]:
         for placement in point["placements"]:
             placement["windows_ns"] = [2 * n for n in placement["windows_ns"]]
-    (parsed,) = kind.parse(read_document(slower), step, context)
+    parsed = one("prefetcher_effect-off", slower, prefetchers="off")
     off = kind.completed(parsed.values, {"prefetcher_effect": found})
     assert {round(effect.ratio, 6) for effect in off.effects} == {2.0}
     assert len(off.effects) == len(found.points)
     assert {metric.name for metric in kind.metrics(off)} >= {"prefetcher_effect.off.forward_64.latency_ns"}
     assert all(".off." not in metric.name for metric in kind.metrics(found))
     assert kind.completed(parsed.values, {}).effects == ()
-    assert kind.completed(found, {step.id: off}) == found
+    assert kind.completed(found, {"prefetcher_effect-off": off}) == found
 
 
-def test_strides_that_were_all_refused_are_an_error_with_the_reason(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "prefetcher_effect.json"
-    raw = read(path)
-    for point in points(raw):
-        fail(point)
-    with pytest.raises(InputError, match="no stride could be measured: expected 128 MiB on node 0, found 4"):
-        parse(path, raw, context)
-
-
-def test_a_point_of_which_one_copy_failed_is_left_out(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "latency_ladder-copies-2.json"
-    raw = read(path)
-    (whole,) = parse(path, raw, context)
+def test_drops_a_point_with_a_failed_copy() -> None:
+    raw = read("latency_ladder-copies-2")
+    whole = one("latency_ladder-copies-2", raw)
     fail(points(raw)[0])
-    (parsed,) = parse(path, raw, context)
-    assert len(parsed.values.points) == len(whole.values.points) - 1  # type: ignore[attr-defined]
+    parsed = one("latency_ladder-copies-2", raw)
+    assert len(parsed.values.points) == len(whole.values.points) - 1
 
 
 @pytest.mark.parametrize("name", ["latency_ladder-copies-2", "latency_ladder-prefetched"])
-def test_other_series_of_the_ladder_are_told_by_their_largest_sizes(name: str, context: Context) -> None:
-    path = FIXTURES / "sutprobe" / f"{name}.json"
-    (parsed,) = parse(path, read(path), context)
-    found: Any = parsed.values
+def test_other_series_report_their_largest_size(name: str) -> None:
+    parsed = one(name, read(name))
+    found = parsed.values
     largest = max(point.size_bytes for point in found.points)
     expected = sorted(point.latency_ns.value for point in found.points if point.size_bytes == largest)
     assert sorted(metric.value for metric in declaration("latency_ladder").metrics(parsed.values)) == expected
 
 
-def test_a_level_has_the_clock_of_the_point_nearest_to_it(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "latency_ladder.json"
-    (parsed,) = parse(path, read(path), context)
-    found: Any = parsed.values
+def test_level_has_the_clock_of_the_nearest_point() -> None:
+    parsed = one("latency_ladder", read("latency_ladder"))
+    found = parsed.values
     assert found.levels
     for level in found.levels:
         nearest = min(abs(point.latency_ns.value - level.latency_ns.value) for point in found.points)
@@ -812,50 +759,47 @@ def test_a_level_has_the_clock_of_the_point_nearest_to_it(context: Context) -> N
         }
 
 
-def test_the_edges_of_a_plateau_are_no_part_of_its_latency() -> None:
+def test_plateau_latency_excludes_its_edges() -> None:
     values = [1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.0, 1.0, 1.0]
     curve = [(1024 << index, estimate([[value]] * 6, "ns")) for index, value in enumerate(values)]
     (level,) = recognise_levels(curve, {})
     assert level.latency_ns.minimum == level.latency_ns.maximum == 1.2
 
 
-def test_drift_without_load_is_found_when_it_came_and_went(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "loaded_latency.json"
-    raw = read(path)
+def test_finds_temporary_drift() -> None:
+    raw = read("loaded_latency")
     (zero,) = raw["result"]["zero_load"]
     for middle, flagged in ((100.0, False), (150.0, True)):
         for moment, value in (("start", 100.0), ("middle", middle), ("end", 100.0)):
             zero[f"windows_ns_{moment}"] = [value] * 3
-        (parsed,) = parse(path, raw, context)
-        assert ("DRIFT" in {flag.code for flag in parsed.flags}) == flagged
+        parsed = one("loaded_latency", raw)
+        assert ("DRIFT" in codes(parsed)) == flagged
 
 
-def test_threads_and_their_shares_of_a_scaling_are_told_by_value(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "bandwidth_scaling.json"
-    raw = read(path)
+def test_scaling_by_number_of_threads() -> None:
+    raw = read("bandwidth_scaling")
     for point in points(raw):
         for placement in point["placements"]:
             placement["windows_mb_s"] = [1000.0] * len(placement["windows_mb_s"])
     for number, placement in enumerate(points(raw)[1]["placements"]):
         placement["per_thread_mb_s"] = [300.0 + 100 * (number % 2), 600.0]
-    (parsed,) = parse(path, raw, context)
-    found: Any = parsed.values
+    parsed = one("bandwidth_scaling", raw)
+    found = parsed.values
     assert found.enough_threads == 1
     assert (found.points[1].slowest_mb_s, found.points[1].fastest_mb_s) == (350.0, 600.0)
 
 
-def test_the_winner_of_the_search_is_the_fastest_measured_in_full(context: Context) -> None:
-    path = FIXTURES / "sutprobe" / "max_bandwidth.json"
-    raw = read(path)
+def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
+    raw = read("max_bandwidth")
     full = next(point for point in points(raw) if point["phase"] == "full")
     slower = copy.deepcopy(full)
     for placement in slower["placements"]:
         placement["windows_mb_s"] = [value / 2 for value in placement["windows_mb_s"]]
-    (before,) = parse(path, raw, context)
+    before = one("max_bandwidth", raw)
     raw["result"]["points"].append(slower)
-    (parsed,) = parse(path, raw, context)
-    now: Any = parsed.values
-    was: Any = before.values
+    parsed = one("max_bandwidth", raw)
+    now = parsed.values
+    was = before.values
     assert now.mixes == was.mixes
     assert len(now.search) == sum(point["phase"] == "scan" for point in points(raw))
 
@@ -869,27 +813,22 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full(context: Conte
         ("interference", "smi", 1, "SMI"),
     ],
 )
-def test_what_stands_against_a_jitter_is_flagged(
-    of: str, field: str, value: object, code: str, context: Context
-) -> None:
-    path = FIXTURES / "sutprobe" / "jitter.json"
-    raw = read(path)
+def test_flags_of_jitter(of: str, field: str, value: object, code: str) -> None:
+    raw = read("jitter")
     cpu = points(raw)[0]
     (cpu if of == "cpu" else cpu["gaps"]["interference"])[field] = value
-    (parsed,) = parse(path, raw, context)
-    assert code in {flag.code for flag in parsed.flags}
+    parsed = one("jitter", raw)
+    assert code in codes(parsed)
 
 
-def sustained(context: Context, windows: list[float]) -> Parsed:
-    path = FIXTURES / "sutprobe" / "sustained_bandwidth.json"
-    raw = read(path)
+def sustained(windows: list[float]) -> Any:
+    raw = read("sustained_bandwidth")
     raw["result"]["points"][0]["placements"][0]["windows_mb_s"] = windows
-    (found,) = parse(path, raw, context)
-    return found
+    return one("sustained_bandwidth", raw)
 
 
-def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None:
-    found = sustained(context, [1000.0] * 10 + [950.0] * 10 + [900.0] * 10)
+def test_loss_is_relative_to_the_first_second() -> None:
+    found = sustained([1000.0] * 10 + [950.0] * 10 + [900.0] * 10)
     assert found.values.lost_fraction.value == pytest.approx(0.1)
     assert found.values.bandwidth_mb_s.value == 900.0
     assert found.values.seconds_mb_s == (1000.0, 950.0, 900.0)
@@ -897,17 +836,17 @@ def test_what_is_lost_is_held_against_the_first_second(context: Context) -> None
     assert "10.0 % less in the last second than in the first" in flagged.reason
 
 
-@pytest.mark.parametrize("last", [985.0, 1000.0, 1100.0])
-def test_what_stays_within_two_percent_is_sustained(context: Context, last: float) -> None:
-    found = sustained(context, [1000.0] * 10 + [last] * 10)
-    assert "NOT_SUSTAINED" not in {flag.code for flag in found.flags}
+@pytest.mark.parametrize(
+    "windows",
+    [
+        *([1000.0] * 10 + [last] * 10 for last in (985.0, 1000.0, 1100.0)),
+        [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5,
+    ],
+)
+def test_no_loss_beyond_two_percent_or_noise(windows: list[float]) -> None:
+    assert "NOT_SUSTAINED" not in codes(sustained(windows))
 
 
-def test_a_loss_that_noise_explains_is_not_flagged(context: Context) -> None:
-    found = sustained(context, [1000.0, 900.0] * 5 + [900.0, 1000.0] * 5)
-    assert "NOT_SUSTAINED" not in {flag.code for flag in found.flags}
-
-
-def test_a_course_too_short_for_two_seconds_is_refused(context: Context) -> None:
+def test_rejects_less_than_two_seconds() -> None:
     with pytest.raises(InputError, match="fewer than 20"):
-        sustained(context, [1000.0] * 19)
+        sustained([1000.0] * 19)

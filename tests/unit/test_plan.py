@@ -9,11 +9,11 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
+from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Step
-from calibration.measurements.c2c_matrix import Class, Neighbourhood
+from calibration.measurements.neighbourhood import Class, Neighbourhood
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
@@ -21,6 +21,10 @@ from calibration.profiles import load_profile, parse_profile, profile_names
 from calibration.statistics import COVERAGE_WANTED, median_ranks
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
+SMT = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+ISOLATED = load(FIXTURES / "x86_64-isolated.tar.gz")
+CPU_ONLY = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
+SMT_OFF = load(FIXTURES / "x86_64-smt-off.tar.gz")
 
 
 def options(step: Step, name: str) -> list[str]:
@@ -28,11 +32,7 @@ def options(step: Step, name: str) -> list[str]:
 
 
 def cpus_of(text: str) -> set[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        found |= set(range(int(low), int(high or low) + 1))
-    return found
+    return set(parse_cpulist(text))
 
 
 def chase_place(text: str) -> tuple[int, set[int], int | None]:
@@ -52,7 +52,7 @@ def step_of(context: Context, profile: str, step_id: str) -> Step:
 
 
 @pytest.mark.parametrize("profile", profile_names())
-def test_a_plan_uses_only_cpus_and_nodes_that_the_machine_has(machine: Context, profile: str) -> None:
+def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> None:
     plan = make_plan(machine, load_profile(profile))
     wanted = load_profile(profile)
     named = wanted.measurements.keys() | wanted.not_measured.keys()
@@ -114,10 +114,9 @@ measurements:
 """
 
 
-def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+def test_prefetcher_steps_come_last_with_consent() -> None:
     profile = parse_profile(PREFETCHERS, "x", "test")
-    plan = make_plan(smt, profile, prefetchers_ok=True)
+    plan = make_plan(SMT, profile, prefetchers_ok=True)
     assert [(step.id, step.prefetchers) for step in plan.steps] == [
         ("prefetcher_effect", None),
         ("idle_latency", None),
@@ -128,7 +127,7 @@ def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> Non
     assert options(off, "order") == ["random,backward"]
     assert off.title == f"{found.title}, prefetchers off"
     assert f"  3  {off.title}" in plan_text(plan, verbose=True)
-    without = make_plan(smt, profile)
+    without = make_plan(SMT, profile)
     assert without.steps == plan.steps[:2]
     (gone,) = (omitted for omitted in without.not_planned if omitted.kind != "counters")
     assert (gone.kind, gone.what) == ("prefetcher_effect", off.title)
@@ -139,18 +138,17 @@ def test_steps_with_the_prefetchers_off_come_last_and_only_with_consent() -> Non
 
 def test_memory_only_nodes_are_columns_and_cpu_only_nodes_are_rows() -> None:
     memory_only = load(FIXTURES / "x86_64-memory-only-node.tar.gz")
-    cpu_only = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
     (column,) = memory_only.memory_only_nodes
-    (row,) = cpu_only.cpu_only_nodes
+    (row,) = CPU_ONLY.cpu_only_nodes
     for step_id, option in (("latency_matrix", "at"), ("bandwidth_matrix", "group")):
         targets = [
             text.partition(":")[0].split("@") for text in options(step_of(memory_only, "quick", step_id), option)
         ]
         assert str(column) in {node for _, node in targets}
-        assert not any(set(machine_cpus(memory_only, column)) & cpus_of(cpus) for cpus, _ in targets)
-        targets = [text.partition(":")[0].split("@") for text in options(step_of(cpu_only, "quick", step_id), option)]
+        assert not any(set(memory_only.node(column).cpus) & cpus_of(cpus) for cpus, _ in targets)
+        targets = [text.partition(":")[0].split("@") for text in options(step_of(CPU_ONLY, "quick", step_id), option)]
         assert str(row) not in {node for _, node in targets}
-        assert any(cpus_of(cpus) <= set(machine_cpus(cpu_only, row)) for cpus, _ in targets)
+        assert any(cpus_of(cpus) <= set(CPU_ONLY.node(row).cpus) for cpus, _ in targets)
 
 
 def short_of_memory(context: Context, node: int, available_bytes: int) -> Context:
@@ -161,18 +159,17 @@ def short_of_memory(context: Context, node: int, available_bytes: int) -> Contex
     return context.model_copy(update={"nodes": nodes})
 
 
-def test_a_node_short_of_memory_makes_only_its_own_column_small() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    step = step_of(short_of_memory(smt, 1, 128 << 20), "quick", "latency_matrix")
+def test_small_node_shrinks_only_its_column() -> None:
+    step = step_of(short_of_memory(SMT, 1, 128 << 20), "quick", "latency_matrix")
     (largest,) = map(int, options(step, "size-bytes"))
     assert largest >= 64 << 20
     places = [chase_place(text) for text in options(step, "at")]
     assert {(next(iter(nodes)), size) for _, nodes, size in places} == {(0, None), (1, 60 << 20)}
-    even = step_of(short_of_memory(smt, 1, 64 << 30), "quick", "latency_matrix")
+    even = step_of(short_of_memory(SMT, 1, 64 << 30), "quick", "latency_matrix")
     assert {size for _, _, size in map(chase_place, options(even, "at"))} == {None}
 
 
-def test_interleaved_ladders_cover_every_node_in_whole_pages_where_there_are_several() -> None:
+def test_interleaved_ladder_covers_all_nodes() -> None:
     four = load(FIXTURES / "aarch64-four-nodes.tar.gz")
     for profile in ("nightly", "full"):
         step = step_of(four, profile, "latency_ladder-interleaved")
@@ -181,44 +178,40 @@ def test_interleaved_ladders_cover_every_node_in_whole_pages_where_there_are_sev
         sizes = list(map(int, options(step, "size-bytes")[0].split(",")))
         assert sizes == sorted(set(sizes))
         assert all(size % (len(nodes) << 21) == 0 for size in sizes)
-        one = load(FIXTURES / "x86_64-smt-off.tar.gz")
-        plan = make_plan(one, load_profile(profile))
+        plan = make_plan(SMT_OFF, load_profile(profile))
         assert "latency_ladder-interleaved" not in {step.id for step in plan.steps}
         assert "only one node has memory" in {omitted.reason for omitted in plan.not_planned}
 
 
-def test_copies_run_on_cores_of_their_own_and_share_the_nodes_memory() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    step = step_of(smt, "nightly", "latency_ladder-copies-2")
+def test_copies_have_their_own_cores() -> None:
+    step = step_of(SMT, "nightly", "latency_ladder-copies-2")
     assert "--together" in step.argv
     places = [chase_place(text) for text in options(step, "at")]
     cpus = [cpu for cpu, _, _ in places]
     assert len(set(cpus)) == len(cpus) == 2
-    assert not set(smt.siblings(cpus[0])) & {cpus[1]}
-    assert cpus[0] == Sut(smt).measuring_cpu(0)
+    assert not set(SMT.siblings(cpus[0])) & {cpus[1]}
+    assert cpus[0] == Sut(SMT).measuring_cpu(0)
     assert {frozenset(nodes) for _, nodes, _ in places} == {frozenset({0})}
-    plan = make_plan(smt, load_profile("nightly"))
+    plan = make_plan(SMT, load_profile("nightly"))
     assert "4 copies at the same time" in {omitted.what for omitted in plan.not_planned}
 
 
-def test_prefetched_strides_are_one_process_of_strides_by_orders() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+def test_prefetched_strides_are_one_step() -> None:
     profile = parse_profile(
         "title: x\nmeasurements: {latency_ladder: {prefetched_strides_bytes: [16, 4096], prefetched_orders: "
         "[forward, backward]}}", "mine", "mine.yml",
     )  # fmt: skip
-    ladders = [step for step in make_plan(smt, profile).steps if step.kind == "latency_ladder"]
+    ladders = [step for step in make_plan(SMT, profile).steps if step.kind == "latency_ladder"]
     assert [step.id for step in ladders] == ["latency_ladder", "latency_ladder-prefetched"]
     assert options(ladders[1], "stride-bytes") == ["16,4096"]
     assert options(ladders[1], "order") == ["forward,backward"]
 
 
-def test_transfers_between_nodes_are_homed_with_the_writer_and_with_the_reader() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    step = step_of(smt, "quick", "c2c_latency")
+def test_remote_transfers_have_both_homes() -> None:
+    step = step_of(SMT, "quick", "c2c_latency")
     local, remote = [], []
     for writer, reader, home, state in map(transfer, options(step, "pair")):
-        nodes = smt.node_of(writer), smt.node_of(reader)
+        nodes = SMT.node_of(writer), SMT.node_of(reader)
         (local if nodes[0] == nodes[1] else remote).append((nodes, home, state))
     assert local == [((0, 0), 0, "hit"), ((0, 0), 0, "hitm")]
     assert remote == [(nodes, home, "hitm") for nodes in ((0, 1), (1, 0)) for home in nodes]
@@ -231,16 +224,15 @@ def block(text: str) -> set[tuple[int, int]]:
     return {pair for pair in pairs if len(set(pair)) == 2}
 
 
-def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_where_it_is_not() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+def test_core_matrix_is_full_or_a_balanced_sample() -> None:
     declared = registry()["c2c_matrix"]
-    cpus = sorted(smt.online_cpus)
-    full, other = declared.steps(smt, declared.settings())
+    cpus = sorted(SMT.online_cpus)
+    full, other = declared.steps(SMT, declared.settings())
     assert options(full, "all-pairs") == [format_cpulist(cpus)]
     assert (options(full, "method"), options(other, "method")) == (["transfer"], ["pingpong"])
     few = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
-    *gone, sampled = declared.steps(smt, few)
-    classes = Neighbourhood(smt, cpus).counts()
+    *gone, sampled = declared.steps(SMT, few)
+    classes = Neighbourhood(SMT, cpus).counts()
     assert sum(classes.values()) == len(cpus) * (len(cpus) - 1) // 2
     assert set(classes) >= {"smt_siblings", "other_package"}
     pairs = [pair for text in options(sampled, "all-pairs") for pair in block(text)]
@@ -249,10 +241,10 @@ def test_a_core_matrix_is_full_where_it_is_small_and_a_balanced_sample_by_class_
     assert len(gone) == sum(pairs > 1 for pairs in classes.values())
     assert all("stands for the class" in item.reason for item in gone)
     assert sampled.expected_duration_s < full.expected_duration_s
-    assert list(declared.steps(smt, few)) == [*gone, sampled]
+    assert list(declared.steps(SMT, few)) == [*gone, sampled]
 
 
-def test_pairs_are_counted_as_one_by_one_and_a_sample_is_balanced_over_nodes_and_cpus(machine: Context) -> None:
+def test_pair_counts_and_balance_of_samples(machine: Context) -> None:
     neighbourhood = Neighbourhood(machine, sorted(machine.online_cpus))
     classes: dict[Class, set[tuple[int, int]]] = {}
     for pair in combinations(sorted(machine.online_cpus), 2):
@@ -265,36 +257,33 @@ def test_pairs_are_counted_as_one_by_one_and_a_sample_is_balanced_over_nodes_and
         assert set(neighbourhood.sample(name, 10000)) == pairs
 
 
-def test_isolated_cpus_get_their_rows_of_a_core_matrix_as_far_as_they_are_allowed() -> None:
-    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
-    isolated, cpus = sorted(Sut(machine).isolated), sorted(Sut(machine).cpus)
+def test_isolated_cpus_have_rows_in_the_core_matrix() -> None:
+    isolated, cpus = sorted(Sut(ISOLATED).isolated), sorted(Sut(ISOLATED).cpus)
     declared = registry()["c2c_matrix"]
     rows = declared.settings(full_pairs=0, pairs_per_class=1, methods=("transfer",))
-    *_, step = declared.steps(machine, rows)
+    *_, step = declared.steps(ISOLATED, rows)
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(cpu, other) for cpu in isolated for other in cpus if cpu != other}
-    *gone, step = declared.steps(machine, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
+    *gone, step = declared.steps(ISOLATED, rows.model_copy(update={"row_pairs": len(cpus) - 1}))
     found = {pair for text in options(step, "all-pairs") for pair in block(text)}
     assert found >= {(isolated[0], other) for other in cpus if other != isolated[0]}
     assert any("(row_pairs)" in omitted.reason and format_cpulist(isolated[1:]) in omitted.what for omitted in gone)
 
 
-def test_local_transfers_are_between_two_cores_and_between_isolated_cpus_where_there_are_two() -> None:
-    isolated = load(FIXTURES / "x86_64-isolated.tar.gz")
-    writer, reader, *_ = transfer(options(step_of(isolated, "quick", "c2c_latency"), "pair")[0])
-    assert writer in isolated.isolated_cpus
-    assert reader not in isolated.siblings(writer)
-    more = isolated.model_copy(update={"isolation": isolated.isolation.model_copy(update={"isolated": (1, 2, 3)})})
+def test_local_transfers_prefer_isolated_cpus() -> None:
+    writer, reader, *_ = transfer(options(step_of(ISOLATED, "quick", "c2c_latency"), "pair")[0])
+    assert writer in ISOLATED.isolated_cpus
+    assert reader not in ISOLATED.siblings(writer)
+    more = ISOLATED.model_copy(update={"isolation": ISOLATED.isolation.model_copy(update={"isolated": (1, 2, 3)})})
     writer, reader, *_ = transfer(options(step_of(more, "quick", "c2c_latency"), "pair")[0])
     assert (writer, reader) == (1, 2)
 
 
 def test_the_first_node_with_two_cores_has_the_local_transfers() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    one_core = smt.model_copy(update={"cpus": smt.cpus.model_copy(update={"allowed": (0, 1, 4, 5, 6, 7)})})
+    one_core = SMT.model_copy(update={"cpus": SMT.cpus.model_copy(update={"allowed": (0, 1, 4, 5, 6, 7)})})
     writer, reader, home, _ = transfer(options(step_of(one_core, "quick", "c2c_latency"), "pair")[0])
-    assert (smt.node_of(writer), smt.node_of(reader), home) == (1, 1, 1)
-    assert reader not in smt.siblings(writer)
+    assert (SMT.node_of(writer), SMT.node_of(reader), home) == (1, 1, 1)
+    assert reader not in SMT.siblings(writer)
 
 
 @pytest.mark.parametrize(
@@ -306,60 +295,49 @@ def test_the_first_node_with_two_cores_has_the_local_transfers() -> None:
         ((0, 1, 2, 3, 4, 5), 6, []),
     ],
 )
-def test_transfers_that_a_machine_has_no_cores_or_nodes_for_are_named(
-    allowed: tuple[int, ...], transfers: int, reasons: list[str]
-) -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    part = smt.model_copy(update={"cpus": smt.cpus.model_copy(update={"allowed": allowed})})
+def test_impossible_transfers_are_reported(allowed: tuple[int, ...], transfers: int, reasons: list[str]) -> None:
+    part = SMT.model_copy(update={"cpus": SMT.cpus.model_copy(update={"allowed": allowed})})
     plan = make_plan(part, load_profile("quick"))
     found = [text for step in plan.steps if step.kind == "c2c_latency" for text in options(step, "pair")]
     assert len(found) == transfers
-    told = [omitted.reason for omitted in plan.not_planned if omitted.kind == "c2c_latency"]
-    assert [reason.startswith(expected) for reason, expected in zip(told, reasons, strict=True)] == [True] * len(told)
+    reported = [omitted.reason for omitted in plan.not_planned if omitted.kind == "c2c_latency"]
+    assert all(reason.startswith(start) for reason, start in zip(reported, reasons, strict=True))
 
 
-def test_a_node_without_memory_is_the_home_of_no_transfer() -> None:
-    cpu_only = load(FIXTURES / "x86_64-cpu-only-node.tar.gz")
-    (empty,) = cpu_only.cpu_only_nodes
-    plan = make_plan(cpu_only, load_profile("quick"))
-    pairs = [transfer(text) for text in options(step_of(cpu_only, "quick", "c2c_latency"), "pair")]
+def test_memoryless_node_is_no_home() -> None:
+    (empty,) = CPU_ONLY.cpu_only_nodes
+    plan = make_plan(CPU_ONLY, load_profile("quick"))
+    pairs = [transfer(text) for text in options(step_of(CPU_ONLY, "quick", "c2c_latency"), "pair")]
     assert empty not in {home for _, _, home, _ in pairs}
-    assert empty in {cpu_only.node_of(writer) for writer, *_ in pairs}
-    told = {omitted.what: omitted.reason for omitted in plan.not_planned if omitted.kind == "c2c_latency"}
-    assert told == {f"Transfers homed in node {empty}": f"node {empty} has no memory"}
+    assert empty in {CPU_ONLY.node_of(writer) for writer, *_ in pairs}
+    reported = {omitted.what: omitted.reason for omitted in plan.not_planned if omitted.kind == "c2c_latency"}
+    assert reported == {f"Transfers homed in node {empty}": f"node {empty} has no memory"}
 
 
-def machine_cpus(context: Context, node: int) -> tuple[int, ...]:
-    return context.node(node).cpus
-
-
-def test_a_probe_shares_its_core_with_no_load() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    step = step_of(smt, "quick", "loaded_latency")
+def test_probe_has_its_own_core() -> None:
+    step = step_of(SMT, "quick", "loaded_latency")
     probes = {int(text.split("@")[0]) for text in options(step, "probe")}
     load_cpus = {cpu for part in options(step, "load")[0].split("+") for cpu in cpus_of(part.split("@")[0])}
     assert probes
     assert load_cpus
     for probe in probes:
-        assert not load_cpus & set(smt.siblings(probe))
-    assert len(probes) == len(Sut(smt).cpu_nodes)
+        assert not load_cpus & set(SMT.siblings(probe))
+    assert len(probes) == len(Sut(SMT).cpu_nodes)
 
 
-def test_isolated_cpus_are_measured_beside_one_that_is_not() -> None:
-    isolated = load(FIXTURES / "x86_64-isolated.tar.gz")
-    assert isolated.isolated_cpus
-    nightly = cpus_of(options(step_of(isolated, "nightly", "jitter"), "cpus")[0])
-    assert nightly >= set(isolated.isolated_cpus)
-    assert len(nightly - set(isolated.isolated_cpus)) == 1
-    quick = cpus_of(options(step_of(isolated, "quick", "jitter"), "cpus")[0])
-    assert len(quick & set(isolated.isolated_cpus)) == 1
+def test_isolated_cpus_and_a_housekeeping_cpu() -> None:
+    assert ISOLATED.isolated_cpus
+    nightly = cpus_of(options(step_of(ISOLATED, "nightly", "jitter"), "cpus")[0])
+    assert nightly >= set(ISOLATED.isolated_cpus)
+    assert len(nightly - set(ISOLATED.isolated_cpus)) == 1
+    quick = cpus_of(options(step_of(ISOLATED, "quick", "jitter"), "cpus")[0])
+    assert len(quick & set(ISOLATED.isolated_cpus)) == 1
 
 
-def test_real_time_threads_leave_a_cpu_to_the_one_that_ends_them() -> None:
-    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
-    online = machine.online_cpus
-    isolation = machine.isolation.model_copy(update={"isolated": tuple(online[1:])})
-    only = machine.model_copy(update={"isolation": isolation})
+def test_real_time_threads_leave_one_cpu() -> None:
+    online = ISOLATED.online_cpus
+    isolation = ISOLATED.isolation.model_copy(update={"isolated": tuple(online[1:])})
+    only = ISOLATED.model_copy(update={"isolation": isolation})
     text = "title: x\nmeasurements: {jitter: {fifo: 1}}"
     plan = make_plan(only, parse_profile(text, "x", "test"))
     assert cpus_of(options(plan.steps[0], "cpus")[0]) == set(online[1:])
@@ -368,55 +346,48 @@ def test_real_time_threads_leave_a_cpu_to_the_one_that_ends_them() -> None:
     assert cpus_of(options(ordinary.steps[0], "cpus")[0]) == set(online)
 
 
-def test_what_is_made_of_gaps_afterwards_is_counted() -> None:
-    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
+def test_duration_includes_the_digest_of_gaps() -> None:
     text = "title: x\nmeasurements: {jitter: {gap_s: 30, attribute: %s}}"
-    plain, traced = (make_plan(machine, parse_profile(text % word, "x", "test")).steps[0] for word in ("no", "yes"))
+    plain, traced = (make_plan(ISOLATED, parse_profile(text % word, "x", "test")).steps[0] for word in ("no", "yes"))
     measured_s = 21 * 80_000 * 20_000 * 0.75e-9 + 30
     assert plain.expected_duration_s >= measured_s
     assert plain.longest_duration_s >= plain.expected_duration_s + 1
     assert traced.longest_duration_s >= plain.longest_duration_s + 15 + 1
 
 
-def test_isolated_cpus_are_used_by_a_login_that_the_kernel_started_outside_of_them() -> None:
-    machine = load(FIXTURES / "x86_64-isolated.tar.gz")
-    others = tuple(cpu for cpu in machine.online_cpus if cpu not in machine.isolated_cpus)
-    outside = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": others})})
-    assert Sut(outside).isolated == set(machine.isolated_cpus)
-    restricted = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": others[:-1]})})
+def test_login_outside_isolated_cpus_may_use_them() -> None:
+    others = tuple(cpu for cpu in ISOLATED.online_cpus if cpu not in ISOLATED.isolated_cpus)
+    outside = ISOLATED.model_copy(update={"cpus": ISOLATED.cpus.model_copy(update={"allowed": others})})
+    assert Sut(outside).isolated == set(ISOLATED.isolated_cpus)
+    restricted = ISOLATED.model_copy(update={"cpus": ISOLATED.cpus.model_copy(update={"allowed": others[:-1]})})
     assert Sut(restricted).cpus == set(others[:-1])
 
 
 def test_missing_isolation_is_reported() -> None:
-    plain = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    plan = make_plan(plain, load_profile("quick"))
+    plan = make_plan(SMT, load_profile("quick"))
     assert any(omitted.kind == "jitter" and "isolcpus" in omitted.reason for omitted in plan.not_planned)
 
 
-def test_max_bandwidth_also_tries_one_thread_per_core_where_cores_have_siblings() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    assert len(options(step_of(smt, "quick", "max_bandwidth"), "group")) == 2
-    single = load(FIXTURES / "x86_64-smt-off.tar.gz")
-    assert len(options(step_of(single, "quick", "max_bandwidth"), "group")) == 1
+def test_max_bandwidth_tries_one_thread_per_core() -> None:
+    assert len(options(step_of(SMT, "quick", "max_bandwidth"), "group")) == 2
+    assert len(options(step_of(SMT_OFF, "quick", "max_bandwidth"), "group")) == 1
 
 
-def test_the_last_level_cache_of_a_machine_that_lists_only_first_levels_is_unknown() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    first_levels = tuple(cache for cache in smt.caches if cache.level == 1)
+def test_first_level_is_not_the_last_level() -> None:
+    first_levels = tuple(cache for cache in SMT.caches if cache.level == 1)
     assert first_levels
-    assert Sut(smt.model_copy(update={"caches": first_levels})).llc_bytes is None
+    assert Sut(SMT.model_copy(update={"caches": first_levels})).llc_bytes is None
 
 
-def test_cpus_without_memory_use_the_nearest_node_and_of_equally_near_ones_the_first() -> None:
-    captured = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    empty, full = captured.nodes[0].model_copy(update={"memory_bytes": 0}), captured.nodes[1]
+def test_cpus_without_memory_use_the_nearest_node() -> None:
+    empty, full = SMT.nodes[0].model_copy(update={"memory_bytes": 0}), SMT.nodes[1]
     nodes = (empty, *(full.model_copy(update={"id": node, "cpus": ()}) for node in (1, 2, 3)))
     for row, home in (((10, 21, 21, 31), 1), ((10, 31, 21, 21), 2), ((10, 31, 21, 12), 3)):
-        machine = captured.model_copy(update={"nodes": nodes, "distances": (row,) * 4})
+        machine = SMT.model_copy(update={"nodes": nodes, "distances": (row,) * 4})
         assert Sut(machine).home(0) == home
 
 
-def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) -> None:
+def test_single_cpu_has_no_load(machine: Context) -> None:
     cpu = machine.online_cpus[0]
     alone = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": (cpu,)})})
     plan = make_plan(alone, load_profile("quick"))
@@ -425,13 +396,13 @@ def test_one_cpu_alone_cannot_be_loaded_and_the_plan_says_why(machine: Context) 
     assert {cpu} == {cpu for step in plan.steps for cpu in step.cpus}
 
 
-def test_no_cpu_at_all_is_an_error_with_its_reasons(machine: Context) -> None:
+def test_no_cpu_is_an_error_with_reasons(machine: Context) -> None:
     none = machine.model_copy(update={"cpus": machine.cpus.model_copy(update={"allowed": ()})})
     with pytest.raises(EnvironmentLacksError, match="no CPU found"):
         make_plan(none, load_profile("quick"))
 
 
-def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> None:
+def test_verbose_text_lists_steps_and_omissions(machine: Context) -> None:
     plan = make_plan(machine, load_profile("quick"))
     text = plan_text(plan, verbose=True)
     for step in plan.steps:
@@ -441,7 +412,7 @@ def test_the_text_names_every_step_and_everything_left_out(machine: Context) -> 
         assert omitted.reason in text
 
 
-def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_line(machine: Context) -> None:
+def test_text_is_one_screen(machine: Context) -> None:
     plan = make_plan(machine, load_profile("nightly"))
     lines = plan_text(plan).splitlines()
     assert len(lines) <= 40
@@ -456,13 +427,13 @@ def test_the_plan_is_one_screen_with_each_kind_once_and_what_is_skipped_in_one_l
 
 
 @pytest.mark.parametrize("profile", profile_names())
-def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profile: str) -> None:
-    fewest = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
+def test_placements_suffice_for_a_95_percent_interval(profile: str) -> None:
+    enough = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
     short = {
         step.kind
-        for step in make_plan(load(FIXTURES / "x86_64-two-nodes-smt.tar.gz"), load_profile(profile)).steps
+        for step in make_plan(SMT, load_profile(profile)).steps
         for placements in options(step, "placements")
-        if int(placements) < fewest
+        if int(placements) < enough
     }
     # A shape is chosen by rank, a course has no pause, and the first look tells only the levels of the ladder apart.
     assert short <= {"traffic_shape", "sustained_bandwidth"} | ({"bandwidth_ladder"} if profile == "quick" else set())
@@ -485,27 +456,26 @@ def test_every_figure_has_the_placements_that_a_95_percent_interval_takes(profil
         ("title: x\nmeasurements: {jitter: {}}\nnot_measured: {speed: why}", "unknown measurement kind"),
     ],
 )
-def test_a_profile_with_a_fault_is_refused_by_name(text: str, message: str) -> None:
+def test_rejects_a_faulty_profile(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_profile(text, "mine", "mine.yml")
 
 
-def test_an_unknown_profile_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_profile_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="quick, nightly, full, counters"):
         load_profile("slow")
     with pytest.raises(InputError, match="cannot read the profile"):
         load_profile(str(tmp_path / "none.yml"))
 
 
-def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
-    smt = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
-    sut = Sut(smt)
-    step = step_of(smt, "nightly", "core_frequency")
+def test_all_cores_at_once_and_some_alone() -> None:
+    sut = Sut(SMT)
+    step = step_of(SMT, "nightly", "core_frequency")
     measured = cpus_of(options(step, "cpus")[0])
     assert measured == set(sut.one_per_core(sut.cpus))
     assert cpus_of(options(step, "alone-cpus")[0]) <= measured
     text = "title: t\nmeasurements:\n  core_frequency:\n    alone_cores: 2\n"
-    plan = make_plan(smt, parse_profile(text, "two", "test"))
+    plan = make_plan(SMT, parse_profile(text, "two", "test"))
     alone = cpus_of(options(plan.steps[0], "alone-cpus")[0])
     assert {sut.node_of(cpu) for cpu in alone} == set(sut.cpu_nodes)
     assert len(alone) == 2
@@ -515,8 +485,7 @@ def test_every_core_is_measured_at_once_and_some_of_each_node_alone() -> None:
     assert plan.steps[0].expected_duration_s == pytest.approx(0.15 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
 
 
-def test_work_that_the_processor_lacks_is_not_asked_for() -> None:
-    machine = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
+def test_unsupported_work_is_not_planned() -> None:
     for flags, works in (
         (("fpu",), "scalar"),
         (("avx2",), "scalar"),
@@ -524,8 +493,8 @@ def test_work_that_the_processor_lacks_is_not_asked_for() -> None:
         (("avx2", "fma", "avx512f"), "scalar,avx2,avx512"),
         ((), "scalar,avx2,avx512"),
     ):
-        processor = machine.processor.model_copy(update={"flags": flags})
-        other = machine.model_copy(update={"processor": processor})
+        processor = SMT.processor.model_copy(update={"flags": flags})
+        other = SMT.model_copy(update={"processor": processor})
         assert options(step_of(other, "quick", "core_frequency"), "work") == [works]
-    told = make_plan(load(FIXTURES / "ppc64le-two-nodes.tar.gz"), load_profile("quick")).not_planned
-    assert any(item.kind == "core_frequency" and "ppc64le" in item.reason for item in told)
+    reported = make_plan(load(FIXTURES / "ppc64le-two-nodes.tar.gz"), load_profile("quick")).not_planned
+    assert any(item.kind == "core_frequency" and "ppc64le" in item.reason for item in reported)

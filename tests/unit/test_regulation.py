@@ -42,14 +42,14 @@ def options(step: Step, name: str) -> list[str]:
     return [step.argv[place + 1] for place, word in enumerate(step.argv) if word == f"--{name}"]
 
 
-def test_threads_are_counted_where_the_curve_bends_or_all_of_them() -> None:
+def test_numbers_of_threads() -> None:
     assert counts(1, every=False) == [1]
     assert counts(2, every=False) == [1, 2]
     assert counts(22, every=False) == [1, 2, 4, 8, 16, 21, 22]
     assert counts(5, every=True) == [1, 2, 3, 4, 5]
 
 
-def test_a_probe_has_a_core_of_its_own_while_there_is_one(guest: Context) -> None:
+def test_probe_has_its_own_core_while_available(guest: Context) -> None:
     one, both, one_off, both_off = steps(guest)
     assert [one.id, both.id, one_off.id, both_off.id] == [
         "regulation-1",
@@ -70,7 +70,7 @@ def test_a_probe_has_a_core_of_its_own_while_there_is_one(guest: Context) -> Non
     assert [item.prefetchers for item in (one, both, one_off, both_off)] == [None, None, "off", "off"]
 
 
-def test_prefetchers_are_switched_by_consent_alone(guest: Context) -> None:
+def test_prefetchers_need_consent(guest: Context) -> None:
     profile = load_profile("counters")
     without, agreed = make_plan(guest, profile), make_plan(guest, profile, prefetchers_ok=True)
     assert {step.prefetchers for step in without.steps} == {None}
@@ -81,7 +81,7 @@ def test_prefetchers_are_switched_by_consent_alone(guest: Context) -> None:
     assert [item.kind for item in refused] == ["prefetcher_effect", "regulation", "regulation"]
 
 
-def test_what_a_machine_can_count_is_opened_in_the_reading_threads_and_at_its_controllers(server: Context) -> None:
+def test_opens_all_countable_events(server: Context) -> None:
     first, *_, last = steps(server, RegulationSettings(prefetchers=("as_found",)))
     for item in (first, last):
         opened = options(item, "event")
@@ -123,7 +123,7 @@ def test_controllers_serve_the_nodes_of_their_package(server: Context) -> None:
     assert (serves(0), serves(22)) == ((0,), (1,))
 
 
-def test_what_is_not_counted_is_said_once_for_each_reason(guest: Context) -> None:
+def test_uncounted_roles_are_grouped_by_reason(guest: Context) -> None:
     found = list(uncounted(guest))
     assert len(found) == len({item.reason for item in found})
     assert "dram.reads" in found[0].what
@@ -132,7 +132,7 @@ def test_what_is_not_counted_is_said_once_for_each_reason(guest: Context) -> Non
     assert [omitted for omitted in plan.not_planned if omitted.kind == "counters"] == found
 
 
-def test_the_arrays_of_the_triads_are_divided_among_the_threads(guest: Context) -> None:
+def test_arrays_are_divided_among_threads(guest: Context) -> None:
     (each,) = VOLUME.steps(guest, CountedVolumeSettings(array_bytes=8 * 4096 * 100))
     assert isinstance(each, Step)
     assert options(each, "array-bytes") == [str(4096 * 100)]

@@ -705,5 +705,5 @@ def test_an_output_that_cannot_be_read_is_a_reason_and_fails_nothing(begun: Begu
     checker = finish(directory, now=NOW).meltdown_checker
     assert checker is not None
     assert checker.findings == ()
-    reasons = {"garbage": "expected a line such as", "another": "sha256 differs", "gone": "No such file"}
+    reasons = {"garbage": "not a line such as", "another": "sha256 differs", "gone": "No such file"}
     assert reasons[harm] in str(checker.reason)

@@ -24,14 +24,14 @@ from calibration.statistics import Estimate, estimate, is_bimodal, median_ranks,
         (31, 10, 22, 0.97055),
     ],
 )
-def test_ranks_and_coverage_are_those_of_the_binomial(count: int, low: int, high: int, coverage: float) -> None:
+def test_ranks_follow_the_binomial(count: int, low: int, high: int, coverage: float) -> None:
     found = median_ranks(count)
     assert found[:2] == (low, high)
     assert found[2] == pytest.approx(coverage, abs=1e-5)
 
 
 @pytest.mark.parametrize("count", [1001, 1024, 2000, 3001])
-def test_many_samples_get_ranks_that_cover_enough(count: int) -> None:
+def test_ranks_of_many_samples_cover_enough(count: int) -> None:
     low, high, coverage = median_ranks(count)
     assert low + high == count + 1
     exact = 1 - Fraction(2 * sum(comb(count, below) for below in range(low)), 2**count)
@@ -39,14 +39,14 @@ def test_many_samples_get_ranks_that_cover_enough(count: int) -> None:
     assert 0.95 <= exact < 0.96
 
 
-def test_too_few_samples_get_their_extremes_and_the_coverage_these_have() -> None:
+def test_few_samples_use_their_extremes() -> None:
     assert median_ranks(5) == (1, 5, 0.9375)
     assert median_ranks(1) == (1, 1, 0.0)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="no samples"):
         median_ranks(0)
 
 
-def test_interval_covers_the_true_median_as_often_as_it_says() -> None:
+def test_interval_coverage_is_as_stated() -> None:
     draw = random.Random(20)
     covered = 0
     for _ in range(2000):
@@ -68,19 +68,19 @@ def test_placement_is_the_unit_of_replication() -> None:
     assert figure.within_spread < figure.between_spread / 10
 
 
-def test_one_placement_says_that_only_its_windows_speak() -> None:
+def test_one_placement_uses_its_windows() -> None:
     figure = estimate([[3.0, 1.0, 2.0]], "ns")
     assert (figure.estimator, figure.value, figure.between_spread) == ("median_of_windows", 2.0, None)
 
 
 @pytest.mark.parametrize("samples", [[], [[]], [[1.0], []]])
-def test_nothing_measured_is_an_error_and_not_a_figure(samples: list[list[float]]) -> None:
-    with pytest.raises(ValueError, match="at least one"):
+def test_rejects_missing_samples(samples: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="without windows"):
         estimate(samples, "ns")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_is_refused(bad: float) -> None:
+def test_rejects_non_finite_values(bad: float) -> None:
     with pytest.raises(ValidationError):
         estimate([[1.0, bad, 2.0]] * 6, "ns")
 
@@ -95,7 +95,7 @@ def test_every_estimate_is_consistent(samples: list[list[float]]) -> None:
     assert Estimate.model_validate_json(figure.model_dump_json()) == figure
 
 
-def test_two_levels_are_found_and_one_is_not_split() -> None:
+def test_finds_two_levels_only_if_present() -> None:
     draw = random.Random(3)
     one = [[draw.gauss(100, 3) for _ in range(54)] for _ in range(300)]
     two = [[draw.choice((100, 108)) + draw.gauss(0, 1) for _ in range(54)] for _ in range(300)]
@@ -124,7 +124,7 @@ def test_the_interval_is_the_narrowest_that_covers_enough() -> None:
         assert narrower < 0.95
 
 
-def test_spread_within_placements_and_convergence_are_those_of_the_definition() -> None:
+def test_spread_and_convergence_follow_the_definition() -> None:
     samples = [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0], [1.0, 2.0, 9.0], [2.0, 2.5, 2.0]]
     found = estimate(samples, "ns")
     spreads = [1.4826 * 1 / 2, 0.0, 1.4826 * 1 / 2, 0.0]

@@ -24,7 +24,7 @@ GRACE = machine("aarch64", "ARM", "8", "0xd4f")
 
 
 @pytest.mark.parametrize(("context", "word"), [(SAPPHIRE_RAPIDS, "SpecI2M"), (GRACE, "write-streaming")])
-def test_stores_are_flagged_where_the_processor_decides_what_they_read(context: Context, word: str) -> None:
+def test_flags_stores_with_dynamic_write_allocate(context: Context, word: str) -> None:
     (found,) = stores_flags(context, ["reads", "write", "copy"], counted=False)
     assert found.code == "STORES_ASSUMED"
     assert found.reason.startswith("copy, write: ")
@@ -32,12 +32,12 @@ def test_stores_are_flagged_where_the_processor_decides_what_they_read(context: 
 
 
 @pytest.mark.parametrize("context", [CASCADE_LAKE, GENOA])
-def test_stores_are_not_flagged_where_each_reads_its_line(context: Context) -> None:
+def test_no_flag_if_every_store_reads_its_line(context: Context) -> None:
     assert not list(stores_flags(context, ["write"], counted=False))
 
 
 @pytest.mark.parametrize("mixes", [["reads", "3:1", "1:1"], ["write_nt", "copy_nt", "stream_triad"]])
-def test_updates_and_stores_past_the_caches_are_not_flagged(mixes: list[str]) -> None:
+def test_no_flag_for_updates_and_streaming_stores(mixes: list[str]) -> None:
     assert not list(stores_flags(SAPPHIRE_RAPIDS, mixes, counted=False))
 
 

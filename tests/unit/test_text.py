@@ -30,7 +30,7 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("kind", ESCAPES)
-def test_what_a_terminal_obeys_is_shown(kind: str) -> None:
+def test_escapes_terminal_controls(kind: str) -> None:
     text, wanted = ESCAPES[kind]
     assert visible(text) == wanted
     assert message(text) == wanted
@@ -40,7 +40,7 @@ def test_what_a_terminal_obeys_is_shown(kind: str) -> None:
 
 
 @given(st.text(st.characters() | st.characters(categories=["Cc", "Cf", "Cs"])))
-def test_nothing_hidden_is_left_of_any_text(text: str) -> None:
+def test_visible_text_hides_nothing(text: str) -> None:
     shown = visible(text)
     assert not any(unicodedata.category(item) in HIDDEN for item in shown)
     shown.encode()

@@ -23,7 +23,7 @@ def test_a_half_width_is_on_target_near_or_poor(half_width: float, trust: str) -
     assert (judged.reason is None) == (trust == "on_target")
 
 
-def test_the_reason_says_how_wide_and_what_was_wanted() -> None:
+def test_reason_names_width_and_target() -> None:
     judged = trust_of(figure([[90.0], [95.0], [100.0], [104.0], [108.0], [110.0]]))
     assert judged.trust == "poor"
     assert judged.reason is not None
@@ -33,7 +33,7 @@ def test_the_reason_says_how_wide_and_what_was_wanted() -> None:
     assert wide.reason == "half-width 160 %, target 1 %"
 
 
-def test_a_figure_without_a_target_is_observed() -> None:
+def test_value_without_a_target_is_observed() -> None:
     assert trust_of(figure(target=None)) == Judged("observed")
     assert trust_of(figure([[100.0]])) == Judged("observed")
 
@@ -43,23 +43,23 @@ def test_two_levels_are_poor_however_narrow_the_interval() -> None:
     assert (judged.trust, judged.reason and judged.reason.code) == ("poor", "BIMODAL")
 
 
-def test_interference_counts_where_the_median_without_it_is_beyond_the_half_width() -> None:
+def test_interference_counts_beyond_the_half_width() -> None:
     split = [[100.0], [100.0], [100.0], [103.0], [103.0], [103.0]]
     moved = figure(split, 0.02, STOLEN={3, 4, 5})
     assert [flag.code for flag in moved.flags] == []  # 1.5 away, and the half-width is 1.5
     few = [[100.0], [100.1], [100.2], [100.3], [107.0], [107.1], [107.2], [107.3], [107.4]]
     hit = figure(few, 0.05, STOLEN={4, 5, 6, 7, 8})
     assert [flag.code for flag in hit.flags] == ["STOLEN"]
-    assert hit.flags[0].reason == "5 of 9 placements affected; without them the figure is -6.4 %"
+    assert hit.flags[0].reason == "5 of 9 placements affected; without them the value is -6.4 %"
     assert trust_of(hit).trust == "near"
     assert figure(STEADY, 0.02, FAULTED={0}).flags == ()
 
 
-def test_without_a_placement_that_was_spared_there_is_nothing_to_compare_with() -> None:
+def test_all_placements_disturbed_cannot_be_compared() -> None:
     assert figure(STEADY, 0.02, STOLEN=set(range(6))).flags == ()
 
 
-def test_only_the_worst_reason_is_told() -> None:
+def test_reports_only_the_worst_reason() -> None:
     wide = figure([[90.0], [91.0], [92.0], [93.0], [170.0], [171.0], [172.0]], 0.01, FAULTED={4, 5, 6}, PREEMPTED={0})
     judged = trust_of(wide)
     assert judged.reason is not None

@@ -44,18 +44,18 @@ DOCUMENT = read_document(
 )
 
 
-def test_a_flag_outside_the_list_is_refused() -> None:
+def test_rejects_an_unknown_flag() -> None:
     with pytest.raises(KeyError):
         flag("LOOKS_FINE", "never mind")
 
 
-def test_one_invalid_flag_makes_the_measurement_invalid_and_comes_first() -> None:
+def test_invalid_flag_comes_first() -> None:
     judged = validity([flag("HUGEPAGE_NONE", "a"), flag("PLACEMENT_WRONG", "b"), flag("PREEMPTED", "c")])
     assert not judged.valid
     assert [item.severity for item in judged.flags] == ["invalid", "warn", "info"]
 
 
-def test_warnings_alone_leave_it_valid_and_repeats_are_kept_once() -> None:
+def test_warnings_leave_it_valid_and_repeats_merge() -> None:
     judged = validity([flag("PREEMPTED", "1"), flag("PREEMPTED", "1"), flag("PREEMPTED", "2")])
     assert judged.valid
     assert len(judged.flags) == 2
@@ -70,7 +70,7 @@ def codes(*placements: Placement, proved: bool = True) -> list[str]:
     return [item.code for item in placement_flags(DOCUMENT, placements, proved=proved)]
 
 
-def test_a_placement_without_fault_raises_nothing() -> None:
+def test_faultless_placement_has_no_flags() -> None:
     assert codes(placement(), placement()) == []
 
 
@@ -107,13 +107,13 @@ def test_each_fault_of_placement_raises_its_flag(change: dict[str, float], code:
     assert codes(placement(), placement(pages=GOOD_PAGES.model_copy(update=change))) == [code]
 
 
-def test_a_node_that_alone_has_memory_needs_no_reading_back() -> None:
+def test_single_memory_node_needs_no_read_back() -> None:
     unread = placement(pages=GOOD_PAGES.model_copy(update={"checked": 0, "on_node": 0}))
-    told = DOCUMENT.model_copy(update={"warnings": (Warned(code="PLACEMENT_BY_TOPOLOGY", message="one node"),)})
-    assert [item.code for item in placement_flags(told, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
+    single_node = DOCUMENT.model_copy(update={"warnings": (Warned(code="PLACEMENT_BY_TOPOLOGY", message="one node"),)})
+    assert [item.code for item in placement_flags(single_node, [unread], proved=True)] == ["PLACEMENT_BY_TOPOLOGY"]
 
 
-def test_a_wrong_cpu_a_changed_clock_and_unproved_work_are_seen() -> None:
+def test_flags_cpu_clock_and_unproved_work() -> None:
     assert codes(placement(cpus_verified=False)) == ["CPU_UNVERIFIED"]
     assert codes(placement(core_hz_after=2.9e9)) == ["FREQ_CHANGED"]
     assert codes(placement(), proved=False) == ["WORK_UNPROVED"]

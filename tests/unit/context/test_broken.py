@@ -4,7 +4,9 @@
 import io
 import json
 import os
+import re
 import tarfile
+from collections import Counter
 
 import pytest
 from click.testing import CliRunner
@@ -41,7 +43,7 @@ def reasons(context):
 @pytest.mark.parametrize(
     "kind", ["missing", "empty directory", "other directory", "empty file", "text file", "cut archive"]
 )
-def test_what_is_no_root_is_refused_with_what_to_do(kind, tmp_path):
+def test_rejects_other_paths_with_advice(kind, tmp_path):
     path = tmp_path / "thing"
     if kind.endswith("directory"):
         path.mkdir()
@@ -56,7 +58,7 @@ def test_what_is_no_root_is_refused_with_what_to_do(kind, tmp_path):
     assert caught.value.exit_code == 2
 
 
-def test_a_root_alone_in_a_directory_stands_for_it(make_root):
+def test_finds_a_root_one_directory_down(make_root):
     root = make_root({"/machine/proc/meminfo": "MemTotal: 1 kB\n"})
     assert load(root) == load(root / "machine")
     (root / "other").mkdir()
@@ -64,7 +66,7 @@ def test_a_root_alone_in_a_directory_stands_for_it(make_root):
         load(root)
 
 
-def test_an_archive_of_something_else_is_refused(tmp_path):
+def test_rejects_another_archive(tmp_path):
     path = tmp_path / "other.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("readme"), io.BytesIO())
@@ -95,7 +97,7 @@ def test_root_with_only_a_command_line_has_no_cpus(make_root):
     assert context.cmdline.text == "ro isolcpus=1-3"
 
 
-def test_an_isolcpus_that_cannot_be_is_listed(make_root):
+def test_lists_an_invalid_isolcpus(make_root):
     root = make_root({f"{CPU}/online": "0-3\n", "/proc/cmdline": "isolcpus=0-99999999999 rcu_nocbs=x"})
     context = load(root)
     assert context.isolated_cpus == ()
@@ -115,7 +117,7 @@ def test_a_capture_json_of_the_wrong_shape_is_listed(make_root):
         assert "/capture.json" in reasons(context)
 
 
-def test_what_the_capture_could_not_read_is_kept(make_root):
+def test_unreadable_files_of_the_capture_are_kept(make_root):
     document = {"unreadable": [{"path": "/sys/firmware/dmi/tables/DMI", "reason": "Permission denied"}]}
     context = load(make_root({f"{CPU}/online": "0\n", "/capture.json": json.dumps(document)}))
     assert to_contract(context)["unreadable"] == document["unreadable"]
@@ -176,7 +178,7 @@ def test_links_in_an_archive_are_followed(tmp_path):
     assert load(path).memory.total_bytes == 3072
 
 
-def test_names_that_are_not_text_are_escaped(make_root):
+def test_undecodable_names_are_escaped(make_root):
     root = make_root({f"{CPU}/online": "0\n", f"{CPU}/vulnerabilities/mds": "Not affected\n"})
     (root / os.fsdecode(CPU[1:].encode() + b"/vulnerabilities/\xff")).write_bytes(b"\x80")
     (root / os.fsdecode(CPU[1:].encode() + b"/vulnerabilities/\xfe")).write_bytes(b"Vulnerable\n")
@@ -194,10 +196,13 @@ def test_a_file_beyond_the_bound_is_listed(make_root, monkeypatch):
 
 @pytest.fixture(scope="module")
 def captured_files():
-    files = {}
+    """Two files of each kind: paths that differ in their numbers only are one kind."""
+    files, kinds = {}, Counter()
     with tarfile.open(FIXTURES / "x86_64-isolated.tar.gz") as archive:
         for member in archive:
-            files[member.name] = archive.extractfile(member).read()
+            kinds[kind := re.sub(r"\d+", "N", member.name)] += 1
+            if kinds[kind] <= 2:
+                files[member.name] = archive.extractfile(member).read()
     return files
 
 
@@ -249,7 +254,7 @@ def test_the_command_prints_the_document_or_one_screen():
     assert len(result.stdout.splitlines()) < 40
 
 
-def test_the_command_refuses_what_is_no_root(tmp_path):
+def test_command_rejects_other_paths(tmp_path):
     result = CliRunner().invoke(context_command, [str(tmp_path / "nowhere")])
     assert isinstance(result.exception, ContextError)
     assert result.exception.exit_code == 2

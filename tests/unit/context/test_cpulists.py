@@ -33,7 +33,7 @@ def test_lists_of_the_kernel_grammar(text, expected):
 
 
 @pytest.mark.parametrize("group", ["0-8191", "0-8191:1/2", "0-8191:1/9999999999", "0-8191:9999999999/9999999999"])
-def test_a_list_names_no_more_cpus_than_a_machine_has(group):
+def test_cpu_lists_are_bounded(group):
     found = parse_cpulist(",".join([group] * (MAX_CHARACTERS // (len(group) + 1))))
     assert found == parse_cpulist(group)
     with pytest.raises(ValueError, match=r"8000.* at most 65536"):
@@ -64,12 +64,12 @@ def test_strides_take_the_first_of_each_period(used, period):
         "1-2-3",
     ],
 )
-def test_anything_else_is_an_error(text):
+def test_rejects_other_lists(text):
     with pytest.raises(ValueError, match=r"not a CPU list|names the last|beyond|backwards|stride"):
         parse_cpulist(text)
 
 
-def test_the_last_cpu_must_be_known_to_be_named():
+def test_n_needs_a_known_last_cpu():
     with pytest.raises(ValueError, match="last CPU"):
         parse_cpulist("all")
 
@@ -80,7 +80,7 @@ def test_format_is_the_inverse_of_parse(wanted):
 
 
 @given(numbers)
-def test_masks_hold_the_same_numbers(wanted):
+def test_masks_and_lists_agree(wanted):
     value = sum(1 << n for n in wanted)
     digits = f"{value:x}"
     digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
@@ -103,7 +103,7 @@ def test_masks_of_old_kernels(text, expected):
 
 
 @pytest.mark.parametrize("text", ["", "g", "1,", "-1", "1 2", ",".join(["ffffffff"] * 257)])
-def test_invalid_mask_is_an_error(text):
+def test_rejects_invalid_masks(text):
     with pytest.raises(ValueError, match=r"not a CPU mask|beyond"):
         parse_cpumask(text)
 

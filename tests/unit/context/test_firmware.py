@@ -47,21 +47,21 @@ def test_a_full_memory_slot():
     ("size", "extended", "expected"),
     [(0, 0, 0), (0xFFFF, 0, None), (0x8200, 0, 512 << 10), (0x7FFF, 65536, 64 << 30), (0x7FFF, 0x80000400, 1 << 30)],
 )
-def test_sizes_that_mean_something_else(size, extended, expected):
+def test_special_sizes(size, extended, expected):
     assert only(dimm(size, extended)).size_bytes == expected
 
 
-def test_speeds_that_are_unknown_or_elsewhere():
+def test_unknown_and_extended_speeds():
     assert (only(dimm(1, speed=0)).speed_mt_s, only(dimm(1, speed=0xFFFF)).speed_mt_s) == (None, 70000)
     assert only(dimm(1, configured=0xFFFF)).configured_mt_s == 66000
 
 
-def test_a_structure_of_an_old_specification_lacks_the_later_fields():
+def test_old_structures_lack_later_fields():
     found = only(dimm(4096, length=0x15))
     assert (found.size_bytes, found.speed_mt_s, found.configured_mt_s, found.part) == (4 << 30, None, None, None)
 
 
-def test_a_masked_string_and_a_number_beyond_the_strings_are_nothing():
+def test_masked_and_missing_strings_are_none():
     masked = dimm(1).replace(b"PART-1", b"******")
     assert only(masked).part is None
     assert only(dimm(1).replace(b"\0PART-1\0\0", b"\0\0")).part is None
@@ -81,25 +81,25 @@ def test_memory_arrays():
 
 
 @pytest.mark.parametrize("content", [b"\x11\x03\0\0", b"\x11\xff\0\0abc\0\0", b"\x11\x04\0\0abc", b"\x11\x04\0"])
-def test_lengths_that_lead_out_of_the_table_are_errors(content):
+def test_rejects_lengths_beyond_the_table(content):
     with pytest.raises(ValueError, match="structure"):
         parse_structures(content)
 
 
-def test_a_damaged_table_is_listed_and_gives_nothing(make_root):
+def test_damaged_table_is_listed(make_root):
     context = load(make_root({"/sys/devices/system/cpu/online": "0\n", firmware.TABLE: dimm(1)[:-1] + b"\xff\xff"}))
     assert context.firmware.dimms == ()
     assert context.unreadable[0].reason.startswith("unparsable: the strings")
 
 
-def test_the_table_names_the_machine_where_the_id_files_are_absent(make_root):
+def test_machine_name_from_the_table(make_root):
     area = bytes([1, 2, 3, 0]) + bytes(16) + bytes([0, 0, 0])
     table = structure(1, area, "Vendor", "Product", "v1") + END
     found = load(make_root({"/sys/devices/system/cpu/online": "0\n", firmware.TABLE: table})).firmware
     assert (found.system_vendor, found.product_name, found.product_version) == ("Vendor", "Product", "v1")
 
 
-def test_the_entries_of_old_kernels_are_read(make_root):
+def test_reads_entries_of_old_kernels(make_root):
     files = {"/sys/devices/system/cpu/online": "0\n"}
     for number in (0, 1, 10):
         files[f"{firmware.ENTRIES}/17-{number}/raw"] = dimm(1024 * (number + 1))

@@ -9,7 +9,7 @@ CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 
 
-def test_masks_and_per_cpu_online_files_of_linux_2_6(make_root):
+def test_online_files_of_linux_2_6(make_root):
     files = {
         "/proc/cmdline": "ro isolcpus=2-99\n",
         "/proc/meminfo": "MemTotal:   4096 kB\n",
@@ -37,7 +37,7 @@ def test_masks_and_per_cpu_online_files_of_linux_2_6(make_root):
     assert context.unreadable == ()
 
 
-def test_flag_words_decide_what_the_command_line_isolates(make_root):
+def test_isolcpus_flags_decide_isolation(make_root):
     base = {f"{CPU}/online": "0-3\n", f"{CPU}/possible": "0-3\n"}
     for text, isolated in (
         ("isolcpus=managed_irq,1-2", ()),
@@ -60,7 +60,7 @@ def test_repeated_isolcpus_follow_the_kernel_version(make_root):
     assert load(make_root({**base, "/proc/sys/kernel/osrelease": "4.4.0-72-generic"})).isolated_cpus == (2,)
 
 
-def test_no_numa_is_one_node_with_everything(make_root):
+def test_without_numa_one_node_has_everything(make_root):
     context = load(make_root({f"{CPU}/online": "0-1\n", "/proc/meminfo": "MemTotal: 2048 kB\n"}))
     assert [(n.id, n.cpus, n.memory_bytes) for n in context.nodes] == [(0, (0, 1), 2048 * 1024)]
     assert context.distances == ((10,),)
@@ -97,7 +97,7 @@ def test_node_numbers_with_gaps_and_nodes_that_went_offline(make_root):
     assert load(make_root(gone)).distances == ((10,),)
 
 
-def test_file_pages_that_are_not_in_use_are_available(make_root):
+def test_inactive_file_pages_are_available(make_root):
     files = {
         "/proc/meminfo": "MemTotal: 64 kB\nMemFree: 8 kB\nMemAvailable: 16 kB\nInactive(file): 4 kB\n",
         f"{NODE}/node0/meminfo": "Node 0 MemFree: 5 kB\nNode 0 Inactive(file): 3 kB\nNode 0 Inactive(anon): 9 kB\n",
@@ -107,7 +107,7 @@ def test_file_pages_that_are_not_in_use_are_available(make_root):
     assert load(make_root({"/proc/meminfo": files["/proc/meminfo"]})).nodes[0].available_bytes == 12 * 1024
 
 
-def test_a_node_without_cpus_counts_as_memory_only_where_the_kernel_says_so(make_root):
+def test_memory_only_nodes_as_reported(make_root):
     files = {f"{CPU}/online": "0\n", f"{NODE}/online": "0-2\n", f"{NODE}/node0/cpulist": "0\n"}
     for node in (1, 2):
         files[f"{NODE}/node{node}/cpulist"] = "\n"
@@ -176,7 +176,7 @@ def test_x86_without_topology_uses_cpuinfo(make_root):
     assert context.processor.architecture == "x86_64"
 
 
-def test_two_models_of_arm_cores_are_told_apart(make_root):
+def test_two_models_of_arm_cores(make_root):
     block = "processor\t: {}\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
     block += "CPU variant\t: 0x{}\nCPU part\t: {}\nCPU revision\t: 1\n\n"
     text = block.format(0, 0, "0xd0b") + block.format(1, 1, "0xd05") + block.format(2, 1, "0xfff")

@@ -115,7 +115,7 @@ def test_the_slowest_module_and_the_width_decide():
     assert narrow.machine.peak_mb_s == 4800 * 4
 
 
-def test_memory_that_is_no_dram_populates_nothing():
+def test_only_dram_counts_as_populated():
     flash = dimm("SYSTEM ROM", size=4 << 20, type="Flash", configured_mt_s=None)
     persistent = [dimm(f"CPU0_DIMM_{letter}2", type="Logical non-volatile device") for letter in "AB"]
     seen = found(ONE, [dimm("CPU0_DIMM_A1"), *persistent, flash])
@@ -139,20 +139,20 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("dimms", "reason"), UNKNOWN.values(), ids=UNKNOWN)
-def test_what_is_not_clear_is_unknown(dimms, reason):
+def test_unclear_population_is_unknown(dimms, reason):
     seen = found(TWO, dimms)
     assert isinstance(seen, UnknownPopulation)
     assert reason in seen.reason
 
 
-def test_a_guest_and_a_table_that_could_not_be_read_say_so():
+def test_guest_and_unread_table_have_reasons():
     guest = MACHINES[TWO].virtualization.model_copy(update={"guest": True})
     assert "virtual" in found(TWO, [dimm("DIMM_A1")], virtualization=guest).reason
     refused = (Unreadable(path="/sys/firmware/dmi/tables/DMI", reason="Permission denied"),)
     assert "Permission denied" in found(TWO, [], unreadable=refused).reason
 
 
-def test_slots_that_do_not_name_a_socket_leave_packages_unknown():
+def test_slots_without_a_socket():
     seen = found(TWO, [dimm(f"DIMM_{letter}1") for letter in "ABCDEFGH"])
     assert isinstance(seen, Population)
     assert (seen.machine.populated, seen.packages, seen.nodes) == (8, {}, {})

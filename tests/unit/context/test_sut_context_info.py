@@ -43,7 +43,7 @@ def members(archive):
 
 
 @pytest.mark.parametrize("path", [UTILS, MODULE], ids=lambda path: path.name)
-def test_the_suts_python_may_be_3_6(path):
+def test_sut_may_have_python_3_6(path):
     tree = ast.parse(path.read_text(), feature_version=(3, 6))
     imported = {
         name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
@@ -52,7 +52,7 @@ def test_the_suts_python_may_be_3_6(path):
     assert imported <= sys.stdlib_module_names | {"ansible"}
 
 
-def test_this_machine_captured_and_live_say_the_same(tmp_path):
+def test_capture_of_this_machine_equals_live(tmp_path):
     result = sut_context.capture(uname_a="Linux here")
     archive = tmp_path / "context.tar.gz"
     archive.write_bytes(base64.b64decode(result["archive"]))
@@ -67,12 +67,12 @@ def test_this_machine_captured_and_live_say_the_same(tmp_path):
     assert [(n.id, n.cpus) for n in captured.nodes] == [(n.id, n.cpus) for n in live.nodes]
 
 
-def test_a_runs_directory_is_read_through_its_archive(tmp_path):
+def test_run_directory_is_read_through_its_archive(tmp_path):
     (tmp_path / "context.tar.gz").write_bytes(base64.b64decode(sut_context.capture()["archive"]))
     assert load(tmp_path).online_cpus == load(Path("/")).online_cpus
 
 
-def test_what_is_copied_is_verbatim_and_what_is_odd_is_listed(make_root):
+def test_copies_are_verbatim_and_oddities_listed(make_root):
     root = make_root({"/proc/meminfo": b"MemTotal:\x80 1 kB\n", "/sys/devices/system/cpu/online": "0-1\n"})
     os.mkfifo(root / "proc/cpuinfo")
     (root / "proc/version").symlink_to("/dev/zero")
@@ -131,7 +131,7 @@ def test_the_archive_is_one_that_any_tar_reads():
     assert archive == sut_context.pack(files, {"schema": sut_context.SCHEMA}, 1_700_000_000.9)
 
 
-def test_what_describes_the_first_cpu_is_read_once(make_root):
+def test_files_of_the_first_cpu_are_read_once(make_root):
     base = "/sys/devices/system/cpu"
     files = {}
     for cpu in (2, 3):
@@ -183,7 +183,7 @@ def test_identity_is_blanked_in_the_dmi_table_and_its_structure_stays():
     assert sut_context.mask_dmi(masked) == masked
 
 
-def test_what_cannot_be_understood_is_blanked():
+def test_unknown_structures_are_blanked():
     broken = dimm(1) + b"\x01\xff\0\0SERIAL-AT-THE-END"
     masked = sut_context.mask_dmi(broken)
     assert masked == dimm(1) + b"\0" * (len(broken) - len(dimm(1)))
@@ -210,7 +210,7 @@ def test_serial_numbers_in_text_files_are_blanked(make_root):
     assert sorted(collector.masked) == ["/proc/cpuinfo", "/proc/sysinfo"]
 
 
-def test_no_pattern_reaches_for_identity():
+def test_no_pattern_captures_identity():
     patterns = sut_context.PATTERNS + sut_context.OLD_FREQUENCY_PATTERNS + sut_context.DEVICE_TREE_PATTERNS
     for word in ("serial", "uuid", "asset", "address", "system-id"):
         assert not [pattern for pattern in patterns if word in pattern]
@@ -259,7 +259,7 @@ def documentation(name):
     raise AssertionError(name)
 
 
-def test_every_key_returned_is_documented_and_the_other_way_round():
+def test_returned_keys_are_documented():
     returned = documentation("RETURN")
     result = sut_context.capture()
     assert set(returned) == set(result) | {"archive_sha256"}

@@ -55,7 +55,7 @@ def found(path: Path) -> dict[str, Vulnerability]:
     return by_label
 
 
-def test_the_table_has_every_file_of_the_kernel_and_every_cve_once() -> None:
+def test_table_has_every_kernel_file_and_cve_once() -> None:
     assert Counter(item.file for item in KNOWN if item.file and item.cve) == {
         name: count for name, count in MAINLINE.items() if count
     }
@@ -67,7 +67,7 @@ def test_the_table_has_every_file_of_the_kernel_and_every_cve_once() -> None:
 
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.name)
-def test_every_captured_machine_says_all_there_is(path: Path) -> None:
+def test_captures_report_all_vulnerabilities(path: Path) -> None:
     context = load(path)
     rows = vulnerabilities(context)
     assert {row.file: row.text for row in rows if row.text is not None} == context.mitigations
@@ -100,17 +100,17 @@ STATES = {
 
 
 @pytest.mark.parametrize("text", STATES)
-def test_the_kernels_words_have_their_state(text: str) -> None:
+def test_state_from_the_kernels_words(text: str) -> None:
     assert state_of(text) == STATES[text]
 
 
-def test_what_a_mitigation_leaves_open_is_found() -> None:
+def test_finds_incomplete_mitigations() -> None:
     assert left_open("Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable") == ("SMT vulnerable",)
     assert left_open("Mitigation: Retpolines; BHI: Vulnerable, KVM: SW loop") == ("BHI: Vulnerable",)
     assert left_open("Mitigation: usercopy/swapgs barriers and __user pointer sanitization") == ()
 
 
-def test_file_missing_on_old_kernels_is_not_reported_as_good(make_root: MakeRoot) -> None:
+def test_missing_file_is_not_reported_as_safe(make_root: MakeRoot) -> None:
     rows = found(make_root({f"{DIRECTORY}/meltdown": "Mitigation: PTI\n"}))
     assert rows["CVE-2017-5754"].state == "mitigated"
     assert rows["CVE-2017-5754"].text == "Mitigation: PTI"
@@ -120,7 +120,7 @@ def test_file_missing_on_old_kernels_is_not_reported_as_good(make_root: MakeRoot
     assert {other.cve for other in others if other.reason == NO_FILE} == {"CVE-2018-3640", "CVE-2018-3615"}
 
 
-def test_a_kernel_without_any_says_nothing_of_all(make_root: MakeRoot) -> None:
+def test_kernel_without_vulnerability_files(make_root: MakeRoot) -> None:
     assert {item.state for item in found(make_root({"/proc/cmdline": "quiet\n"})).values()} == {None}
 
 
@@ -136,7 +136,7 @@ def test_file_missing_in_the_table_is_shown_verbatim(make_root: MakeRoot) -> Non
     )
 
 
-def test_a_file_that_cannot_be_read_says_why(make_root: MakeRoot) -> None:
+def test_unreadable_file_has_a_reason(make_root: MakeRoot) -> None:
     rows = found(make_root({f"{DIRECTORY}/mds": "two\nlines\n", f"{DIRECTORY}/newest_attack": "two\nlines\n"}))
     for name in ("CVE-2018-12126", "CVE-2019-11091", "newest_attack"):
         assert rows[name].state is None

@@ -32,7 +32,7 @@ def test_bits_of_a_format():
 
 
 @pytest.mark.parametrize("text", ["", "config", "config4:0", "config:7-0", "config:64", "config:0-3,2", "config:0-"])
-def test_what_is_no_format(text):
+def test_rejects_invalid_formats(text):
     with pytest.raises(ValueError, match=r"not bits|not ascending|twice"):
         parse_format(text)
 
@@ -53,7 +53,7 @@ def test_terms_are_numbers_and_a_bare_term_is_one():
         ("event=-1", "not a number"),
     ],
 )
-def test_terms_that_are_refused(terms, what):
+def test_rejects_invalid_terms(terms, what):
     with pytest.raises(InputError, match=what):
         parse_terms(terms)
 
@@ -64,7 +64,7 @@ def test_a_split_value_is_placed_low_bits_first():
     assert encode(source(event="config:0-7,21"), "event=0x102") == {"config": 0x20_0002}
 
 
-def test_words_are_terms_too_and_each_term_goes_to_its_own_word():
+def test_terms_go_to_their_words():
     intel = source(event="config:0-7", umask="config:8-15", offcore_rsp="config1:0-63")
     words = encode(intel, "event=0xb7,umask=0x01,offcore_rsp=0x6004007f7")
     assert words == {"config": 0x1B7, "config1": 0x6004007F7}
@@ -75,13 +75,13 @@ def test_words_are_terms_too_and_each_term_goes_to_its_own_word():
     ("terms", "what"),
     [("event=0x100", "does not fit the 8 bits of box"), ("thresh=1", r"box has no term thresh \(it has event\)")],
 )
-def test_terms_that_the_source_cannot_take(terms, what):
+def test_rejects_terms_unknown_to_the_source(terms, what):
     with pytest.raises(InputError, match=what):
         encode(source(event="config:0-7"), terms)
 
 
 @given(bits=st.permutations(range(64)).map(lambda order: order[:20]), value=st.integers(0, 2**20 - 1))
-def test_every_bit_of_a_value_is_found_again(bits, value):
+def test_encoding_keeps_every_bit(bits, value):
     ordered = sorted(bits)
     words = encode(source(x="config1:" + ",".join(map(str, ordered))), f"x={value:#x}")
     found = sum((words.get("config1", 0) >> bit & 1) << position for position, bit in enumerate(ordered))
@@ -111,7 +111,7 @@ def tree(make_root):
     )
 
 
-def test_oddities_of_a_tree_are_listed(make_root):
+def test_lists_oddities_of_event_sources(make_root):
     context = load(tree(make_root))
     core, box = context.event_sources
     assert (core.name, core.cpus, core.cpumask, core.caps) == (
@@ -131,7 +131,7 @@ def test_oddities_of_a_tree_are_listed(make_root):
     assert len(listed) == 2
 
 
-def test_a_capture_without_event_sources_says_so(make_root):
+def test_capture_without_event_sources(make_root):
     assert load(make_root({"/proc/cpuinfo": "processor : 0\n"})).event_sources is None
 
 
@@ -176,7 +176,7 @@ def test_the_files_of_event_sources_are_bounded(make_root, monkeypatch):
     assert any(DEVICES in path and "full" in reason for path, reason in collector.unreadable.items())
 
 
-def test_the_sources_of_this_machine_are_read():
+def test_reads_the_sources_of_this_machine():
     if not os.path.isdir(DEVICES):  # noqa: PTH112 - the path is the kernel's
         pytest.skip("this machine has no event sources")
     assert {"software", "tracepoint"} <= {item.name for item in load("/").event_sources}

@@ -37,7 +37,7 @@ def counters(
     return Counters(background_s=None, events=events, refused=refused)
 
 
-def test_both_latencies_are_those_of_the_article() -> None:
+def test_latencies_match_the_article() -> None:
     found = counter_latency([counters(dict(ARTICLE)), counters({**ARTICLE, "core.l1d_pending": 3.3e9})])
     assert found is not None
     assert found.l1_miss is not None
@@ -60,7 +60,7 @@ def test_the_probes_have_their_own_counters() -> None:
     assert found.l1_miss is not None
 
 
-def test_what_did_not_run_leaves_no_figure_and_a_reason() -> None:
+def test_stopped_counters_give_a_reason() -> None:
     refused = Refused(name="core.fb_hit", pmu="cpu", cpu=None, errno="ENOENT", reason="no such event")
     gone = {name: count for name, count in ARTICLE.items() if name != "core.fb_hit"}
     found = counter_latency([counters(dict(ARTICLE)), counters(dict(gone), refused=(refused,))])
@@ -81,7 +81,7 @@ def test_no_misses_give_no_miss_latency() -> None:
     assert [event.reason for event in found.not_counted] == ["no load missed the first-level cache"]
 
 
-def test_without_a_clock_there_are_cycles_and_no_ns() -> None:
+def test_without_a_clock_only_cycles() -> None:
     found = counter_latency([counters({name: count for name, count in ARTICLE.items() if name != "core.cycles"})])
     assert found is not None
     assert found.core_hz is None
@@ -109,7 +109,7 @@ def samples(mean: float | None, **changes: Any) -> Samples:
     return Samples(**{**fields, **changes})
 
 
-def test_sampled_loads_of_all_placements_are_one_figure() -> None:
+def test_samples_of_all_placements_are_one_latency() -> None:
     found = sampled_loads([samples(300.0), samples(310.0)], [2e9, 2e9])
     assert found is not None
     assert (found.taken, found.lost, found.kept, found.reasons) == (200, 2, 180, {"TLB miss": 20})
@@ -120,7 +120,7 @@ def test_sampled_loads_of_all_placements_are_one_figure() -> None:
     assert sampled_loads([], []) is None
 
 
-def test_samples_that_are_none_have_a_reason() -> None:
+def test_no_samples_have_a_reason() -> None:
     refused = SampleRefusal(errno="EACCES", reason="not permitted")
     found = sampled_loads([samples(300.0), samples(None, refused=refused)], [2e9, 2e9])
     assert found is not None

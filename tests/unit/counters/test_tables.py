@@ -38,7 +38,7 @@ core:
         ("ARM", "8", "0xd4f", "r0p1", "Neoverse-V2"),
     ],
 )
-def test_a_processor_has_the_table_of_its_microarchitecture(vendor, family, model, stepping, name):
+def test_table_of_the_microarchitecture(vendor, family, model, stepping, name):
     assert table_of(vendor, family, model, stepping).microarchitecture == name
     assert (
         sum(any(one.has(vendor, family, model, stepping) for one in table.processors) for table in tables().values())
@@ -58,7 +58,7 @@ def test_a_processor_has_the_table_of_its_microarchitecture(vendor, family, mode
         (None, None, None, None),
     ],
 )
-def test_other_processors_have_none(processor):
+def test_other_processors_have_no_table(processor):
     assert table_of(*processor) is None
 
 
@@ -105,7 +105,7 @@ def test_an_event_of_a_box_is_named_or_encoded():
         parse_table(TABLE + boxes, "example.yml")
 
 
-def test_a_table_like_another_changes_only_what_it_gives():
+def test_derived_table_changes_only_its_own_rows():
     own, other = tables()["broadwell_ep"], tables()["haswell_ep"]
     changed = {row.role: row.terms for row in own.core if row not in other.core}
     assert changed == {"core.offcore_reads": "event=0xb7,umask=0x01,offcore_rsp=0x6040007f7"}

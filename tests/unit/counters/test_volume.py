@@ -65,16 +65,16 @@ def of(readings: list[Reading], units: dict[str, Unit] | None = None) -> Counted
 
 
 def direction(found: CountedBytes, name: Any) -> DirectionBytes:
-    each = found.of(name)
-    assert each is not None
-    return each
+    chosen = found.of(name)
+    assert chosen is not None
+    return chosen
 
 
 def codes(found: CountedBytes) -> dict[str, str]:
     return {flag.code: flag.reason for flag in counted_flags([("write", found)])}
 
 
-def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtracted() -> None:
+def test_written_lines_count_twice_and_background_is_subtracted() -> None:
     events = (
         counted("dram.reads", 1030.0, background_count=10.0),  # 20 in the two seconds
         counted("dram.writes", 1005.0, background_count=None, background_wall_s=None),
@@ -93,31 +93,31 @@ def test_a_written_line_is_read_and_written_and_what_was_there_before_is_subtrac
 
 def test_each_package_has_its_own_ratio() -> None:
     events = (counted("dram.reads", 760.0), counted("dram.reads", 240.0, cpu=16))
-    (each,) = of([reading(*events, shares={0: 0.75, 1: 0.25})], {"dram.reads": Unit(64.0)}).directions
-    assert [(socket.cpu, socket.nodes, socket.moved_bytes) for socket in each.sockets] == [
+    (volume,) = of([reading(*events, shares={0: 0.75, 1: 0.25})], {"dram.reads": Unit(64.0)}).directions
+    assert [(socket.cpu, socket.nodes, socket.moved_bytes) for socket in volume.sockets] == [
         (0, (0,), 48_000),
         (16, (1,), 16_000),
     ]
-    assert [socket.ratio for socket in each.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
-    assert each.ratio is not None
-    assert each.ratio.value == pytest.approx(1.0)
+    assert [socket.ratio for socket in volume.sockets] == [pytest.approx(760 / 750), pytest.approx(240 / 250)]
+    assert volume.ratio is not None
+    assert volume.ratio.value == pytest.approx(1.0)
 
 
-def test_what_latency_probes_read_is_moved_too() -> None:
+def test_probe_reads_count_as_moved() -> None:
     event = counted("dram.reads", 1000.0)
-    (each,) = of([reading(event, probe_bytes_per_s=320.0)], {"dram.reads": Unit(64.0)}).directions
-    assert each.moved_bytes == 64_000 + 2 * 320
+    (volume,) = of([reading(event, probe_bytes_per_s=320.0)], {"dram.reads": Unit(64.0)}).directions
+    assert volume.moved_bytes == 64_000 + 2 * 320
 
 
-def test_a_difference_of_more_than_five_per_cent_is_flagged_and_less_is_not() -> None:
+def test_flags_a_difference_above_five_percent() -> None:
     near = of([reading(counted("dram.reads", 1049.0), counted("dram.writes", 951.0))])
     assert codes(near) == {}
     off = of([reading(counted("dram.reads", 1051.0), counted("dram.writes", 900.0))])
     assert list(codes(off)) == ["COUNTED_DIFFERS"]
-    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 figures, most in write, bytes written: -10.0 %")
+    assert codes(off)["COUNTED_DIFFERS"].endswith("in 1 of 1 measurements, most in write, bytes written: -10.0 %")
 
 
-def test_writes_beside_traffic_that_only_reads_are_held_against_the_reads() -> None:
+def test_writes_beside_reads_are_compared_with_the_reads() -> None:
     accounting = WRITE.model_copy(
         update={"reads_per_step": 1, "writes_per_step": 0, "write_allocate_reads_per_step": 0}
     )
@@ -136,22 +136,22 @@ def test_background_and_multiplexing_are_flagged() -> None:
     assert "only 50 % of the time" in codes(of([reading(*events)]))["COUNTERS_MULTIPLEXED"]
 
 
-def test_counter_that_did_not_run_yields_a_reason() -> None:
+def test_a_stopped_counter_gives_a_reason() -> None:
     refused = Refused(name="dram.writes", pmu="uncore_imc_1", cpu=0, errno="EACCES", reason="not permitted")
     found = of([reading(counted("dram.reads", None), counted("dram.writes", 10.0), refused=(refused,))])
     assert found.directions == ()
     assert {event.role: event.reason for event in found.not_counted} == {
-        "dram.reads": "a counter never ran: the machine had none free for it",
+        "dram.reads": "a counter never ran: no hardware counter was free",
         "dram.writes": "uncore_imc_1 on CPU 0: not permitted",
     }
     assert found.running_fraction == 1.0
     assert codes(found) == {}
     assert counted_bytes([], READS_AND_WRITES, lambda cpu: (cpu,)) is None
     silent = of([reading()])
-    assert {event.reason for event in silent.not_counted} == {"the kernel said nothing about it"}
+    assert {event.reason for event in silent.not_counted} == {"sutprobe reported no count of it"}
 
 
-def test_a_node_that_no_counter_sees_leaves_no_figure() -> None:
+def test_a_node_without_counters_gives_no_count() -> None:
     found = of([reading(counted("dram.reads", 1000.0), counted("dram.writes", 1000.0), shares={0: 0.5, 1: 0.5})])
     assert [event.reason for event in found.not_counted] == ["no counter of it serves the memory of node 1"] * 2
 
@@ -167,13 +167,13 @@ def test_core_counters_are_shown_with_their_limits() -> None:
 
 def test_combined_counter_is_compared_with_both_directions() -> None:
     found = of([reading(counted("dram.reads_and_writes", 2000.0))], {"dram.reads_and_writes": Unit(64.0)})
-    each = direction(found, "reads_and_writes")
-    assert (each.moved_bytes, each.allocate_bytes) == (128_000, 64_000)
-    assert each.ratio is not None
-    assert each.ratio.value == 1.0
+    volume = direction(found, "reads_and_writes")
+    assert (volume.moved_bytes, volume.allocate_bytes) == (128_000, 64_000)
+    assert volume.ratio is not None
+    assert volume.ratio.value == 1.0
 
 
-def test_the_triad_of_the_article_by_hand() -> None:
+def test_triad_bytes_match_the_article() -> None:
     array = 610_400_000
     x86 = triad_bytes(array, 10, allocates=True)
     assert x86 == Moved(read_bytes=33 * array, allocate_bytes=13 * array, written_bytes=13 * array)
@@ -183,10 +183,10 @@ def test_the_triad_of_the_article_by_hand() -> None:
     assert x86.of("reads_and_writes") == 46 * array
 
 
-def test_bytes_known_altogether_are_not_multiplied() -> None:
+def test_total_bytes_are_not_multiplied_by_steps() -> None:
     event = counted("dram.reads", 33_000.0, steps=None)
     moved = triad_bytes(64_000, 10, allocates=True)
-    (each,) = of([reading(event, moved=moved, per_step=False)], {"dram.reads": Unit(64.0)}).directions
-    assert each.moved_bytes == 33 * 64_000
-    assert each.ratio is not None
-    assert each.ratio.value == 1.0
+    (volume,) = of([reading(event, moved=moved, per_step=False)], {"dram.reads": Unit(64.0)}).directions
+    assert volume.moved_bytes == 33 * 64_000
+    assert volume.ratio is not None
+    assert volume.ratio.value == 1.0

@@ -135,7 +135,7 @@ def test_headings_of_a_sweep(table: str) -> None:
 @pytest.mark.parametrize(
     "heading", ["Inject $Latency Bandwidth", "Inject a/Latency Bandwidth/b", "Inject Latency/Bandwidth"]
 )
-def test_a_heading_of_a_sweep_that_is_damaged(heading: str) -> None:
+def test_damaged_heading_of_a_sweep(heading: str) -> None:
     read = read_published(SWEEP.replace("Inject  Latency Bandwidth", heading)).read
     assert read.readings or read.inconsistencies
 
@@ -189,7 +189,7 @@ Measuring Loaded Latencies for the system
         "\x1b[0m\x1b[1;32m",
     ],
 )
-def test_what_stands_before_every_line_is_no_part_of_it(prefix: str) -> None:
+def test_removes_prefixes_of_every_line(prefix: str) -> None:
     text = textwrap.indent(f"Intel(R) Memory Latency Checker - v3.9a\n{MATRIX}", prefix, lambda _line: True)
     assert values(text, "latency_matrix").items() >= IDLE.items()
 
@@ -229,7 +229,7 @@ def test_the_version_may_have_a_suffix() -> None:
     assert reading.instrument == "Intel MLC 3.9a-internal"
 
 
-def test_lines_that_a_terminal_wrapped() -> None:
+def test_lines_wrapped_by_a_terminal() -> None:
     text = """\
 Measuring idle latencies for random access (in ns)...
                 Numa node
@@ -249,7 +249,7 @@ Numa node            0       1       2       3       4       5       6       7
 @pytest.mark.parametrize(
     ("cell", "value"), [("71,5", 71.5), ("71,52", 71.52), ("1,071.5", 1071.5), ("1,101,071.5", 1101071.5)]
 )
-def test_numbers_of_other_countries(cell: str, value: float) -> None:
+def test_local_number_formats(cell: str, value: float) -> None:
     (reading,) = read_published(MATRIX.replace("71.5", cell)).read.readings
     assert reading.values.model_dump()["latency_ns"][0][0] == value
 
@@ -262,7 +262,7 @@ def test_truncated_number_with_thousands_separator_is_ignored() -> None:
     assert values(two, "max_bandwidth", listed=("TRUNCATED",))["bandwidth_mb_s"] == {"reads": 115474.01}
 
 
-def test_memory_without_cpus_and_cells_that_are_missing() -> None:
+def test_memory_only_nodes_and_missing_cells() -> None:
     text = MATRIX.replace("       1         131.4    72.6\n", "       1             -    72.6\n")
     assert values(text, "latency_matrix")["latency_ns"] == ((71.5, 130.2), (None, 72.6))
 
@@ -327,7 +327,7 @@ Next
 
 @pytest.mark.parametrize("indent", ["", "  ", "    ", "\t"])
 @pytest.mark.parametrize("marker", ["::", ".. code-block:: console\n   :linenos:", ".. code::", "As measured::"])
-def test_a_literal_block_is_read_with_and_without_indentation(indent: str, marker: str) -> None:
+def test_reads_literal_blocks_with_and_without_indentation(indent: str, marker: str) -> None:
     block = textwrap.indent(
         f"$ sudo ./mlc --latency_matrix\nIntel(R) Memory Latency Checker - v3.5\n\n{MATRIX}", indent
     )
@@ -339,7 +339,7 @@ def test_a_literal_block_is_read_with_and_without_indentation(indent: str, marke
     assert len(sweep["points"]) == 2
 
 
-def test_a_block_whose_command_alone_is_indented() -> None:
+def test_block_with_only_the_command_indented() -> None:
     text = PAGE.replace("{block}", f"    $ sudo ./mlc --latency_matrix\n{MATRIX}")
     assert values(text, "latency_matrix").items() >= IDLE.items()
 
@@ -351,7 +351,7 @@ def test_unindented_sweep_is_not_a_title() -> None:
     assert published.read.readings[0].values == published.read.readings[1].values
 
 
-def test_prose_after_two_colons_is_prose() -> None:
+def test_prose_after_two_colons_is_not_a_block() -> None:
     published = read_published(PAGE.replace("{block}", "What follows was measured in 2031 on 4 machines."))
     assert [reading.id for reading in published.read.readings] == ["loaded_latency"]
     assert published.read.inconsistencies == ()
@@ -365,14 +365,14 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
     assert reading.values.model_dump().items() >= IDLE.items()
 
 
-def test_a_column_that_no_reader_knows_is_named() -> None:
+def test_names_an_unknown_column() -> None:
     text = SWEEP.replace("Bandwidth\n", "Bandwidth  Errors\n").replace("111.5\n", "111.5   7\n")
     found = read_published(f"Command line parameters: --loaded_latency -d0\n{text}").read
     assert [inconsistency.reason for inconsistency in found.inconsistencies] == ["no reader knows the column 'errors'"]
     assert [reading.complete for reading in found.readings] == [True]
 
 
-def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() -> None:
+def test_rows_with_an_extra_column_have_a_value_each() -> None:
     text = (
         MATRIX.replace("0       1\n", "0       1   Mean\n", 1)
         .replace("130.2", "130.2  100.8")
@@ -390,7 +390,7 @@ def test_a_row_of_a_table_with_a_column_of_another_kind_has_a_figure_for_each() 
 @pytest.mark.parametrize(
     "word", ["TBC", "tbd", "TBA", "XXXX", "n/a", "pending", "(pending)", "to be measured", "- TBC -"]
 )
-def test_a_placeholder_is_named(word: str) -> None:
+def test_names_a_placeholder(word: str) -> None:
     read = read_published(PAGE.replace("{block}", f"    $ sudo ./mlc --max_bandwidth\n    {word}")).read
     reason = f"the page says {word} in place of its output"
     assert [(inconsistency.code, inconsistency.reason) for inconsistency in read.inconsistencies] == [
@@ -399,7 +399,7 @@ def test_a_placeholder_is_named(word: str) -> None:
     assert ("max_bandwidth", reason) in [(item.kind, item.reason) for item in read.not_read]
 
 
-def test_figures_of_no_option_that_is_known_are_listed() -> None:
+def test_lists_output_of_unknown_options() -> None:
     text = """\
 Intel(R) Memory Latency Checker - v3.12
 Command line parameters: --memory_bandwidth_scan
@@ -419,7 +419,7 @@ BW_range(MB/sec)        #_of_1GB_regions
     assert listed.reason.endswith("...' and 4 more lines")
 
 
-def test_the_output_of_another_command_is_listed() -> None:
+def test_lists_output_of_other_commands() -> None:
     text = (
         f"$ ./mlc --latency_matrix\n{MATRIX}$ numactl -H\nnode distances:\nnode   0   1\n  0:  10  21\n  1:  21  10\n"
     )
@@ -434,7 +434,7 @@ def test_the_output_of_another_command_is_listed() -> None:
     ]
 
 
-def test_a_block_of_a_page_of_this_project_is_listed_and_no_output_of_another_program() -> None:
+def test_lists_blocks_of_our_own_pages() -> None:
     page = PAGE.replace("{block}", f"    $ sutprobe latency --nodes 0,1\n{textwrap.indent(MATRIX, '    ')}")
     found = read_published(page).read
     assert [reading.id for reading in found.readings] == ["loaded_latency"]
@@ -443,7 +443,7 @@ def test_a_block_of_a_page_of_this_project_is_listed_and_no_output_of_another_pr
     ]
 
 
-def test_a_table_outside_literal_blocks_is_listed() -> None:
+def test_lists_tables_outside_literal_blocks() -> None:
     for table in (MATRIX, "| 0 | 71.5 | 130.2 |\n", "0, 71.5, 130.2\n1, 131.4, 72.6\n"):
         found = read_published(PAGE.replace("::\n\n{block}", table)).read
         assert [inconsistency.where for inconsistency in found.inconsistencies] == ["text outside literal blocks"]

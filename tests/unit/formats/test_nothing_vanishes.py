@@ -77,7 +77,7 @@ def check(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*RAW, *PAGES], ids=lambda path: path.stem)
-def test_each_figure_of_a_known_text_is_in_a_measurement_or_listed(path: Path) -> None:
+def test_every_value_is_read_or_listed(path: Path) -> None:
     check(path.read_bytes().decode())
 
 
@@ -88,7 +88,7 @@ def test_each_figure_of_a_known_text_is_in_a_measurement_or_listed(path: Path) -
     st.sampled_from(["instead", "above", "gone"]),
     st.sampled_from(["", "\n"]),
 )
-def test_tables_below_an_unknown_heading_are_kept(
+def test_tables_below_an_unknown_heading_are_read_or_listed(
     path: Path, choices: list[int], heading: str, how: str, gap: str
 ) -> None:
     text = path.read_bytes().decode().replace("\r\n", "\n")
