@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the builders of run documents importable for the tests of this folder, and what is costly is made once."""
+"""Documents and sites that the tests of this folder share."""
 
 import hashlib
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,9 @@ import pytest
 
 from calibration.report import DOCS, build_site, shell, site
 from calibration.results.model import RunDocument
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made_nights import made_nights
-from report_documents import flagged, imported, index_of, run_document, store, with_nodes
-
 from tests.readings import PAGES
+from tests.report.made_nights import made_nights
+from tests.report.report_documents import flagged, imported, index_of, run_document, store, with_nodes
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,13 +12,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
-
 from calibration.context.model import Context
 from calibration.results.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
 from tests.event_trees import described, unpack
+from tests.report.report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
 
 MACHINE = "broadwell_ep"
 """The described machine: that of the article with the fastest memory."""

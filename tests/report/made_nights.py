@@ -7,12 +7,12 @@ from math import sin
 from typing import Any
 
 import numpy as np
-from report_documents import RUN_ID
 
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.report.tonight import Nights
 from calibration.results.history import History, NightRun, Series
+from tests.report.report_documents import RUN_ID
 
 TESTBED = "example-lab"
 LAST = date(2026, 1, 2)

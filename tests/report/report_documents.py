@@ -43,6 +43,7 @@ from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.model import (
     Attempt,
     CapturedContext,
+    Kernels,
     Measurement,
     MeltdownChecker,
     Mlc,
@@ -55,7 +56,15 @@ from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
-from tests.report.made_documents import KERNELS
+
+KERNELS = Kernels(
+    sha256="0123456789abcdef" * 4,
+    target="x86_64",
+    version="0.1.0",
+    compiler="clang version 20.0.0",
+    flags="-O2 -static",
+    source_sha256="fedcba9876543210" * 4,
+)
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import VIEWS, chromium, served
-from report_documents import PAGE
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
@@ -21,6 +19,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.report.browsing import VIEWS, chromium, served
+from tests.report.report_documents import PAGE
 from tests.tools import require
 
 LOCK = Path(__file__).parent / "axe"

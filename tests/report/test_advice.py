@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traced import cause, view
 
 from calibration.context import load
 from calibration.context.model import CommandLine, Context, Parameter
 from calibration.report.advice import LEAST_EVENTS, LEAST_SHARE, RULES, UNEXPLAINED_SHARE, advice
+from tests.report.traced import cause, view
 
 MACHINE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both latencies of a machine on its page: asleep and awake, and which is of record."""
 
-from report_documents import index_of, page_of, parsed, replace, run_document, scaled, with_nodes
-
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.sutprobe.latency import Companion
+from tests.report.report_documents import index_of, page_of, parsed, replace, run_document, scaled, with_nodes
 
 COMPANIONS = (Companion(cpu=7, node=0, mb_s=299.6), Companion(cpu=9, node=1, mb_s=287.1))
 

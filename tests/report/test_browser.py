@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import VIEWS, chromium, served
-from report_documents import PAGE
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -19,6 +17,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 from calibration.report import filters
 from calibration.report.sections import SECTIONS
 from calibration.results.model import RunDocument
+from tests.report.browsing import VIEWS, chromium, served
+from tests.report.report_documents import PAGE
 
 
 @pytest.fixture(scope="module")

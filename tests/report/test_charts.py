@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import vl_convert
-from made_counts import counted_document
-from report_documents import run_document, scaled
 
 from calibration.charts import base
 from calibration.charts.base import DARK, HALF, WIDE, Chart
@@ -28,6 +26,8 @@ from calibration.measurements.jitter import exceedance
 from calibration.report.pictures import VERSION, _svg, darkened, keep, picture
 from calibration.results.model import Measurement
 from tests.harmless import check_figure
+from tests.report.made_counts import counted_document
+from tests.report.report_documents import run_document, scaled
 
 DOCUMENT = run_document()
 MAX_SPEC_BYTES = 100_000

@@ -12,12 +12,12 @@ from docutils.core import publish_doctree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from report_documents import guide, run_document, second_document
 
 from calibration.report import build_site, site
 from calibration.report.page import render
 from calibration.results.model import RunDocument
 from tests.harmless import check_figure, check_page
+from tests.report.report_documents import guide, run_document, second_document
 
 TEXTS = {
     "markup": "`a <javascript:alert(1)>`_ |x| [1]_ :raw:`<b>` **b** ``l`` _`t` a_ http://192.0.2.1/ x@example.com",

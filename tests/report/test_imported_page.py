@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from docutils import nodes
-from report_documents import HERE, as_bytes, guide, imported, parsed, run_document, store
-from report_documents import page_of as page_of_document
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
@@ -19,6 +17,8 @@ from calibration.report import build_site, site
 from calibration.report.kept import data_of
 from calibration.report.page import Page, render
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
+from tests.report.report_documents import HERE, as_bytes, guide, imported, parsed, run_document, store
+from tests.report.report_documents import page_of as page_of_document
 
 GOLDEN = HERE / "golden" / "imported-placeholders.rst"
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from docutils import nodes
-from report_documents import flagged, index_of, page_of, parsed, run_document, second_document
 
 from calibration.formats.readings import ReadIdleLatency
 from calibration.measurements.base import Metric
 from calibration.report.instruments import Line, SideBySide, side_by_side
 from calibration.results.model import NotMeasured, RunDocument
+from tests.report.report_documents import flagged, index_of, page_of, parsed, run_document, second_document
 
 
 def section(document: RunDocument) -> nodes.admonition:

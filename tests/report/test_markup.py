@@ -5,12 +5,12 @@ import re
 
 import pytest
 from docutils.parsers.rst.directives.tables import ListTable
-from report_documents import page_of
 
 from calibration.errors import InputError
 from calibration.report import markup
 from calibration.report.markup import to_html
 from calibration.results.model import RunDocument
+from tests.report.report_documents import page_of
 
 TABLE = """
 .. list-table::

@@ -21,8 +21,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from docutils import nodes
-from made_counts import OVERCOUNTED, counted_document, measured, regulated
-from report_documents import (
+
+from calibration import report, units
+from calibration.commands.report import report_command
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.measurements import registry
+from calibration.measurements.base import Metric
+from calibration.preflight.checks import Check
+from calibration.report import filters, render_run
+from calibration.report.page import Page
+from calibration.report.sections import SECTIONS
+from calibration.results.layout import RUN
+from calibration.results.model import NotMeasured, RunDocument, Verdict
+from calibration.tuning import Change
+from tests.report.made_counts import OVERCOUNTED, counted_document, measured, regulated
+from tests.report.report_documents import (
     FIXTURES,
     HERE,
     as_bytes,
@@ -41,19 +54,6 @@ from report_documents import (
     with_cpus,
     with_nodes,
 )
-
-from calibration import report, units
-from calibration.commands.report import report_command
-from calibration.errors import EnvironmentLacksError, InputError
-from calibration.measurements import registry
-from calibration.measurements.base import Metric
-from calibration.preflight.checks import Check
-from calibration.report import filters, render_run
-from calibration.report.page import Page
-from calibration.report.sections import SECTIONS
-from calibration.results.layout import RUN
-from calibration.results.model import NotMeasured, RunDocument, Verdict
-from calibration.tuning import Change
 from tests.walk import estimates
 
 BLESS = os.environ.get("CALIBRATION_BLESS") == "1"

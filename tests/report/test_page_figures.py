@@ -13,8 +13,16 @@ from typing import Any
 
 import pytest
 from docutils import nodes
-from made_counts import counted_document
-from report_documents import (
+
+from calibration.context import load
+from calibration.measurements import declaration
+from calibration.measurements.base import Metric
+from calibration.report.sections import FAMILY
+from calibration.results.model import RunDocument
+from calibration.statistics import MIN_COVERAGE
+from calibration.sutprobe.document import read_document
+from tests.report.made_counts import counted_document
+from tests.report.report_documents import (
     FIXTURES,
     MACHINE,
     as_bytes,
@@ -25,14 +33,6 @@ from report_documents import (
     second_document,
     with_nodes,
 )
-
-from calibration.context import load
-from calibration.measurements import declaration
-from calibration.measurements.base import Metric
-from calibration.report.sections import FAMILY
-from calibration.results.model import RunDocument
-from calibration.statistics import MIN_COVERAGE
-from calibration.sutprobe.document import read_document
 
 Json = dict[str, Any]
 Row = list[str | None]

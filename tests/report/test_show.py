@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import flagged, index_of, not_begun_document, run_document, store, with_nodes
 
 from calibration.cli import calibration
 from calibration.report.show import print_run, print_story
@@ -15,6 +14,7 @@ from calibration.report.story import Story, story
 from calibration.results.imports import EPOCH, document_of, read_file
 from calibration.results.model import RunDocument
 from tests.readings import PAGES
+from tests.report.report_documents import flagged, index_of, not_begun_document, run_document, store, with_nodes
 
 
 def shown(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import PAGE, figure_count, guide, run_document, store
 
 from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, kept, render_run, shell, site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
+from tests.report.report_documents import PAGE, figure_count, guide, run_document, store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the first screen says of a run."""
 
-from report_documents import flagged, index_of
-
 from calibration.report.story import FINDINGS, Tile, story
 from calibration.results.model import RunDocument, Verdict
+from tests.report.report_documents import flagged, index_of
 
 
 def tiles(document: RunDocument) -> dict[str, Tile]:

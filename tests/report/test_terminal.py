@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from docutils import nodes
-from report_documents import (
+
+from calibration.commands.report import report_command
+from calibration.measurements import registry
+from calibration.profiles import load_profile
+from calibration.report.story import story
+from calibration.report.terminal import print_page
+from calibration.results.model import RunDocument
+from calibration.results.plain import Row, plain_document
+from tests.report.report_documents import (
     flagged,
     index_of,
     not_begun_document,
@@ -23,14 +31,6 @@ from report_documents import (
     store,
     with_nodes,
 )
-
-from calibration.commands.report import report_command
-from calibration.measurements import registry
-from calibration.profiles import load_profile
-from calibration.report.story import story
-from calibration.report.terminal import print_page
-from calibration.results.model import RunDocument
-from calibration.results.plain import Row, plain_document
 from tests.walk import estimates
 
 

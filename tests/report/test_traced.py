@@ -5,8 +5,6 @@ import io
 import json
 
 import pytest
-from report_documents import FIXTURES, MACHINE, RECORDED, as_bytes, index_of, page_of, parsed, replace, run_document
-from traced import cause, view
 
 from calibration.context import load
 from calibration.measurements import declaration
@@ -17,6 +15,18 @@ from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
 from calibration.sutprobe.document import read_document
 from calibration.sutprobe.tracing import NoiseClass, NoiseName, Traced
+from tests.report.report_documents import (
+    FIXTURES,
+    MACHINE,
+    RECORDED,
+    as_bytes,
+    index_of,
+    page_of,
+    parsed,
+    replace,
+    run_document,
+)
+from tests.report.traced import cause, view
 
 REASON = "no permission for tracefs (Operation not permitted): tracing needs root"
 REFUSED = Traced(refused=REASON, tracers="", view=None)

@@ -11,9 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_nights import GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, run_id
-from report_documents import guide, run_document, store
-from test_hostile_page import TEXTS
 
 from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
@@ -23,6 +20,9 @@ from calibration.report.spark import SPARK_PX, spark
 from calibration.report.tonight import Nights, findings, standings, summary
 from calibration.report.trends import CHARTS, SHOWN, render_testbed
 from tests.harmless import check_figure
+from tests.report.made_nights import GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, run_id
+from tests.report.report_documents import guide, run_document, store
+from tests.report.test_hostile_page import TEXTS
 
 
 def link(_testbed: str, sut: str) -> str | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from report_documents import guide
 
 from calibration.cli import calibration
 from calibration.errors import BAD_INPUT, VERDICT_FAILED, InputError
@@ -25,6 +24,7 @@ from calibration.report import site
 from calibration.report.site import build_site
 from calibration.results import documents
 from calibration.results.layout import RUN
+from tests.report.report_documents import guide
 from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
 
 NIGHTS = 4

@@ -3,7 +3,6 @@
 
 import pytest
 from docutils import nodes
-from report_documents import FIXTURES, checked_document, not_begun_document, page_of, parsed, run_document
 
 from calibration.context.vulnerabilities import vulnerabilities
 from calibration.formats.meltdown_checker import Finding
@@ -11,6 +10,7 @@ from calibration.report.environment import Fact
 from calibration.report.machine import machine
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import RunDocument
+from tests.report.report_documents import FIXTURES, checked_document, not_begun_document, page_of, parsed, run_document
 
 EVIL = "x\n\nTitle\n=====\n\n> STATUS: NOT VULNERABLE\n\n.. raw:: html\n\n   <script>alert()</script>\u2028\x1b[31m`|_*"
 
