@@ -7,7 +7,6 @@ axe-core comes from npm, pinned with its hash in ``axe/package-lock.json``.
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.report.browsing import VIEWS, chromium, served
+from tests.report.browsing import emulate
 from tests.report.report_documents import PAGE
 from tests.tools import require
 
@@ -72,18 +71,6 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (place / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def root(published: Path) -> Iterator[str]:
-    with served(published) as address:
-        yield address
-
-
-@pytest.fixture(params=VIEWS, scope="module")
-def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    with chromium(request.param, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
     """Return what axe-core finds on the page that is open, a line for each place."""
     browser.execute_script(axe)
@@ -98,11 +85,10 @@ def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
 
 @pytest.mark.parametrize(("browser", "scheme"), LOOKS, indirect=["browser"], scope="module")
 @pytest.mark.parametrize("page", PAGES)
-def test_axe_finds_nothing_and_a_page_is_no_wider_than_the_window(
+def test_a_page_is_accessible_and_fits_the_window(
     browser: webdriver.Chrome, root: str, axe: str, page: str, scheme: str
 ) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    emulate(browser, scheme=scheme)
     browser.get(f"{root}/{page}")
     ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) == (scheme == "light"), ground
@@ -112,7 +98,7 @@ def test_axe_finds_nothing_and_a_page_is_no_wider_than_the_window(
     assert violations(browser, axe) == []
 
 
-def test_axe_finds_what_is_wrong(browser: webdriver.Chrome, axe: str, tmp_path: Path) -> None:
+def test_axe_finds_violations(browser: webdriver.Chrome, axe: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
         "<img src='data:,'><p style='color: #999; background: #aaa'>Nobody reads this</p>", encoding="utf-8"
@@ -122,7 +108,7 @@ def test_axe_finds_what_is_wrong(browser: webdriver.Chrome, axe: str, tmp_path: 
     assert {"image-alt", "color-contrast", "html-has-lang"} <= found
 
 
-def test_what_scrolls_sideways_can_be_reached_with_the_keyboard(browser: webdriver.Chrome, root: str) -> None:
+def test_the_keyboard_reaches_boxes_that_scroll(browser: webdriver.Chrome, root: str) -> None:
     browser.get(f"{root}/{PAGE}")
     boxes = browser.find_elements(By.CSS_SELECTOR, "article pre, article .table-wrapper")
     sizes = "return [arguments[0].scrollWidth > arguments[0].clientWidth, arguments[0].tabIndex]"
@@ -165,6 +151,6 @@ def test_search_finds_the_page(browser: webdriver.Chrome, root: str, published: 
     assert page in {item.partition("#")[0] if "#" not in page else item for item in found[:5]}, found
 
 
-def test_search_for_what_is_nowhere_says_so(browser: webdriver.Chrome, root: str) -> None:
+def test_search_without_results_says_so(browser: webdriver.Chrome, root: str) -> None:
     assert search(browser, root, "zyzzyva") == []
     assert "did not match any documents" in browser.find_element(By.ID, "search-results").text

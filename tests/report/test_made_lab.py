@@ -4,12 +4,9 @@
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from calibration.judge.baseline_files import Place
 from calibration.judge.night import judge_night
 from calibration.profiles import load_profile
-from calibration.results import index
 from calibration.results.index import read_history
 from calibration.results.layout import find_runs
 from calibration.results.store import read_run
@@ -23,8 +20,7 @@ def test_every_step_of_a_night_is_measured() -> None:
     assert {measurement.kind for measurement in document.measurements} == set(load_profile("nightly").measurements)
 
 
-def test_judgement_finds_the_planted_faults_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+def test_judgement_finds_the_planted_faults_only(tmp_path: Path) -> None:
     lab = Lab(suts=5, nights=7)
     results = tmp_path / "results"
     lab.write(results)
