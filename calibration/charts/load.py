@@ -46,7 +46,7 @@ def latency_chart(
     place = {"x": base.number("x"), "y": base.number("y")}
     grey = {**place, "detail": {"field": "s"}, "order": None}
     note = partial(base.text, color=base.MUTED, fontSize=11)
-    told = {"s": "Probe", "x": "GB/s", "y": f"{what}, ns", "l": "from", "h": "to"}
+    tooltip = {"s": "Probe", "x": "GB/s", "y": f"{what}, ns", "l": "from", "h": "to"}
     rings = [{"x": knees[label]["x"], "y": knees[label]["y"]} for label in coloured]
     ring = max(rings, key=lambda ring: ring["y"])
     said = f"{base.shown(ring['y'], 'ns')} at {base.shown(ring['x'], 'GB/s')}"
@@ -60,7 +60,7 @@ def latency_chart(
         base.mark("line", grey, [row for row in points if row["s"] not in coloured], color=base.MUTED, opacity=0.35),
         base.rules("x", [peak]),
         base.rules("y", unloaded),
-        *curves.layers(frame, (x, y), told=told, bars="xy"),
+        *curves.layers(frame, (x, y), tooltip=tooltip, bars="xy"),
         base.mark("point", place, rings, size=170, strokeWidth=2, color=base.COLOURS[1]),
         base.labels([(ring["x"], ring["y"], said)], taken, (across, up), base.AROUND, fontWeight="bold"),
         note([{"x": peak, "y": up.low, "text": f"peak {best}"}], align="right", baseline="bottom", dx=-6, dy=-3),

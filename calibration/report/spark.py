@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from calibration.charts.base import spanned
-from calibration.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
+from calibration.charts.trends import MIN_NIGHTS, MIN_RANGE, Numbers
 
 SPARK_PX: Final = (140, 18)
 """Width and height."""
@@ -24,17 +24,17 @@ class Spark(NamedTuple):
 
 
 def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
-    """Return the sparkline of the last *nights* of *figures*; ``None`` with fewer than ``NIGHTS`` figures."""
+    """Return the sparkline of the last *nights* of *figures*; ``None`` with fewer than ``MIN_NIGHTS`` figures."""
     values = figures[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
-    if len(known) < NIGHTS:
+    if len(known) < MIN_NIGHTS:
         return None
     width, height = SPARK_PX
     rare = len(known) // RARE
     ends = [known[rare], known[-1 - rare]]
     size = max(map(abs, ends))
     ends += [end for end in bounds if end is not None and abs(end) < 2 * size]
-    low, high = spanned(ends, SMALLEST_SPAN)
+    low, high = spanned(ends, MIN_RANGE)
 
     def up(value: float) -> float:
         return round(height - 1 - min(1.0, max(0.0, (value - low) / (high - low))) * (height - 2), 1)
