@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from calibration.context.model import Context
 from calibration.sutprobe.tracing import TracedCause, TracedView
 
-LEAST_SHARE: Final = 0.01
+MIN_SHARE: Final = 0.01
 """Causes with a smaller share of the lost time are not worth a change."""
 
-LEAST_EVENTS: Final = 2
+MIN_EVENTS: Final = 2
 """A single event may be coincidence."""
 
 UNEXPLAINED_SHARE: Final = 0.1
@@ -156,7 +156,7 @@ def _share(causes: Sequence[TracedCause]) -> float:
 
 
 def _worth_it(causes: Sequence[TracedCause]) -> bool:
-    return _share(causes) >= LEAST_SHARE and sum(cause.events for cause in causes) >= LEAST_EVENTS
+    return _share(causes) >= MIN_SHARE and sum(cause.events for cause in causes) >= MIN_EVENTS
 
 
 def _elsewhere(cpu: int, cause: TracedCause) -> str | None:

@@ -15,7 +15,7 @@ from calibration.results.model import GUEST, Mlc, RunDocument
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
 """Lines of MLC's output that qualify its figures."""
 
-MOST_LINES = 400
+MAX_LINES = 400
 """Figures, and warnings, listed at most; the rest is counted. A table of every CPU has thousands."""
 
 STATES: dict[State, str] = {
@@ -46,7 +46,7 @@ class SideBySide:
     """The page's section on Intel MLC; without consent to publish it has no lines, conditions or warnings."""
 
     mlc: Mlc
-    figures: int
+    results: int
     conditions: Sequence[Fact] = ()
     lines: Sequence[Line] = ()
     more_lines: int = 0
@@ -67,16 +67,16 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
         return SideBySide(mlc, len(readings))
     found = lines(document, readings)
     warnings = list(dict.fromkeys(note for reading in readings for note in reading.notes if WARNING.search(note)))
-    if len(warnings) > MOST_LINES:
-        warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
+    if len(warnings) > MAX_LINES:
+        warnings[MAX_LINES:] = [f"and {len(warnings) - MAX_LINES} more in the run document"]
     missing = [f"{omitted.what}: {omitted.reason}" for omitted in document.not_measured if omitted.kind == GUEST]
     missing += [f"{reading.id}: {gone}" for reading in readings for gone in reading.missing]
     return SideBySide(
         mlc,
         len(readings),
         conditions=conditions(mlc, readings, huge_pages),
-        lines=found[:MOST_LINES],
-        more_lines=max(0, len(found) - MOST_LINES),
+        lines=found[:MAX_LINES],
+        more_lines=max(0, len(found) - MAX_LINES),
         warnings=warnings,
         missing=missing,
     )

@@ -24,7 +24,7 @@ from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
-from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows, sentences
+from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, Row, rows, sentences
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
@@ -32,7 +32,7 @@ from calibration.results.model import Measurement, NotMeasured, RunDocument, of_
 from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
 
-EVIDENCE = 6
+MAX_EVIDENCE = 6
 """Pieces of evidence listed per flag; the rest is counted."""
 
 
@@ -95,10 +95,10 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
             "title": title,
             "sentences": tuple(sentences(title, facts, found)),
             "charts": tuple(charts.of(found)),
-            "rows": [row for those in found.values() for row in those[:SHOWN]],
+            "rows": [row for those in found.values() for row in those[:MAX_ROWS]],
             "warnings": _warnings(document.measurements, found),
             "parts": [
-                _part(document, kind, modules[kind], those[SHOWN:])
+                _part(document, kind, modules[kind], those[MAX_ROWS:])
                 for kind, those in found.items()
                 if any(
                     measurement.kind == kind for measurement in document.measurements
@@ -156,8 +156,8 @@ def notes(document: RunDocument) -> list[dict[str, Any]]:
         {
             "code": code,
             "severity": severity,
-            "evidence": list(found[severity, code].items())[:EVIDENCE],
-            "more": max(0, len(found[severity, code]) - EVIDENCE),
+            "evidence": list(found[severity, code].items())[:MAX_EVIDENCE],
+            "more": max(0, len(found[severity, code]) - MAX_EVIDENCE),
         }
         for severity, code in worst_first
     ]

@@ -43,7 +43,7 @@ CACHE = CACHES / "site"
 EXAMPLE: Final = SHARE / "results" / "example"
 """A run whose page is part of the guide."""
 
-HISTORY: Final = 6
+MAX_RUNS: Final = 6
 """Newest runs of a SUT whose documents are on the site, besides all imports."""
 
 TIMED: Final = re.compile(r"\d{8}T\d{6}Z-")
@@ -154,7 +154,7 @@ def _with_documents(
         by_sut.setdefault(directory.parent, []).append(directory)
     left_out = set()
     for those in by_sut.values():
-        left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-HISTORY]}
+        left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-MAX_RUNS]}
     for item in found:
         if item.state == "fails" and item.began is not None:
             left_out.discard(results / item.began.directory)

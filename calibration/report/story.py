@@ -26,7 +26,7 @@ from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag, Severity
 
-FINDINGS: Final = 3
+MAX_FINDINGS: Final = 3
 
 REASONS: Final[Mapping[str, str]] = {
     "PLACEMENT_WRONG": "placement",
@@ -45,10 +45,10 @@ REASONS: Final[Mapping[str, str]] = {
 }
 """Short form of the worst reason against a figure; a wide interval is already visible in its ±."""
 
-NODE_BEHIND: Final = 0.1
+MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
 
-LOST: Final = 0.001
+MAX_LOST_SHARE: Final = 0.001
 """An isolated CPU that loses more than this share of its time is a finding."""
 
 Level = Literal["good", "caution", "bad"]
@@ -104,8 +104,8 @@ def story(document: RunDocument) -> Story:
         when=f"{run.started_at:%Y-%m-%d %H:%M} UTC · {run.profile} · {lasted}",
         level=level,
         verdict=verdict,
-        findings=tuple(found[:FINDINGS]),
-        more_findings=max(0, len(found) - FINDINGS),
+        findings=tuple(found[:MAX_FINDINGS]),
+        more_findings=max(0, len(found) - MAX_FINDINGS),
         tiles=tuple(_tiles(document, context)),
         next_step=_next_step(document, trusts),
     )
@@ -146,7 +146,7 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     elif trusts["invalid"]:
         word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
     elif checks["fail"]:
-        word = "Contradictory: figures of this run disagree"
+        word = "Contradictory: values of this run disagree"
     elif limits["fail"]:
         word = f"Out of limits: {limits['fail']} of {bounded} limits failed"
     elif trusts["poor"]:
@@ -220,7 +220,7 @@ def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
         titles.setdefault(reason, []).append(item.title)
     for reason, found in titles.items():
         more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
-        which = "All figures are" if len(found) == len(measurements) else f"{found[0]}{more}"
+        which = "All values are" if len(found) == len(measurements) else f"{found[0]}{more}"
         yield f"{which} invalid: {reason}."
 
 
@@ -241,7 +241,7 @@ def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPop
     known = {str(node): peak for node, peak in peaks.nodes.items()} if isinstance(peaks, Population) else {}
     middle = median([node.value for node in nodes.values()] or [0.0])
     for node, metric in sorted(nodes.items(), key=lambda item: item[1].value):
-        if metric.value < middle * (1 - NODE_BEHIND):
+        if metric.value < middle * (1 - MAX_NODE_DEFICIT):
             peak = known.get(node)
             slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
             share = units.percent(metric.value / middle)
@@ -257,10 +257,10 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
             f"longest gap {units.time_ns(found[0].gaps.max_ns)}."
         )
     for values in found:
-        if values.isolated and values.gaps.lost_fraction > LOST:
+        if values.isolated and values.gaps.lost_fraction > MAX_LOST_SHARE:
             view = None if values.gaps.traced is None else values.gaps.traced.view
-            told = advice(values.cpu, view, context) if view is not None else ()
-            cause = f": {told[0]}" if told else "."
+            remedies = advice(values.cpu, view, context) if view is not None else ()
+            cause = f": {remedies[0]}" if remedies else "."
             yield f"Isolated CPU {values.cpu} loses {units.percent(values.gaps.lost_fraction)} of its time{cause}"
 
 

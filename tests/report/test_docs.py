@@ -60,7 +60,7 @@ COMMON_GROUND = {
     "homogeneity",
     "consistency",
 }
-HEADINGS = ["What runs", "Figures", "Valid when", "Known limits", "Other tools", "Sources"]
+HEADINGS = ["What runs", "Metrics", "Valid when", "Known limits", "Other tools", "Sources"]
 WRITTEN = sorted(
     path for path in DOCS.rglob("*.rst") if path.relative_to(DOCS).parts[0] not in {"_build", "calibration"}
 )
@@ -129,7 +129,7 @@ def one_line(text: str) -> str:
 # Method pages
 
 
-def test_every_kind_has_a_method_page_and_no_page_lacks_a_kind() -> None:
+def test_every_kind_has_a_method_page() -> None:
     pages = {path.stem for path in METHOD.glob("*.rst")}
     assert pages - COMMON_GROUND == set(registry())
     assert pages >= COMMON_GROUND
@@ -174,7 +174,7 @@ def test_every_setting_is_explained_on_its_page_or_among_the_common_ones(kind: s
     assert sorted(set(registry()[kind].settings.model_fields) - explained) == []
 
 
-def test_every_flag_is_described_with_its_true_severity() -> None:
+def test_every_flag_is_described_with_its_severity() -> None:
     described = {}
     for title, section in sections(parsed(METHOD / "validity.rst")).items():
         if not re.fullmatch(r"[A-Z0-9_]+", title):
@@ -189,7 +189,7 @@ def test_every_flag_is_described_with_its_true_severity() -> None:
     assert described == SEVERITIES
 
 
-def test_flags_that_nothing_raises_are_said_to_be_so() -> None:
+def test_unused_flags_are_marked() -> None:
     sources = [
         path.read_text(encoding="utf-8")
         for path in (CHECKOUT / "calibration").rglob("*.py")
@@ -201,7 +201,7 @@ def test_flags_that_nothing_raises_are_said_to_be_so() -> None:
     assert silent == set(SEVERITIES) - raised
 
 
-def test_statistics_page_shows_the_true_coverage() -> None:
+def test_statistics_page_has_the_coverage() -> None:
     from calibration.statistics import median_ranks
 
     rows = [row for row in table_rows(parsed(METHOD / "statistics.rst"), "Placements") if row[0] != "1"]
@@ -211,7 +211,7 @@ def test_statistics_page_shows_the_true_coverage() -> None:
         assert coverage == f"{median_ranks(count)[2] * 100:.3g} %", count_text
 
 
-def test_the_volume_worked_out_by_hand_is_the_one_that_is_printed_and_held_against_the_counters() -> None:
+def test_the_example_of_the_volume_matches_the_printed_document() -> None:
     """The numbers of the example are those of the page of a recorded run with arrays of that size."""
     raw = json.loads((CHECKOUT / "tests" / "fixtures" / "sutprobe" / "counted_volume.json").read_text("utf-8"))
     known = read_result(read_document(raw), VolumeResult).known
@@ -250,7 +250,7 @@ def test_every_profile_is_described() -> None:
     assert [row[0] for row in rows] == profile_names()
 
 
-def test_the_example_profile_is_one(tmp_path: Path) -> None:
+def test_the_example_profile_is_valid(tmp_path: Path) -> None:
     blocks = [element.astext() for element in parsed(DOCS / "guide" / "profiles.rst").findall(nodes.literal_block)]
     example = tmp_path / "example.yml"
     example.write_text(next(block for block in blocks if block.startswith("title:")), encoding="utf-8")
@@ -278,7 +278,7 @@ def role_variables() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_inventories_set_no_variable_that_does_not_exist() -> None:
+def test_inventories_set_known_variables() -> None:
     known = set(role_variables())
     inventories = list((CHECKOUT / "ansible" / "inventories").rglob("*.yml"))
     assert inventories
@@ -287,7 +287,7 @@ def test_inventories_set_no_variable_that_does_not_exist() -> None:
         assert used <= known, path
 
 
-def test_every_register_that_may_be_written_is_described_with_its_bits() -> None:
+def test_every_writable_register_is_described() -> None:
     spec = importlib.util.spec_from_file_location("documented_guardian", GUARDIAN)
     assert spec is not None
     assert spec.loader is not None
@@ -303,7 +303,7 @@ def test_every_register_that_may_be_written_is_described_with_its_bits() -> None
     }
 
 
-def test_every_check_is_described_with_its_true_effect() -> None:
+def test_every_check_is_described_with_its_effect() -> None:
     page = parsed(DOCS / "guide" / "preflight.rst")
     described = {row[0]: row[1] for row in table_rows(page, "Check")}
     assert described == {name: kind.effect for name, kind in CHECKS.items()}
@@ -326,7 +326,7 @@ def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[st
     return found
 
 
-def test_every_inconsistency_of_a_text_is_described_and_no_other() -> None:
+def test_every_inconsistency_is_described() -> None:
     page = parsed(DOCS / "guide" / "imports.rst")
     described = [text_of(row, nodes.entry) for row in page.findall(nodes.row)][1:]
     assert described == sorted(INCONSISTENCIES)
@@ -360,7 +360,7 @@ def direct_dependencies() -> set[str]:
     }
 
 
-def test_every_direct_dependency_has_its_line_and_no_other_has_one() -> None:
+def test_every_direct_dependency_is_described() -> None:
     page = parsed(DOCS / "development" / "dependencies.rst")
     items = list(page.findall(nodes.definition_list_item))
     described = [text_of(item, nodes.term) for item in items]
@@ -386,7 +386,7 @@ ROOTS = "ansible|calibration|docs|playbooks|requirements|roles|templates|tests"
 
 
 @pytest.mark.parametrize("path", [*WRITTEN, *ABOUT_THE_PROJECT], ids=lambda path: str(path.relative_to(CHECKOUT)))
-def test_paths_that_are_named_exist(path: Path) -> None:
+def test_named_paths_exist(path: Path) -> None:
     named = {
         text.rstrip("/")
         for text in re.findall(r"``([^`\s]+)``", path.read_text(encoding="utf-8"))
@@ -457,7 +457,7 @@ def test_internal_links_resolve(published: Path, pages: dict[Path, Page]) -> Non
     assert broken == []
 
 
-def test_the_site_asks_nothing_of_other_servers(published: Path, pages: dict[Path, Page]) -> None:
+def test_the_site_loads_nothing_from_other_servers(published: Path, pages: dict[Path, Page]) -> None:
     foreign = [
         f"{path.relative_to(published)}: {load}"
         for path, page in pages.items()
@@ -507,7 +507,7 @@ def defined(tree: nodes.Element) -> dict[str, nodes.definition]:
     return {term: definition for term, definition in found.items() if definition is not None}
 
 
-def test_reference_has_every_variable_with_its_type_and_its_true_default(doctrees: Path) -> None:
+def test_reference_has_every_variable_with_type_and_default(doctrees: Path) -> None:
     page = reference(doctrees, "variables")
     shown = declared(page, "confval")
     variables = role_variables()
@@ -521,7 +521,7 @@ def test_reference_has_every_variable_with_its_type_and_its_true_default(doctree
         assert len(text) > 20, name
 
 
-def test_reference_has_every_subcommand_and_option_with_its_true_default(doctrees: Path) -> None:
+def test_reference_has_every_subcommand_and_option_with_default(doctrees: Path) -> None:
     page = reference(doctrees, "commands")
     shown = sections(page)
     assert set(shown) == {"Command line", "calibration"} | {f"calibration {name}" for name in commands()}
@@ -597,7 +597,7 @@ def test_reference_has_every_form_of_a_metric_s_name(doctrees: Path) -> None:
         assert f"/method/{kind}" in [element.get("reftarget") for element in section.findall(addnodes.pending_xref)]
 
 
-def test_reference_has_every_setting_with_its_true_default(doctrees: Path) -> None:
+def test_reference_has_every_setting_with_default(doctrees: Path) -> None:
     page = reference(doctrees, "settings")
     shown = sections(page)
     assert set(shown) == {"Settings"} | {item.title for item in registry().values()}
@@ -630,7 +630,7 @@ def test_reference_has_every_exit_code(doctrees: Path) -> None:
     assert list(EXIT_CODES) == [GOOD, VERDICT_FAILED, BAD_INPUT, ENVIRONMENT, INTERRUPTED]
 
 
-def test_a_topic_that_does_not_exist_fails_the_site(tmp_path: Path) -> None:
+def test_an_unknown_topic_is_a_warning(tmp_path: Path) -> None:
     source, built = tmp_path / "docs", tmp_path / "built"
     source.mkdir()
     (source / "index.rst").write_text("Title\n=====\n\n.. reference:: weather\n", encoding="utf-8")

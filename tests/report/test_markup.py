@@ -82,6 +82,6 @@ def test_the_contents_are_the_sections() -> None:
 @pytest.mark.parametrize(
     "text", ["an *open one", ":nowhere:`a`", ".. raw:: html\n\n   b\n", ".. include:: /etc/fstab\n"]
 )
-def test_what_plain_docutils_refuses_is_refused(text: str) -> None:
+def test_invalid_markup_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not valid reStructuredText"):
         body(text)

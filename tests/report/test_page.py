@@ -132,7 +132,7 @@ FRAGMENTS: dict[str, tuple[str, Callable[[str], str]]] = {
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_part_of_the_page_is_the_one_that_was_blessed(name: str) -> None:
+def test_a_part_of_the_page_matches_its_golden(name: str) -> None:
     case, cut = FRAGMENTS[name]
     golden = HERE / "golden" / f"{name}.rst"
     text = cut(page_of(CASES[case]()).text)
@@ -142,7 +142,7 @@ def test_a_part_of_the_page_is_the_one_that_was_blessed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_page_parses_without_a_warning_and_shows_all_its_figures(name: str) -> None:
+def test_a_page_parses_without_warnings_and_shows_all_charts(name: str) -> None:
     page = page_of(CASES[name]())
     images = list(parsed(page).findall(nodes.image))
     assert [image["uri"] for image in images] == [
@@ -154,7 +154,7 @@ def test_the_page_parses_without_a_warning_and_shows_all_its_figures(name: str) 
     assert all(image["alt"].strip() for image in images)
 
 
-def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
+def test_counts_are_shown_and_differences_flagged() -> None:
     document = counted_document()
     page = page_of(document)
     assert "with made counts" in page.text
@@ -174,7 +174,7 @@ def test_counts_stand_beside_times_and_what_differs_is_flagged() -> None:
     assert flag.reason.endswith("bytes read: +9.1 %")
 
 
-def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:
+def test_refused_counters_are_listed_with_reasons() -> None:
     raw = regulated("regulation", prefetchers=True)
     for item in (placement for point in raw["result"]["points"] for placement in point["placements"]):
         of = item["counters"]
@@ -187,7 +187,7 @@ def test_what_was_asked_for_and_refused_is_told_with_its_reason() -> None:
     text = page_of(document).text.replace("\\", "")
     assert text.count("* core.fb_hit: cpu: not permitted here\n") == 1
     assert text.count("* samples: no such sampling\n") == 1
-    assert "no figures of: Load miss real latency; Latency of sampled loads." in text.replace("\n", " ")
+    assert "Not measured: Load miss real latency; Latency of sampled loads." in text.replace("\n", " ")
 
 
 def test_run_without_counters_reports_missing_ones_once() -> None:
@@ -264,7 +264,7 @@ def test_the_command_of_every_measurement_is_shown_as_it_ran(document: RunDocume
         assert filters.command(measurement.argv) in blocks
 
 
-def test_numbers_are_laid_out_as_readers_of_mlc_and_pma_jitter_know_them(document: RunDocument) -> None:
+def test_blocks_have_the_layout_of_mlc_and_pma_jitter(document: RunDocument) -> None:
     blocks = parsed(page_of(with_nodes(document, 2))).findall(nodes.literal_block)
     text = "\n".join(block.astext() for block in blocks)
     number = r"\d+\.\d"
@@ -308,7 +308,7 @@ def test_the_same_document_gives_the_same_bytes_in_another_process(document: Run
     assert done.stdout.strip() == hashlib.sha256(repr((page.text, page.figures)).encode()).hexdigest()
 
 
-def test_the_page_and_its_figures_are_written_beside_the_document(document: RunDocument, tmp_path: Path) -> None:
+def test_the_page_is_written_beside_the_document(document: RunDocument, tmp_path: Path) -> None:
     directory = store(document, tmp_path)
     folder = directory / "report"
     assert render_run(directory) == folder / "page.rst"
@@ -318,7 +318,7 @@ def test_the_page_and_its_figures_are_written_beside_the_document(document: RunD
     assert sorted(path.name for path in directory.iterdir()) == ["report", RUN]
 
 
-def test_figures_of_an_older_page_do_not_stay(document: RunDocument, tmp_path: Path) -> None:
+def test_charts_of_an_older_page_are_removed(document: RunDocument, tmp_path: Path) -> None:
     directory = store(document, tmp_path)
     render_run(directory)
     (directory / RUN).write_bytes(as_bytes(run_document(names=())))
@@ -326,7 +326,7 @@ def test_figures_of_an_older_page_do_not_stay(document: RunDocument, tmp_path: P
     assert [path.name for path in (directory / "report").rglob("*") if path.is_file()] == ["page.rst"]
 
 
-def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
+def test_a_failed_write_leaves_the_old_page(
     document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = store(document, tmp_path)
@@ -445,7 +445,7 @@ def test_every_number_of_the_results_is_in_the_document(machine: str) -> None:
     assert {text: known.unknown(text) for text in texts if known.unknown(text)} == {}
 
 
-def test_a_number_that_is_not_in_the_document_would_be_found(document: RunDocument) -> None:
+def test_a_forged_number_is_found(document: RunDocument) -> None:
     known = known_of(document)
     page = page_of(document)
     line = re.search(r"ALL Reads +: +(\S+)", page.text)
@@ -454,7 +454,7 @@ def test_a_number_that_is_not_in_the_document_would_be_found(document: RunDocume
     assert any("98765.4" in known.unknown(text) for text in result_texts(forged))
 
 
-def test_a_verdict_is_shown_beside_its_figure(document: RunDocument) -> None:
+def test_a_verdict_is_shown_beside_its_metric(document: RunDocument) -> None:
     measurement = document.measurements[index_of(document, "idle_latency")]
     metric: Metric = next(iter(registry()["idle_latency"].metrics(measurement.values)))
     verdict = Verdict(
@@ -552,7 +552,7 @@ def _poisoned(document: RunDocument) -> RunDocument:
     return document
 
 
-def test_nothing_that_a_sut_says_becomes_markup(document: RunDocument) -> None:
+def test_text_of_a_sut_does_not_become_markup(document: RunDocument) -> None:
     clean, poisoned = parsed(page_of(document)), parsed(page_of(_poisoned(document)))
     text = poisoned.astext()
     assert not list(poisoned.findall(nodes.raw))
@@ -573,7 +573,7 @@ def test_nothing_that_a_sut_says_becomes_markup(document: RunDocument) -> None:
 # Invalid, missing, many
 
 
-def test_an_invalid_figure_is_struck_out_marked_and_still_there(document: RunDocument) -> None:
+def test_invalid_values_are_struck_out_and_shown(document: RunDocument) -> None:
     index = index_of(document, "idle_latency")
     invalid = flagged(document, index, "PLACEMENT_WRONG", "99 of 100 pages checked lie on the wanted node")
     page = page_of(invalid)
@@ -597,7 +597,7 @@ def test_an_invalid_figure_is_struck_out_marked_and_still_there(document: RunDoc
     assert "PLACEMENT_WRONG: 99 of 100 pages checked" in first_screen(tree)
 
 
-def test_valid_figures_are_not_struck_out(document: RunDocument) -> None:
+def test_valid_values_are_not_struck_out(document: RunDocument) -> None:
     tree = parsed(page_of(document))
     assert not [
         element
@@ -631,14 +631,14 @@ def test_a_kind_without_a_measurement_says_why(document: RunDocument, kind: str)
     assert [title for title in titles(tree) if title in SECTIONS] == list(SECTIONS)
 
 
-def test_what_is_missing_of_a_kind_with_figures_stands_with_them(document: RunDocument) -> None:
+def test_missing_parts_are_listed_with_their_kind(document: RunDocument) -> None:
     gone = NotMeasured(kind="idle_latency", what="From CPU 7", reason="it was switched off", cause="failed")
     tree = parsed(page_of(document.model_copy(update={"not_measured": (gone,)})))
     assert "From CPU 7 (failed): it was switched off" in fold(tree, "Idle latency").astext()
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 16])
-def test_a_synthetic_shape_of_many_nodes_has_all_its_cells(document: RunDocument, count: int) -> None:
+def test_many_nodes_have_all_cells(document: RunDocument, count: int) -> None:
     shaped = with_nodes(document, count)
     page = page_of(shaped)
     tree = parsed(page)
@@ -659,7 +659,7 @@ def test_a_synthetic_shape_of_many_nodes_has_all_its_cells(document: RunDocument
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_a_synthetic_shape_of_many_nodes_has_all_its_transfers(document: RunDocument, count: int) -> None:
+def test_many_nodes_have_all_transfers(document: RunDocument, count: int) -> None:
     shaped = with_nodes(document, count)
     values: Any = shaped.measurements[index_of(shaped, "c2c_latency")].values
     tree = parsed(page_of(shaped))
@@ -699,7 +699,7 @@ def _rows(block: str, count: int) -> list[list[str]]:
     return [line.split() for line in block.split("\n")[1 : count + 1]]
 
 
-def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(document: RunDocument) -> None:
+def test_of_many_cpus_those_with_the_longest_gaps_are_shown(document: RunDocument) -> None:
     page = page_of(with_cpus(document, 12))
     part = section(parsed(page), "Jitter")
     first_lines = [block.astext().split("\n")[1] for block in part.findall(nodes.literal_block)]
@@ -712,12 +712,12 @@ def test_a_synthetic_shape_of_many_cpus_shows_those_with_the_longest_gaps(docume
     assert "(lowest of 12)" in part.astext()
 
 
-def test_a_cpu_without_counters_says_that_its_gaps_are_not_attributed(document: RunDocument) -> None:
+def test_gaps_without_counters_are_not_attributed(document: RunDocument) -> None:
     index = index_of(document, "jitter")
     values: Any = document.measurements[index].values
     gaps = values.gaps.model_copy(update={"attribution": None})
     text = page_of(replace(document, index, values=values.model_copy(update={"gaps": gaps}))).text
-    assert f"Not known on CPU {values.cpu}: no counter could be read." in text
+    assert f"Unknown on CPU {values.cpu}: no counter could be read." in text
 
 
 # The command
@@ -733,14 +733,14 @@ def test_the_command_renders_every_run(document: RunDocument, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("existing", [True, False])
-def test_the_command_refuses_a_place_without_runs(tmp_path: Path, *, existing: bool) -> None:
+def test_the_command_refuses_a_directory_without_runs(tmp_path: Path, *, existing: bool) -> None:
     place = tmp_path if existing else tmp_path / "nowhere"
     result = CliRunner().invoke(report_command, [str(place)])
     assert isinstance(result.exception, InputError)
     assert str(place) in str(result.exception)
 
 
-def test_the_command_says_when_the_page_cannot_be_written(
+def test_the_command_reports_a_page_that_cannot_be_written(
     document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = store(document, tmp_path)

@@ -17,7 +17,7 @@ from docutils import nodes
 from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
-from calibration.report.sections import FAMILY
+from calibration.report.sections import MAX_FAMILY
 from calibration.results.model import RunDocument
 from calibration.statistics import MIN_COVERAGE
 from calibration.sutprobe.document import read_document
@@ -118,19 +118,19 @@ def ns(value: float) -> str:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_tables_have_every_headline_figure_with_its_unit_and_half_width(name: str) -> None:
+def test_the_tables_have_every_metric_with_unit_and_half_width(name: str) -> None:
     document, tree = page(name)
     metrics = [
         metric
         for measurement in document.measurements
         for metric in declaration(measurement.kind).metrics(measurement.values)
     ]
-    rows = [row for _, table in tables(tree) if table[0] == ["Figure", "Value", "±", "Trust"] for row in table[1:]]
+    rows = [row for _, table in tables(tree) if table[0] == ["Metric", "Value", "±", "Trust"] for row in table[1:]]
     assert rows
     families = Counter(re.sub(r"\d+", "#", metric.name) for metric in metrics)
     shown = {row[0] for row in rows}
     for metric in metrics:
-        many = families[re.sub(r"\d+", "#", metric.name)] > FAMILY
+        many = families[re.sub(r"\d+", "#", metric.name)] > MAX_FAMILY
         assert many or metric.title in shown or metric.name.startswith("max_bandwidth."), metric
     for title, value, plus_minus, _ in rows:
         of = re.sub(r" \((?:lowest|highest) of \d+\)$", "", title)
@@ -413,7 +413,7 @@ def named(measurement: Json) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_row_of_estimates_is_one_of_the_document_and_under_its_own_name(name: str) -> None:
+def test_every_row_of_estimates_matches_the_document(name: str) -> None:
     document, tree = page(name)
     measurements = json.loads(as_bytes(document))["measurements"]
     by_command: dict[str, list[Json]] = {}
@@ -422,7 +422,7 @@ def test_every_row_of_estimates_is_one_of_the_document_and_under_its_own_name(na
     seen: set[tuple[str, str]] = set()
     for command, table in tables(tree):
         heading, *rows = table
-        if command not in by_command or heading[0] != "Figure" or not heading[1].startswith("Median, "):
+        if command not in by_command or heading[0] != "Metric" or not heading[1].startswith("Median, "):
             continue
         unit = heading[1].removeprefix("Median, ")
         for title, *cells in rows:

@@ -37,7 +37,7 @@ def test_any_run_is_one_screen(make, columns: int, monkeypatch: pytest.MonkeyPat
     assert max(map(len, lines)) <= min(columns, 100)
 
 
-def test_it_tells_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_has_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
     told = story(document)
     text = " ".join(shown(document, monkeypatch).split())
@@ -49,7 +49,7 @@ def test_it_tells_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None
     assert f"next: {told.next_step}" in text
 
 
-def test_a_figure_that_cannot_be_relied_on_is_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_values_are_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
     wrong = flagged(document, index_of(document, "jitter"), "CPU_UNVERIFIED", "it ran elsewhere")
     assert "✗" not in shown(document, monkeypatch)
@@ -63,7 +63,7 @@ def test_import_lists_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Idle latency" in text
 
 
-def test_what_a_sut_says_moves_no_cursor() -> None:
+def test_escape_sequences_of_a_sut_are_not_printed() -> None:
     told = dataclasses.replace(
         story(run_document()), name="\x1b[2J", findings=("\x07 [bold]x[/bold]",), machine="\u202e"
     )
