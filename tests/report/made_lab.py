@@ -12,7 +12,7 @@ import re
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
@@ -182,7 +182,7 @@ def _transfer_factor(machine: Machine, cell: Mapping[str, Any]) -> float:
     return 1.0 if own == other else 1.2 if _same_package(machine, own, other) else 2.3
 
 
-FACTORS: Final = {
+FACTORS: Final[Mapping[str, Callable[[Machine, Mapping[str, Any]], float]]] = {
     "latency_matrix": _latency_factor,
     "bandwidth_matrix": _bandwidth_factor,
     "bandwidth_scaling": _bandwidth_factor,
