@@ -2,6 +2,7 @@
 """Hostile texts in every free field of a run document stay text on its page and on the site."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from calibration.report.page import render
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from tests.harmless import check_figure, check_page
-from tests.report.report_documents import guide, run_document, second_document, store
+from tests.report.report_documents import guide, not_begun_document, run_document, second_document, store
 
 TEXTS = {
     "markup": "`a <javascript:alert(1)>`_ |x| [1]_ :raw:`<b>` **b** ``l`` _`t` a_ http://192.0.2.1/ x@example.com",
@@ -48,10 +49,20 @@ OURS = {"id", "kind", "name", "unit", "code", "step", "estimator", "schema_versi
 """Fields with names of the harness, or names that it has checked."""
 
 
+ATTEMPTS = {"attempts": not_begun_document().attempts}
+"""Attempts with failed checks and changed settings."""
+
+
 @pytest.fixture(scope="module")
 def document() -> RunDocument:
     """One run with every kind, and the operator's Intel MLC beside it."""
-    return second_document()
+    return second_document().model_copy(update=ATTEMPTS)
+
+
+@pytest.fixture(scope="module")
+def small() -> RunDocument:
+    """One run with two kinds."""
+    return run_document(names=("idle_latency", "jitter")).model_copy(update=ATTEMPTS)
 
 
 def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
@@ -98,8 +109,8 @@ def hostile(document: RunDocument, text: str) -> RunDocument:
             kept |= more
 
 
-def check_source(text: str) -> None:
-    """Check that the page *text* has no element that only foreign markup can make."""
+def check_source(text: str) -> nodes.document:
+    """Check that the page *text* has no element that only foreign markup can make, and return its tree."""
     strict = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": True}
     strict["line_length_limit"] = 1_000_000  # as the site has it
     roles = ".. role:: doc\n\n.. role:: download\n\n"
@@ -108,12 +119,20 @@ def check_source(text: str) -> None:
         assert not list(document.findall(kind)), kind
     for reference in document.findall(nodes.reference):
         assert "refuri" not in reference, reference
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u2028\u2029\u202e]", document.astext())
+    return document
+
+
+def structure(document: RunDocument, text: str) -> list[int]:
+    """Return the number of elements by kind on the page of *document* with *text* in every free field."""
+    tree = check_source(render(hostile(document, text).model_dump_json().encode()).text)
+    kinds = (nodes.section, nodes.literal_block, nodes.image, nodes.target, nodes.transition, nodes.table)
+    return [len(list(tree.findall(kind))) for kind in kinds]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_a_small_page_shows_hostile_texts_as_text(kind: str) -> None:
-    small = hostile(run_document(names=("idle_latency", "jitter")), TEXTS[kind])
-    check_source(render(small.model_dump_json().encode()).text)
+def test_a_small_page_shows_hostile_texts_as_text(kind: str, small: RunDocument) -> None:
+    assert structure(small, TEXTS[kind]) == structure(small, "word")
 
 
 @pytest.mark.parametrize(("name", "text"), WHOLE)

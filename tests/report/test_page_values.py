@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pages say, against what the run document says: formatted here a second time, without the templates' filters."""
+"""Pages against their run documents: tables and blocks are formatted here a second time, without the templates."""
 
 import json
 import math
@@ -50,6 +50,7 @@ def chosen_document() -> RunDocument:
 DOCUMENTS = {
     "every-kind": run_document,
     "two-nodes": lambda: with_nodes(run_document(), 2),
+    "eight-nodes": lambda: with_nodes(run_document(names=("latency_matrix", "bandwidth_matrix", "c2c_latency")), 8),
     "counters": counted_document,
     "chosen-delays": chosen_document,
     "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
@@ -412,7 +413,7 @@ def named(measurement: Json) -> dict[str, Json]:
     return {}
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name != "eight-nodes"])  # shown as half-widths
 def test_every_row_of_estimates_matches_the_document(name: str) -> None:
     document, tree = page(name)
     measurements = json.loads(as_bytes(document))["measurements"]
