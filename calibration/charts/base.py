@@ -138,7 +138,7 @@ def rounded(value: float, digits: int = 5) -> float:
 
 
 def bounds(figure: float | Estimate, scale: float = 1.0) -> tuple[float, float, float]:
-    """Return the value of *figure*, divided by *scale*, and its interval, limited to twice the value."""
+    """Return *value* divided by *scale*, and its interval, limited to twice the value."""
     value, interval = (figure.value, figure.interval) if isinstance(figure, Estimate) else (figure, None)
     low, high = interval or (value, value)
     return rounded(value / scale), rounded(low / scale), rounded(high / scale)
@@ -330,7 +330,7 @@ def _whole(measurements: Iterable[Measured[Any]], content: Json) -> Json:
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a figure with its unit for a label."""
+    """Return a value with its unit for a label."""
     return f"{units.significant(value, 3)} {unit}"
 
 

@@ -44,7 +44,7 @@ def pairs_chart(
     """Return latency (ns) between blocks of *cpus*, and *strips*; ``None`` for two CPUs.
 
     *nodes* are those of the CPUs, *latency_ns* has one row per CPU, *domains* are the CPUs behind each last-level
-    cache. A block's figure is the median of its measured pairs.
+    cache. A block's value is the median of its measured pairs.
     """
     if len(cpus) <= 2:
         return None

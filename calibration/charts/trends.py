@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of many SUTs: figures over the nights, one panel per SUT, and all SUTs of one night on a line."""
+"""Charts of many SUTs: values over the nights, one panel per SUT, and all SUTs of one night on a line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ Numbers = NDArray[np.float64]
 MIN_NIGHTS = 3  # fewer nights have no chart
 MAX_ROWS = 1000  # approximate limit of data rows in a chart: with many SUTs and nights not every night is drawn
 MAX_MARKERS = 60  # most nights with a marker each
-MIN_RANGE = 0.01  # least range of a panel to both sides of a figure, as a share: SUTs repeat within a per cent
+MIN_RANGE = 0.01  # least range of a panel to both sides of a value, as a share: SUTs repeat within a per cent
 VALUE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The content of one SUT's panel; arrays have one entry per night, NaN if there is no figure.
+    """The content of one SUT's panel; arrays have one entry per night, NaN if there is no value.
 
     ``low`` to ``high`` is each night's interval, or the range between the best and the worst of a family. ``levels``
     are stretches (first column, last column, level) of constant level. ``changes`` are detected changes: first night (a
     column) and label. ``flips`` is (since column, lower, upper level). ``context`` are columns with the number of
-    changed facts. ``failing`` marks the last night's figure.
+    changed facts. ``failing`` marks the last night's value.
     """
 
     label: str
@@ -47,7 +47,7 @@ class Panel:
 
 
 def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str) -> Chart | None:
-    """Return the figures of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
+    """Return the values of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
 
     *unit* is one of the harness's own.
     """
@@ -82,7 +82,7 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
 
 
 def _scale(panel: Panel, height: int) -> Scale:
-    """Return the range of a panel: all but the most extreme figures, tonight's, the levels and the accepted range."""
+    """Return the range of a panel: all but the most extreme values, tonight's, the levels and the accepted range."""
     known = panel.values[np.isfinite(panel.values)]
     shown = [float(limit) for limit in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
@@ -93,7 +93,7 @@ def _scale(panel: Panel, height: int) -> Scale:
 
 
 def _stretches(panel: Panel) -> list[tuple[bool, list[int]]]:
-    """Return the stretches of nights (columns) with a figure, and those without."""
+    """Return the stretches of nights (columns) with a value, and those without."""
     known = np.isfinite(panel.values).tolist()
     return [(has, list(nights)) for has, nights in groupby(range(len(known)), key=lambda night: known[night])]
 

@@ -11,17 +11,17 @@ from calibration.measurements import registry
 from calibration.report.environment import rst_page
 
 MAX_FAMILY: Final = 3
-"""More figures than this with the same outcome that differ only in a number share one line."""
+"""More metrics than this with the same outcome that differ only in a number share one line."""
 
 LISTED_OUTCOMES: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecided")
-"""Outcomes listed figure by figure; the others are counted by kind."""
+"""Outcomes listed metric by metric; the others are counted by kind."""
 
 
 def render_comparison(compared: Compared) -> str:
     """Return *compared* as reStructuredText."""
     by_outcome: dict[Outcome, list[Comparison]] = {}
-    for figure in compared.figures:
-        by_outcome.setdefault(figure.outcome, []).append(figure)
+    for metric in compared.figures:
+        by_outcome.setdefault(metric.outcome, []).append(metric)
     return rst_page(
         "comparison",
         compared=compared,
@@ -31,11 +31,11 @@ def render_comparison(compared: Compared) -> str:
     )
 
 
-def _lines(figures: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
-    """Yield *figures* one by one with both sides, or as one line if many differ only in a number."""
+def _lines(metrics: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
+    """Yield *metrics* one by one with both sides, or as one line if many differ only in a number."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for figure in figures:
-        groups.setdefault((_numberless(figure.name), str(figure.better), _numberless(figure.reason)), []).append(figure)
+    for metric in metrics:
+        groups.setdefault((_numberless(metric.name), str(metric.better), _numberless(metric.reason)), []).append(metric)
     for group in groups.values():
         for those in [group] if len(group) > MAX_FAMILY else [[item] for item in group]:
             first, one = those[0], len(those) == 1
@@ -53,7 +53,7 @@ def _numberless(text: str) -> str:
     return re.sub(r"[-+]?\d+(?:\.\d+)?", "…", text)
 
 
-def _kinds(figures: Sequence[Comparison]) -> Counter[str]:
-    """Return the number of *figures* by kind."""
-    some = [figure.first or figure.second for figure in figures]
+def _kinds(metrics: Sequence[Comparison]) -> Counter[str]:
+    """Return the number of *metrics* by kind."""
+    some = [metric.first or metric.second for metric in metrics]
     return Counter(registry()[item.kind].title if item and item.kind in registry() else "other" for item in some)

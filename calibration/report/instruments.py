@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of the run's own figures with the operator's Intel MLC on the same SUT."""
+"""Comparison of the run's own metrics with the operator's Intel MLC on the same SUT."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from calibration.report.environment import Fact
 from calibration.results.model import GUEST, Mlc, RunDocument
 
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
-"""Lines of MLC's output that qualify its figures."""
+"""Lines of MLC's output that qualify its metrics."""
 
 MAX_LINES = 400
-"""Figures, and warnings, listed at most; the rest is counted. A table of every CPU has thousands."""
+"""Metrics, and warnings, listed at most; the rest is counted. A table of every CPU has thousands."""
 
 STATES: dict[State, str] = {
     "as_before": "as they were",
@@ -28,7 +28,7 @@ STATES: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of both instruments; *ours* is None if the run has none of that name.
+    """One metric of both instruments; *ours* is None if the run has none of that name.
 
     ``ratio`` is theirs divided by ours; ``within`` tells whether theirs is in our interval. Both are None if ours is
     missing or not trusted.
@@ -83,7 +83,7 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
 
 
 def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
-    """Return each figure of the *readings* with the run's figure of that name; duplicate names are skipped."""
+    """Return each metric of the *readings* with the run's metric of that name; duplicate names are skipped."""
     ours = {
         metric.name: (metric, measurement.validity.valid)
         for measurement in document.measurements
@@ -105,7 +105,7 @@ def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
 
 
 def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Fact]:
-    """Return the conditions that MLC's figures depend on."""
+    """Return the conditions that MLC's metrics depend on."""
     users = dict.fromkeys(run.user_id for run in mlc.commands if run.user_id is not None)
     return [
         Fact("Program", ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or None),

@@ -38,7 +38,7 @@ PACKAGES: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
 
 
 class Made(Model):
-    """A run's page: its text and figures, and the same as HTML, see ``Html``.
+    """A run's page: its text and charts, and the same as HTML, see ``Html``.
 
     ``fault`` is the error of docutils, if any; there is no HTML then.
     """
@@ -54,7 +54,7 @@ class Made(Model):
 class Data(Model):
     """What the site uses of a run besides its page.
 
-    ``csv`` has a line per headline figure, ``titles`` the display names. ``public``: the document has no output of
+    ``csv`` has a line per headline metric, ``titles`` the display names. ``public``: the document has no output of
     other programs that must not be published. ``measured_on`` is the day of an import, ``None`` if measured here or
     unknown.
     """

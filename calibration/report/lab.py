@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overview of a lab: a map of SUTs by families of figures, tonight's changes, and a dot strip per platform.
+"""Overview of a lab: a map of SUTs by families of metrics, tonight's changes, and a dot strip per platform.
 
 Deviations are in tolerances from the accepted level: 1 is the edge of the accepted range or of the tolerance, whichever
 is wider, so anything worse than 1 fails.
@@ -36,7 +36,7 @@ OTHER_STATES: Final[Mapping[State, str]] = {"unmeasured": "not measured", "no_re
 
 
 class Column(NamedTuple):
-    """A family of figures: its short name (also that of its pages), its title, and its metrics."""
+    """A family of metrics: its short name (also that of its pages), its title, and its metrics."""
 
     code: str
     title: str
@@ -96,7 +96,7 @@ def column_of(metric: str) -> Column:
 
 
 class Cell(NamedTuple):
-    """One SUT's figures of one family: the worst step, a description, and the location of the trends.
+    """One SUT's metrics of one family: the worst step, a description, and the location of the trends.
 
     ``deviation`` is in tolerances, positive for worse; ``None`` if there is no accepted level.
     """
@@ -132,7 +132,7 @@ class Platform(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """Indices of the families of which any SUT has a figure."""
+        """Indices of the families of which any SUT has a metric."""
         return [n for n in range(len(COLUMNS)) if any(row.cells[n].step != "absent" for row in self.rows)]
 
     @property
@@ -163,7 +163,7 @@ class Failure(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A fact that changed tonight, in the same way on several SUTs, and where figures got worse or better."""
+    """A fact that changed tonight, in the same way on several SUTs, and where metrics got worse or better."""
 
     fact: str
     before: str | None
@@ -257,14 +257,14 @@ class Lab:
         return sorted(found, key=lambda change: (-change.worse, -len(change.suts), change.fact))
 
     def _moved(self, sut: Sut) -> str:
-        """Return whether figures of *sut* got worse or better tonight."""
+        """Return whether metrics of *sut* got worse or better tonight."""
         tonight = [verdict for verdict in self.nights.of_sut.get(sut, ()) if verdict.since == self.nights.night]
         if any(verdict.outcome == "fail" for verdict in tonight):
             return "worse"
         return "better" if any("better" in verdict.reason for verdict in tonight if verdict.outcome == "noted") else ""
 
     def deviation(self, verdict: NightVerdict) -> float | None:
-        """Return the deviation of a figure from its accepted level in tolerances, positive for worse."""
+        """Return the deviation of a metric from its accepted level in tolerances, positive for worse."""
         row = self.nights.rows.get(self.nights.key(verdict))
         if row is None or verdict.value is None or verdict.bound is None or verdict.check != "limits":
             return None
@@ -283,7 +283,7 @@ class Lab:
 
     @cached_property
     def _had(self) -> Mapping[Sut, set[Column]]:
-        """Families of which a SUT ever had a figure."""
+        """Families of which a SUT ever had a metric."""
         found: dict[Sut, set[Column]] = {}
         for series in self.nights.history.series:
             found.setdefault((series.testbed, series.sut), set()).add(column_of(series.metric))

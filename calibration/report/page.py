@@ -37,7 +37,7 @@ MAX_EVIDENCE = 6
 
 
 class Page(NamedTuple):
-    """Text of a page, and its figures by relative path."""
+    """Text of a page, and its charts by relative path."""
 
     text: str
     figures: dict[str, str]
@@ -122,7 +122,7 @@ def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) ->
 
 
 def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> list[Flag]:
-    """Return the flags that qualify figures of *kinds*, each once."""
+    """Return the flags that qualify metrics of *kinds*, each once."""
     flags = (flag for measurement in measurements if measurement.kind in kinds for flag in measurement.validity.flags)
     # the first screen says that the processor is emulated
     return list(dict.fromkeys(flag for flag in flags if flag.severity != "info" and flag.code != "EMULATED"))
@@ -169,7 +169,7 @@ def uncounted(document: RunDocument) -> list[NotMeasured]:
 
 
 def provenance(document: RunDocument) -> list[Fact]:
-    """Return the origin of the figures of *document*."""
+    """Return the origin of the metrics of *document*."""
     run, kernels = document.run, document.run.kernels
     capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(

@@ -84,7 +84,7 @@ class Facts:
         self.context = None if document.context is None else document.context.parsed
 
     def record(self, family: Family) -> list[RecordFigure]:
-        """Return the valid figures of record of *family*."""
+        """Return the valid metrics of record of *family*."""
         return [figure for figure in self.figures if figure.family == family and figure.trust != "invalid"]
 
     def valid(self, kind: str) -> list[Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summary of a run: the machine, whether to trust it, findings, and headline figures.
+"""Summary of a run: the machine, whether to trust it, findings, and headline metrics.
 
 The page's first screen and ``calibration show`` use the same text.
 """
@@ -43,7 +43,7 @@ REASONS: Final[Mapping[str, str]] = {
     "SMI": "firmware",
     "MOVED": "pages moved",
 }
-"""Short form of the worst reason against a figure; a wide interval is already visible in its ±."""
+"""Short form of the worst reason against a metric; a wide interval is already visible in its ±."""
 
 MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
@@ -58,7 +58,7 @@ Level = Literal["good", "caution", "bad"]
 class Tile:
     """One quantity at a glance.
 
-    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several figures. ``band`` is the accepted
+    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several. ``band`` is the accepted
     range, ``outside`` whether the value is outside it; ``extra`` is shown after the value.
     """
 
@@ -112,7 +112,7 @@ def story(document: RunDocument) -> Story:
 
 
 def trust_in(measurement: Measurement) -> Trust:
-    """Return the lowest trust of the headline figures of *measurement*."""
+    """Return the lowest trust of the headline metrics of *measurement*."""
     if not measurement.validity.valid:
         return "invalid"
     return lowest(metric.trust for metric in measurement.metrics()) or "observed"
@@ -265,7 +265,7 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
-    """Yield the headline figure with the lowest trust, if it is poor."""
+    """Yield the headline metric with the lowest trust, if it is poor."""
     poor = [item for item in record if item.trust == "poor"]
     if poor:
         worst = max(poor, key=lambda figure: _width(figure.metric))
@@ -309,7 +309,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
 def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
-    """Return the tile of the figures *shown*; uncertainty and trust are the worst of those *behind* it."""
+    """Return the tile of the metrics *shown*; uncertainty and trust are the worst of those *behind* it."""
     trust = lowest(item.trust for item in behind) or "observed"
     reason = next((item.reason for item in behind if item.trust == trust and item.reason is not None), None)
     verdict = next((verdict for verdict in document.verdicts if verdict.name == shown[0].metric.name), None)

@@ -162,7 +162,7 @@ class Standing(NamedTuple):
 
 
 def findings(nights: Nights) -> list[Finding]:
-    """Return tonight's failures by SUT and first night, most figures first."""
+    """Return tonight's failures by SUT and first night, most metrics first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
         by_night: dict[date | None, list[NightVerdict]] = {}
@@ -183,7 +183,7 @@ def failure_order(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, flo
 
 
 def _size(nights: Nights, verdict: NightVerdict) -> float | None:
-    """Return the relative deviation of a figure from its previous level, its peers or its bound."""
+    """Return the relative deviation of a metric from its previous level, its peers or its bound."""
     change = nights.change(verdict)
     if change is not None:
         return change.size if isfinite(change.size) else None
@@ -206,7 +206,7 @@ def signed_percent(share: float) -> str:
 
 
 def describe(nights: Nights, verdict: NightVerdict) -> str:
-    """Return the failure of one figure, with its size."""
+    """Return the failure of one metric, with its size."""
     if verdict.metric == RUN or verdict.check == "unreadable":
         return verdict.reason
     title, size, change = nights.title(verdict.metric), _size(nights, verdict), nights.change(verdict)
@@ -235,7 +235,7 @@ def change_text(change: Change) -> str:
 
 
 def summary(nights: Nights, finding: Finding) -> str:
-    """Return a finding in one line: the worst figure, the number of others, and what changed that night."""
+    """Return a finding in one line: the worst metric, the number of others, and what changed that night."""
     text = describe(nights, finding.verdicts[0])
     more = len(finding.metrics) - 1
     if more and finding.metrics[0] != RUN:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of a testbed: tonight's failures, and each figure of each SUT over the nights, one line each.
+"""Pages of a testbed: tonight's failures, and each metric of each SUT over the nights, one line each.
 
 A testbed has a page with its map, charts of failures, context changes and missing nights, and a page per family of
-figures. The number of charts is limited; all plotted data can be downloaded.
+metrics. The number of charts is limited; all plotted data can be downloaded.
 """
 
 import csv
@@ -49,7 +49,7 @@ SPARK_NIGHTS: Final = 60
 """Nights in a sparkline."""
 
 MAX_CHARTS: Final = 4
-"""Failing figures with charts on a testbed's page."""
+"""Failing metrics with charts on a testbed's page."""
 
 MAX_PANELS: Final = 4
 """SUTs in a chart, failing ones first."""
@@ -61,7 +61,7 @@ MAX_LISTED: Final = 40
 """Newest context changes, and missing nights, that are listed."""
 
 MAX_FAMILY: Final = 8
-"""More figures than this that differ only in a number share one line, from the best to the worst."""
+"""More metrics than this that differ only in a number share one line, from the best to the worst."""
 
 CSV_COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
 
@@ -75,7 +75,7 @@ class Group(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One figure of one SUT: its sparkline and its text."""
+    """One metric of one SUT: its sparkline and its text."""
 
     title: str
     tonight: str
@@ -87,7 +87,7 @@ class Row(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One SUT on the page of a family of figures."""
+    """One SUT on the page of a family of metrics."""
 
     sut: str
     anchor: str
@@ -159,7 +159,7 @@ class _Testbed:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """All figures in page order, large families combined."""
+        """All metrics in page order, large families combined."""
         metrics = dict.fromkeys(
             series.metric
             for series in self.nights.history.series
@@ -244,7 +244,7 @@ class _Testbed:
         return pages, files
 
     def sections(self, column: Column) -> Iterator[Section]:
-        """Yield the SUTs with figures of *column*, failing ones first."""
+        """Yield the SUTs with metrics of *column*, failing ones first."""
         found = []
         for sut in self.suts:
             rows = [
@@ -265,7 +265,7 @@ class _Testbed:
         )
         return [metric for metric in dict.fromkeys(drawable) if metric is not None][:MAX_CHARTS]
 
-    # Figures
+    # Charts and rows
 
     def chart(self, files: dict[str, bytes], metric: str) -> str | None:
         """Return the chart of *metric* with failing SUTs first; its pictures are added to *files*."""
@@ -288,7 +288,7 @@ class _Testbed:
         return [rows[key] for metric in metrics if (key := (self.testbed, sut, metric)) in rows]
 
     def panel(self, sut: str, row: int, scale: float) -> Panel:
-        """Return the panel of one figure of a SUT."""
+        """Return the panel of one metric of a SUT."""
         history, analysis = self.nights.history, self.nights.analyses[row]
         verdicts = self.nights.verdicts_of(row)
         low, high = _bound(verdicts) or (None, None)
@@ -315,7 +315,7 @@ class _Testbed:
         )
 
     def row(self, sut: str, rows: Sequence[int], title: str) -> Row:
-        """Return the row of a figure of a SUT, or of a family from best to worst, with the worst as sparkline."""
+        """Return the row of a metric of a SUT, or of a family from best to worst, with the worst as sparkline."""
         history = self.nights.history
         first, values = history.series[rows[0]], history.values[rows, self.start :]
         verdicts = [item for row in rows for item in self.nights.verdicts_of(row)]
@@ -338,7 +338,7 @@ class _Testbed:
         return Row(title, tonight, accepted, change, fails, verdict, spark(worst, bound or (None, None), SPARK_NIGHTS))
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
-        """Return whether a figure of *sut* fails tonight, and the text for it."""
+        """Return whether a metric of *sut* fails tonight, and the text for it."""
         verdicts = list(verdicts)
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
@@ -398,7 +398,7 @@ class _Testbed:
     # Data
 
     def data(self) -> bytes:
-        """Return every figure that is drawn as compressed CSV, a line each, with five digits."""
+        """Return every metric that is drawn as compressed CSV, a line each, with five digits."""
         history = self.nights.history
         nights = np.array([night.isoformat() for night in history.nights[self.start :]])
         lines = [",".join(CSV_COLUMNS) + "\n"]
@@ -440,7 +440,7 @@ def _changes_of(runs: Iterable[NightRun]) -> Iterator[tuple[ContextChange, ...]]
 
 
 def _unit(unit: str, size: float) -> tuple[float, str]:
-    """Return the factor and the unit in which figures of about *size* are drawn."""
+    """Return the factor and the unit in which metrics of about *size* are drawn."""
     if unit == "fraction":
         return 100.0, "%"
     if unit == "Hz":
@@ -454,7 +454,7 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
 
 
 def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None] | None:
-    """Return what is accepted of a figure, where that is known."""
+    """Return what is accepted of a metric, where that is known."""
     return next(
         (verdict.bound for verdict in verdicts if verdict.check == "limits" and verdict.bound != (None, None)), None
     )

@@ -29,18 +29,18 @@ CASES = {
     "boot with nowatchdog": cause("nmi", "perf_event_nmi_handler"),
     "raise vm.stat_interval": cause("work", "kworker/0:1", "vmstat_update", pid=41),
     "/sys/devices/virtual/workqueue/cpumask": cause("work", "kworker/u8:1", "wb_workfn", pid=42),
-    "keep the programs and devices that queue it": cause("work", "kworker/0:1", "lru_add_drain_per_cpu"),
+    "keep programs and devices that queue it": cause("work", "kworker/0:1", "lru_add_drain_per_cpu"),
     "Timers of programs expire on CPU 0 (posix_timer_fn)": cause("timer", "hrtimer", "posix_timer_fn"),
     "rps_cpus": cause("softirq", "NET_RX"),
     "isolcpus=domain,0": cause("task", "migration/0", pid=20),
-    "map and unmap": cause("ipi", "function call", "flush_tlb_func"),
+    "mapping and unmapping": cause("ipi", "function call", "flush_tlb_func"),
     "membarrier, ipi_mb": cause("ipi", "function call", "ipi_mb"),
     "performance counters of CPU 0": cause("ipi", "function call", "__perf_event_read"),
     "model-specific registers of CPU 0": cause("ipi", "function call", "__rdmsr_safe_on_cpu"),
-    "changes its own code": cause("ipi", "function call", "do_sync_core"),
+    "patches its code": cause("ipi", "function call", "do_sync_core"),
     "Move IRQ 36 (eth0-rx) away from CPU 0": cause("interrupt", "eth0-rx", irq=36),
-    "Bind thread stress (77) elsewhere": cause("task", "stress", pid=77),
-    "Bind thread many elsewhere": cause("task", "many"),
+    "Bind thread stress (77) to other CPUs": cause("task", "stress", pid=77),
+    "Bind thread many to other CPUs": cause("task", "many"),
 }
 """Words of each advice, and a cause that supports it."""
 
@@ -111,10 +111,10 @@ def test_causes_with_one_remedy_share_an_advice_and_the_largest_comes_first(cont
     ("guest", "smi", "words"),
     [
         (True, None, "so the hypervisor took the CPU"),
-        (False, 7, "and 7 system management interrupts came meanwhile"),
-        (False, 0, "system management interrupts did not come"),
+        (False, 7, "and 7 system management interrupts occurred"),
+        (False, 0, "system management interrupts did not occur"),
         (False, None, "system management interrupts were not counted"),
-        (None, None, "at firmware or a hypervisor"),
+        (None, None, "check firmware and hypervisor"),
     ],
 )
 def test_unexplained_time_is_reported_from_its_threshold(
