@@ -402,7 +402,8 @@ def guide(folder: Path) -> Path:
     docs = HERE.parents[1] / "docs"
     shutil.copytree(docs / "_static", folder / "_static")
     shutil.copyfile(docs / "conf.py", folder / "conf.py")
-    (folder / "index.rst").write_text("Guide\n=====\n\n.. toctree::\n\n   calibration/index\n", encoding="utf-8")
+    text = "Guide\n=====\n\n.. index:: lighthouse\n\n.. toctree::\n\n   calibration/index\n"
+    (folder / "index.rst").write_text(text, encoding="utf-8")
     return folder
 
 

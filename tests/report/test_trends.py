@@ -346,7 +346,7 @@ def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path) -> 
     assert '<a href="../index.html">trends</a>' in page
     testbed = (output / "example-lab" / "index.html").read_text(encoding="utf-8")
     assert 'href="lat.html"' in testbed
-    assert "no reference" in (output / "example-lab" / "lat.html").read_text(encoding="utf-8")
+    assert "no baseline" in (output / "example-lab" / "lat.html").read_text(encoding="utf-8")
     assert (output / "example-lab" / "figures.csv.gz").is_file()
     tonight = json.loads((output / "tonight.json").read_text(encoding="utf-8"))
     assert tonight["night"] == "2026-01-02"
