@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation says what the code does: names, defaults, severities and paths are compared, links are followed."""
+"""The documentation matches the code: names, defaults, severities and paths. Its links work."""
 
 import importlib.util
 import io
@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
@@ -27,7 +28,7 @@ from sphinx.util.docutils import docutils_namespace
 
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
-from calibration.errors import BAD_INPUT, ENVIRONMENT, EXIT_CODES, GOOD, INTERRUPTED, VERDICT_FAILED
+from calibration.errors import EXIT_CODES
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
 from calibration.judge.verdicts import Check, NightVerdict
@@ -77,14 +78,14 @@ def _plain_role(
 
 @pytest.fixture(autouse=True)
 def _sphinx_roles() -> None:
-    """Let docutils alone read pages that refer to others: the site's build is what follows the references."""
+    """Let docutils alone parse references; the build of the site follows them."""
     for name in ("doc", "ref"):
         roles.register_local_role(name, _plain_role)
 
 
 @cache
 def parsed(path: Path) -> nodes.document:
-    """Return *path* as a tree of nodes, read once; anything docutils has to say about it is an error."""
+    """Return the tree of *path*, parsed once; warnings are errors."""
     tree: nodes.document = publish_doctree(
         path.read_text(encoding="utf-8"),
         source_path=str(path),
@@ -96,22 +97,22 @@ def parsed(path: Path) -> nodes.document:
 def text_of(tree: nodes.Element, kind: type[nodes.Element]) -> str:
     """Return the text of the first node of *kind* below *tree*."""
     found = tree.next_node(kind)
-    assert found is not None, f"expected a {kind.__name__} in {tree.astext()[:80]!r}, found none"
+    assert found is not None, f"no {kind.__name__} in {tree.astext()[:80]!r}"
     return found.astext()
 
 
 def sections(tree: nodes.Element) -> dict[str, nodes.section]:
-    """Return all sections below *tree* by their titles."""
+    """Return all sections below *tree* by title."""
     return {text_of(section, nodes.title): section for section in tree.findall(nodes.section)}
 
 
 def literals(tree: nodes.Element) -> set[str]:
-    """Return the texts of all inline literals below *tree*."""
+    """Return all inline literals below *tree*."""
     return {element.astext() for element in tree.findall(nodes.literal)}
 
 
 def table_rows(tree: nodes.Element, first_heading: str) -> list[list[str]]:
-    """Return the body rows of all tables below *tree* whose first column is headed *first_heading*, as texts."""
+    """Return the rows of all tables below *tree* whose first column is *first_heading*."""
     rows = []
     for table in tree.findall(nodes.table):
         head = table.next_node(nodes.thead)
@@ -136,7 +137,7 @@ def test_every_kind_has_a_method_page() -> None:
 
 
 def test_the_readme_has_the_question_of_each_measurement() -> None:
-    """CALIBRATION_BLESS=1 writes the table again."""
+    """CALIBRATION_BLESS=1 writes the table."""
     kinds = [registry()[kind] for kind in page_order()]
     width = max(len(kind.title) for kind in kinds)
     rule = f"{'=' * width}  {'=' * max(len(kind.question) for kind in kinds)}"
@@ -152,26 +153,15 @@ def test_the_readme_has_the_question_of_each_measurement() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(registry()))
-def test_method_page_has_all_parts_in_their_order(kind: str) -> None:
-    tree = parsed(METHOD / f"{kind}.rst")
-    found = [text_of(section, nodes.title) for section in tree.findall(nodes.section)]
-    assert found == HEADINGS
+def test_method_page_has_question_parts_and_settings(kind: str) -> None:
+    tree, declaration = parsed(METHOD / f"{kind}.rst"), registry()[kind]
+    assert one_line(text_of(tree, nodes.paragraph)).startswith(declaration.question)
+    assert list(sections(tree)) == HEADINGS
     for title, section in sections(tree).items():
         assert section.astext().removeprefix(title).strip(), f"{title} of {kind} is empty"
     assert kind in literals(tree)
-
-
-@pytest.mark.parametrize("kind", sorted(registry()))
-def test_method_page_begins_with_the_question_of_the_declaration(kind: str) -> None:
-    tree = parsed(METHOD / f"{kind}.rst")
-    assert one_line(text_of(tree, nodes.paragraph)).startswith(registry()[kind].question)
-
-
-@pytest.mark.parametrize("kind", sorted(registry()))
-def test_every_setting_is_explained_on_its_page_or_among_the_common_ones(kind: str) -> None:
     common = sections(parsed(METHOD / "statistics.rst"))["Common settings"]
-    explained = literals(parsed(METHOD / f"{kind}.rst")) | literals(common)
-    assert sorted(set(registry()[kind].settings.model_fields) - explained) == []
+    assert sorted(set(declaration.settings.model_fields) - literals(tree) - literals(common)) == []
 
 
 def test_every_flag_is_described_with_its_severity() -> None:
@@ -212,7 +202,6 @@ def test_statistics_page_has_the_coverage() -> None:
 
 
 def test_the_example_of_the_volume_matches_the_printed_document() -> None:
-    """The numbers of the example are those of the page of a recorded run with arrays of that size."""
     raw = json.loads((CHECKOUT / "tests" / "fixtures" / "sutprobe" / "counted_volume.json").read_text("utf-8"))
     known = read_result(read_document(raw), VolumeResult).known
     array = 610.4e6
@@ -265,7 +254,7 @@ def commands() -> dict[str, click.Command]:
 
 
 def role_variables() -> dict[str, dict[str, Any]]:
-    """Return what is specified of every public variable of every role, with the default that the role really has."""
+    """Return type and default of every public variable of every role."""
     found: dict[str, dict[str, Any]] = {}
     for role in sorted((CHECKOUT / "roles").iterdir()):
         defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")) or {}
@@ -314,7 +303,7 @@ def test_every_check_is_described_with_its_effect() -> None:
 
 
 def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Add the types of all fields, by name, of a model and of the models inside it to *found*, and return it."""
+    """Return *found* with the types of all fields of *model* and of the models in it."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         if model.__name__ not in found:
             found[model.__name__] = {info.alias or name: info.annotation for name, info in model.model_fields.items()}
@@ -326,25 +315,19 @@ def models_in(model: Any, found: dict[str, dict[str, Any]]) -> dict[str, dict[st
     return found
 
 
-def test_every_inconsistency_is_described() -> None:
-    page = parsed(DOCS / "guide" / "imports.rst")
-    described = [text_of(row, nodes.entry) for row in page.findall(nodes.row)][1:]
+def test_every_inconsistency_and_rule_of_consistency_is_described() -> None:
+    described = [text_of(row, nodes.entry) for row in parsed(DOCS / "guide" / "imports.rst").findall(nodes.row)][1:]
     assert described == sorted(INCONSISTENCIES)
-
-
-def test_every_rule_of_consistency_is_described_with_its_tolerance() -> None:
-    page = parsed(METHOD / "consistency.rst")
-    rows = [[row[0], row[2]] for row in table_rows(page, "Rule")]
+    rows = [[row[0], row[2]] for row in table_rows(parsed(METHOD / "consistency.rst"), "Rule")]
     assert rows == [[name, f"{rule.tolerance:.0%}".replace("%", " %")] for name, rule in RULES.items()]
 
 
-def test_every_field_of_a_waiver_is_described() -> None:
-    assert sorted(set(Waiver.model_fields) - literals(parsed(DOCS / "results" / "references.rst"))) == []
-
-
-def test_every_check_of_a_night_and_every_method_of_bounds_is_described() -> None:
-    described = literals(parsed(DOCS / "guide" / "judge.rst"))
-    assert sorted((set(get_args(Check)) | set(get_args(Method))) - described) == []
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("results/references", Waiver.model_fields), ("guide/judge", (*get_args(Check), *get_args(Method)))],
+)
+def test_waivers_checks_and_methods_are_described(page: str, names: Iterable[str]) -> None:
+    assert sorted(set(names) - literals(parsed(DOCS / f"{page}.rst"))) == []
 
 
 # Dependencies and the README
@@ -380,7 +363,7 @@ def test_the_first_two_literal_blocks_of_the_readme_are_one_command_each() -> No
 
 
 MADE = {"docs/_build", "docs/_build/html", "docs/_build/night"}
-"""What a run makes, and a checkout does not have."""
+"""Made by a run, not in a checkout."""
 
 ROOTS = "ansible|calibration|docs|playbooks|requirements|roles|templates|tests"
 
@@ -404,7 +387,7 @@ def test_named_paths_exist(path: Path) -> None:
 
 @dataclass
 class Page:
-    """What one HTML page refers to and can be referred to by."""
+    """Anchors and references of an HTML page."""
 
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
@@ -470,18 +453,18 @@ def test_the_site_loads_nothing_from_other_servers(published: Path, pages: dict[
         assert imported.findall(style.read_text(encoding="utf-8")) == [], style
 
 
-# The reference, which is made from the code: what is on the pages is what there is, all of it and nothing else
+# The reference, generated from the code
 
 
 def reference(doctrees: Path, topic: str) -> nodes.document:
-    """Return a page of the reference as Sphinx read it."""
+    """Return the tree of a page of the reference."""
     kept = (doctrees / "reference" / f"{topic}.doctree").read_bytes()
     tree: nodes.document = pickle.loads(kept)  # noqa: S301 - this test's own Sphinx wrote it
     return tree
 
 
 def declared(tree: nodes.Element, kind: str) -> dict[str, tuple[dict[str, str], str]]:
-    """Return all objects of *kind* (confval, option) below *tree* by name: their fields, and the text below them."""
+    """Return fields and text of all objects of *kind* (confval, option) below *tree*, by name."""
     found = {}
     for element in tree.findall(addnodes.desc):
         if element["objtype"] != kind:
@@ -500,7 +483,7 @@ def declared(tree: nodes.Element, kind: str) -> dict[str, tuple[dict[str, str], 
 
 
 def defined(tree: nodes.Element) -> dict[str, nodes.definition]:
-    """Return the definitions of all lists below *tree* by their terms."""
+    """Return the definitions of all lists below *tree* by term."""
     items = list(tree.findall(nodes.definition_list_item))
     found = {text_of(item, nodes.term): item.next_node(nodes.definition) for item in items}
     assert len(found) == len(items)
@@ -545,7 +528,7 @@ def test_reference_has_every_subcommand_and_option_with_default(doctrees: Path) 
 
 
 def fields_shown(tree: nodes.document) -> dict[str, dict[str, str]]:
-    """Return the types of all fields, by name, of all models of a page."""
+    """Return the types of all fields of all models on a page, by name."""
     return {
         title: {name: one_line(of) for name, of in table_rows(section, "Field")}
         for title, section in sections(tree).items()
@@ -572,14 +555,11 @@ def test_reference_has_every_field_of_the_run_document(doctrees: Path) -> None:
     assert shown["Estimate"]["interval"] == "[number, number] or null"
 
 
-def test_reference_has_every_field_of_every_record(doctrees: Path) -> None:
-    page = reference(doctrees, "records")
+def test_reference_has_every_field_of_records_and_judgement(doctrees: Path) -> None:
     of_runs = models_in(RunDocument, {})
     models = models_in(ProbeDocument, models_in(Record, {}))
-    check_fields(fields_shown(page), {name: model for name, model in models.items() if name not in of_runs})
-
-
-def test_reference_has_every_field_of_verdicts_and_limits(doctrees: Path) -> None:
+    records = {name: model for name, model in models.items() if name not in of_runs}
+    check_fields(fields_shown(reference(doctrees, "records")), records)
     check_fields(fields_shown(reference(doctrees, "judgement")), models_in(BaselineFile, models_in(NightVerdict, {})))
 
 
@@ -615,19 +595,13 @@ def test_the_form_of_a_name_reads_like_a_name() -> None:
     )
 
 
-def test_reference_has_every_flag_with_its_severity(doctrees: Path) -> None:
-    page = reference(doctrees, "flags")
-    shown = defined(page)
-    assert {code: text_of(item, nodes.emphasis) for code, item in shown.items()} == {
+def test_reference_has_every_flag_and_exit_code(doctrees: Path) -> None:
+    flags = defined(reference(doctrees, "flags"))
+    assert {code: text_of(item, nodes.emphasis) for code, item in flags.items()} == {
         code: f"{severity}." for code, severity in SEVERITIES.items()
     }
-
-
-def test_reference_has_every_exit_code(doctrees: Path) -> None:
-    page = reference(doctrees, "exit_codes")
-    shown = {code: one_line(item.astext()) for code, item in defined(page).items()}
-    assert shown == {str(code): meaning for code, meaning in EXIT_CODES.items()}
-    assert list(EXIT_CODES) == [GOOD, VERDICT_FAILED, BAD_INPUT, ENVIRONMENT, INTERRUPTED]
+    codes = {code: one_line(item.astext()) for code, item in defined(reference(doctrees, "exit_codes")).items()}
+    assert codes == {str(code): meaning for code, meaning in EXIT_CODES.items()}
 
 
 def test_an_unknown_topic_is_a_warning(tmp_path: Path) -> None:
