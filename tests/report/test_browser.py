@@ -82,13 +82,13 @@ def test_a_chart_has_tooltips(browser: webdriver.Chrome) -> None:
     WebDriverWait(browser, 60).until(lambda _: "interactive" in (chart.get_attribute("class") or ""))
     tips: list[WebElement] = []
 
-    def told(opened: webdriver.Chrome) -> bool:
+    def has_tooltip(opened: webdriver.Chrome) -> bool:
         point = chart.find_element(By.CSS_SELECTOR, ".chart-view svg .mark-symbol path")
         ActionChains(opened).move_to_element(chart).move_to_element(point).perform()
         tips[:] = opened.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
         return bool(tips)
 
-    WebDriverWait(browser, 60).until(told)
+    WebDriverWait(browser, 60).until(has_tooltip)
     assert re.search(r"\d", tips[0].text)
 
 

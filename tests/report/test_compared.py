@@ -10,7 +10,7 @@ from calibration.results.plain import Figured
 from tests.unit.test_comparison import figure
 
 
-def told(first: Sequence[Figured], second: Sequence[Figured]) -> str:
+def comparison(first: Sequence[Figured], second: Sequence[Figured]) -> str:
     figures = tuple(sorted(compare_figures(first, second), key=_rank))
     return render_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures))
 
@@ -26,23 +26,23 @@ def matrix(count: int, values: Sequence[float]) -> list[Figured]:
 def test_the_largest_ratio_comes_first_whichever_side_is_better() -> None:
     first = [figure(100, (99.9, 100.1), name="idle_latency.latency_ns"), *matrix(2, [100, 100])]
     second = [figure(101, (100.9, 101.1), name="idle_latency.latency_ns"), *matrix(2, [90, 120])]
-    text = told(first, second)
+    text = comparison(first, second)
     assert "**2 of 3 metrics differ; largest: " in text
     assert text.index("- 1.20x\n") < text.index("first better") < text.index("- 0.90x\n") < text.index("second better")
     assert "* The same within the tolerance, 1: " in text
 
 
 def test_metrics_that_differ_only_in_a_number_share_a_line() -> None:
-    text = told(matrix(8, [100] * 8), matrix(8, [110, 111, 112, 113, 114, 115, 116, 90]))
+    text = comparison(matrix(8, [100] * 8), matrix(8, [110, 111, 112, 113, 114, 115, 116, 90]))
     assert text.index("7 metrics") < text.index("- 1.10x to 1.16x")
     assert text.count("90.00 ns") == 1
-    few = told(matrix(3, [100] * 3), matrix(3, [110, 111, 112]))
+    few = comparison(matrix(3, [100] * 3), matrix(3, [110, 111, 112]))
     assert "figures" not in few
     assert "111.0" in few
 
 
 def test_a_single_reading_of_another_tool_is_indicative() -> None:
-    text = told([figure(100, None, instrument="Intel MLC", name="idle_latency.latency_ns")],
+    text = comparison([figure(100, None, instrument="Intel MLC", name="idle_latency.latency_ns")],
                 [figure(50, (49.9, 50.1), name="idle_latency.latency_ns")])  # fmt: skip
     assert "**1 of 1 metrics differ indicatively; largest: " in text
     assert "Indicative: an interval is missing" in text
@@ -57,7 +57,7 @@ def test_identical_metrics_are_counted(document: RunDocument) -> None:
 
 
 def test_missing_metrics_are_counted_by_kind() -> None:
-    text = told(matrix(9, [100] * 9), matrix(8, [100.5] * 8))
+    text = comparison(matrix(9, [100] * 9), matrix(8, [100.5] * 8))
     assert "* The same within the tolerance, 8: Latency matrix (8)" in text
     assert "* Only in the first, 1: Latency matrix (1)" in text
 

@@ -258,5 +258,5 @@ def test_parts_missing_for_the_same_reason_are_combined() -> None:
     other = Missing(what="CPU 9", reason="busy")
     assert list(filters.alike([few[0], other, *few[1:]])) == [few[0], other, *few[1:]]
     many = [Missing(what=f"CPU {cpu}", reason="offline") for cpu in range(504)]
-    told = list(filters.alike([many[0], other, *many[1:]]))
-    assert told == [Missing(what="CPU 0, and 503 more", reason="offline"), other]
+    combined = list(filters.alike([many[0], other, *many[1:]]))
+    assert combined == [Missing(what="CPU 0, and 503 more", reason="offline"), other]

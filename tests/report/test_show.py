@@ -39,14 +39,14 @@ def test_any_run_is_one_screen(make, columns: int, monkeypatch: pytest.MonkeyPat
 
 def test_the_screen_has_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
-    told = story(document)
+    found = story(document)
     text = " ".join(shown(document, monkeypatch).split())
-    assert text.startswith(f"! {told.name} {told.when} ")
-    assert told.verdict in text
-    assert told.tiles
-    for tile in told.tiles:
+    assert text.startswith(f"! {found.name} {found.when} ")
+    assert found.verdict in text
+    assert found.tiles
+    for tile in found.tiles:
         assert f"{tile.title} {tile.value}" in text
-    assert f"next: {told.next_step}" in text
+    assert f"next: {found.next_step}" in text
 
 
 def test_untrusted_values_are_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,11 +64,11 @@ def test_import_lists_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_escape_sequences_of_a_sut_are_not_printed() -> None:
-    told = dataclasses.replace(
+    found = dataclasses.replace(
         story(run_document()), name="\x1b[2J", findings=("\x07 [bold]x[/bold]",), machine="\u202e"
     )
     stream = io.StringIO()
-    print_story(told, stream)
+    print_story(found, stream)
     assert not {"\x1b", "\x07", "\u202e"} & set(stream.getvalue())
     assert "[bold]x[/bold]" in stream.getvalue()
 
