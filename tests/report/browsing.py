@@ -28,7 +28,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve *folder* on this machine, and yield the address of its root, without a slash at its end."""
+    """Serve *folder* on this machine, and yield the address of its root without a trailing slash."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()

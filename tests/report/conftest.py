@@ -22,7 +22,7 @@ from tests.report.report_documents import flagged, imported, index_of, run_docum
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one process run all tests of the published site, and those of one file, which share what they make."""
+    """Run the tests of the published site, and those of each file, in one process: they share fixtures."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and isinstance(item, pytest.Function):
             group = "published" if "published" in item.fixturenames else item.path.stem
@@ -86,7 +86,7 @@ def shaped() -> RunDocument:
 
 @pytest.fixture(scope="session")
 def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's own site with the page of *shaped*, of two published pages, and of forty made nights: its HTML."""
+    """The HTML of the project's site with the page of *shaped*, two imported pages, and forty synthetic nights."""
     place = tmp_path_factory.mktemp("published")
     store(shaped, place / "results")
     complete = next(path for path in PAGES if path.stem == "complete")
@@ -101,7 +101,7 @@ def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def doctrees(published: Path) -> Path:
-    """The guide of the published site as Sphinx read it."""
+    """The parsed guide of the published site."""
     (found,) = (published.parent / "cache").glob("*/doctrees")
     return found
 

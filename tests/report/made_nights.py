@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forty nights of a small lab, made by hand: each thing that can be wrong, once."""
+"""Forty synthetic nights of a small lab with one of each failure."""
 
 from collections.abc import Mapping
 from datetime import date, timedelta

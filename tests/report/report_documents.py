@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run documents for the tests of pages: captured machines together with recorded documents of the kernel.
-
-Where a test needs a shape that no recording has (more nodes, more CPUs), it is derived here from the recorded figures.
-"""
+"""Run documents of captured machines with recorded documents of sutprobe; more nodes and CPUs are scaled copies."""
 
 import hashlib
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site for everybody who reads it: axe-core finds nothing, in light and dark, on a desk and on a telephone.
+"""Accessibility of the site by axe-core, light and dark, on a desktop and a phone, and its search.
 
 axe-core comes from npm, pinned with its hash in ``axe/package-lock.json``.
 """
@@ -38,10 +38,10 @@ PAGES = [
     PAGE,
     "search.html?q=latency",
 ]
-"""One page of each sort."""
+"""One page of each kind."""
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-"""The rules of WCAG 2.0 to 2.2, levels A and AA, and what is good practice besides. None is left out."""
+"""WCAG 2.0 to 2.2, levels A and AA, and best practices."""
 
 LOOKS = (
     ("wide", "light"),
@@ -49,7 +49,7 @@ LOOKS = (
     pytest.param("wide", "dark", marks=pytest.mark.thorough),
     pytest.param("narrow", "light", marks=pytest.mark.thorough),
 )
-"""Windows and colours in which each page is looked at."""
+"""Window and colour scheme."""
 
 CHECK = """
 const done = arguments[arguments.length - 1];
@@ -60,7 +60,7 @@ axe.run(document, {runOnly: {type: "tag", values: arguments[0]}, resultTypes: ["
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The text of axe-core, which npm fetches and verifies."""
+    """The script of axe-core, fetched and verified by npm."""
     npm = require("npm", "npm")
     place = tmp_path_factory.mktemp("axe")
     for name in ("package.json", "package-lock.json"):
@@ -72,7 +72,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
-    """Return what axe-core finds on the page that is open, a line for each place."""
+    """Return the violations that axe-core finds on the open page."""
     browser.execute_script(axe)
     found: dict[str, Any] = browser.execute_async_script(CHECK, RULES)
     assert "error" not in found, found
@@ -120,7 +120,7 @@ def test_the_keyboard_reaches_boxes_that_scroll(browser: webdriver.Chrome, root:
 
 
 def search(browser: webdriver.Chrome, root: str, words: str) -> list[str]:
-    """Type *words* into the field for searching, as a reader does, and return the pages that are found, best first."""
+    """Search for *words* and return the pages found, best first."""
     browser.get(f"{root}/index.html")
     field = browser.find_element(By.CSS_SELECTOR, "input.sidebar-search")
     if not field.is_displayed():
@@ -145,7 +145,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("words", SEARCHES)
 def test_search_finds_the_page(browser: webdriver.Chrome, root: str, published: Path, words: str) -> None:
-    """Search the site on a server for names, and the one opened from the disk for what is read."""
+    """Search the served site for names, and the one opened from the disk for words."""
     found = search(browser, root if "_" in words else published.as_uri(), words)
     page = SEARCHES[words]
     assert page in {item.partition("#")[0] if "#" not in page else item for item in found[:5]}, found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each advice is given where the causes support it, and not if they do not or it is followed already."""
+"""Tuning advice: given if its cause was traced, and not followed already."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both latencies of a machine on its page: asleep and awake, and which is of record."""
+"""The latencies asleep and awake on a page."""
 
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page in a real browser, wide and narrow: what a reader sees is there, legible, and asks no other server."""
+"""Pages in a browser, wide and narrow: layout, charts, keyboard, print, and requests."""
 
 import json
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts: valid specifications, the same bytes again, no noise drawn as structure, and a big machine stays small."""
+"""Charts: valid and reproducible specifications, limits for large machines, and their contents."""
 
 import json
 import re

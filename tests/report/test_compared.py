@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a comparison: what differs comes first and one by one, what is alike in few lines, and what moves it."""
+"""The text of a comparison: differences in full, the rest counted, and facts that explain them."""
 
 from collections.abc import Sequence
 

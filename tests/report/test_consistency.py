@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What figures of one run must be to each other: where the bounds are, and what decides nothing."""
+"""Cross-checks of a run: bounds, and skipped checks."""
 
 import gzip
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The filters: numbers as readers know them, and no text of others that becomes markup."""
+"""Filters of templates: formatted numbers, and foreign text that stays text."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of imported documents: all figures of the text, marked as imported.
+"""Pages of imported documents.
 
 ``CALIBRATION_BLESS=1`` writes the blessed pages again, to be reviewed before they are committed.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intel MLC beside the run's own figures: the comparison, its conditions, and what stays off a page."""
+"""Intel MLC beside the run's own metrics: comparison, conditions, and consent to publish."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages as HTML: what docutils makes of them, faster, with what the theme expects."""
+"""Pages as HTML: the output of docutils, in the markup of the theme."""
 
 import re
 

@@ -96,7 +96,7 @@ def tables(tree: nodes.document) -> Iterator[tuple[str | None, list[list[str]]]]
 
 
 def is_close(text: str, value: float) -> bool:
-    """Tell whether *text* is *value* rounded to the decimals that it has, which are enough."""
+    """Tell whether *text* is *value* rounded to its decimals, with at least two digits."""
     decimals = len(text.partition(".")[2])
     digits = len(text.replace(".", "").lstrip("-0"))
     return abs(float(text) - value) <= 0.5001 * 10**-decimals and (digits >= 2 or value == float(text))

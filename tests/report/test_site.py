@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site: built with warnings as errors, incremental, whole or not at all, and asking nothing of other servers."""
+"""The site: pages, warnings as errors, incremental and atomic builds."""
 
 import re
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first screen says of a run."""
+"""The first screen of a page."""
 
 from calibration.report.story import MAX_FINDINGS, Tile, story
 from calibration.results.model import RunDocument, Verdict

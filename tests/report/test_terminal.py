@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration report --text``, ``--json`` and ``--csv``: the same report for people with ssh and for programs."""
+"""``calibration report --text``, ``--json`` and ``--csv``."""
 
 import csv
 import io

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page says of a traced kernel: causes, cost and advice, or why there are none."""
+"""Tracing on a page: causes, cost and advice, or why there are none."""
 
 import io
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tonight, the lab and its testbeds: each SUT has its state and its cells, each figure its course over the nights."""
+"""Pages of a lab and its testbeds: states, map, failures, changes and metrics over the nights."""
 
 import csv
 import gzip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night with files that cannot be read: each is named and fails its own SUT; all else is as without them."""
+"""A night with unreadable files: each fails its own SUT only."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
 NIGHTS = 4
 GOOD = ("good1", "good2")
 GONE = "gone"
-"""A SUT of which nothing is left but one document that cannot be read."""
+"""A SUT with an unreadable document only."""
 
 
 def replaced(path: Path, old: bytes, new: bytes) -> None:
@@ -39,7 +39,7 @@ def replaced(path: Path, old: bytes, new: bytes) -> None:
 
 
 def with_parameter(path: Path, value: bytes) -> None:
-    """Put *value* where the schema takes anything."""
+    """Put *value* where the schema accepts anything."""
     replaced(path, b'"parameters": {', b'"parameters": {"x": ' + value + b",")
 
 
@@ -84,7 +84,7 @@ def lab(results: Path) -> None:
 
 @dataclass(frozen=True)
 class Night:
-    """What a whole night left: its judgement, how the gates ended, the served site, and what retention removed."""
+    """The results of a night: judgement, gates, published site, and removed runs."""
 
     results: Path
     judgement: Judgement
@@ -96,7 +96,7 @@ class Night:
 
 @pytest.fixture(scope="module", name="night")
 def _night(tmp_path_factory: pytest.TempPathFactory) -> Night:
-    """The nightly calibration of a lab of which a document of each SUT but the good ones is damaged."""
+    """A night of a lab in which all but the good SUTs have a damaged document."""
     place = tmp_path_factory.mktemp("night")
     results = place / "results"
     lab(results)
@@ -115,7 +115,7 @@ def _night(tmp_path_factory: pytest.TempPathFactory) -> Night:
 
 @pytest.fixture(scope="module", name="without")
 def _without(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
-    """The judgement of the same night where the damaged documents never were."""
+    """The judgement of the same night without the damaged documents."""
     results = tmp_path_factory.mktemp("without") / "results"
     lab(results)
     for sut in (*DAMAGES, GONE):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folded part "Vulnerabilities": what the kernel says, what the checker says, and where they contradict."""
+"""Vulnerabilities on a page: the kernel's report beside the checker's."""
 
 import pytest
 from docutils import nodes
