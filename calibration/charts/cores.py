@@ -77,8 +77,8 @@ def pairs_chart(
         parts.append(base.view((across.px, 26 * len(rows)), layers, rows, encoding={"y": base.named_rows("c", None)}))
     if not parts:
         return None
-    said = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
-    alt = f"Latency between cores in ns, median of the pairs of each class: {said}."
+    medians = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
+    alt = f"Latency between cores in ns, median of the pairs of each class: {medians}."
     return Chart(measurement.id, base.stacked(parts, 24, [measurement]), alt, caption)
 
 

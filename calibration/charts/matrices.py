@@ -54,16 +54,16 @@ def matrices_chart(
         return None
     beside = len(drawn) > 1 and width // 2 - ROW_NAMES_PX >= max(len(matrix.columns) for matrix in drawn) * 26
     room = (width // 2 - 8 if beside else width) - ROW_NAMES_PX - 12
-    said = []
+    ranges = []
     for matrix in drawn:
         if known := matrix.known:
             low, high = units.significant(min(known), 3), units.significant(max(known), 3)
-            said.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
+            ranges.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
     spec = base.stacked([heat_map(matrix, room) for matrix in drawn], 16, measurements, beside=beside)
     return Chart(
         name,
         spec,
-        alt=f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes: {'; '.join(said) or 'no value'}.",
+        alt=f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes: {'; '.join(ranges) or 'no value'}.",
         caption="Rows are the nodes of the CPUs, columns those of the memory. Brighter is more; grey has no value.",
     )
 

@@ -122,12 +122,12 @@ def _prefetchers(mlc: Mlc) -> str:
     allowed = (
         f"{NAME} was allowed to switch them"
         if mlc.prefetchers_ok
-        else f"{NAME} was told to leave them alone, and the kernel refused it the registers; latencies by random access"
+        else f"{NAME} was not allowed to switch them, and the kernel refused the registers; latencies by random access"
     )
     states: dict[str, list[str]] = {}
     for run in mlc.commands:
         words = STATES["not_verified" if run.prefetchers is None else run.prefetchers.state]
         unread = f" ({run.prefetchers.unread})" if run.prefetchers is not None and run.prefetchers.unread else ""
         states.setdefault(words + unread, []).append(f"--{run.command}")
-    said = "; ".join(f"after {', '.join(commands)}: {words}" for words, commands in states.items())
-    return f"{allowed}. {said}" if said else allowed
+    states_text = "; ".join(f"after {', '.join(commands)}: {words}" for words, commands in states.items())
+    return f"{allowed}. {states_text}" if states_text else allowed

@@ -103,7 +103,7 @@ class Cell(NamedTuple):
 
     column: Column
     step: Step
-    said: str
+    text: str
     deviation: float | None
 
     @property

@@ -223,7 +223,7 @@ def describe(nights: Nights, verdict: NightVerdict) -> str:
         return f"{title} {signed_percent(size)} from the testbed's others"
     if size is not None:
         value, much = units.measured(verdict.value, verdict.unit or ""), signed_percent(abs(size)).removeprefix("+")
-        return f"{title} {value}, {much} {'above' if size > 0 else 'below'} what is accepted"
+        return f"{title} {value}, {much} {'above' if size > 0 else 'below'} the accepted range"
     return f"{title}: {verdict.reason}"
 
 

@@ -454,7 +454,7 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
 
 
 def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None] | None:
-    """Return what is accepted of a metric, where that is known."""
+    """Return the accepted range of a metric; ``None`` if unknown."""
     return next(
         (verdict.bound for verdict in verdicts if verdict.check == "limits" and verdict.bound != (None, None)), None
     )

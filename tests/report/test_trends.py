@@ -112,7 +112,7 @@ def test_every_metric_has_one_family(lab: Lab) -> None:
 
 def test_cells_show_failures_missing_waivers_and_baselines(lab: Lab) -> None:
     assert cells(lab, "t3-sut2")["lat"].step == "worse"
-    assert "Idle latency +8.0 %" in cells(lab, "t3-sut2")["lat"].said
+    assert "Idle latency +8.0 %" in cells(lab, "t3-sut2")["lat"].text
     assert cells(lab, "t3-sut4")["gap"].step == "worse"
     assert {cells(lab, "t4-sut1")[code].step for code in ("lat", "gap", "read")} == {"missing"}
     assert cells(lab, "t3-sut3")["read"].step == "waived"
