@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of the method pages, drawn from runs: ``PYTHONPATH=tests/report python -m bench.method_charts RUN...``.
+"""The charts of the method pages, drawn from runs: ``python -m bench.method_charts RUN...``.
 
 Each kind's chart comes from the first run that has something to draw. What no run has, such as a matrix of nodes on a
 machine of one, comes from the tests' synthetic server, and its caption says so.
@@ -17,7 +17,7 @@ from calibration.report.pictures import keep
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.report.made_counts import counted_document
-from tests.report.made_machines import large_document
+from tests.report.made_lab import server_document
 
 PAGES = SHARE / "docs" / "method"
 FOLDER = SHARE / "docs" / "_static" / "method"
@@ -46,7 +46,7 @@ def drawn(document: RunDocument, kind: str) -> Iterator[tuple[dict[str, str], st
 def main(paths: list[str]) -> None:
     """Write the charts and their figures on the pages."""
     documents = [(read_run(Path(path)), "") for path in paths]
-    documents += [(large_document(), MADE), (counted_document(), COUNTS)]
+    documents += [(server_document(), MADE), (counted_document(), COUNTS)]
     FOLDER.mkdir(parents=True, exist_ok=True)
     for kind in registry():
         page = PAGES / f"{kind}.rst"

@@ -31,8 +31,8 @@ def bars(
     if len(series) > 1:
         place["yOffset"] = {"field": "s", "type": "nominal", "sort": series, "scale": {"paddingInner": 0.15}}
     x = Scale(0.0, high, frame.plot[0]).channel("v", title, ticks=width // 110)
-    told = base.tips(g="what", s="of", t=title, l="from", h="to")
-    bar = {**place, "x": x, "color": frame.series(base.COLOURS), "tooltip": told}
+    tooltip = base.tips(g="what", s="of", t=title, l="from", h="to")
+    bar = {**place, "x": x, "color": frame.series(base.COLOURS), "tooltip": tooltip}
     interval = base.mark("rule", {**place, **base.stretch("x", x)}, color=base.INK, strokeWidth=1.5, clip=True)
     layers = [
         base.mark("bar", bar, opacity=0.85),

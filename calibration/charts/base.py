@@ -36,7 +36,7 @@ SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "triangle-down", 
 FONT: Final = "Helvetica, Arial, Liberation Sans, sans-serif"
 """Fonts with equal metrics: the renderer measures text with the last, whatever the reader has."""
 
-SMALLEST_SPAN: Final = 0.05  # least scale to both sides of the median, as a share: noise must not look like structure
+MIN_SPAN: Final = 0.05  # least scale to both sides of the median, as a share: noise must not look like structure
 LABEL_CHARACTERS: Final = 56  # longer labels are cut; the harness's own are shorter
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42  # px around a plot
 
@@ -138,13 +138,13 @@ def rounded(value: float, digits: int = 5) -> float:
 
 
 def bounds(figure: float | Estimate, scale: float = 1.0) -> tuple[float, float, float]:
-    """Return the value of *figure*, divided by *scale*, and its interval, limited to twice the value."""
+    """Return *value* divided by *scale*, and its interval, limited to twice the value."""
     value, interval = (figure.value, figure.interval) if isinstance(figure, Estimate) else (figure, None)
     low, high = interval or (value, value)
     return rounded(value / scale), rounded(low / scale), rounded(high / scale)
 
 
-def spanned(values: Sequence[float], share: float = SMALLEST_SPAN) -> tuple[float, float]:
+def spanned(values: Sequence[float], share: float = MIN_SPAN) -> tuple[float, float]:
     """Return the range of a scale for *values*: at least *share* of their median to both sides of it."""
     middle = median(values)
     room = share * abs(middle) or 1.0
@@ -330,7 +330,7 @@ def _whole(measurements: Iterable[Measured[Any]], content: Json) -> Json:
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a figure with its unit for a label."""
+    """Return a value with its unit for a label."""
     return f"{units.significant(value, 3)} {unit}"
 
 

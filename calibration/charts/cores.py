@@ -15,11 +15,11 @@ from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, r
 from calibration.charts.matrices import Cells, Matrix, heat_map
 from calibration.statistics import Estimate
 
-NUMBERED = 16  # most columns of a matrix with numbers in its cells
-CPUS = 24  # most CPUs with a row each
-BLOCKS = 40  # with more last-level caches, or if most of their pairs were not measured, blocks are nodes
-FREQUENCY_SPAN = 0.02  # least range of a strip of clocks to both sides of the median, as a share
-PLACES = 128  # most places of a strip; beyond, one place is several CPUs
+MAX_NUMBERED_COLUMNS = 16  # most columns of a matrix with numbers in its cells
+MAX_CPU_ROWS = 24  # most CPUs with a row each
+MAX_BLOCKS = 40  # with more last-level caches, or if most of their pairs were not measured, blocks are nodes
+MIN_FREQUENCY_RANGE = 0.02  # least range of a strip of clocks to both sides of the median, as a share
+MAX_PLACES = 128  # most places of a strip; beyond, one place is several CPUs
 
 
 class Strip(NamedTuple):
@@ -44,14 +44,14 @@ def pairs_chart(
     """Return latency (ns) between blocks of *cpus*, and *strips*; ``None`` for two CPUs.
 
     *nodes* are those of the CPUs, *latency_ns* has one row per CPU, *domains* are the CPUs behind each last-level
-    cache. A block's figure is the median of its measured pairs.
+    cache. A block's value is the median of its measured pairs.
     """
     if len(cpus) <= 2:
         return None
     caption = "Lines run from the fastest to the slowest pair of a class, dots are medians."
     parts = []
     if matrix := _blocks(cpus, nodes, latency_ns, domains):
-        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= NUMBERED))
+        parts.append(heat_map(matrix, WIDE - 215, numbers=len(matrix.columns) <= MAX_NUMBERED_COLUMNS))
         caption += f" A cell is the median of the measured pairs of {len(matrix.rows)} by {len(matrix.rows)} blocks."
     rows: list[Json] = [
         {
@@ -67,18 +67,18 @@ def pairs_chart(
     if rows:
         across = Scale(0.0, max(row["h"] for row in rows) * 1.12, WIDE - base.LEFT - 190)
         x = across.channel("v", "Latency, ns", ticks=6)
-        told = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
+        tooltip = base.tips(c="pairs within", t="median", l="from, ns", h="to, ns", n="pairs measured")
         colour = base.COLOURS[0]
         layers = [
-            base.mark("rule", {**base.stretch("x", x), "tooltip": told}, color=colour, strokeWidth=6, opacity=0.35),
-            base.mark("point", {"x": x, "tooltip": told}, filled=True, size=70, color=colour, opacity=1),
+            base.mark("rule", {**base.stretch("x", x), "tooltip": tooltip}, color=colour, strokeWidth=6, opacity=0.35),
+            base.mark("point", {"x": x, "tooltip": tooltip}, filled=True, size=70, color=colour, opacity=1),
             base.mark("text", {"x": {**x, "field": "h"}, "text": {"field": "t"}}, align="left", dx=8),
         ]
         parts.append(base.view((across.px, 26 * len(rows)), layers, rows, encoding={"y": base.named_rows("c", None)}))
     if not parts:
         return None
-    said = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
-    alt = f"Latency between cores in ns, median of the pairs of each class: {said}."
+    medians = "; ".join(f"{row['c']} {row['t']}" for row in rows) or "none measured"
+    alt = f"Latency between cores in ns, median of the pairs of each class: {medians}."
     return Chart(measurement.id, base.stacked(parts, 24, [measurement]), alt, caption)
 
 
@@ -87,11 +87,11 @@ def _blocks(
 ) -> Matrix | None:
     """Return the matrix by last-level cache, by node or by CPU, whichever shows most; ``None`` if none does."""
     matrix_of = partial(_matrix, cpus, latency_ns)
-    if len(cpus) <= CPUS:
+    if len(cpus) <= MAX_CPU_ROWS:
         return matrix_of({str(cpu): [cpu] for cpu in cpus}, "CPU")
     measured = set(cpus)
     caches = [here for domain in domains if (here := [cpu for cpu in domain if cpu in measured])]
-    if 1 < len(caches) <= BLOCKS:
+    if 1 < len(caches) <= MAX_BLOCKS:
         title = "last-level cache: its CPUs"
         matrix = matrix_of({f"{n}: {units.cpus(here)}": here for n, here in enumerate(caches, 1)}, title)
         if sum(cell is not None for row in matrix.cells for cell in row) >= len(caches) ** 2 / 2:
@@ -129,21 +129,21 @@ def deviations_chart(measurement: Measured[Any], clocks: Mapping[str, tuple[floa
     *clocks* has each row by label: the median, and the clock of each CPU, in Hz.
     """
     cpus = sorted({cpu for _, by_cpu in clocks.values() for cpu in by_cpu})
-    step = ceil(len(cpus) / PLACES)
+    step = ceil(len(cpus) / MAX_PLACES)
     blocks = [cpus[start : start + step] for start in range(0, len(cpus), step)]
     shown = {base.label(name): row for name, row in clocks.items()}
     rows = [found for name, row in shown.items() for found in _deviations(name, *row, blocks)]
     frame = Frame(WIDE, 220, legend=list(shown), measurements=[measurement])
-    low = min(*(row["l"] for row in rows), -100 * FREQUENCY_SPAN)
-    high = max(*(row["h"] for row in rows), 100 * FREQUENCY_SPAN)
+    low = min(*(row["l"] for row in rows), -100 * MIN_FREQUENCY_RANGE)
+    high = max(*(row["h"] for row in rows), 100 * MIN_FREQUENCY_RANGE)
     firsts = [block[0] for block in blocks]
     count = len(firsts)
     across, up = Scale(-0.6, count - 0.4, frame.plot[0]), Scale(low * 1.1, high * 1.1, frame.plot[1], up=True)
     x = across.channel("x", "CPU", ticks=range(0, count, ceil(count / 12)), labels=f"{firsts}[datum.value]", grid=False)
     y = up.channel("y", "From the median, %")
     bar = {"x": x, **base.stretch("y", y), "color": frame.series(base.COLOURS)}
-    told = base.tips(c="CPU", s="work", y="% from the median")
-    spot = {"x": x, "y": y, "color": bar["color"], "shape": frame.series(base.SHAPES), "tooltip": told}
+    tooltip = base.tips(c="CPU", s="work", y="% from the median")
+    spot = {"x": x, "y": y, "color": bar["color"], "shape": frame.series(base.SHAPES), "tooltip": tooltip}
     layers = [
         base.rules("y", [0.0]),
         base.mark("rule", bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),

@@ -38,17 +38,17 @@ def rows(curves: Curves, *, x_scale: float = 1.0, y_scale: float = 1.0) -> Itera
             yield {"s": label, "x": x, "y": y, "l": low, "h": high, **sides}
 
 
-def layers(frame: Frame, axes: tuple[Json, Json], *, told: Json, bars: Literal["", "y", "xy"] = "y") -> list[Json]:
+def layers(frame: Frame, axes: tuple[Json, Json], *, tooltip: Json, bars: Literal["", "y", "xy"] = "y") -> list[Json]:
     """Return the layers of curves, with data from ``rows``: intervals, lines, and points with tooltips.
 
-    *told* has the titles of a tooltip's fields. Without *bars*, points are hidden too, and curves differ by dashes
+    *tooltip* has the titles of a tooltip's fields. Without *bars*, points are hidden too, and curves differ by dashes
     instead of shapes.
     """
     x, y = axes
     legend = {"symbolStrokeWidth": 0} if bars else {}
     colour, dashes, shape = (frame.series(kinds, **legend) for kinds in (base.COLOURS, base.DASHES, base.SHAPES))
     bar = partial(base.mark, "rule", opacity=0.45, strokeWidth=1.5, clip=True)
-    spot = {"x": x, "y": y, "tooltip": base.tips(**told)} | ({"color": colour, "shape": shape} if bars else {})
+    spot = {"x": x, "y": y, "tooltip": base.tips(**tooltip)} | ({"color": colour, "shape": shape} if bars else {})
     return [
         *([bar({"x": x, **base.stretch("y", y), "color": colour})] if bars else []),
         *([bar({**base.stretch("x", x, "a", "b"), "y": y, "color": colour})] if bars == "xy" else []),
@@ -59,7 +59,7 @@ def layers(frame: Frame, axes: tuple[Json, Json], *, told: Json, bars: Literal["
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart of curves. Values are divided by *scale*; *told* formats them."""
+    """One axis of a chart of curves. Values are divided by *scale*; *text* formats them."""
 
     title: str
     kind: Literal["linear", "decades", "octaves"] = "linear"
@@ -67,7 +67,7 @@ class Axis:
     zero: bool = False
     labels: str | None = None
     ticks: Sequence[float] | None = None
-    told: Callable[[float], str] = "{:g}".format
+    text: Callable[[float], str] = "{:g}".format
 
     def over(self, values: Sequence[float], px: float) -> Scale:
         """Return the abscissa for *values*; a linear one begins at zero."""
@@ -97,7 +97,7 @@ GB_S: Final = Axis("Bandwidth, GB/s", scale=1e3, zero=True)
 
 LATENCY: Final = Axis("Latency, ns per load", kind="decades")
 
-SIZES: Final = partial(Axis, kind="octaves", labels=base.SIZE_LABEL, told=lambda size: units.size(round(size)))
+SIZES: Final = partial(Axis, kind="octaves", labels=base.SIZE_LABEL, text=lambda size: units.size(round(size)))
 """An axis of sizes in bytes."""
 
 
@@ -116,7 +116,7 @@ def line_chart(
 ) -> Chart:
     """Return *curves* with labelled lines at *marked* abscissae and *named* ranges (start, end, ordinate, label)."""
     across, up = axes
-    data = [{**row, "t": across.told(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
+    data = [{**row, "t": across.text(row["x"])} for row in rows(curves, x_scale=across.scale, y_scale=up.scale)]
     frame = Frame(width, legend=list(curves), measurements=measurements)
     intervals = [row[end] for row in data for end in ("l", "h")]
     scales = (
@@ -124,7 +124,7 @@ def line_chart(
         up.up([row["y"] for row in data], intervals, frame.plot[1], 2.6 if marked else 1.6),
     )
     x, y = across.channel(scales[0], width // 80), up.channel(scales[1], 7)
-    told = {"s": "curve", "t": across.title, "y": up.title, "l": "from", "h": "to"}
+    tooltip = {"s": "curve", "t": across.title, "y": up.title, "l": "from", "h": "to"}
     tops = [(at, scales[1].high, words) for at, words in sorted(marked) if scales[0].low < at < scales[0].high]
     offsets = [(-0.5, 8 + 15 * line) for line in range(5)]
     bars = [{"x": start, "x2": end, "y": rounded(level), "t": words} for start, end, level, words in named]
@@ -133,7 +133,7 @@ def line_chart(
     found = [
         base.rules("x", [at for at, *_ in tops]),
         base.mark("rule", broad, bars, color=base.COLOURS[0], strokeWidth=10, opacity=0.25),
-        *layers(frame, (x, y), told=told, bars="y" if points else ""),
+        *layers(frame, (x, y), tooltip=tooltip, bars="y" if points else ""),
         base.labels(tops, [], scales, offsets, color=base.MUTED, fontSize=11),
         base.labels(middles, [(row["x"], row["y"]) for row in data], scales, fontWeight="bold"),
     ]

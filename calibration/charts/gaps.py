@@ -13,8 +13,8 @@ from calibration.charts import base, curves
 from calibration.charts.base import WIDE, Chart, Frame, Json, Measured, Scale, rounded
 
 MAX_CURVES = 8  # most CPUs with a curve each
-POINTS = 48  # most points of a curve
-ROWS = 64  # most rows of a heat map; beyond, one row is the worst of several CPUs
+MAX_POINTS = 48  # most points of a curve
+MAX_ROWS = 64  # most rows of a heat map; beyond, one row is the worst of several CPUs
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def gaps_chart(
     rows = [
         {"s": label, "x": rounded(length, 4), "y": rounded(rate, 3), "t": units.time_ns(length)}
         for label, points in lines.items()
-        for length, rate in [*points[: -1 : max(1, ceil(len(points) / POINTS))], *points[-1:]]
+        for length, rate in [*points[: -1 : max(1, ceil(len(points) / MAX_POINTS))], *points[-1:]]
     ]
     frame = Frame(width, 218 if many else 320, legend=list(lines), measurements=measurements)
     across = Scale(*ends_ns, frame.plot[0], log=True)
@@ -62,7 +62,7 @@ def gaps_chart(
     lengths = across.channel("x", "Length of the gap", ticks=base.decades(*ends_ns), labels=base.TIME_LABEL)
     y = up.channel("y", "Gaps per second at least so long", ticks=base.decades(up.low, up.high, 5 if many else 8))
     x = {**lengths, "axis": {**lengths["axis"], "title": "", "labelExpr": "''"}} if many else lengths
-    layers = curves.layers(frame, (x, y), told={"s": "CPU", "t": "at least", "y": "gaps per second"}, bars="")
+    layers = curves.layers(frame, (x, y), tooltip={"s": "CPU", "t": "at least", "y": "gaps per second"}, bars="")
     if many:
         below = _heat_map(sorted(found, key=lambda cpu: cpu.cpu), across, edges, lengths, rates)
         spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
@@ -84,7 +84,7 @@ def _heat_map(
     found: Sequence[Exceedance], across: Scale, edges: Sequence[float], lengths: Json, rates: Sequence[float]
 ) -> Json:
     """Return the *rates* by CPU and by length, between *edges*, as a heat map."""
-    step = ceil(len(found) / ROWS)
+    step = ceil(len(found) / MAX_ROWS)
     blocks = [found[start : start + step] for start in range(0, len(found), step)]
     cells = [
         {"x": low, "x2": high, "y": place, "y2": place + 1, "r": rounded(rate, 3), "c": cpus}

@@ -46,10 +46,10 @@ def latency_chart(
     place = {"x": base.number("x"), "y": base.number("y")}
     grey = {**place, "detail": {"field": "s"}, "order": None}
     note = partial(base.text, color=base.MUTED, fontSize=11)
-    told = {"s": "Probe", "x": "GB/s", "y": f"{what}, ns", "l": "from", "h": "to"}
+    tooltip = {"s": "Probe", "x": "GB/s", "y": f"{what}, ns", "l": "from", "h": "to"}
     rings = [{"x": knees[label]["x"], "y": knees[label]["y"]} for label in coloured]
     ring = max(rings, key=lambda ring: ring["y"])
-    said = f"{base.shown(ring['y'], 'ns')} at {base.shown(ring['x'], 'GB/s')}"
+    text = f"{base.shown(ring['y'], 'ns')} at {base.shown(ring['x'], 'GB/s')}"
     taken = [(row["x"], row["y"]) for row in rows] + [(peak, up.high * share / 20) for share in range(21)]
     taken += [
         (x + (u - x) * part / 8, y + (v - y) * part / 8) for (x, y), (u, v) in pairwise(taken) for part in range(1, 8)
@@ -60,13 +60,13 @@ def latency_chart(
         base.mark("line", grey, [row for row in points if row["s"] not in coloured], color=base.MUTED, opacity=0.35),
         base.rules("x", [peak]),
         base.rules("y", unloaded),
-        *curves.layers(frame, (x, y), told=told, bars="xy"),
+        *curves.layers(frame, (x, y), tooltip=tooltip, bars="xy"),
         base.mark("point", place, rings, size=170, strokeWidth=2, color=base.COLOURS[1]),
-        base.labels([(ring["x"], ring["y"], said)], taken, (across, up), base.AROUND, fontWeight="bold"),
+        base.labels([(ring["x"], ring["y"], text)], taken, (across, up), base.AROUND, fontWeight="bold"),
         note([{"x": peak, "y": up.low, "text": f"peak {best}"}], align="right", baseline="bottom", dx=-6, dy=-3),
         note(notes, align="left", baseline="top", dx=6, dy=5),
     ]
-    said += f", which is {units.percent(ring['x'] / peak, 2)} of the peak of {best}"
-    said += "".join(f"; {base.shown(value, 'ns')} without load" for value in unloaded)
-    alt = f"{what} in ns against the bandwidth of the load in GB/s: {said}."
+    text += f", which is {units.percent(ring['x'] / peak, 2)} of the peak of {best}"
+    text += "".join(f"; {base.shown(value, 'ns')} without load" for value in unloaded)
+    alt = f"{what} in ns against the bandwidth of the load in GB/s: {text}."
     return Chart(name, frame.spec(layers, rows), alt, caption)

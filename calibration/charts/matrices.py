@@ -11,9 +11,9 @@ from calibration.charts import base
 from calibration.charts.base import WIDE, Chart, Json, Measured, rounded
 from calibration.statistics import Estimate
 
-INTERVAL_CELLS = 4  # most columns whose cells show the interval as well
-CELL_PX = 46  # largest height of a cell
-SIDE = 40  # px left of the cells for the names of rows
+MAX_INTERVAL_COLUMNS = 4  # most columns whose cells show the interval as well
+MAX_CELL_PX = 46  # largest height of a cell
+ROW_NAMES_PX = 40  # px left of the cells for the names of rows
 
 Cells = Sequence[Sequence[float | Estimate | None]]
 
@@ -52,18 +52,18 @@ def matrices_chart(
     drawn = [matrix for matrix in matrices if len(matrix.rows) * len(matrix.columns) > 1]
     if not drawn:
         return None
-    beside = len(drawn) > 1 and width // 2 - SIDE >= max(len(matrix.columns) for matrix in drawn) * 26
-    room = (width // 2 - 8 if beside else width) - SIDE - 12
-    said = []
+    beside = len(drawn) > 1 and width // 2 - ROW_NAMES_PX >= max(len(matrix.columns) for matrix in drawn) * 26
+    room = (width // 2 - 8 if beside else width) - ROW_NAMES_PX - 12
+    ranges = []
     for matrix in drawn:
         if known := matrix.known:
             low, high = units.significant(min(known), 3), units.significant(max(known), 3)
-            said.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
+            ranges.append(f"{matrix.what.lower()} from {low} to {high} {matrix.unit}")
     spec = base.stacked([heat_map(matrix, room) for matrix in drawn], 16, measurements, beside=beside)
     return Chart(
         name,
         spec,
-        alt=f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes: {'; '.join(said) or 'no value'}.",
+        alt=f"Heat map of {len(drawn[0].rows)} by {len(drawn[0].columns)} nodes: {'; '.join(ranges) or 'no value'}.",
         caption="Rows are the nodes of the CPUs, columns those of the memory. Brighter is more; grey has no value.",
     )
 
@@ -83,19 +83,19 @@ def heat_map(matrix: Matrix, room: int, *, numbers: bool = True) -> Json:
     """Return the cells of *matrix* within *room* px of width, as one view."""
     low, high = base.spanned(matrix.known or [0.0])
     columns = len(matrix.columns)
-    cell = min(room // columns, 150 if columns <= INTERVAL_CELLS else 64)
-    height = min(max(18, cell), CELL_PX if columns <= 8 else 26)
+    cell = min(room // columns, 150 if columns <= MAX_INTERVAL_COLUMNS else 64)
+    height = min(max(18, cell), MAX_CELL_PX if columns <= 8 else 26)
     rows = list(_rows(matrix))
     header = {"labelAngle": 0, "ticks": False, "domain": False, "labelPadding": 4}
     title = f"{matrix.row_title} \N{DOWNWARDS ARROW}  {matrix.column_title} \N{RIGHTWARDS ARROW}"
     above = {"orient": "top", "title": title, "titlePadding": 6, "titleAnchor": "start"}
     scale = {"scheme": "cividis", "domain": [rounded(low), rounded(high)]}
-    told = base.tips(r=matrix.row_title, c=matrix.column_title, t=matrix.unit, h="interval")
+    tooltip = base.tips(r=matrix.row_title, c=matrix.column_title, t=matrix.unit, h="interval")
     colour = {**base.number("v"), "scale": scale, "legend": None}
     ink = {"expr": f"datum.v === null ? 'gray' : datum.v > {rounded((low + high) / 2)} ? 'black' : 'white'"}
-    apart = columns <= INTERVAL_CELLS and any("h" in row for row in rows)
+    apart = columns <= MAX_INTERVAL_COLUMNS and any("h" in row for row in rows)
     words = partial(base.mark, "text", color=ink)
-    layers = [base.mark("rect", {"color": colour, "tooltip": told}, stroke="gray", strokeWidth=0.5)]
+    layers = [base.mark("rect", {"color": colour, "tooltip": tooltip}, stroke="gray", strokeWidth=0.5)]
     if numbers:
         layers.append(words({"text": {"field": "t"}}, fontSize=min(13.0, cell * 0.43), dy=-7 if apart else 0))
     if numbers and apart:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of many SUTs: figures over the nights, one panel per SUT, and all SUTs of one night on a line."""
+"""Charts of many SUTs: values over the nights, one panel per SUT, and all SUTs of one night on a line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from calibration.charts.base import HALF, Chart, Json, Scale, rounded
 
 Numbers = NDArray[np.float64]
 
-NIGHTS = 3  # fewer nights have no chart
-ROWS = 1000  # approximate limit of data rows in a chart: with many SUTs and nights not every night is drawn
-MARKERS = 60  # most nights with a marker each
-SMALLEST_SPAN = 0.01  # least range of a panel to both sides of a figure, as a share: SUTs repeat within a per cent
-FIGURE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
+MIN_NIGHTS = 3  # fewer nights have no chart
+MAX_ROWS = 1000  # approximate limit of data rows in a chart: with many SUTs and nights not every night is drawn
+MAX_MARKERS = 60  # most nights with a marker each
+MIN_RANGE = 0.01  # least range of a panel to both sides of a value, as a share: SUTs repeat within a per cent
+VALUE, CHANGE, ACCEPTED, CONTEXT = base.COLOURS[:4]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The content of one SUT's panel; arrays have one entry per night, NaN if there is no figure.
+    """The content of one SUT's panel; arrays have one entry per night, NaN if there is no value.
 
     ``low`` to ``high`` is each night's interval, or the range between the best and the worst of a family. ``levels``
     are stretches (first column, last column, level) of constant level. ``changes`` are detected changes: first night (a
     column) and label. ``flips`` is (since column, lower, upper level). ``context`` are columns with the number of
-    changed facts. ``failing`` marks the last night's figure.
+    changed facts. ``failing`` marks the last night's value.
     """
 
     label: str
@@ -47,17 +47,17 @@ class Panel:
 
 
 def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: str, alt: str) -> Chart | None:
-    """Return the figures of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
+    """Return the values of *panels* over *nights*, which ascend, in *unit*; ``None`` before the third night.
 
     *unit* is one of the harness's own.
     """
     panels = [panel for panel in panels if np.isfinite(panel.values).any()]
-    if len(nights) < NIGHTS or not panels:
+    if len(nights) < MIN_NIGHTS or not panels:
         return None
     days = [(night - nights[0]).days for night in nights]
     across = Scale(-0.5, days[-1] + 0.5, HALF - base.LEFT - 30)
     height = 220 if len(panels) == 1 else 84
-    step = ceil(len(nights) * len(panels) / ROWS)
+    step = ceil(len(nights) * len(panels) / MAX_ROWS)
     epoch_ms = int(datetime.combine(nights[0], time(), UTC).timestamp() * 1000)
     date_of = f"utcFormat({epoch_ms} + {{}} * 864e5, '{{}}')".format
     labels = date_of("datum.value", "%Y-%m" if days[-1] > 100 else "%m-%d")
@@ -72,28 +72,28 @@ def trend(nights: Sequence[date], panels: Sequence[Panel], unit: str, *, name: s
         rows = list(_rows(panel, days, step))
         own_x = {**x, "axis": {**x["axis"], "labels": panel is panels[-1]}}
         layers = _layers(panel, rows, days, (across, _scale(panel, height)), x=own_x, unit=unit)
-        told = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
-        parts.append(base.view((across.px, height), layers, rows, title=title, transform=told))
+        dated = [{"calculate": date_of("datum.x", "%Y-%m-%d"), "as": "t"}]
+        parts.append(base.view((across.px, height), layers, rows, title=title, transform=dated))
     caption = (
-        "Lines are figures of the nights, areas their intervals, green what is accepted. Dashes are changes "
-        "that were found, numbers changes of the context."
+        "Lines are values of the nights, areas their intervals, green the accepted range. Dashes are detected "
+        "changes, numbers changes of the context."
     )
     return Chart(name, base.stacked(parts, 6), alt, caption)
 
 
 def _scale(panel: Panel, height: int) -> Scale:
-    """Return the range of a panel: all but the most extreme figures, tonight's, the levels and the accepted range."""
+    """Return the range of a panel: all but the most extreme values, tonight's, the levels and the accepted range."""
     known = panel.values[np.isfinite(panel.values)]
     shown = [float(limit) for limit in np.percentile(known, (2.0, 98.0))]
     shown += [float(known[-1]), *(level for _, _, level in panel.levels), *(panel.flips or ())[1:]]
     shown += [end for end in panel.band if end is not None and abs(end) < 2 * max(map(abs, shown))]
-    low, high = base.spanned(shown, SMALLEST_SPAN)
+    low, high = base.spanned(shown, MIN_RANGE)
     room = 0.12 * (high - low)
     return Scale(low - room, high + room, height, up=True)
 
 
 def _stretches(panel: Panel) -> list[tuple[bool, list[int]]]:
-    """Return the stretches of nights (columns) with a figure, and those without."""
+    """Return the stretches of nights (columns) with a value, and those without."""
     known = np.isfinite(panel.values).tolist()
     return [(has, list(nights)) for has, nights in groupby(range(len(known)), key=lambda night: known[night])]
 
@@ -134,15 +134,15 @@ def _layers(
     flat = {**base.stretch("x", at_x, "x", "x2"), "y": at_y}
     line = {"x": x, "y": y, "detail": {"field": "k"}}
     spot = {"x": x, "y": y, "tooltip": base.tips(t="night", y=unit, l="from", h="to")}
-    few = len(days) <= MARKERS
+    few = len(days) <= MAX_MARKERS
     spot_at = partial(base.mark, "point", filled=True, opacity=1)
     number = {"x": at_x, "y": {"value": -4}, "text": {"field": "n"}}
     return [
-        base.mark("area", {**line, **base.stretch("y", y)}, color=FIGURE, opacity=0.25, clip=True),
+        base.mark("area", {**line, **base.stretch("y", y)}, color=VALUE, opacity=0.25, clip=True),
         base.mark("rect", base.stretch("y", at_y, "y", "y2"), band, color=ACCEPTED, opacity=0.15),
         base.mark("rect", base.stretch("x", at_x, "x", "x2"), missing, color=base.ABSENT),
-        base.mark("line", line, strokeWidth=1.6, color=FIGURE, clip=True),
-        base.mark("point", spot, filled=True, color=FIGURE, size=18 if few else 50, opacity=int(few)),
+        base.mark("line", line, strokeWidth=1.6, color=VALUE, clip=True),
+        base.mark("point", spot, filled=True, color=VALUE, size=18 if few else 50, opacity=int(few)),
         base.mark("rule", flat, levels, color=base.INK, strokeWidth=1.2),
         base.mark("rule", flat, flips, color=CHANGE, strokeDash=[2, 2], strokeWidth=1.4),
         base.rules("x", [at for at, _, _ in changes], colour=CHANGE),

@@ -105,7 +105,7 @@ NOPS_AXIS = Axis(
     kind="decades",
     ticks=[number + NOPS_LINEAR for number in (0, 10, 30, 100, 300, 1000, 3000, 10000, 30000)],
     labels=f"format(datum.value - {NOPS_LINEAR}, '~r')",
-    told=lambda x: f"{x - NOPS_LINEAR:g}",
+    text=lambda x: f"{x - NOPS_LINEAR:g}",
 )
 
 VARIATION_BINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)

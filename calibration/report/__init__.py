@@ -47,8 +47,7 @@ def render_run(run_dir: Path, *, checked: bool = False) -> Path:
         _replace(target, {PAGE: page.text, **page.figures})
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the page cannot be written to {target}: {error.strerror or error}. What was there before is kept; free "
-            "some space"
+            f"cannot write the page to {target}: {error.strerror or error}. The old page is kept; free some space"
         ) from error
     return target / PAGE
 

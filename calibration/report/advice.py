@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from calibration.context.model import Context
 from calibration.sutprobe.tracing import TracedCause, TracedView
 
-LEAST_SHARE: Final = 0.01
+MIN_SHARE: Final = 0.01
 """Causes with a smaller share of the lost time are not worth a change."""
 
-LEAST_EVENTS: Final = 2
+MIN_EVENTS: Final = 2
 """A single event may be coincidence."""
 
 UNEXPLAINED_SHARE: Final = 0.1
@@ -57,39 +57,37 @@ RULES: Final = (
     ),
     Rule(
         lambda cause: (cause.function or "").startswith("rcu_exp_"),
-        "Other CPUs hurry RCU by interrupts ({functions}): boot with rcupdate.rcu_normal_after_boot=1",
+        "Other CPUs expedite RCU by interrupts ({functions}): boot with rcupdate.rcu_normal_after_boot=1",
         _option("rcupdate.rcu_normal", "rcupdate.rcu_normal_after_boot"),
     ),
     Rule(
         lambda cause: (
             cause.kind == "nmi" or cause.function == "watchdog_timer_fn" or cause.name.startswith("watchdog/")
         ),
-        "The watchdog or a profiler interrupts CPU {cpu} ({functions}): boot with nowatchdog, and profile nothing "
-        "meanwhile",
+        "The watchdog or a profiler interrupts CPU {cpu} ({functions}): boot with nowatchdog and stop profilers",
         _option("nowatchdog"),
     ),
     Rule(
         lambda cause: cause.function in {"vmstat_update", "vmstat_shepherd"},
-        "The kernel gathers statistics of memory on CPU {cpu}: raise vm.stat_interval by sysctl",
+        "The kernel gathers memory statistics on CPU {cpu}: raise vm.stat_interval",
     ),
     Rule(
         lambda cause: cause.name.startswith("kworker/u"),
-        "Workers that belong to no CPU run on CPU {cpu} ({functions}): take it out of "
-        "/sys/devices/virtual/workqueue/cpumask",
+        "Unbound workers run on CPU {cpu} ({functions}): remove it from /sys/devices/virtual/workqueue/cpumask",
     ),
     Rule(
         lambda cause: cause.name.startswith("kworker/"),
-        "Work is queued for CPU {cpu} itself ({functions}), and no mask moves it: keep the programs and devices that "
-        "queue it off this CPU",
+        "Work is queued on CPU {cpu} ({functions}), and no mask moves it: keep programs and devices that queue it off "
+        "this CPU",
     ),
     Rule(
         lambda cause: cause.function in WAITS,
-        "Timers of programs expire on CPU {cpu} ({functions}): bind the programs that set them elsewhere",
+        "Timers of programs expire on CPU {cpu} ({functions}): bind these programs to other CPUs",
     ),
     Rule(
         lambda cause: cause.name in {"NET_RX", "NET_TX"},
-        "CPU {cpu} handles network packets ({functions}): move the interrupts of the network devices, and take it out "
-        "of rps_cpus and xps_cpus of their queues",
+        "CPU {cpu} handles network packets ({functions}): move the interrupts of the network devices, and remove it "
+        "from rps_cpus and xps_cpus of their queues",
     ),
     Rule(
         lambda cause: (cause.kind, cause.name) == ("softirq", "SCHED") or cause.name.startswith("migration/"),
@@ -99,27 +97,26 @@ RULES: Final = (
     ),
     Rule(
         lambda cause: (cause.function or "").startswith("flush_tlb"),
-        "Other CPUs change memory mappings that CPU {cpu} uses ({functions}): let no thread that shares memory with "
-        "what runs there map and unmap it",
+        "Other CPUs change memory mappings that CPU {cpu} uses ({functions}): stop threads that share its memory from "
+        "mapping and unmapping it",
     ),
     Rule(
         lambda cause: cause.function in BARRIERS,
-        "A program asks for barriers on all CPUs that run its threads (membarrier, {functions}): keep its threads off "
-        "CPU {cpu}",
+        "A program requests memory barriers (membarrier, {functions}): keep its threads off CPU {cpu}",
     ),
     Rule(
         lambda cause: cause.function in PERF,
-        "A program reads performance counters of CPU {cpu} from another ({functions}): leave this CPU out of it",
+        "A program reads performance counters of CPU {cpu} from another ({functions}): exclude this CPU",
     ),
     Rule(
         lambda cause: cause.function in REGISTERS,
-        "A program reads model-specific registers of CPU {cpu} from another ({functions}): stop it; monitors of power "
-        "and temperature do that",
+        "A program reads model-specific registers of CPU {cpu} from another ({functions}): stop it, for example "
+        "monitors of power and temperature",
     ),
     Rule(
         lambda cause: cause.function == "do_sync_core",
-        "The kernel changes its own code while CPU {cpu} runs ({functions}): load no modules, and start no tracing or "
-        "packet filters, meanwhile",
+        "The kernel patches its code ({functions}): load no modules and start no tracing or packet filters during "
+        "measurements",
     ),
 )
 """In the order in which they claim causes: specific rules before general ones."""
@@ -156,7 +153,7 @@ def _share(causes: Sequence[TracedCause]) -> float:
 
 
 def _worth_it(causes: Sequence[TracedCause]) -> bool:
-    return _share(causes) >= LEAST_SHARE and sum(cause.events for cause in causes) >= LEAST_EVENTS
+    return _share(causes) >= MIN_SHARE and sum(cause.events for cause in causes) >= MIN_EVENTS
 
 
 def _elsewhere(cpu: int, cause: TracedCause) -> str | None:
@@ -164,28 +161,28 @@ def _elsewhere(cpu: int, cause: TracedCause) -> str | None:
     if cause.kind == "interrupt":
         return (
             f"Move IRQ {cause.irq} ({cause.name}) away from CPU {cpu}: write other CPUs to /proc/irq/{cause.irq}/"
-            "smp_affinity_list, and keep irqbalance from moving it back; where the kernel refuses because it manages "
-            "it, boot with isolcpus=managed_irq,domain"
+            "smp_affinity_list, and exclude it from irqbalance; if the kernel manages it and refuses, boot with "
+            "isolcpus=managed_irq,domain"
         )
     if cause.kind != "task" or cause.name.startswith(PER_CPU_THREADS):
         return None
     which = cause.name if cause.pid is None else f"{cause.name} ({cause.pid})"
-    return f"Bind thread {which} elsewhere than to CPU {cpu}: taskset, a cpuset, or CPUAffinity= of its unit"
+    return f"Bind thread {which} to other CPUs than {cpu}: taskset, a cpuset, or CPUAffinity= of its unit"
 
 
 def _unexplained(view: TracedView, context: Context | None) -> str:
     if context is not None and context.virtualization.guest:
         return (
-            "No event of this guest explains these gaps, so the hypervisor took the CPU: give each virtual CPU a "
-            "physical one of its own, on which the host runs nothing else"
+            "No event of this guest explains these gaps, so the hypervisor took the CPU: pin each virtual CPU to "
+            "a physical CPU on which the host runs nothing else"
         )
     if view.smi:
         return (
-            f"No event of the kernel explains these gaps, and {view.smi} system management interrupts came meanwhile: "
-            "look for power capping, legacy USB and error reporting in the firmware's settings"
+            f"No event of the kernel explains these gaps, and {view.smi} system management interrupts occurred: "
+            "disable power capping, legacy USB and error reporting in the firmware"
         )
-    counted = "were not counted" if view.smi is None else "did not come"
+    counted = "were not counted" if view.smi is None else "did not occur"
     return (
-        f"No event of the kernel explains these gaps, and system management interrupts {counted}: look below the "
-        "kernel, at firmware or a hypervisor"
+        f"No event of the kernel explains these gaps, and system management interrupts {counted}: check firmware "
+        "and hypervisor"
     )

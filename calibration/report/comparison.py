@@ -10,42 +10,42 @@ from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome
 from calibration.measurements import registry
 from calibration.report.environment import rst_page
 
-TOGETHER: Final = 3
-"""More figures than this with the same outcome that differ only in a number share one line."""
+MAX_FAMILY: Final = 3
+"""More metrics than this with the same outcome that differ only in a number share one line."""
 
-SHOWN: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecided")
-"""Outcomes listed figure by figure; the others are counted by kind."""
+LISTED_OUTCOMES: Final[tuple[Outcome, ...]] = ("differs", "indicative", "undecided")
+"""Outcomes listed metric by metric; the others are counted by kind."""
 
 
 def render_comparison(compared: Compared) -> str:
     """Return *compared* as reStructuredText."""
     by_outcome: dict[Outcome, list[Comparison]] = {}
-    for figure in compared.figures:
-        by_outcome.setdefault(figure.outcome, []).append(figure)
+    for metric in compared.figures:
+        by_outcome.setdefault(metric.outcome, []).append(metric)
     return rst_page(
         "comparison",
         compared=compared,
         words=OUTCOMES,
-        told={outcome: list(_told(by_outcome[outcome])) for outcome in SHOWN if outcome in by_outcome},
-        rest={outcome: _kinds(those) for outcome, those in by_outcome.items() if outcome not in SHOWN},
+        listed={outcome: list(_lines(by_outcome[outcome])) for outcome in LISTED_OUTCOMES if outcome in by_outcome},
+        rest={outcome: _kinds(those) for outcome, those in by_outcome.items() if outcome not in LISTED_OUTCOMES},
     )
 
 
-def _told(figures: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
-    """Yield *figures* one by one with both sides, or as one line if many differ only in a number."""
+def _lines(metrics: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
+    """Yield *metrics* one by one with both sides, or as one line if many differ only in a number."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for figure in figures:
-        groups.setdefault((_numberless(figure.name), str(figure.better), _numberless(figure.reason)), []).append(figure)
+    for metric in metrics:
+        groups.setdefault((_numberless(metric.name), str(metric.better), _numberless(metric.reason)), []).append(metric)
     for group in groups.values():
-        for those in [group] if len(group) > TOGETHER else [[item] for item in group]:
+        for those in [group] if len(group) > MAX_FAMILY else [[item] for item in group]:
             first, one = those[0], len(those) == 1
             ratios = sorted(item.ratio for item in those if item.ratio is not None)
             yield {
-                "title": first.title if one else f"{_numberless(first.title)} ({len(those)} figures)",
+                "title": first.title if one else f"{_numberless(first.title)} ({len(those)} metrics)",
                 "ratio": " to ".join(dict.fromkeys(times(ratio) for ratio in (*ratios[:1], *ratios[-1:]))),
                 "first": first.first if one else None,
                 "second": first.second if one else None,
-                "said": first.reason if first.better is None else f"{first.better} better",
+                "reason": first.reason if first.better is None else f"{first.better} better",
             }
 
 
@@ -53,7 +53,7 @@ def _numberless(text: str) -> str:
     return re.sub(r"[-+]?\d+(?:\.\d+)?", "…", text)
 
 
-def _kinds(figures: Sequence[Comparison]) -> Counter[str]:
-    """Return the number of *figures* by kind."""
-    some = [figure.first or figure.second for figure in figures]
+def _kinds(metrics: Sequence[Comparison]) -> Counter[str]:
+    """Return the number of *metrics* by kind."""
+    some = [metric.first or metric.second for metric in metrics]
     return Counter(registry()[item.kind].title if item and item.kind in registry() else "other" for item in some)

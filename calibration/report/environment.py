@@ -109,7 +109,7 @@ def cells(text: str) -> list[list[str]]:
     rows = [[line.partition(" |") for line in row.strip().split("\n")] for row in text.split("\n\n") if row.strip()]
     titles = [[title for title, _, _ in row] for row in rows]
     if any(title != titles[0] for title in titles):
-        raise ValueError(f"expected rows with the titles {titles[0]}, found {titles}")
+        raise ValueError(f"rows of one table have different titles: {titles}")
     return titles[:1] + [[cell.strip() for *_, cell in row] for row in rows]
 
 

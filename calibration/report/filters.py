@@ -25,11 +25,11 @@ SAFE_PUNCTUATION = frozenset(" ,/%=&;+")
 SAFE_SIGNS = frozenset("·±→")
 """Other signs that start no markup."""
 
-INLINE_CHARACTERS = 1_000
-LITERAL_CHARACTERS = 8_000
+MAX_INLINE_CHARACTERS = 1_000
+MAX_LITERAL_CHARACTERS = 8_000
 """Longer texts are truncated on a page; the run document has all of them."""
 
-NAMED_ALIKE = 3
+MAX_NAMED_ALIKE = 3
 """Missing parts with the same reason that are named one by one: a server has hundreds of CPUs."""
 
 
@@ -38,7 +38,7 @@ def inline(text: object) -> str:
 
     Runs of spaces are collapsed; an empty text becomes the mark for a missing value.
     """
-    words = _cut(visible(str(text)), INLINE_CHARACTERS).split()
+    words = _cut(visible(str(text)), MAX_INLINE_CHARACTERS).split()
     if not words:
         return "\\" + ABSENT
     return " ".join(_escaped(word, first=index == 0) for index, word in enumerate(words))
@@ -68,7 +68,7 @@ def literal(text: str, indent: int = 4) -> str:
 
     Trailing spaces are removed, inner spaces kept, and no line can end the block.
     """
-    lines = [_cut(visible(line.rstrip()).rstrip(), LITERAL_CHARACTERS) for line in text.split("\n")]
+    lines = [_cut(visible(line.rstrip()).rstrip(), MAX_LITERAL_CHARACTERS) for line in text.split("\n")]
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
     return textwrap.indent("\n".join(lines), " " * indent)
@@ -104,7 +104,7 @@ def alike(missing: Sequence[Gone]) -> Iterator[Gone]:
     counts = Counter(reasons)
     for gone, reason in zip(missing, reasons, strict=True):
         count = counts[reason]
-        if 0 < count <= NAMED_ALIKE:
+        if 0 < count <= MAX_NAMED_ALIKE:
             yield gone
         elif count:
             counts[reason] = 0

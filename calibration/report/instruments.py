@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of the run's own figures with the operator's Intel MLC on the same SUT."""
+"""Comparison of the run's own metrics with the operator's Intel MLC on the same SUT."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from calibration.report.environment import Fact
 from calibration.results.model import GUEST, Mlc, RunDocument
 
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
-"""Lines of MLC's output that qualify its figures."""
+"""Lines of MLC's output that qualify its metrics."""
 
-MOST_LINES = 400
-"""Figures, and warnings, listed at most; the rest is counted. A table of every CPU has thousands."""
+MAX_LINES = 400
+"""Metrics, and warnings, listed at most; the rest is counted. A table of every CPU has thousands."""
 
 STATES: dict[State, str] = {
     "as_before": "as they were",
@@ -28,7 +28,7 @@ STATES: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of both instruments; *ours* is None if the run has none of that name.
+    """One metric of both instruments; *ours* is None if the run has none of that name.
 
     ``ratio`` is theirs divided by ours; ``within`` tells whether theirs is in our interval. Both are None if ours is
     missing or not trusted.
@@ -46,7 +46,7 @@ class SideBySide:
     """The page's section on Intel MLC; without consent to publish it has no lines, conditions or warnings."""
 
     mlc: Mlc
-    figures: int
+    results: int
     conditions: Sequence[Fact] = ()
     lines: Sequence[Line] = ()
     more_lines: int = 0
@@ -67,23 +67,23 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
         return SideBySide(mlc, len(readings))
     found = lines(document, readings)
     warnings = list(dict.fromkeys(note for reading in readings for note in reading.notes if WARNING.search(note)))
-    if len(warnings) > MOST_LINES:
-        warnings[MOST_LINES:] = [f"and {len(warnings) - MOST_LINES} more in the run document"]
+    if len(warnings) > MAX_LINES:
+        warnings[MAX_LINES:] = [f"and {len(warnings) - MAX_LINES} more in the run document"]
     missing = [f"{omitted.what}: {omitted.reason}" for omitted in document.not_measured if omitted.kind == GUEST]
     missing += [f"{reading.id}: {gone}" for reading in readings for gone in reading.missing]
     return SideBySide(
         mlc,
         len(readings),
         conditions=conditions(mlc, readings, huge_pages),
-        lines=found[:MOST_LINES],
-        more_lines=max(0, len(found) - MOST_LINES),
+        lines=found[:MAX_LINES],
+        more_lines=max(0, len(found) - MAX_LINES),
         warnings=warnings,
         missing=missing,
     )
 
 
 def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
-    """Return each figure of the *readings* with the run's figure of that name; duplicate names are skipped."""
+    """Return each metric of the *readings* with the run's metric of that name; duplicate names are skipped."""
     ours = {
         metric.name: (metric, measurement.validity.valid)
         for measurement in document.measurements
@@ -105,7 +105,7 @@ def lines(document: RunDocument, readings: list[Reading]) -> list[Line]:
 
 
 def conditions(mlc: Mlc, readings: list[Reading], huge_pages: str | None) -> list[Fact]:
-    """Return the conditions that MLC's figures depend on."""
+    """Return the conditions that MLC's metrics depend on."""
     users = dict.fromkeys(run.user_id for run in mlc.commands if run.user_id is not None)
     return [
         Fact("Program", ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or None),
@@ -122,12 +122,12 @@ def _prefetchers(mlc: Mlc) -> str:
     allowed = (
         f"{NAME} was allowed to switch them"
         if mlc.prefetchers_ok
-        else f"{NAME} was told to leave them alone, and the kernel refused it the registers; latencies by random access"
+        else f"{NAME} was not allowed to switch them, and the kernel refused the registers; latencies by random access"
     )
     states: dict[str, list[str]] = {}
     for run in mlc.commands:
         words = STATES["not_verified" if run.prefetchers is None else run.prefetchers.state]
         unread = f" ({run.prefetchers.unread})" if run.prefetchers is not None and run.prefetchers.unread else ""
         states.setdefault(words + unread, []).append(f"--{run.command}")
-    said = "; ".join(f"after {', '.join(commands)}: {words}" for words, commands in states.items())
-    return f"{allowed}. {said}" if said else allowed
+    states_text = "; ".join(f"after {', '.join(commands)}: {words}" for words, commands in states.items())
+    return f"{allowed}. {states_text}" if states_text else allowed

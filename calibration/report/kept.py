@@ -30,15 +30,15 @@ from calibration.results.store import read_run
 
 CACHE: Final = places.CACHE / "pages"
 
-KEPT_S: Final = 30 * 24 * 3600
+CACHE_LIFETIME_S: Final = 30 * 24 * 3600
 """Unused entries are removed after this time: a page on the site is used every night."""
 
-MADE_WITH: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
+PACKAGES: Final = ("docutils", "furo", "jinja2", "sphinx", "vl-convert-python")
 """Packages whose version affects a page or the guide."""
 
 
 class Made(Model):
-    """A run's page: its text and figures, and the same as HTML, see ``Html``.
+    """A run's page: its text and charts, and the same as HTML, see ``Html``.
 
     ``fault`` is the error of docutils, if any; there is no HTML then.
     """
@@ -54,7 +54,7 @@ class Made(Model):
 class Data(Model):
     """What the site uses of a run besides its page.
 
-    ``csv`` has a line per headline figure, ``titles`` the display names. ``public``: the document has no output of
+    ``csv`` has a line per headline metric, ``titles`` the display names. ``public``: the document has no output of
     other programs that must not be published. ``measured_on`` is the day of an import, ``None`` if measured here or
     unknown.
     """
@@ -72,7 +72,7 @@ Kind = TypeVar("Kind", bound=Model)
 
 def page_of(raw: bytes) -> Made:
     """Return the page of the run document *raw*, a valid ``run.json``."""
-    return _kept(raw, Made, lambda: _made(raw))
+    return _cached(raw, Made, lambda: _made(raw))
 
 
 def _made(raw: bytes) -> Made:
@@ -88,7 +88,7 @@ def data_of(path: Path, raw: bytes, *, checked: bool) -> Data:
 
     Raises ``InputError`` if it is not valid.
     """
-    return _kept(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
+    return _cached(raw, Data, lambda: _data(RunDocument.model_validate_json(raw) if checked else read_run(path)))
 
 
 def _data(document: RunDocument) -> Data:
@@ -106,7 +106,7 @@ def _data(document: RunDocument) -> Data:
     )
 
 
-def _kept(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
+def _cached(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
     """Return the cached result of *make*, or call it; an incomplete entry is made again."""
     key = hashlib.sha256(raw + report_sha256().encode()).hexdigest()
     path = CACHE / f"{key}.{kind.__name__.lower()}.json"
@@ -126,14 +126,14 @@ def _kept(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
 def forget_old() -> None:
     """Remove entries unused for a month."""
     for path in CACHE.glob("*.json"):
-        if time.time() - path.stat().st_mtime > KEPT_S:
+        if time.time() - path.stat().st_mtime > CACHE_LIFETIME_S:
             path.unlink(missing_ok=True)
 
 
 @functools.cache
 def report_sha256() -> str:
     """Return a hash of everything a page depends on besides the document: code, templates and packages."""
-    hashed = hashlib.sha256("\n".join(map(version, MADE_WITH)).encode())
+    hashed = hashlib.sha256("\n".join(map(version, PACKAGES)).encode())
     for path in (*sorted(places.PACKAGE.rglob("*.py")), SCHEMA, *sorted(TEMPLATES.rglob("*.j2"))):
         hashed.update(f"{path}\n".encode())
         hashed.update(path.read_bytes())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overview of a lab: a map of SUTs by families of figures, tonight's changes, and a dot strip per platform.
+"""Overview of a lab: a map of SUTs by families of metrics, tonight's changes, and a dot strip per platform.
 
 Deviations are in tolerances from the accepted level: 1 is the edge of the accepted range or of the tolerance, whichever
 is wider, so anything worse than 1 fails.
@@ -31,12 +31,12 @@ from calibration.report.tonight import (
 )
 from calibration.results.history import Sut
 
-OTHERS: Final[tuple[tuple[State, str], ...]] = (("unmeasured", "not measured"), ("no_reference", "without a baseline"))
+OTHER_STATES: Final[Mapping[State, str]] = {"unmeasured": "not measured", "no_reference": "without a baseline"}
 """States counted in the summary besides failures."""
 
 
 class Column(NamedTuple):
-    """A family of figures: its short name (also that of its pages), its title, and its metrics."""
+    """A family of metrics: its short name (also that of its pages), its title, and its metrics."""
 
     code: str
     title: str
@@ -76,16 +76,16 @@ SIGNS: Final[Mapping[Step, tuple[str, str]]] = {
 }
 """Text of a cell and its meaning, so that it does not depend on colour."""
 
-ROWS: Final = 14
+MAX_ROWS: Final = 14
 """Maximum rows of a platform's table; larger platforms have several, side by side."""
 
-TOLD: Final = 12
+MAX_LISTED: Final = 12
 """Failures, and changes of tonight, that are listed."""
 
-NAMED: Final = 3
+MAX_NAMED: Final = 3
 """SUTs named before the rest is counted."""
 
-SPAN: Final = 4.0
+STRIP_RANGE: Final = 4.0
 """Range of a dot strip in tolerances, to both sides; outliers are drawn at the edge."""
 
 
@@ -96,14 +96,14 @@ def column_of(metric: str) -> Column:
 
 
 class Cell(NamedTuple):
-    """One SUT's figures of one family: the worst step, a description, and the location of the trends.
+    """One SUT's metrics of one family: the worst step, a description, and the location of the trends.
 
     ``deviation`` is in tolerances, positive for worse; ``None`` if there is no accepted level.
     """
 
     column: Column
     step: Step
-    said: str
+    text: str
     deviation: float | None
 
     @property
@@ -132,13 +132,13 @@ class Platform(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """Indices of the families of which any SUT has a figure."""
+        """Indices of the families of which any SUT has a metric."""
         return [n for n in range(len(COLUMNS)) if any(row.cells[n].step != "absent" for row in self.rows)]
 
     @property
     def tables(self) -> list[tuple[Row, ...]]:
         """Its rows in tables of equal length."""
-        tables = -(-len(self.rows) // ROWS)
+        tables = -(-len(self.rows) // MAX_ROWS)
         size = -(-len(self.rows) // tables)
         return [self.rows[place : place + size] for place in range(0, len(self.rows), size)]
 
@@ -154,7 +154,7 @@ class Platform(NamedTuple):
         return found
 
 
-class Wrong(NamedTuple):
+class Failure(NamedTuple):
     """One failure: its SUTs, a description, and its first night."""
 
     suts: tuple[Sut, ...]
@@ -163,7 +163,7 @@ class Wrong(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A fact that changed tonight, in the same way on several SUTs, and where figures got worse or better."""
+    """A fact that changed tonight, in the same way on several SUTs, and where metrics got worse or better."""
 
     fact: str
     before: str | None
@@ -197,7 +197,7 @@ class Lab:
         for standing in self.found:
             if standing.state != "gone":
                 rows.setdefault(self._platform(standing), []).append(Row(standing, tuple(self._cells(standing))))
-        found = [Platform(title, tuple(sorted(those, key=_badness))) for title, those in rows.items()]
+        found = [Platform(title, tuple(sorted(those, key=_row_order))) for title, those in rows.items()]
         return sorted(found, key=lambda item: (-item.failing, -len(item.rows), item.title))
 
     @property
@@ -207,17 +207,17 @@ class Lab:
         every = len(self.found) - counts["gone"]
         wrong = counts["fails"]
         text = f"{wrong} of {every} SUT{'' if every == 1 else 's'} fail{'s' if wrong == 1 else ''} tonight"
-        others = [f"{counts[state]} {words}" for state, words in OTHERS if counts[state]]
+        others = [f"{counts[state]} {words}" for state, words in OTHER_STATES.items() if counts[state]]
         text += f" ({', '.join(others)})" if others else ""
-        told = [omitted for omitted in self.wrong if omitted.what]
-        if wrong and told:
-            text += f": {_told(told[0])}"
-            more = len(told) - 1
+        described = [omitted for omitted in self.failures if omitted.what]
+        if wrong and described:
+            text += f": {_failure_text(described[0])}"
+            more = len(described) - 1
             text += f"; and {more} more below" if more else ""
         return f"{text}."
 
     @cached_property
-    def wrong(self) -> list[Wrong]:
+    def failures(self) -> list[Failure]:
         """Failures, each listed once, those with most SUTs first.
 
         SUTs whose failures began on the same night, mostly in the same family, are combined.
@@ -237,8 +237,8 @@ class Lab:
             shared = set.intersection(*({change.fact for change in item.context_changes} for item in those))
             if len(those) > 1:
                 what = f"{describe(self.nights, worst.verdicts[0])}, at the worst ({worst.sut})"
-                what += f"; with another {listed(sorted(shared)[:NAMED])}" if shared else ""
-            found.append(Wrong(suts, what, "" if since is None else since.isoformat()))
+                what += f"; changed: {listed(sorted(shared)[:MAX_NAMED])}" if shared else ""
+            found.append(Failure(suts, what, "" if since is None else since.isoformat()))
         return found
 
     @cached_property
@@ -257,14 +257,14 @@ class Lab:
         return sorted(found, key=lambda change: (-change.worse, -len(change.suts), change.fact))
 
     def _moved(self, sut: Sut) -> str:
-        """Return whether figures of *sut* got worse or better tonight."""
+        """Return whether metrics of *sut* got worse or better tonight."""
         tonight = [verdict for verdict in self.nights.of_sut.get(sut, ()) if verdict.since == self.nights.night]
         if any(verdict.outcome == "fail" for verdict in tonight):
             return "worse"
         return "better" if any("better" in verdict.reason for verdict in tonight if verdict.outcome == "noted") else ""
 
     def deviation(self, verdict: NightVerdict) -> float | None:
-        """Return the deviation of a figure from its accepted level in tolerances, positive for worse."""
+        """Return the deviation of a metric from its accepted level in tolerances, positive for worse."""
         row = self.nights.rows.get(self.nights.key(verdict))
         if row is None or verdict.value is None or verdict.bound is None or verdict.check != "limits":
             return None
@@ -283,7 +283,7 @@ class Lab:
 
     @cached_property
     def _had(self) -> Mapping[Sut, set[Column]]:
-        """Families of which a SUT ever had a figure."""
+        """Families of which a SUT ever had a metric."""
         found: dict[Sut, set[Column]] = {}
         for series in self.nights.history.series:
             found.setdefault((series.testbed, series.sut), set()).add(column_of(series.metric))
@@ -341,7 +341,7 @@ class Lab:
         return f"{name}, {facts['cores'].split(' ')[0]} cores" if "cores" in facts else name
 
 
-def _badness(row: Row) -> tuple[int, int, float, str, str]:
+def _row_order(row: Row) -> tuple[int, int, float, str, str]:
     """Return a sort key for SUTs: failing, not measured, others; then by failing families, then by size."""
     order = {"fails": 0, "unmeasured": 1}.get(row.standing.state, 2)
     steps = Counter(cell.step for cell in row.cells)
@@ -350,23 +350,23 @@ def _badness(row: Row) -> tuple[int, int, float, str, str]:
     return order, -bad, -largest if order == 0 else 0.0, row.standing.testbed, row.standing.sut
 
 
-def _told(wrong: Wrong) -> str:
+def _failure_text(wrong: Failure) -> str:
     names = [f"{testbed}/{sut}" for testbed, sut in wrong.suts]
     who = names[0] if len(names) == 1 else f"{len(names)} SUTs"
     return f"{who}: {wrong.what}" + (f", since {wrong.since}" if wrong.since else "")
 
 
-def place_of(deviation: float) -> float:
+def strip_position(deviation: float) -> float:
     """Return the position of a dot on a strip, as a fraction of its width."""
-    return (max(-SPAN, min(SPAN, deviation)) + SPAN) / (2 * SPAN)
+    return (max(-STRIP_RANGE, min(STRIP_RANGE, deviation)) + STRIP_RANGE) / (2 * STRIP_RANGE)
 
 
 NAMES: Final[Mapping[str, Any]] = {
     "columns": COLUMNS,
     "signs": SIGNS,
-    "told": TOLD,
-    "named": NAMED,
-    "place_of": place_of,
+    "max_listed": MAX_LISTED,
+    "max_named": MAX_NAMED,
+    "strip_position": strip_position,
     "changed_fact": changed_fact,
 }
 """Names that the templates of a lab and of a testbed use."""

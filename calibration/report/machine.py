@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a SUT that affect its figures, for the page."""
+"""Facts about a SUT that affect its metrics, for the page."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from calibration.report.vulnerabilities import counts
 
 
 def machine(context: Context, plan: Plan | None) -> list[Fact]:
-    """Return the facts about the SUT that affect its figures, including what *plan* relied on."""
+    """Return the facts about the SUT that affect its metrics, including what *plan* relied on."""
     cache = None if plan is None else plan.last_level_cache
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
     thp, load = memory.transparent_hugepages, context.kernel.load_average

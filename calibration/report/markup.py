@@ -24,7 +24,7 @@ from calibration.errors import InputError
 from calibration.report.pictures import interactive, keep
 from calibration.text import visible
 
-LONGEST_LINE: Final = 1_000_000
+MAX_LINE_CHARACTERS: Final = 1_000_000
 """Limit on line length: a line may join many texts of a SUT, and with docutils' default one SUT could break the whole
 site."""
 
@@ -32,7 +32,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "report_level": 2,
     "halt_level": 2,
     "warning_stream": "",
-    "line_length_limit": LONGEST_LINE,
+    "line_length_limit": MAX_LINE_CHARACTERS,
     "file_insertion_enabled": False,
     "raw_enabled": False,
     "traceback": True,  # raise errors instead of exiting

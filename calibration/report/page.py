@@ -24,7 +24,7 @@ from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
-from calibration.report.sections import SECTIONS, SHOWN, Facts, Row, rows, sentences
+from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, Row, rows, sentences
 from calibration.report.story import cross_checks, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
@@ -32,12 +32,12 @@ from calibration.results.model import Measurement, NotMeasured, RunDocument, of_
 from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
 
-EVIDENCE = 6
+MAX_EVIDENCE = 6
 """Pieces of evidence listed per flag; the rest is counted."""
 
 
 class Page(NamedTuple):
-    """Text of a page, and its figures by relative path."""
+    """Text of a page, and its charts by relative path."""
 
     text: str
     figures: dict[str, str]
@@ -95,10 +95,10 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
             "title": title,
             "sentences": tuple(sentences(title, facts, found)),
             "charts": tuple(charts.of(found)),
-            "rows": [row for those in found.values() for row in those[:SHOWN]],
+            "rows": [row for those in found.values() for row in those[:MAX_ROWS]],
             "warnings": _warnings(document.measurements, found),
             "parts": [
-                _part(document, kind, modules[kind], those[SHOWN:])
+                _part(document, kind, modules[kind], those[MAX_ROWS:])
                 for kind, those in found.items()
                 if any(
                     measurement.kind == kind for measurement in document.measurements
@@ -122,7 +122,7 @@ def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) ->
 
 
 def _warnings(measurements: Sequence[Measurement], kinds: Container[str]) -> list[Flag]:
-    """Return the flags that qualify figures of *kinds*, each once."""
+    """Return the flags that qualify metrics of *kinds*, each once."""
     flags = (flag for measurement in measurements if measurement.kind in kinds for flag in measurement.validity.flags)
     # the first screen says that the processor is emulated
     return list(dict.fromkeys(flag for flag in flags if flag.severity != "info" and flag.code != "EMULATED"))
@@ -156,8 +156,8 @@ def notes(document: RunDocument) -> list[dict[str, Any]]:
         {
             "code": code,
             "severity": severity,
-            "evidence": list(found[severity, code].items())[:EVIDENCE],
-            "more": max(0, len(found[severity, code]) - EVIDENCE),
+            "evidence": list(found[severity, code].items())[:MAX_EVIDENCE],
+            "more": max(0, len(found[severity, code]) - MAX_EVIDENCE),
         }
         for severity, code in worst_first
     ]
@@ -169,7 +169,7 @@ def uncounted(document: RunDocument) -> list[NotMeasured]:
 
 
 def provenance(document: RunDocument) -> list[Fact]:
-    """Return the origin of the figures of *document*."""
+    """Return the origin of the metrics of *document*."""
     run, kernels = document.run, document.run.kernels
     capture = None if document.context is None else document.context.parsed.capture
     clocks = dict.fromkeys(

@@ -14,7 +14,7 @@ from calibration.report.pictures import keep
 from calibration.report.reading_charts import reading_chart
 from calibration.results.model import RunDocument
 
-MOST: Final = 4
+MAX_CHARTS: Final = 4
 """Maximum number of charts on the first screen."""
 
 
@@ -35,7 +35,7 @@ class Charts:
         ranked = [item for item in registry().values() if item.main_chart_rank is not None and self._run.of(item.kind)]
         ranked.sort(key=attrgetter("main_chart_rank"))
         drawn = (declaration.main_chart(self._run, HALF) for declaration in ranked)
-        first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MOST)]
+        first = [keep(self.files, chart) for chart in islice(filter(None, drawn), MAX_CHARTS)]
         self._first = {chart.name for chart in first}
         return first
 

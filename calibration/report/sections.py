@@ -16,10 +16,10 @@ from calibration.results.figures import Family, RecordFigure
 from calibration.results.model import Measurement, RunDocument
 from calibration.trust import Trust
 
-FAMILY: Final = 8
+MAX_FAMILY: Final = 8
 """Of more metrics than this that differ only in a number, a table shows the lowest and the highest."""
 
-SHOWN: Final = 8
+MAX_ROWS: Final = 8
 """Rows of a kind in its section's table; the rest is folded."""
 
 
@@ -57,7 +57,7 @@ def rows(document: RunDocument, kind: str) -> list[Row]:
 def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) -> Iterator[Row]:
     """Yield the rows of *family*: one per metric, or the lowest and the highest of many."""
     shown = [(*pair, "") for pair in family]
-    if len(family) > FAMILY:
+    if len(family) > MAX_FAMILY:
         ordered = sorted(family, key=lambda pair: pair[1].value)
         shown = [(*ordered[0], f" (lowest of {len(family)})"), (*ordered[-1], f" (highest of {len(family)})")]
     for measurement, metric, which in shown:
@@ -84,7 +84,7 @@ class Facts:
         self.context = None if document.context is None else document.context.parsed
 
     def record(self, family: Family) -> list[RecordFigure]:
-        """Return the valid figures of record of *family*."""
+        """Return the valid metrics of record of *family*."""
         return [figure for figure in self.figures if figure.family == family and figure.trust != "invalid"]
 
     def valid(self, kind: str) -> list[Any]:
@@ -96,7 +96,7 @@ class Facts:
         ]
 
 
-def _told(metric: Metric) -> str:
+def _with_half_width(metric: Metric) -> str:
     half = units.plus_minus(metric)
     return units.headline(metric) if half is None else f"{units.headline(metric)} ({half})"
 
@@ -116,12 +116,12 @@ def latency(facts: Facts) -> Iterator[str]:
         if local:
             ratio = units.significant(slowest.metric.value / local[0].metric.value, 2)
             times = f", {ratio} times the idle latency"
-        yield f"{where} it takes {_told(slowest.metric)}{times}."
+        yield f"{where} it takes {_with_half_width(slowest.metric)}{times}."
 
 
 def _range(metrics: Sequence[Metric]) -> str:
     if len(metrics) == 1:
-        return _told(metrics[0])
+        return _with_half_width(metrics[0])
     low, high = (units.headline(pick(metrics, key=lambda metric: metric.value)) for pick in (min, max))
     return f"{low.rpartition(' ')[0]} to {high}"
 
@@ -130,7 +130,7 @@ def bandwidth(facts: Facts) -> Iterator[str]:
     """Yield the memory bandwidth."""
     record = {item.quantity: item for item in facts.record("read_bandwidth")}
     if whole := record.pop("read_bandwidth.machine", None):
-        yield f"All CPUs together read {_told(whole.metric)}, {_peak(facts, whole.metric)}."
+        yield f"All CPUs together read {_with_half_width(whole.metric)}, {_peak(facts, whole.metric)}."
     if record:
         yield f"The nodes read {_range([figure.metric for figure in record.values()])} each from their own memory."
 
@@ -147,8 +147,8 @@ def _peak(facts: Facts, metric: Metric) -> str:
 def caches(facts: Facts) -> Iterator[str]:
     """Yield the cache latencies, and the sizes seen on the curve."""
     if levels := facts.record("cache_latency"):
-        told = (f"{level.quantity.rpartition('.')[2]} answers in {units.headline(level.metric)}" for level in levels)
-        yield f"{'; '.join(told)}."
+        answers = (f"{item.quantity.rpartition('.')[2]} answers in {units.headline(item.metric)}" for item in levels)
+        yield f"{'; '.join(answers)}."
 
 
 def nothing(facts: Facts) -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminal summary of a run: the story of its page's first screen, or the imported figures."""
+"""Terminal summary of a run: the story of its page's first screen, or the imported metrics."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -24,9 +24,9 @@ LOOKS: Final[dict[Trust, tuple[str, str]]] = {
     "poor": (" !", "yellow"),
     "invalid": (" ✗", "bold red"),
 }
-"""Mark (for terminals without colour) and colour of a figure by trust; others have neither."""
+"""Mark (for terminals without colour) and colour of a metric by trust; others have neither."""
 
-MOST_READ: Final = 8
+MAX_IMPORTED_METRICS: Final = 8
 """Metrics of an import on the screen, one per kind."""
 
 GAP: Final = 3
@@ -41,21 +41,21 @@ def print_run(document: RunDocument, stream: IO[str]) -> None:
         print_story(story(document), stream)
 
 
-def print_story(told: Story, stream: IO[str], *, colour: bool | None = None) -> None:
+def print_story(summary: Story, stream: IO[str], *, colour: bool | None = None) -> None:
     """Print the first screen of a run on *stream*; *colour* overrides the detection."""
     out = console(stream, colour=colour)
-    mark, style = LEVELS[told.level]
-    head = Text.assemble((f"{mark} ", style), (visible(told.name), "bold"))
-    when = visible(told.when)
+    mark, style = LEVELS[summary.level]
+    head = Text.assemble((f"{mark} ", style), (visible(summary.name), "bold"))
+    when = visible(summary.when)
     head.append(f"{when:>{max(len(when) + 2, out.width - head.cell_len)}}")
     _line(out, head)
-    _line(out, Text(f"  {visible(told.machine)}", style="dim"))
-    out.print(Text(visible(told.verdict), style=style))
-    _print_columns(out, list(map(_tile, told.tiles)))
-    for finding in told.findings:
+    _line(out, Text(f"  {visible(summary.machine)}", style="dim"))
+    out.print(Text(visible(summary.verdict), style=style))
+    _print_columns(out, list(map(_tile, summary.tiles)))
+    for finding in summary.findings:
         _line(out, Text(f"  - {visible(finding)}"))
-    last = [f"and {told.more_findings} more: calibration report --text"] if told.more_findings else []
-    last += [f"next: {told.next_step}"] if told.next_step is not None else []
+    last = [f"and {summary.more_findings} more: calibration report --text"] if summary.more_findings else []
+    last += [f"next: {summary.next_step}"] if summary.next_step is not None else []
     if last:
         _line(out, Text(f"  {visible('; '.join(last))}"))
 
@@ -99,7 +99,7 @@ def _print_imported(document: RunDocument, imported: Imported, out: Console) -> 
     tools = ", ".join(dict.fromkeys(reading.instrument for reading in readings)) or "no tool"
     out.print(Text(visible(f"{len(metrics)} metrics by {tools}, without stated uncertainty.")))
     first = {reading.values.kind: next(iter(reading.values.metrics()), None) for reading in reversed(readings)}
-    shown = [item for item in reversed(first.values()) if item is not None][:MOST_READ]
+    shown = [item for item in reversed(first.values()) if item is not None][:MAX_IMPORTED_METRICS]
     _print_columns(out, [(cut(visible(metric.title), 50), Text(amount(metric.value, metric.unit))) for metric in shown])
     faults = [f"{len(imported.inconsistencies)} contradictions"] if imported.inconsistencies else []
     faults += [f"{len(document.not_measured)} without a value"] if document.not_measured else []

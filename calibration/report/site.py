@@ -43,7 +43,7 @@ CACHE = CACHES / "site"
 EXAMPLE: Final = SHARE / "results" / "example"
 """A run whose page is part of the guide."""
 
-HISTORY: Final = 6
+MAX_RUNS: Final = 6
 """Newest runs of a SUT whose documents are on the site, besides all imports."""
 
 TIMED: Final = re.compile(r"\d{8}T\d{6}Z-")
@@ -82,7 +82,7 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
     *results* is a results directory or one run. The newest run of each SUT has a page, which links documents and
-    figures of older ones. Unreadable files are listed on the first page. Raises ``InputError`` if Sphinx warns or
+    metrics of older ones. Unreadable files are listed on the first page. Raises ``InputError`` if Sphinx warns or
     *results* is one unreadable run, ``EnvironmentLacksError`` if the site cannot be written.
     """
     one = (results / RUN).is_file()
@@ -108,8 +108,8 @@ def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
             forget_old()
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the site cannot be built in {CACHE} or written to {output}: {error.strerror or error}. Free some space "
-            "or give another directory"
+            f"cannot build the site in {CACHE} or write it to {output}: {error.strerror or error}. Free some space or "
+            "give another directory"
         ) from error
     return output / "index.html"
 
@@ -154,7 +154,7 @@ def _with_documents(
         by_sut.setdefault(directory.parent, []).append(directory)
     left_out = set()
     for those in by_sut.values():
-        left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-HISTORY]}
+        left_out |= {*sorted(item for item in those if TIMED.match(item.name))[:-MAX_RUNS]}
     for item in found:
         if item.state == "fails" and item.began is not None:
             left_out.discard(results / item.began.directory)
@@ -241,12 +241,12 @@ class _Site:
             for name, content in files.items():
                 yield f"{PAGES}/{folder}/{name}", content
         if nights is not None:
-            said = {
+            judged = {
                 "night": nights.night.isoformat(),
                 "verdicts": [verdict.model_dump(mode="json") for verdict in nights.verdicts],
                 "events": [event.model_dump(mode="json") for event in nights.events],
             }
-            yield f"{PAGES}/tonight.json", json.dumps(said).encode()
+            yield f"{PAGES}/tonight.json", json.dumps(judged).encode()
         timed = {(run.testbed, run.sut) for run in self.found}
         others = [(*sut, runs[0].data.run) for sut, runs in self.suts.items() if sut not in timed]
 
@@ -273,7 +273,7 @@ class _Site:
         )
 
     def _sut(self, runs: Sequence[Kept], testbed: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the files of one SUT: the page of its newest run, and documents and figures of *runs*."""
+        """Yield the files of one SUT: the page of its newest run, and documents and metrics of *runs*."""
         newest = runs[0]
         taken = {"index", "figures"}
         names = [_unique(units.slug(run.data.run.id), taken) for run in runs]

@@ -1,40 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparklines: a figure over the last nights, with the accepted range."""
+"""Sparklines: a value over the last nights, with the accepted range."""
 
 import re
 from math import isfinite
 from typing import Final, NamedTuple
 
 from calibration.charts.base import spanned
-from calibration.charts.trends import NIGHTS, SMALLEST_SPAN, Numbers
+from calibration.charts.trends import MIN_NIGHTS, MIN_RANGE, Numbers
 
 SPARK_PX: Final = (140, 18)
 """Width and height."""
 
-RARE: Final = 50
-"""One outlier per so many figures, on either side, is clipped instead of scaling the line."""
+OUTLIERS_PER: Final = 50
+"""One outlier per so many values, on either side, is clipped instead of scaling the line."""
 
 
 class Spark(NamedTuple):
-    """A sparkline: runs of points, accepted band (top, height) and the last figure, in px of ``SPARK_PX``."""
+    """A sparkline: runs of points, accepted band (top, height) and the last value, in px of ``SPARK_PX``."""
 
     runs: tuple[str, ...]
     band: tuple[float, float] | None
     last: tuple[float, float] | None
 
 
-def spark(figures: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
-    """Return the sparkline of the last *nights* of *figures*; ``None`` with fewer than ``NIGHTS`` figures."""
-    values = figures[-nights:].tolist()
+def spark(series: Numbers, bounds: tuple[float | None, float | None], nights: int) -> Spark | None:
+    """Return the sparkline of the last *nights* of *series*; ``None`` with fewer than ``MIN_NIGHTS`` values."""
+    values = series[-nights:].tolist()
     known = sorted(value for value in values if isfinite(value))
-    if len(known) < NIGHTS:
+    if len(known) < MIN_NIGHTS:
         return None
     width, height = SPARK_PX
-    rare = len(known) // RARE
+    rare = len(known) // OUTLIERS_PER
     ends = [known[rare], known[-1 - rare]]
     size = max(map(abs, ends))
     ends += [end for end in bounds if end is not None and abs(end) < 2 * size]
-    low, high = spanned(ends, SMALLEST_SPAN)
+    low, high = spanned(ends, MIN_RANGE)
 
     def up(value: float) -> float:
         return round(height - 1 - min(1.0, max(0.0, (value - low) / (high - low))) * (height - 2), 1)

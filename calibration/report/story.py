@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summary of a run: the machine, whether to trust it, findings, and headline figures.
+"""Summary of a run: the machine, whether to trust it, findings, and headline metrics.
 
 The page's first screen and ``calibration show`` use the same text.
 """
@@ -26,7 +26,7 @@ from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag, Severity
 
-FINDINGS: Final = 3
+MAX_FINDINGS: Final = 3
 
 REASONS: Final[Mapping[str, str]] = {
     "PLACEMENT_WRONG": "placement",
@@ -43,12 +43,12 @@ REASONS: Final[Mapping[str, str]] = {
     "SMI": "firmware",
     "MOVED": "pages moved",
 }
-"""Short form of the worst reason against a figure; a wide interval is already visible in its ±."""
+"""Short form of the worst reason against a metric; a wide interval is already visible in its ±."""
 
-NODE_BEHIND: Final = 0.1
+MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
 
-LOST: Final = 0.001
+MAX_LOST_SHARE: Final = 0.001
 """An isolated CPU that loses more than this share of its time is a finding."""
 
 Level = Literal["good", "caution", "bad"]
@@ -58,7 +58,7 @@ Level = Literal["good", "caution", "bad"]
 class Tile:
     """One quantity at a glance.
 
-    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several figures. ``band`` is the accepted
+    ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several. ``band`` is the accepted
     range, ``outside`` whether the value is outside it; ``extra`` is shown after the value.
     """
 
@@ -104,15 +104,15 @@ def story(document: RunDocument) -> Story:
         when=f"{run.started_at:%Y-%m-%d %H:%M} UTC · {run.profile} · {lasted}",
         level=level,
         verdict=verdict,
-        findings=tuple(found[:FINDINGS]),
-        more_findings=max(0, len(found) - FINDINGS),
+        findings=tuple(found[:MAX_FINDINGS]),
+        more_findings=max(0, len(found) - MAX_FINDINGS),
         tiles=tuple(_tiles(document, context)),
         next_step=_next_step(document, trusts),
     )
 
 
 def trust_in(measurement: Measurement) -> Trust:
-    """Return the lowest trust of the headline figures of *measurement*."""
+    """Return the lowest trust of the headline metrics of *measurement*."""
     if not measurement.validity.valid:
         return "invalid"
     return lowest(metric.trust for metric in measurement.metrics()) or "observed"
@@ -146,7 +146,7 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     elif trusts["invalid"]:
         word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
     elif checks["fail"]:
-        word = "Contradictory: figures of this run disagree"
+        word = "Contradictory: values of this run disagree"
     elif limits["fail"]:
         word = f"Out of limits: {limits['fail']} of {bounded} limits failed"
     elif trusts["poor"]:
@@ -220,7 +220,7 @@ def _invalid(measurements: Sequence[Measurement]) -> Iterator[str]:
         titles.setdefault(reason, []).append(item.title)
     for reason, found in titles.items():
         more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
-        which = "All figures are" if len(found) == len(measurements) else f"{found[0]}{more}"
+        which = "All values are" if len(found) == len(measurements) else f"{found[0]}{more}"
         yield f"{which} invalid: {reason}."
 
 
@@ -241,7 +241,7 @@ def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPop
     known = {str(node): peak for node, peak in peaks.nodes.items()} if isinstance(peaks, Population) else {}
     middle = median([node.value for node in nodes.values()] or [0.0])
     for node, metric in sorted(nodes.items(), key=lambda item: item[1].value):
-        if metric.value < middle * (1 - NODE_BEHIND):
+        if metric.value < middle * (1 - MAX_NODE_DEFICIT):
             peak = known.get(node)
             slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
             share = units.percent(metric.value / middle)
@@ -257,15 +257,15 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
             f"longest gap {units.time_ns(found[0].gaps.max_ns)}."
         )
     for values in found:
-        if values.isolated and values.gaps.lost_fraction > LOST:
+        if values.isolated and values.gaps.lost_fraction > MAX_LOST_SHARE:
             view = None if values.gaps.traced is None else values.gaps.traced.view
-            told = advice(values.cpu, view, context) if view is not None else ()
-            cause = f": {told[0]}" if told else "."
+            remedies = advice(values.cpu, view, context) if view is not None else ()
+            cause = f": {remedies[0]}" if remedies else "."
             yield f"Isolated CPU {values.cpu} loses {units.percent(values.gaps.lost_fraction)} of its time{cause}"
 
 
 def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
-    """Yield the headline figure with the lowest trust, if it is poor."""
+    """Yield the headline metric with the lowest trust, if it is poor."""
     poor = [item for item in record if item.trust == "poor"]
     if poor:
         worst = max(poor, key=lambda figure: _width(figure.metric))
@@ -309,7 +309,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
 def _tile(
     document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
 ) -> Tile:
-    """Return the tile of the figures *shown*; uncertainty and trust are the worst of those *behind* it."""
+    """Return the tile of the metrics *shown*; uncertainty and trust are the worst of those *behind* it."""
     trust = lowest(item.trust for item in behind) or "observed"
     reason = next((item.reason for item in behind if item.trust == trust and item.reason is not None), None)
     verdict = next((verdict for verdict in document.verdicts if verdict.name == shown[0].metric.name), None)

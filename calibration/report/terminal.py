@@ -2,7 +2,7 @@
 """Print a page on a terminal, for users with only ssh.
 
 The page's reStructuredText is parsed as for the site and printed node by node, so that both have the same content.
-Folded parts are omitted unless asked for; charts are replaced by their alternative texts.
+Folded parts are omitted unless requested; charts are replaced by their alternative texts.
 """
 
 import textwrap

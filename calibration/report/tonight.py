@@ -30,7 +30,7 @@ State = Literal["fails", "unmeasured", "no_reference", "good", "gone"]
 CHECKS: Final = ("unreadable", "missing", "drift", "limits", "homogeneity", "consistency", "spread", "bimodal")
 """Checks by importance."""
 
-NAMED: Final = 4
+MAX_FACTS: Final = 4
 """Changed facts named with a finding; the others are counted."""
 
 
@@ -162,7 +162,7 @@ class Standing(NamedTuple):
 
 
 def findings(nights: Nights) -> list[Finding]:
-    """Return tonight's failures by SUT and first night, most figures first."""
+    """Return tonight's failures by SUT and first night, most metrics first."""
     found = []
     for (testbed, sut), verdicts in nights.of_sut.items():
         by_night: dict[date | None, list[NightVerdict]] = {}
@@ -170,20 +170,20 @@ def findings(nights: Nights) -> list[Finding]:
             if verdict.outcome == "fail":
                 by_night.setdefault(verdict.since, []).append(verdict)
         found += [
-            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda item: gravity(nights, item))))
+            Finding(testbed, sut, since, tuple(sorted(failing, key=lambda item: failure_order(nights, item))))
             for since, failing in by_night.items()
         ]
     return sorted(found, key=lambda run: (run.metrics[0] != RUN, -len(run.metrics), run.testbed, run.sut))
 
 
-def gravity(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
+def failure_order(nights: Nights, verdict: NightVerdict) -> tuple[bool, int, float]:
     """Return a sort key for failures: missing runs first, then by check, then by size."""
     size = _size(nights, verdict)
     return verdict.metric != RUN, CHECKS.index(verdict.check), -abs(size) if size is not None else 0.0
 
 
 def _size(nights: Nights, verdict: NightVerdict) -> float | None:
-    """Return the relative deviation of a figure from its previous level, its peers or its bound."""
+    """Return the relative deviation of a metric from its previous level, its peers or its bound."""
     change = nights.change(verdict)
     if change is not None:
         return change.size if isfinite(change.size) else None
@@ -198,7 +198,7 @@ def _size(nights: Nights, verdict: NightVerdict) -> float | None:
     return None
 
 
-def signed(share: float) -> str:
+def signed_percent(share: float) -> str:
     """Return a change in per cent with its sign; as a factor if it more than triples."""
     if not isfinite(share):
         return "from nothing"
@@ -206,13 +206,13 @@ def signed(share: float) -> str:
 
 
 def describe(nights: Nights, verdict: NightVerdict) -> str:
-    """Return the failure of one figure, with its size."""
+    """Return the failure of one metric, with its size."""
     if verdict.metric == RUN or verdict.check == "unreadable":
         return verdict.reason
     title, size, change = nights.title(verdict.metric), _size(nights, verdict), nights.change(verdict)
     if change is not None:
         spread = "" if change.kind == "level" else "its nights' spread "
-        return f"{title} {spread}{sized(change)}{nights.worth(verdict, change)}"
+        return f"{title} {spread}{change_text(change)}{nights.worth(verdict, change)}"
     flips = nights.analyses[nights.rows[key]].flips if (key := nights.key(verdict)) in nights.rows else None
     if verdict.check == "bimodal" and flips is not None:
         levels = units.measured_interval((flips.lower, flips.upper), verdict.unit or "")
@@ -220,29 +220,30 @@ def describe(nights: Nights, verdict: NightVerdict) -> str:
     if verdict.check == "consistency":
         return f"{title}: {verdict.reason}"
     if size is not None and verdict.check == "homogeneity":
-        return f"{title} {signed(size)} from the testbed's others"
+        return f"{title} {signed_percent(size)} from the testbed's others"
     if size is not None:
-        value, much = units.measured(verdict.value, verdict.unit or ""), signed(abs(size)).removeprefix("+")
-        return f"{title} {value}, {much} {'above' if size > 0 else 'below'} what is accepted"
+        value, much = units.measured(verdict.value, verdict.unit or ""), signed_percent(abs(size)).removeprefix("+")
+        return f"{title} {value}, {much} {'above' if size > 0 else 'below'} the accepted range"
     return f"{title}: {verdict.reason}"
 
 
-def sized(change: Change) -> str:
+def change_text(change: Change) -> str:
     """Return the size of a change, with its interval if known."""
     low, high = change.interval
-    return signed(change.size) + (f" ({signed(low)} to {signed(high)})" if isfinite(low) and isfinite(high) else "")
+    interval = f" ({signed_percent(low)} to {signed_percent(high)})" if isfinite(low) and isfinite(high) else ""
+    return signed_percent(change.size) + interval
 
 
 def summary(nights: Nights, finding: Finding) -> str:
-    """Return a finding in one line: the worst figure, the number of others, and what changed that night."""
+    """Return a finding in one line: the worst metric, the number of others, and what changed that night."""
     text = describe(nights, finding.verdicts[0])
     more = len(finding.metrics) - 1
     if more and finding.metrics[0] != RUN:
-        what = "file" if finding.verdicts[0].check == "unreadable" else "figure"
+        what = "file" if finding.verdicts[0].check == "unreadable" else "metric"
         text += f", and {more} more {what}{'s' if more > 1 else ''}"
-    facts = list(dict.fromkeys(change.fact for change in finding.context_changes))
-    if facts:
-        text += f"; another {listed(facts[:NAMED] + ([f'{len(facts) - NAMED} more'] if len(facts) > NAMED else []))}"
+    if facts := list(dict.fromkeys(change.fact for change in finding.context_changes)):
+        more_facts = [f"{len(facts) - MAX_FACTS} more"] if len(facts) > MAX_FACTS else []
+        text += f"; changed: {listed(facts[:MAX_FACTS] + more_facts)}"
     return text
 
 

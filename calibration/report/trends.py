@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of a testbed: tonight's failures, and each figure of each SUT over the nights, one line each.
+"""Pages of a testbed: tonight's failures, and each metric of each SUT over the nights, one line each.
 
 A testbed has a page with its map, charts of failures, context changes and missing nights, and a page per family of
-figures. The number of charts is limited; all plotted data can be downloaded.
+metrics. The number of charts is limited; all plotted data can be downloaded.
 """
 
 import csv
@@ -30,29 +30,38 @@ from calibration.report.environment import html_page
 from calibration.report.lab import COLUMNS, NAMES, Column, Lab, column_of
 from calibration.report.markup import chart_html
 from calibration.report.spark import Spark, spark
-from calibration.report.tonight import Finding, Nights, Standing, describe, findings, gravity, signed, sized
+from calibration.report.tonight import (
+    Finding,
+    Nights,
+    Standing,
+    change_text,
+    describe,
+    failure_order,
+    findings,
+    signed_percent,
+)
 from calibration.results.history import NightRun
 
-SHOWN: Final = 365
+MAX_DAYS: Final = 365
 """Days shown, up to tonight."""
 
-LINE: Final = 60
+SPARK_NIGHTS: Final = 60
 """Nights in a sparkline."""
 
-CHARTS: Final = 4
-"""Failing figures with charts on a testbed's page."""
+MAX_CHARTS: Final = 4
+"""Failing metrics with charts on a testbed's page."""
 
-PANELS: Final = 4
+MAX_PANELS: Final = 4
 """SUTs in a chart, failing ones first."""
 
-REASONS: Final = 3
+MAX_REASONS: Final = 3
 """Reasons shown for an incomplete run."""
 
-LISTED: Final = 40
+MAX_LISTED: Final = 40
 """Newest context changes, and missing nights, that are listed."""
 
-FAMILY: Final = 8
-"""More figures than this that differ only in a number share one line, from the best to the worst."""
+MAX_FAMILY: Final = 8
+"""More metrics than this that differ only in a number share one line, from the best to the worst."""
 
 CSV_COLUMNS: Final = ("testbed", "sut", "metric", "unit", "night", "value", "low", "high")
 
@@ -66,7 +75,7 @@ class Group(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One figure of one SUT: its sparkline and its text."""
+    """One metric of one SUT: its sparkline and its text."""
 
     title: str
     tonight: str
@@ -78,7 +87,7 @@ class Row(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One SUT on the page of a family of figures."""
+    """One SUT on the page of a family of metrics."""
 
     sut: str
     anchor: str
@@ -131,7 +140,7 @@ class _Testbed:
     @cached_property
     def start(self) -> int:
         """The first column shown."""
-        oldest = self.nights.night - timedelta(days=SHOWN - 1)
+        oldest = self.nights.night - timedelta(days=MAX_DAYS - 1)
         return next(column for column, night in enumerate(self.nights.history.nights) if night >= oldest)
 
     @cached_property
@@ -150,7 +159,7 @@ class _Testbed:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """All figures in page order, large families combined."""
+        """All metrics in page order, large families combined."""
         metrics = dict.fromkeys(
             series.metric
             for series in self.nights.history.series
@@ -163,8 +172,8 @@ class _Testbed:
         grouped: list[Group] = []
         for members in families.values():
             titles = [self.nights.title(member) for member in members]
-            if len(members) > FAMILY:
-                title = f"{_family_title(titles)} ({len(members)} figures)"
+            if len(members) > MAX_FAMILY:
+                title = f"{_family_title(titles)} ({len(members)} metrics)"
                 grouped.append(Group(column_of(members[0]), title, tuple(members)))
             else:
                 grouped += [
@@ -202,9 +211,9 @@ class _Testbed:
         charts = [drawn for metric in self.worst() if (drawn := self.chart(files, metric)) is not None]
         pages, kinds = {}, []
         for column in COLUMNS:
-            sections = list(self.sections(column))
-            if sections:
-                body = html_page("trend_kind", testbed=self.testbed, column=column, sections=sections, nights=LINE)
+            if sections := list(self.sections(column)):
+                names = {"testbed": self.testbed, "column": column, "sections": sections}
+                body = html_page("trend_kind", **names, nights=SPARK_NIGHTS)
                 title = f"{column.title} over the nights, {self.testbed}"
                 pages[f"{column.code.lower()}.html"] = (title, body, _contents(sections))
                 kinds.append(
@@ -225,17 +234,17 @@ class _Testbed:
                 for verdict in self.nights.verdicts
                 if verdict.testbed == self.testbed and verdict.waiver is not None
             ],
-            changed=list(reversed(self.changed))[:LISTED],
-            more_changed=max(0, len(self.changed) - LISTED),
-            gaps=self.gaps[:LISTED],
-            more_gaps=max(0, len(self.gaps) - LISTED),
+            changed=list(reversed(self.changed))[:MAX_LISTED],
+            more_changed=max(0, len(self.changed) - MAX_LISTED),
+            gaps=self.gaps[:MAX_LISTED],
+            more_gaps=max(0, len(self.gaps) - MAX_LISTED),
             **NAMES,
         )
         pages["index.html"] = (self.testbed, body, "")
         return pages, files
 
     def sections(self, column: Column) -> Iterator[Section]:
-        """Yield the SUTs with figures of *column*, failing ones first."""
+        """Yield the SUTs with metrics of *column*, failing ones first."""
         found = []
         for sut in self.suts:
             rows = [
@@ -254,9 +263,9 @@ class _Testbed:
             next((metric for metric in run.metrics if (self.testbed, run.sut, metric) in self.nights.rows), None)
             for run in self.wrong
         )
-        return [metric for metric in dict.fromkeys(drawable) if metric is not None][:CHARTS]
+        return [metric for metric in dict.fromkeys(drawable) if metric is not None][:MAX_CHARTS]
 
-    # Figures
+    # Charts and rows
 
     def chart(self, files: dict[str, bytes], metric: str) -> str | None:
         """Return the chart of *metric* with failing SUTs first; its pictures are added to *files*."""
@@ -266,10 +275,10 @@ class _Testbed:
         sizes = [np.median(value[np.isfinite(value)]) for value in values if np.isfinite(value).any()]
         scale, unit = _unit(history.series[next(iter(rows.values()))].unit, max(sizes, default=0.0))
         panels = [self.panel(sut, row, scale) for sut, row in rows.items()]
-        panels = sorted(panels, key=lambda panel: not panel.failing)[:PANELS]
+        panels = sorted(panels, key=lambda panel: not panel.failing)[:MAX_PANELS]
         columns = history.nights[self.start :]
-        said = "; ".join(f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
-        alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {said}."
+        verdict = "; ".join(f"{panel.label}: {panel.state}" for panel in panels if panel.failing)
+        alt = f"{title} on {len(columns)} nights from {columns[0]} to {columns[-1]}. {verdict}."
         found = trend(columns, panels, unit, name=metric, alt=alt)
         return None if found is None else chart_html(found, title, files)
 
@@ -279,17 +288,17 @@ class _Testbed:
         return [rows[key] for metric in metrics if (key := (self.testbed, sut, metric)) in rows]
 
     def panel(self, sut: str, row: int, scale: float) -> Panel:
-        """Return the panel of one figure of a SUT."""
+        """Return the panel of one metric of a SUT."""
         history, analysis = self.nights.history, self.nights.analyses[row]
         verdicts = self.nights.verdicts_of(row)
         low, high = _bound(verdicts) or (None, None)
-        fails, said = self.verdict(sut, verdicts)
+        fails, verdict = self.verdict(sut, verdicts)
         value, flips = float(history.values[row, -1]), analysis.flips
-        tonight = units.measured(value, history.series[row].unit) if isfinite(value) else "no figure tonight"
+        tonight = units.measured(value, history.series[row].unit) if isfinite(value) else "no value tonight"
         values, lows, highs = (item[row, self.start :] * scale for item in (history.values, history.low, history.high))
         return Panel(
             label=sut,
-            state=f"{tonight}, {said}",
+            state=f"{tonight}, {verdict}",
             failing=fails,
             values=values,
             low=lows,
@@ -297,7 +306,7 @@ class _Testbed:
             band=(low and low * scale, high and high * scale),
             levels=tuple(self.levels(analysis, history.values[row], scale)),
             changes=tuple(
-                (change.night - self.start, ("" if change.kind == "level" else "spread ") + signed(change.size))
+                (change.night - self.start, ("" if change.kind == "level" else "spread ") + signed_percent(change.size))
                 for change in analysis.changes
                 if change.night >= self.start
             ),
@@ -306,16 +315,16 @@ class _Testbed:
         )
 
     def row(self, sut: str, rows: Sequence[int], title: str) -> Row:
-        """Return the row of a figure of a SUT, or of a family from best to worst, with the worst as sparkline."""
+        """Return the row of a metric of a SUT, or of a family from best to worst, with the worst as sparkline."""
         history = self.nights.history
         first, values = history.series[rows[0]], history.values[rows, self.start :]
         verdicts = [item for row in rows for item in self.nights.verdicts_of(row)]
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
-        fails, said = self.verdict(sut, verdicts)
+        fails, verdict = self.verdict(sut, verdicts)
         bound = _bound(verdicts) if len(rows) == 1 else None
         change = _newest(self.nights.analyses[rows[0]], history.nights) if len(rows) == 1 else ""
         worst = (np.fmax if first.better == "lower" else np.fmin).reduce(values)
-        tonight = "no figure"
+        tonight = "no value"
         if isfinite(worst[-1]):
             tonight = units.measured(worst[-1], first.unit)
             if len(rows) > 1:
@@ -323,13 +332,13 @@ class _Testbed:
                 ends = float(np.nanmin(values[:, -1])), float(np.nanmax(values[:, -1]))
                 tonight = f"{units.measured_interval(ends, first.unit)}; the worst: {name}"
         if failing and len(rows) > 1:
-            said = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
-            change = describe(self.nights, min(failing, key=partial(gravity, self.nights)))
+            verdict = f"{len({figure.metric for figure in failing})} of {len(rows)} fail"
+            change = describe(self.nights, min(failing, key=partial(failure_order, self.nights)))
         accepted = "" if bound is None else _accepted(*bound, first.unit)
-        return Row(title, tonight, accepted, change, fails, said, spark(worst, bound or (None, None), LINE))
+        return Row(title, tonight, accepted, change, fails, verdict, spark(worst, bound or (None, None), SPARK_NIGHTS))
 
     def verdict(self, sut: str, verdicts: Iterable[NightVerdict]) -> tuple[bool, str]:
-        """Return whether a figure of *sut* fails tonight, and the text for it."""
+        """Return whether a metric of *sut* fails tonight, and the text for it."""
         verdicts = list(verdicts)
         failing = [verdict for verdict in verdicts if verdict.outcome == "fail"]
         if failing:
@@ -340,7 +349,7 @@ class _Testbed:
         if self.nights.night not in self.nights.history.runs[self.testbed, sut]:
             return False, "not measured"
         limits = [verdict.outcome for verdict in verdicts if verdict.check == "limits"]
-        return False, "as accepted" if limits and set(limits) <= {"pass", "noted"} else "no reference"
+        return False, "as accepted" if limits and set(limits) <= {"pass", "noted"} else "no baseline"
 
     def levels(self, analysis: Analysis, values: NDArray[np.float64], scale: float) -> Iterator[tuple[int, int, float]]:
         """Yield the stretches of constant level shown."""
@@ -374,10 +383,11 @@ class _Testbed:
         run = self.nights.history.runs[self.testbed, sut].get(night)
         if run is None:
             file = self.unreadable.get((sut, night))
-            return "no run of it began" if file is None else f"cannot read {file}"
+            return "no run began" if file is None else f"cannot read {file}"
         if run.status == "complete":
             return None
-        return f"the run is {run.status.replace('_', ' ')}: {'; '.join(run.reasons[:REASONS]) or 'no reason is known'}"
+        reasons = "; ".join(run.reasons[:MAX_REASONS]) or "reason unknown"
+        return f"the run is {run.status.replace('_', ' ')}: {reasons}"
 
     @cached_property
     def unreadable(self) -> Mapping[tuple[str, date | None], str]:
@@ -388,7 +398,7 @@ class _Testbed:
     # Data
 
     def data(self) -> bytes:
-        """Return every figure that is drawn as compressed CSV, a line each, with five digits."""
+        """Return every metric that is drawn as compressed CSV, a line each, with five digits."""
         history = self.nights.history
         nights = np.array([night.isoformat() for night in history.nights[self.start :]])
         lines = [",".join(CSV_COLUMNS) + "\n"]
@@ -430,7 +440,7 @@ def _changes_of(runs: Iterable[NightRun]) -> Iterator[tuple[ContextChange, ...]]
 
 
 def _unit(unit: str, size: float) -> tuple[float, str]:
-    """Return the factor and the unit in which figures of about *size* are drawn."""
+    """Return the factor and the unit in which metrics of about *size* are drawn."""
     if unit == "fraction":
         return 100.0, "%"
     if unit == "Hz":
@@ -444,7 +454,7 @@ def _unit(unit: str, size: float) -> tuple[float, str]:
 
 
 def _bound(verdicts: Iterable[NightVerdict]) -> tuple[float | None, float | None] | None:
-    """Return what is accepted of a figure, where that is known."""
+    """Return the accepted range of a metric; ``None`` if unknown."""
     return next(
         (verdict.bound for verdict in verdicts if verdict.check == "limits" and verdict.bound != (None, None)), None
     )
@@ -463,4 +473,4 @@ def _newest(analysis: Analysis, nights: Sequence[date]) -> str:
     if not analysis.changes:
         return ""
     newest = analysis.changes[-1]
-    return f"{nights[newest.night]}: {'' if newest.kind == 'level' else 'spread '}{sized(newest)}"
+    return f"{nights[newest.night]}: {'' if newest.kind == 'level' else 'spread '}{change_text(newest)}"

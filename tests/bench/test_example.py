@@ -11,7 +11,7 @@ from calibration.context.model import BusyProcess, Load
 from calibration.errors import InputError
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run, write_document
-from tests.report.made_documents import base_document
+from tests.report.report_documents import run_document
 
 CMDLINE = "BOOT_IMAGE=/vmlinuz-6.1.0-lab7 root=UUID=1234-abcd nfsroot=10.30.1.2:/export/lab isolcpus=1-3 quiet"
 SECRETS = ("dut17", "lab7", "1234-abcd", "10.30.1.2", "LabBoard", "backupd", "5d1e4b0e", "/home/Ann", "t3-sut9")
@@ -19,7 +19,7 @@ SECRETS = ("dut17", "lab7", "1234-abcd", "10.30.1.2", "LabBoard", "backupd", "5d
 
 def secret_document() -> RunDocument:
     """Return a run of a machine with a name, a person's directory, an own kernel and an own daemon."""
-    document = base_document()
+    document = run_document(names=("idle_latency",))
     assert document.context is not None
     context = document.context.parsed
     capture = context.capture.model_copy(

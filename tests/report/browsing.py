@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real browser for the tests of this folder, and a web server for what it looks at.
-
-Needs Debian's packages chromium and chromium-driver, and npm for the accessibility check. Without them the tests are
-skipped, unless CALIBRATION_REQUIRE_BROWSER=1 is in the environment: then their absence fails them.
-"""
+"""A browser for the tests of this folder, and a web server for the pages that it opens."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,21 +15,20 @@ from selenium.webdriver.chrome.service import Service
 from tests.tools import require
 
 VIEWS = {"wide": (1440, 900), "narrow": (390, 844)}
-"""Width and height of a window on a desk and on a telephone, in px."""
-
+"""Width and height of the window of a desktop and of a phone, in px."""
 
 HUNG_S = 600
-"""After so long a browser hangs: what takes seconds on a machine with nothing else to do may take minutes."""
+"""Time limit of a command to the browser: what takes seconds on an idle machine may take minutes."""
 
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing: the test's own output is enough."""
+        """Log nothing."""
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve *folder* on this machine, and yield the address of its root, without a slash at its end."""
+    """Serve *folder* on this machine, and yield the address of its root without a trailing slash."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -45,8 +40,8 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def chromium(view: str, profile: Path) -> Iterator[webdriver.Chrome]:
-    """Start chromium with a window of *view* and a *profile* of its own, and end it afterwards."""
+def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
+    """Start chromium with its own *profile*, and quit it afterwards."""
     options = webdriver.ChromeOptions()
     options.binary_location = require("chromium", "chromium")
     driver = require("chromium-driver", "chromedriver")
@@ -66,11 +61,19 @@ def chromium(view: str, profile: Path) -> Iterator[webdriver.Chrome]:
     opened.command_executor.client_config.timeout = HUNG_S
     opened.set_script_timeout(HUNG_S)
     try:
-        width, height = VIEWS[view]
-        opened.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-        )
         yield opened
     finally:
         opened.quit()
+
+
+def look(browser: webdriver.Chrome, view: str) -> None:
+    """Give *browser* a window of *view*."""
+    width, height = VIEWS[view]
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def emulate(browser: webdriver.Chrome, *, media: str = "", scheme: str = "") -> None:
+    """Have *browser* show pages as printed, or in a colour scheme; as on a screen by default."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})

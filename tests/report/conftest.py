@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the builders of run documents importable for the tests of this folder, and what is costly is made once."""
+"""Documents, sites and a browser that the tests of this folder share."""
 
 import hashlib
+import os
+import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from selenium import webdriver
 
-from calibration.report import DOCS, build_site, shell, site
+from calibration.report import DOCS, build_site, kept, pictures, shell, site
+from calibration.results import index
 from calibration.results.model import RunDocument
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made_nights import made_nights
-from report_documents import flagged, imported, index_of, run_document, store, with_nodes
-
 from tests.readings import PAGES
+from tests.report.browsing import VIEWS, chromium, look, served
+from tests.report.made_nights import made_nights
+from tests.report.report_documents import flagged, imported, index_of, run_document, store, with_nodes
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one process run all tests of the published site, and those of one file, which share what they make."""
+    """Run the tests of the published site, and those of each file, in one process: they share fixtures."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and isinstance(item, pytest.Function):
             group = "published" if "published" in item.fixturenames else item.path.stem
@@ -30,27 +30,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _sphinx_builds_a_guide_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give a site whose guide was built before, from the same files, that guide's HTML."""
-    guides = tmp_path_factory.mktemp("guides")
-    build = shell._sphinx
+def _made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Draw each chart, render each page and build each guide once for all tests and workers."""
+    own = tmp_path_factory.getbasetemp()
+    made = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made-once"
+    (made / "charts").mkdir(parents=True, exist_ok=True)
+    draw, build = pictures._svg, shell._sphinx
+
+    def draw_once(spec: str) -> str:
+        drawn = made / "charts" / hashlib.sha256(spec.encode()).hexdigest()
+        if not drawn.exists():
+            pending = drawn.with_suffix(f".{secrets.token_hex(4)}")
+            pending.write_text(draw(spec), encoding="utf-8")
+            pending.rename(drawn)
+        return drawn.read_text(encoding="utf-8")
 
     def build_once(work: Path) -> None:
-        source = work / "source"
-        files = sorted(path for path in source.rglob("*") if path.is_file())
-        hashed = hashlib.sha256()
-        for path in files:
+        source, hashed = work / "source", hashlib.sha256()
+        for path in sorted(path for path in source.rglob("*") if path.is_file()):
             content = path.read_bytes()
             hashed.update(f"{path.relative_to(source)} {len(content)}\n".encode() + content)
-        built = guides / hashed.hexdigest()
-        if not built.is_dir():
-            build(work)
-            shutil.copytree(work / "html", built)
-        else:
+        built = made / "guides" / hashed.hexdigest()
+        if built.is_dir():
             shutil.copytree(built, work / "html")
+            return
+        build(work)
+        pending = built.with_suffix(f".{secrets.token_hex(4)}")
+        shutil.copytree(work / "html", pending)
+        try:
+            pending.rename(built)
+        except OSError:  # another worker was faster
+            shutil.rmtree(pending)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "_svg", draw_once)
         patch.setattr(shell, "_sphinx", build_once)
+        patch.setattr(kept, "CACHE", made / "pages")
+        patch.setattr(site, "CACHE", own / "sites")
+        patch.setattr(index, "CACHE", own / "index")
         yield
 
 
@@ -69,7 +86,7 @@ def shaped() -> RunDocument:
 
 @pytest.fixture(scope="session")
 def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's own site with the page of *shaped*, of two published pages, and of forty made nights: its HTML."""
+    """The HTML of the project's site with the page of *shaped*, two imported pages, and forty synthetic nights."""
     place = tmp_path_factory.mktemp("published")
     store(shaped, place / "results")
     complete = next(path for path in PAGES if path.stem == "complete")
@@ -84,6 +101,30 @@ def published(shaped: RunDocument, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def doctrees(published: Path) -> Path:
-    """The guide of the published site as Sphinx read it."""
+    """The parsed guide of the published site."""
     (found,) = (published.parent / "cache").glob("*/doctrees")
     return found
+
+
+@pytest.fixture(scope="session")
+def root(published: Path) -> Iterator[str]:
+    """Serve the published site, and yield the address of its root."""
+    with served(published) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Start chromium once for all tests."""
+    with chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(params=VIEWS, scope="module")
+def browser(request: pytest.FixtureRequest, one_browser: webdriver.Chrome, root: str) -> webdriver.Chrome:
+    """Return a browser of each size, with the site's first page open and nothing logged."""
+    look(one_browser, request.param)
+    one_browser.get(f"{root}/index.html")
+    for log in ("browser", "performance"):
+        one_browser.get_log(log)
+    return one_browser

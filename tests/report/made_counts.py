@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run document with made counts: what no machine at hand can count, on recorded times and a described machine.
+"""A run document with synthetic hardware counts, on recorded times and a described machine.
 
-The times are recorded ones; every count and sample is made here, by rules whose outcome is known, and the document says
-so: its instrument is called "with made counts".
+Counts and samples follow rules with known results; the instrument's name ends "with made counts".
 """
 
 import json
@@ -12,16 +11,15 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
-
 from calibration.context.model import Context
 from calibration.results.facts import facts
 from calibration.results.model import CapturedContext, Measurement, RunDocument
 from calibration.sutprobe.document import read_document
 from tests.event_trees import described, unpack
+from tests.report.report_documents import FIXTURES, KERNELS, RECORDED, parsed_measurements, run_document
 
 MACHINE = "broadwell_ep"
-"""The described machine: that of the article with the fastest memory."""
+"""The machine of the article with the fastest memory."""
 
 SOCKETS = (0, 22)
 """The CPUs on which its memory controllers are counted."""
@@ -29,10 +27,10 @@ SOCKETS = (0, 22)
 CORE_HZ = 2.2e9
 BACKGROUND_LINES_PER_S = 1e5
 OVERCOUNTED = 1.01
-"""What the memory controllers count of each byte that was moved."""
+"""Bytes that the memory controllers count per byte moved."""
 
 PREFETCHED = 0.8
-"""The part of the lines that hardware prefetchers fetch, which the core's own counter leaves out."""
+"""Share of lines fetched by hardware prefetchers, which the core's own counter omits."""
 
 
 @cache

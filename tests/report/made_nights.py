@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forty nights of a small lab, made by hand: each thing that can be wrong, once."""
+"""Forty synthetic nights of a small lab with one of each failure."""
 
 from collections.abc import Mapping
 from datetime import date, timedelta
@@ -7,12 +7,12 @@ from math import sin
 from typing import Any
 
 import numpy as np
-from report_documents import RUN_ID
 
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.report.tonight import Nights
 from calibration.results.history import History, NightRun, Series
+from tests.report.report_documents import RUN_ID
 
 TESTBED = "example-lab"
 LAST = date(2026, 1, 2)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run documents for the tests of pages: captured machines together with recorded documents of the kernel.
-
-Where a test needs a shape that no recording has (more nodes, more CPUs), it is derived here from the recorded figures.
-"""
+"""Run documents of captured machines with recorded documents of sutprobe; more nodes and CPUs are scaled copies."""
 
 import hashlib
 import json
@@ -43,6 +40,7 @@ from calibration.results.layout import RUN, SCHEMA_VERSION
 from calibration.results.model import (
     Attempt,
     CapturedContext,
+    Kernels,
     Measurement,
     MeltdownChecker,
     Mlc,
@@ -55,7 +53,15 @@ from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
-from tests.report.made_documents import KERNELS
+
+KERNELS = Kernels(
+    sha256="0123456789abcdef" * 4,
+    target="x86_64",
+    version="0.1.0",
+    compiler="clang version 20.0.0",
+    flags="-O2 -static",
+    source_sha256="fedcba9876543210" * 4,
+)
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
@@ -393,7 +399,8 @@ def guide(folder: Path) -> Path:
     docs = HERE.parents[1] / "docs"
     shutil.copytree(docs / "_static", folder / "_static")
     shutil.copyfile(docs / "conf.py", folder / "conf.py")
-    (folder / "index.rst").write_text("Guide\n=====\n\n.. toctree::\n\n   calibration/index\n", encoding="utf-8")
+    text = "Guide\n=====\n\n.. index:: lighthouse\n\n.. toctree::\n\n   calibration/index\n"
+    (folder / "index.rst").write_text(text, encoding="utf-8")
     return folder
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site for everybody who reads it: axe-core finds nothing, in light and dark, on a desk and on a telephone.
+"""Accessibility of the site by axe-core, light and dark, on a desktop and a phone, and its search.
 
 axe-core comes from npm, pinned with its hash in ``axe/package-lock.json``.
 """
@@ -7,13 +7,10 @@ axe-core comes from npm, pinned with its hash in ``axe/package-lock.json``.
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import VIEWS, chromium, served
-from report_documents import PAGE
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
@@ -21,6 +18,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.report.browsing import emulate
+from tests.report.report_documents import PAGE
 from tests.tools import require
 
 LOCK = Path(__file__).parent / "axe"
@@ -39,10 +38,10 @@ PAGES = [
     PAGE,
     "search.html?q=latency",
 ]
-"""One page of each sort."""
+"""One page of each kind."""
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-"""The rules of WCAG 2.0 to 2.2, levels A and AA, and what is good practice besides. None is left out."""
+"""WCAG 2.0 to 2.2, levels A and AA, and best practices."""
 
 LOOKS = (
     ("wide", "light"),
@@ -50,7 +49,7 @@ LOOKS = (
     pytest.param("wide", "dark", marks=pytest.mark.thorough),
     pytest.param("narrow", "light", marks=pytest.mark.thorough),
 )
-"""Windows and colours in which each page is looked at."""
+"""Window and colour scheme."""
 
 CHECK = """
 const done = arguments[arguments.length - 1];
@@ -61,7 +60,7 @@ axe.run(document, {runOnly: {type: "tag", values: arguments[0]}, resultTypes: ["
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The text of axe-core, which npm fetches and verifies."""
+    """The script of axe-core, fetched and verified by npm."""
     npm = require("npm", "npm")
     place = tmp_path_factory.mktemp("axe")
     for name in ("package.json", "package-lock.json"):
@@ -72,20 +71,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (place / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def root(published: Path) -> Iterator[str]:
-    with served(published) as address:
-        yield address
-
-
-@pytest.fixture(params=VIEWS, scope="module")
-def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    with chromium(request.param, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
-    """Return what axe-core finds on the page that is open, a line for each place."""
+    """Return the violations that axe-core finds on the open page."""
     browser.execute_script(axe)
     found: dict[str, Any] = browser.execute_async_script(CHECK, RULES)
     assert "error" not in found, found
@@ -98,11 +85,10 @@ def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
 
 @pytest.mark.parametrize(("browser", "scheme"), LOOKS, indirect=["browser"], scope="module")
 @pytest.mark.parametrize("page", PAGES)
-def test_axe_finds_nothing_and_a_page_is_no_wider_than_the_window(
+def test_a_page_is_accessible_and_fits_the_window(
     browser: webdriver.Chrome, root: str, axe: str, page: str, scheme: str
 ) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    emulate(browser, scheme=scheme)
     browser.get(f"{root}/{page}")
     ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) == (scheme == "light"), ground
@@ -112,7 +98,7 @@ def test_axe_finds_nothing_and_a_page_is_no_wider_than_the_window(
     assert violations(browser, axe) == []
 
 
-def test_axe_finds_what_is_wrong(browser: webdriver.Chrome, axe: str, tmp_path: Path) -> None:
+def test_axe_finds_violations(browser: webdriver.Chrome, axe: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
         "<img src='data:,'><p style='color: #999; background: #aaa'>Nobody reads this</p>", encoding="utf-8"
@@ -122,7 +108,7 @@ def test_axe_finds_what_is_wrong(browser: webdriver.Chrome, axe: str, tmp_path: 
     assert {"image-alt", "color-contrast", "html-has-lang"} <= found
 
 
-def test_what_scrolls_sideways_can_be_reached_with_the_keyboard(browser: webdriver.Chrome, root: str) -> None:
+def test_the_keyboard_reaches_boxes_that_scroll(browser: webdriver.Chrome, root: str) -> None:
     browser.get(f"{root}/{PAGE}")
     boxes = browser.find_elements(By.CSS_SELECTOR, "article pre, article .table-wrapper")
     sizes = "return [arguments[0].scrollWidth > arguments[0].clientWidth, arguments[0].tabIndex]"
@@ -134,7 +120,7 @@ def test_what_scrolls_sideways_can_be_reached_with_the_keyboard(browser: webdriv
 
 
 def search(browser: webdriver.Chrome, root: str, words: str) -> list[str]:
-    """Type *words* into the field for searching, as a reader does, and return the pages that are found, best first."""
+    """Search for *words* and return the pages found, best first."""
     browser.get(f"{root}/index.html")
     field = browser.find_element(By.CSS_SELECTOR, "input.sidebar-search")
     if not field.is_displayed():
@@ -159,12 +145,12 @@ SEARCHES = {
 
 @pytest.mark.parametrize("words", SEARCHES)
 def test_search_finds_the_page(browser: webdriver.Chrome, root: str, published: Path, words: str) -> None:
-    """Search the site on a server for names, and the one opened from the disk for what is read."""
+    """Search the served site for names, and the one opened from the disk for words."""
     found = search(browser, root if "_" in words else published.as_uri(), words)
     page = SEARCHES[words]
     assert page in {item.partition("#")[0] if "#" not in page else item for item in found[:5]}, found
 
 
-def test_search_for_what_is_nowhere_says_so(browser: webdriver.Chrome, root: str) -> None:
+def test_search_without_results_says_so(browser: webdriver.Chrome, root: str) -> None:
     assert search(browser, root, "zyzzyva") == []
     assert "did not match any documents" in browser.find_element(By.ID, "search-results").text

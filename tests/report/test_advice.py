@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each advice is given where the causes support it, and not if they do not or it is followed already."""
+"""Tuning advice: given if its cause was traced, and not followed already."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from traced import cause, view
 
 from calibration.context import load
 from calibration.context.model import CommandLine, Context, Parameter
-from calibration.report.advice import LEAST_EVENTS, LEAST_SHARE, RULES, UNEXPLAINED_SHARE, advice
+from calibration.report.advice import MIN_EVENTS, MIN_SHARE, RULES, UNEXPLAINED_SHARE, advice
+from tests.report.traced import cause, view
 
 MACHINE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 
@@ -29,18 +29,18 @@ CASES = {
     "boot with nowatchdog": cause("nmi", "perf_event_nmi_handler"),
     "raise vm.stat_interval": cause("work", "kworker/0:1", "vmstat_update", pid=41),
     "/sys/devices/virtual/workqueue/cpumask": cause("work", "kworker/u8:1", "wb_workfn", pid=42),
-    "keep the programs and devices that queue it": cause("work", "kworker/0:1", "lru_add_drain_per_cpu"),
+    "keep programs and devices that queue it": cause("work", "kworker/0:1", "lru_add_drain_per_cpu"),
     "Timers of programs expire on CPU 0 (posix_timer_fn)": cause("timer", "hrtimer", "posix_timer_fn"),
     "rps_cpus": cause("softirq", "NET_RX"),
     "isolcpus=domain,0": cause("task", "migration/0", pid=20),
-    "map and unmap": cause("ipi", "function call", "flush_tlb_func"),
+    "mapping and unmapping": cause("ipi", "function call", "flush_tlb_func"),
     "membarrier, ipi_mb": cause("ipi", "function call", "ipi_mb"),
     "performance counters of CPU 0": cause("ipi", "function call", "__perf_event_read"),
     "model-specific registers of CPU 0": cause("ipi", "function call", "__rdmsr_safe_on_cpu"),
-    "changes its own code": cause("ipi", "function call", "do_sync_core"),
+    "patches its code": cause("ipi", "function call", "do_sync_core"),
     "Move IRQ 36 (eth0-rx) away from CPU 0": cause("interrupt", "eth0-rx", irq=36),
-    "Bind thread stress (77) elsewhere": cause("task", "stress", pid=77),
-    "Bind thread many elsewhere": cause("task", "many"),
+    "Bind thread stress (77) to other CPUs": cause("task", "stress", pid=77),
+    "Bind thread many to other CPUs": cause("task", "many"),
 }
 """Words of each advice, and a cause that supports it."""
 
@@ -57,25 +57,25 @@ def test_every_rule_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("words", CASES)
-def test_an_advice_is_given_where_its_cause_is_seen(words: str, context: Context) -> None:
+def test_a_cause_gets_its_advice(words: str, context: Context) -> None:
     (sentence,) = advice(ORDINARY, view(CASES[words]), context)
     assert words in sentence
     assert sentence.endswith("(20 % of the lost time).")
 
 
 @pytest.mark.parametrize("words", CASES)
-@pytest.mark.parametrize("changed", [{"share": LEAST_SHARE * 0.9}, {"events": LEAST_EVENTS - 1}, {"share": None}])
-def test_an_advice_is_not_given_for_little(words: str, changed: dict[str, Any], context: Context) -> None:
+@pytest.mark.parametrize("changed", [{"share": MIN_SHARE * 0.9}, {"events": MIN_EVENTS - 1}, {"share": None}])
+def test_rare_or_short_causes_get_no_advice(words: str, changed: dict[str, Any], context: Context) -> None:
     assert advice(ORDINARY, view(CASES[words].model_copy(update=changed)), context) == ()
 
 
 @pytest.mark.parametrize("what", SILENT)
-def test_what_nobody_can_change_is_not_advised(what: str, context: Context) -> None:
+def test_causes_that_cannot_be_moved_get_no_advice(what: str, context: Context) -> None:
     assert advice(ORDINARY, view(SILENT[what]), context) == ()
 
 
 @pytest.mark.parametrize("words", ["nohz_full=0", "rcu_nocbs=0", "isolcpus=domain,0"])
-def test_what_is_set_up_already_is_not_advised(words: str, context: Context) -> None:
+def test_settings_in_effect_are_not_advised(words: str, context: Context) -> None:
     assert ISOLATED in context.isolation.nohz_full
     assert advice(ISOLATED, view(CASES[words]), context) == ()
     assert len(advice(ISOLATED, view(CASES[words]), None)) == 1
@@ -85,7 +85,7 @@ def test_what_is_set_up_already_is_not_advised(words: str, context: Context) -> 
     ("words", "option"),
     [("boot with nowatchdog", "nowatchdog"), ("rcu_normal_after_boot=1", "rcupdate.rcu_normal")],
 )
-def test_what_the_command_line_has_already_is_not_advised(words: str, option: str, context: Context) -> None:
+def test_options_of_the_command_line_are_not_advised(words: str, option: str, context: Context) -> None:
     def booted(*names: str) -> Context:
         parameters = tuple(Parameter(name=name, value=None) for name in names)
         line = CommandLine(text=" ".join(names), parameters=parameters, init_arguments=())
@@ -96,7 +96,7 @@ def test_what_the_command_line_has_already_is_not_advised(words: str, option: st
     assert len(advice(ORDINARY, view(CASES[words]), context.model_copy(update={"cmdline": None}))) == 1
 
 
-def test_causes_with_one_remedy_are_one_advice_and_the_greatest_comes_first(context: Context) -> None:
+def test_causes_with_one_remedy_share_an_advice_and_the_largest_comes_first(context: Context) -> None:
     both = view(
         cause("softirq", "RCU", share=0.006),
         cause("task", "rcuc/0", share=0.005),
@@ -111,13 +111,13 @@ def test_causes_with_one_remedy_are_one_advice_and_the_greatest_comes_first(cont
     ("guest", "smi", "words"),
     [
         (True, None, "so the hypervisor took the CPU"),
-        (False, 7, "and 7 system management interrupts came meanwhile"),
-        (False, 0, "system management interrupts did not come"),
+        (False, 7, "and 7 system management interrupts occurred"),
+        (False, 0, "system management interrupts did not occur"),
         (False, None, "system management interrupts were not counted"),
-        (None, None, "at firmware or a hypervisor"),
+        (None, None, "check firmware and hypervisor"),
     ],
 )
-def test_the_unexplained_is_spoken_of_from_its_bound_on(
+def test_unexplained_time_is_reported_from_its_threshold(
     guest: bool | None, smi: int | None, words: str, context: Context
 ) -> None:
     machine = context.model_copy(update={"virtualization": context.virtualization.model_copy(update={"guest": guest})})

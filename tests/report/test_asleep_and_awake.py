@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both latencies of a machine on its page: asleep and awake, and which is of record."""
-
-from report_documents import index_of, page_of, parsed, replace, run_document, scaled, with_nodes
+"""The latencies asleep and awake on a page."""
 
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.sutprobe.latency import Companion
+from tests.report.report_documents import index_of, page_of, parsed, replace, run_document, scaled, with_nodes
 
 COMPANIONS = (Companion(cpu=7, node=0, mb_s=299.6), Companion(cpu=9, node=1, mb_s=287.1))
 
 
-def test_a_page_says_both_latencies_and_which_is_of_record() -> None:
+def test_a_page_has_both_latencies_and_the_one_of_record() -> None:
     document = with_nodes(run_document(), 2)
     index = index_of(document, "idle_latency")
     idle = document.measurements[index].values
@@ -32,8 +31,8 @@ def test_a_page_says_both_latencies_and_which_is_of_record() -> None:
     document = replace(document, index, values=matrix.model_copy(update=beside))
     text = " ".join(parsed(page_of(document)).astext().split())
     assert (
-        f"one load took {asleep.value:.1f} ns; awake, while CPU 7 read 300 MB/s, {awake.value:.1f} ns. "
-        "The figure of record is the one awake."
+        f"a load took {asleep.value:.1f} ns; awake, while CPU 7 read 300 MB/s, {awake.value:.1f} ns. "
+        "The metric of record is the one awake."
     ) in text
     assert "awake, while CPUs 7, 9 read 287 to 300 MB/s each." in text
     cell = matrix.latency_ns[0][0]

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page in a real browser, wide and narrow: what a reader sees is there, legible, and asks no other server."""
+"""Pages in a browser, wide and narrow: layout, charts, keyboard, print, and requests."""
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from browsing import VIEWS, chromium, served
-from report_documents import PAGE
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -19,23 +15,22 @@ from selenium.webdriver.support.wait import WebDriverWait
 from calibration.report import filters
 from calibration.report.sections import SECTIONS
 from calibration.results.model import RunDocument
+from tests.report.browsing import emulate
+from tests.report.report_documents import PAGE
 
 
 @pytest.fixture(scope="module")
-def address(published: Path) -> Iterator[str]:
-    """Serve the site, and yield the address of the page of *shaped*."""
-    with served(published) as root:
-        yield f"{root}/{PAGE}"
+def address(root: str) -> str:
+    """Return the address of the page of *shaped*."""
+    return f"{root}/{PAGE}"
 
 
-@pytest.fixture(params=VIEWS, scope="module")
-def browser(
-    request: pytest.FixtureRequest, address: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[webdriver.Chrome]:
-    """Open the page in chromium, wide and narrow."""
-    with chromium(request.param, tmp_path_factory.mktemp("profile")) as opened:
-        opened.get(address)
-        yield opened
+@pytest.fixture(scope="module", name="browser")
+def _browser(browser: webdriver.Chrome, address: str) -> webdriver.Chrome:
+    """Open the page of *shaped*, in each size."""
+    emulate(browser)
+    browser.get(address)
+    return browser
 
 
 def shown(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
@@ -52,7 +47,7 @@ def opened(browser: webdriver.Chrome) -> None:
     browser.execute_script("document.querySelectorAll('details').forEach(each => { each.open = true; })")
 
 
-def test_the_first_screen_has_the_verdict_and_the_figures_of_record(browser: webdriver.Chrome) -> None:
+def test_the_first_screen_has_the_verdict_and_the_tiles(browser: webdriver.Chrome) -> None:
     browser.execute_script("window.scrollTo(0, 0)")
     height = browser.execute_script("return window.innerHeight")
     verdict = shown(browser, "article .verdict")[0]
@@ -82,18 +77,18 @@ def test_every_chart_is_visible_interactive_and_named(browser: webdriver.Chrome)
         assert chart.get_attribute("tabindex") == "0"
 
 
-def test_a_chart_tells_a_point_under_the_pointer(browser: webdriver.Chrome) -> None:
+def test_a_chart_has_tooltips(browser: webdriver.Chrome) -> None:
     chart = shown(browser, "article figure.chart")[0]
     WebDriverWait(browser, 60).until(lambda _: "interactive" in (chart.get_attribute("class") or ""))
     tips: list[WebElement] = []
 
-    def told(opened: webdriver.Chrome) -> bool:
+    def has_tooltip(opened: webdriver.Chrome) -> bool:
         point = chart.find_element(By.CSS_SELECTOR, ".chart-view svg .mark-symbol path")
         ActionChains(opened).move_to_element(chart).move_to_element(point).perform()
         tips[:] = opened.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
         return bool(tips)
 
-    WebDriverWait(browser, 60).until(told)
+    WebDriverWait(browser, 60).until(has_tooltip)
     assert re.search(r"\d", tips[0].text)
 
 
@@ -109,28 +104,26 @@ def test_parts_are_folded_and_open_with_the_keyboard(browser: webdriver.Chrome) 
 
 
 def test_folded_parts_are_printed(browser: webdriver.Chrome) -> None:
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    emulate(browser, media="print")
     try:
         inside = browser.find_element(By.CSS_SELECTOR, "article details.fold pre")
         assert inside.size["height"] > 10
         pages = browser.execute_cdp_cmd("Page.printToPDF", {})["data"]
         assert len(pages) > 100_000
     finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        emulate(browser)
 
 
-def test_charts_follow_the_dark(browser: webdriver.Chrome) -> None:
+def test_charts_follow_the_colour_scheme(browser: webdriver.Chrome) -> None:
     chart = shown(browser, "article figure.chart")[0]
     WebDriverWait(browser, 60).until(lambda _: "interactive" in (chart.get_attribute("class") or ""))
     ink = "return getComputedStyle(arguments[0].querySelector('.chart-view svg text')).fill"
     light = browser.execute_script(ink, chart)
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-    )
+    emulate(browser, scheme="dark")
     try:
         WebDriverWait(browser, 30).until(lambda item: item.execute_script(ink, chart) != light)
     finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        emulate(browser)
 
 
 def test_tables_and_result_blocks_have_their_texts(browser: webdriver.Chrome, shaped: RunDocument) -> None:
@@ -149,7 +142,7 @@ def test_the_sections_are_in_their_order(browser: webdriver.Chrome) -> None:
     assert headings[: len(SECTIONS) + 1] == [*SECTIONS, "Evidence"]
 
 
-def test_an_invalid_figure_is_struck_out_on_the_screen(browser: webdriver.Chrome) -> None:
+def test_invalid_values_are_struck_out_on_the_screen(browser: webdriver.Chrome) -> None:
     opened(browser)
     line_of = "return getComputedStyle(arguments[0]).textDecorationLine"
     struck = browser.find_elements(By.CSS_SELECTOR, "article .struck")
@@ -180,16 +173,13 @@ def test_the_page_is_never_wider_than_the_window(browser: webdriver.Chrome) -> N
         )
 
 
-def test_the_browser_has_nothing_to_complain_about_and_asks_no_other_server(
-    browser: webdriver.Chrome, address: str
-) -> None:
+def test_the_browser_logs_no_error_and_asks_no_other_server(browser: webdriver.Chrome, root: str, address: str) -> None:
     assert [item for item in browser.get_log("browser") if item["level"] in {"SEVERE", "WARNING"}] == []
-    origin = address.partition("/calibration/")[0]
     messages = [json.loads(item["message"])["message"] for item in browser.get_log("performance")]
     sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
-    asked = {item["requestId"]: item["request"]["url"] for item in sent if item["documentURL"].startswith(origin)}
+    asked = {item["requestId"]: item["request"]["url"] for item in sent if item["documentURL"].startswith(root)}
     assert address in asked.values()
-    assert [url for url in asked.values() if not url.startswith((origin, "data:"))] == []
+    assert [url for url in asked.values() if not url.startswith((root, "data:"))] == []
     failed = [message["params"] for message in messages if message["method"] == "Network.loadingFailed"]
     assert [item for item in failed if item["requestId"] in asked] == []
     answers = [message["params"] for message in messages if message["method"] == "Network.responseReceived"]
@@ -198,8 +188,8 @@ def test_the_browser_has_nothing_to_complain_about_and_asks_no_other_server(
     assert [asked[request] for request, status in statuses.items() if status >= 400] == []
 
 
-def test_tonight_is_told_in_signs_beside_the_colours(browser: webdriver.Chrome, address: str) -> None:
-    browser.get(f"{address.partition('/calibration/')[0]}/calibration/index.html")
+def test_the_map_has_signs_besides_colours(browser: webdriver.Chrome, root: str) -> None:
+    browser.get(f"{root}/calibration/index.html")
     assert shown(browser, ".lab-sentence")[0].text.startswith("2 of 6 SUTs fail tonight")
     colour = "return getComputedStyle(arguments[0]).backgroundColor"
     cells = shown(browser, "table.lab-map td:has(a)")
@@ -210,8 +200,8 @@ def test_tonight_is_told_in_signs_beside_the_colours(browser: webdriver.Chrome, 
     assert all(row.size["height"] <= 14 for row in rows), "a hundred SUTs fit on one screen"
 
 
-def test_every_chart_of_a_testbed_becomes_interactive(browser: webdriver.Chrome, address: str) -> None:
-    browser.get(f"{address.partition('/calibration/')[0]}/calibration/example-lab/index.html")
+def test_every_chart_of_a_testbed_becomes_interactive(browser: webdriver.Chrome, root: str) -> None:
+    browser.get(f"{root}/calibration/example-lab/index.html")
     figures = shown(browser, "article figure.chart")
     assert len(figures) == 2
     for figure in figures:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of a comparison: what differs comes first and one by one, what is alike in few lines, and what moves it."""
+"""The text of a comparison: differences in full, the rest counted, and facts that explain them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from calibration.results.plain import Figured
 from tests.unit.test_comparison import figure
 
 
-def told(first: Sequence[Figured], second: Sequence[Figured]) -> str:
+def comparison(first: Sequence[Figured], second: Sequence[Figured]) -> str:
     figures = tuple(sorted(compare_figures(first, second), key=_rank))
     return render_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures))
 
@@ -26,43 +26,43 @@ def matrix(count: int, values: Sequence[float]) -> list[Figured]:
 def test_the_largest_ratio_comes_first_whichever_side_is_better() -> None:
     first = [figure(100, (99.9, 100.1), name="idle_latency.latency_ns"), *matrix(2, [100, 100])]
     second = [figure(101, (100.9, 101.1), name="idle_latency.latency_ns"), *matrix(2, [90, 120])]
-    text = told(first, second)
+    text = comparison(first, second)
     assert "**2 of 3 metrics differ; largest: " in text
     assert text.index("- 1.20x\n") < text.index("first better") < text.index("- 0.90x\n") < text.index("second better")
     assert "* The same within the tolerance, 1: " in text
 
 
-def test_figures_that_differ_in_a_number_only_are_one_line_with_least_and_most() -> None:
-    text = told(matrix(8, [100] * 8), matrix(8, [110, 111, 112, 113, 114, 115, 116, 90]))
-    assert text.index("7 figures") < text.index("- 1.10x to 1.16x")
+def test_metrics_that_differ_only_in_a_number_share_a_line() -> None:
+    text = comparison(matrix(8, [100] * 8), matrix(8, [110, 111, 112, 113, 114, 115, 116, 90]))
+    assert text.index("7 metrics") < text.index("- 1.10x to 1.16x")
     assert text.count("90.00 ns") == 1
-    few = told(matrix(3, [100] * 3), matrix(3, [110, 111, 112]))
+    few = comparison(matrix(3, [100] * 3), matrix(3, [110, 111, 112]))
     assert "figures" not in few
     assert "111.0" in few
 
 
-def test_a_single_reading_of_another_tool_differs_indicatively() -> None:
-    text = told([figure(100, None, instrument="Intel MLC", name="idle_latency.latency_ns")],
+def test_a_single_reading_of_another_tool_is_indicative() -> None:
+    text = comparison([figure(100, None, instrument="Intel MLC", name="idle_latency.latency_ns")],
                 [figure(50, (49.9, 50.1), name="idle_latency.latency_ns")])  # fmt: skip
     assert "**1 of 1 metrics differ indicatively; largest: " in text
     assert "Indicative: an interval is missing" in text
     assert "- 0.50x\n" in text
 
 
-def test_what_is_identical_is_said_in_a_line(document: RunDocument) -> None:
+def test_identical_metrics_are_counted(document: RunDocument) -> None:
     text = render_comparison(compare(document, document))
     assert "**Identical: all " in text
     assert text.count("list-table") == 0
     assert len(text.splitlines()) < 25
 
 
-def test_what_is_missing_is_told_by_kind() -> None:
-    text = told(matrix(9, [100] * 9), matrix(8, [100.5] * 8))
+def test_missing_metrics_are_counted_by_kind() -> None:
+    text = comparison(matrix(9, [100] * 9), matrix(8, [100.5] * 8))
     assert "* The same within the tolerance, 8: Latency matrix (8)" in text
     assert "* Only in the first, 1: Latency matrix (1)" in text
 
 
-def test_facts_that_differ_say_how_many_figures_they_can_move_the_nearest_cause_first(document: RunDocument) -> None:
+def test_facts_are_ordered_by_the_differences_they_explain(document: RunDocument) -> None:
     own = {"BIOS": "1", "governor": "performance", "DIMMs": "8 x 32 GiB", "kernel": "6.1", "turbo": "on"}
     other = {"BIOS": "2", "governor": "performance", "DIMMs": "7 x 32 GiB", "SMT": "on", "turbo": "off"}
     first, second = (document.model_copy(update={"facts": item}) for item in (own, other))
@@ -79,4 +79,4 @@ def test_facts_that_differ_say_how_many_figures_they_can_move_the_nearest_cause_
 def test_two_runs_of_one_machine_have_no_facts_that_differ(document: RunDocument) -> None:
     compared = compare(document, document)
     assert compared.facts == ()
-    assert "No difference was found in what is captured" in render_comparison(compared)
+    assert "The captures of the two machines do not differ" in render_comparison(compared)

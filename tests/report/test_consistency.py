@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What figures of one run must be to each other: where the bounds are, and what decides nothing."""
+"""Cross-checks of a run: bounds, and skipped checks."""
 
 import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
-from report_documents import FIXTURES, flagged, index_of, replace, run_document, scaled, with_nodes
 
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.results.consistency import RULES, ConsistencyCheck, consistency
@@ -14,6 +13,7 @@ from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from calibration.statistics import Estimate, estimate
+from tests.report.report_documents import FIXTURES, flagged, index_of, replace, run_document, scaled, with_nodes
 
 IDLE, MATRIX = "idle_latency.latency_ns", "latency_matrix.0.0.latency_ns"
 
@@ -37,7 +37,7 @@ def two_latencies() -> RunDocument:
     return run_document(names=("idle_latency", "latency_matrix"))
 
 
-def test_the_bound_is_both_intervals_and_the_tolerance() -> None:
+def test_a_rule_allows_both_intervals_and_the_tolerance() -> None:
     document = two_latencies()
     check = latencies(document)
     assert check.bound is not None
@@ -59,13 +59,13 @@ def test_the_bound_is_both_intervals_and_the_tolerance() -> None:
         assert latencies(idle(document, scaled(recorded, factor))).outcome == outcome, factor
 
 
-def test_few_placements_decide_nothing() -> None:
+def test_a_check_with_few_placements_is_skipped() -> None:
     check = latencies(idle(two_latencies(), estimate([[300.0], [301.0], [302.0]], "ns")))
     assert (check.outcome, check.bound) == ("skipped", None)
     assert check.reason == f"{IDLE}: its interval covers the true value with 75 % only"
 
 
-def test_a_figure_without_an_interval_decides_nothing() -> None:
+def test_a_check_without_an_interval_is_skipped() -> None:
     check = latencies(idle(two_latencies(), estimate([[300.0]], "ns")))
     assert (check.outcome, check.reason) == ("skipped", f"{IDLE}: it has no interval")
 
@@ -78,7 +78,7 @@ def test_latencies_on_pages_of_another_size_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize("field", ["cpu", "node"])
-def test_another_cpu_or_node_is_another_quantity(field: str) -> None:
+def test_other_cpus_and_nodes_are_not_compared(field: str) -> None:
     document = two_latencies()
     index = index_of(document, "idle_latency")
     values = document.measurements[index].values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The filters: numbers as readers know them, and no text of others that becomes markup."""
+"""Filters of templates: formatted numbers, and foreign text that stays text."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def shown(text: str) -> str:
     return " ".join(filters.visible(text).split()) or "-"
 
 
-def test_the_middle_of_nothing_is_absent() -> None:
+def test_the_middle_of_no_values_is_absent() -> None:
     assert units.figure(units.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
     assert units.figure(units.middle([]), "ns") == units.ABSENT
 
@@ -60,7 +60,7 @@ HOSTILE = [
 
 
 @given(st.text(max_size=60))
-def test_inline_shows_any_text_and_nothing_else(text: str) -> None:
+def test_inline_shows_any_text_as_text(text: str) -> None:
     paragraph = parsed(f"before {filters.inline(text)}").children
     assert len(paragraph) == 1
     assert isinstance(paragraph[0], nodes.paragraph)
@@ -69,7 +69,7 @@ def test_inline_shows_any_text_and_nothing_else(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_inline_text_of_others_stays_text_at_the_start_of_a_cell(text: str) -> None:
+def test_inline_text_stays_text_at_the_start_of_a_cell(text: str) -> None:
     source = f".. list-table::\n\n   * - {filters.inline(text)}\n     - second\n"
     entries = list(parsed(source).findall(nodes.entry))
     assert [len(entry.children) for entry in entries] == [1, 1]
@@ -89,7 +89,7 @@ def test_a_heading_of_any_text_is_a_title(text: str) -> None:
 @example("x\n\n.. raw:: html\n\n   <script>")
 @example("x\u2028.. raw:: html")
 @example("x\x0c.. raw:: html")
-def test_a_literal_block_cannot_be_left(text: str) -> None:
+def test_no_text_ends_a_literal_block(text: str) -> None:
     source = f"::\n\n    first line\n{filters.literal(text)}\n\nafter\n"
     block, after = parsed(source).children
     assert isinstance(block, nodes.literal_block)
@@ -130,7 +130,7 @@ def test_significant(value: float | None, digits: int, text: str) -> None:
         (0.5, "ratio", "0.5000"),
     ],
 )
-def test_figure(value: float | None, unit: str, text: str) -> None:
+def test_value(value: float | None, unit: str, text: str) -> None:
     assert units.figure(value, unit) == text
 
 
@@ -258,5 +258,5 @@ def test_parts_missing_for_the_same_reason_are_combined() -> None:
     other = Missing(what="CPU 9", reason="busy")
     assert list(filters.alike([few[0], other, *few[1:]])) == [few[0], other, *few[1:]]
     many = [Missing(what=f"CPU {cpu}", reason="offline") for cpu in range(504)]
-    told = list(filters.alike([many[0], other, *many[1:]]))
-    assert told == [Missing(what="CPU 0, and 503 more", reason="offline"), other]
+    combined = list(filters.alike([many[0], other, *many[1:]]))
+    assert combined == [Missing(what="CPU 0, and 503 more", reason="offline"), other]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every text of a run document that is free, replaced by one that wants to be more than text."""
+"""Hostile texts in every free field of a run document stay text on its page and on the site."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from docutils.core import publish_doctree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from report_documents import guide, run_document, second_document
 
-from calibration.report import build_site, site
+from calibration.report import build_site
+from calibration.report.kept import page_of
 from calibration.report.page import render
+from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from tests.harmless import check_figure, check_page
+from tests.report.report_documents import guide, not_begun_document, run_document, second_document, store
 
 TEXTS = {
     "markup": "`a <javascript:alert(1)>`_ |x| [1]_ :raw:`<b>` **b** ``l`` _`t` a_ http://192.0.2.1/ x@example.com",
@@ -34,17 +37,32 @@ TEXTS = {
     "path": "../../../../etc/passwd",
 }
 
-LOUD = ("markup", "directive", "other line ends", "html")
-"""Texts that are tried on whole pages; the others are tried there by the thorough tests, and on a small page."""
+JOINED = {
+    "inline": TEXTS["markup"] + TEXTS["html"],
+    "blocks": TEXTS["directive"] + TEXTS["other line ends"],
+}
+"""Texts of whole pages; each text alone is tried on a small page, and by the thorough tests on whole ones."""
+
+WHOLE = [*JOINED.items(), *(pytest.param(*item, marks=pytest.mark.thorough) for item in TEXTS.items())]
 
 OURS = {"id", "kind", "name", "unit", "code", "step", "estimator", "schema_version", "testbed", "sut"}
-"""Fields that the harness itself fills, from lists of its own or names that it has checked."""
+"""Fields with names of the harness, or names that it has checked."""
+
+
+ATTEMPTS = {"attempts": not_begun_document().attempts}
+"""Attempts with failed checks and changed settings."""
 
 
 @pytest.fixture(scope="module")
 def document() -> RunDocument:
     """One run with every kind, and the operator's Intel MLC beside it."""
-    return second_document()
+    return second_document().model_copy(update=ATTEMPTS)
+
+
+@pytest.fixture(scope="module")
+def small() -> RunDocument:
+    """One run with two kinds."""
+    return run_document(names=("idle_latency", "jitter")).model_copy(update=ATTEMPTS)
 
 
 def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
@@ -59,7 +77,7 @@ def replace(value: Any, text: str, kept: set[tuple[Any, ...]], path: tuple[Any, 
 
 
 def places(errors: Sequence[Any], raw: Any) -> set[tuple[Any, ...]]:
-    """Return where in *raw* the texts are that a document may not have otherwise."""
+    """Return the places in *raw* of the texts that *errors* refuse."""
     found = set()
     for error in errors:
         here, path = raw, []
@@ -74,11 +92,11 @@ def places(errors: Sequence[Any], raw: Any) -> set[tuple[Any, ...]]:
 
 
 CHOSEN: dict[str, set[tuple[Any, ...]]] = {}
-"""Where in a document, by its JSON, the texts are that may not be any: found with the first hostile text."""
+"""Places of texts that must stay as they are, by the JSON of the document."""
 
 
 def hostile(document: RunDocument, text: str) -> RunDocument:
-    """Return *document* with *text* wherever a document may have any text."""
+    """Return *document* with *text* in every free field."""
     json_text = document.model_dump_json()
     raw, kept = json.loads(json_text), CHOSEN.setdefault(json_text, set())
     while True:
@@ -91,8 +109,8 @@ def hostile(document: RunDocument, text: str) -> RunDocument:
             kept |= more
 
 
-def check_source(text: str) -> None:
-    """Check that a page's source has no element that only markup of others could have made."""
+def check_source(text: str) -> nodes.document:
+    """Check that the page *text* has no element that only foreign markup can make, and return its tree."""
     strict = {"halt_level": 2, "report_level": 2, "warning_stream": "", "file_insertion_enabled": True}
     strict["line_length_limit"] = 1_000_000  # as the site has it
     roles = ".. role:: doc\n\n.. role:: download\n\n"
@@ -101,49 +119,44 @@ def check_source(text: str) -> None:
         assert not list(document.findall(kind)), kind
     for reference in document.findall(nodes.reference):
         assert "refuri" not in reference, reference
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u2028\u2029\u202e]", document.astext())
+    return document
+
+
+def structure(document: RunDocument, text: str) -> list[int]:
+    """Return the number of elements by kind on the page of *document* with *text* in every free field."""
+    tree = check_source(render(hostile(document, text).model_dump_json().encode()).text)
+    kinds = (nodes.section, nodes.literal_block, nodes.image, nodes.target, nodes.transition, nodes.table)
+    return [len(list(tree.findall(kind))) for kind in kinds]
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_a_small_page_of_hostile_texts_is_text(kind: str) -> None:
-    small = hostile(run_document(names=("idle_latency", "jitter")), TEXTS[kind])
-    check_source(render(small.model_dump_json().encode()).text)
+def test_a_small_page_shows_hostile_texts_as_text(kind: str, small: RunDocument) -> None:
+    assert structure(small, TEXTS[kind]) == structure(small, "word")
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in LOUD else pytest.param(kind, marks=pytest.mark.thorough) for kind in TEXTS]
-)
-def test_a_page_of_hostile_texts_is_text(kind: str, document: RunDocument) -> None:
-    spoilt = hostile(document, TEXTS[kind])
-    page = render(spoilt.model_dump_json().encode())
-    assert spoilt.context.parsed.capture.hostname == TEXTS[kind]
+@pytest.mark.parametrize(("name", "text"), WHOLE)
+def test_a_page_and_its_site_show_hostile_texts_as_text(
+    name: str, text: str, document: RunDocument, tmp_path: Path
+) -> None:
+    spoilt = hostile(document, text)
+    assert spoilt.context.parsed.capture.hostname == text, name
+    directory = store(spoilt, tmp_path / "results")
+    page = page_of((directory / RUN).read_bytes())
     check_source(page.text)
     for path, content in page.figures.items():
         if path.endswith(".svg"):
             check_figure(content)
-
-
-@pytest.mark.parametrize("kinds", [("markup", "html"), pytest.param(tuple(TEXTS), marks=pytest.mark.thorough)], ids=len)
-def test_the_site_of_a_hostile_page_is_harmless(
-    tmp_path: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
-    results = tmp_path / "results"
-    for number, kind in enumerate(kinds):
-        own = document.model_copy(update={"run": document.run.model_copy(update={"sut": f"sut{number}"})})
-        directory = results / own.run.testbed / own.run.sut / own.run.id
-        directory.mkdir(parents=True)
-        (directory / "run.json").write_text(hostile(own, TEXTS[kind]).model_dump_json(), encoding="utf-8")
-    output = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent
+    output = build_site(tmp_path / "results", guide(tmp_path / "docs"), tmp_path / "html").parent
     pages = list((output / "calibration").rglob("index.html"))
-    assert len(pages) == len(kinds) + 3  # a page each, the first, the trends of their testbed, and the example
-    for page in pages:
-        check_page(page, output / "index.html")
+    assert len(pages) == 4  # of the SUT, its testbed, the lab and the example
+    for html in pages:
+        check_page(html, output / "index.html")
     for figure in output.rglob("*.svg"):
         check_figure(figure.read_text(encoding="utf-8"))
 
 
 @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40))
-def test_a_page_of_any_text_is_text(text: str) -> None:
+def test_a_page_shows_any_text_as_text(text: str) -> None:
     check_source(render(hostile(run_document(names=("idle_latency",)), text).model_dump_json().encode()).text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of imported documents: all figures of the text, marked as imported.
+"""Pages of imported documents.
 
 ``CALIBRATION_BLESS=1`` writes the blessed pages again, to be reviewed before they are committed.
 """
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 from docutils import nodes
-from report_documents import HERE, as_bytes, guide, imported, parsed, run_document, store
-from report_documents import page_of as page_of_document
 
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
-from calibration.report import build_site, site
+from calibration.report import build_site
 from calibration.report.kept import data_of
 from calibration.report.page import Page, render
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
+from tests.report.report_documents import HERE, as_bytes, guide, imported, parsed, run_document, store
+from tests.report.report_documents import page_of as page_of_document
 
 GOLDEN = HERE / "golden" / "imported-placeholders.rst"
 
@@ -27,7 +27,7 @@ def page_of(path: Path) -> Page:
     return page_of_document(imported(path.read_bytes(), path.name))
 
 
-def test_the_page_is_the_one_that_was_blessed() -> None:
+def test_the_page_matches_its_golden() -> None:
     text = page_of(next(path for path in PAGES if path.stem == "placeholders")).text
     if os.environ.get("CALIBRATION_BLESS") == "1":
         GOLDEN.write_text(text, encoding="utf-8")
@@ -35,14 +35,14 @@ def test_the_page_is_the_one_that_was_blessed() -> None:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *RAW], ids=lambda path: path.stem)
-def test_every_figure_of_a_text_is_on_its_page(path: Path) -> None:
+def test_every_value_of_a_text_is_on_its_page(path: Path) -> None:
     page = page_of(path)
     images = list(parsed(page).findall(nodes.image))
     assert [image["uri"] for image in images] == pictures(page)
     assert all(image["alt"].strip() for image in images)
     published = read_published(path.read_bytes().decode())
     found = figures(published.read)
-    assert ("The text has no figure." in page.text) == (not found)
+    assert ("The text has no values." in page.text) == (not found)
     printed = {float(text) for text in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", blocks(page))}
     gone = [name for name, value in found.items() if not {value, round(value, 1), round(value, 2)} & printed]
     assert gone == []
@@ -60,7 +60,7 @@ def pictures(page: Page) -> list[str]:
     return [figure for figure in page.figures if figure.endswith(".svg") and not figure.endswith("-dark.svg")]
 
 
-def test_a_page_that_this_project_made_is_not_imported() -> None:
+def test_pages_of_this_project_are_not_imported() -> None:
     for text in (page_of(PAGES[1]).text, page_of_document(run_document(names=("idle_latency",))).text):
         for page in (text, f"\ufeff:orphan:\n\n{text}"):
             with pytest.raises(InputError, match=r"^this page was made by this project: use its run\.json$"):
@@ -68,7 +68,7 @@ def test_a_page_that_this_project_made_is_not_imported() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_says_that_it_is_imported_and_what_contradicts_itself(path: Path) -> None:
+def test_a_page_lists_inconsistencies(path: Path) -> None:
     text = page_of(path).text
     assert "not measured here" in text
     assert "2021-02-03" in text
@@ -77,7 +77,7 @@ def test_a_page_says_that_it_is_imported_and_what_contradicts_itself(path: Path)
 
 
 @pytest.mark.thorough
-def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
+def test_fuzzed_texts_have_valid_pages() -> None:
     shown = 0
     for raw in corpus():
         try:
@@ -90,7 +90,7 @@ def test_pages_of_texts_that_nobody_would_write_are_pages() -> None:
 
 
 @pytest.mark.parametrize("row", ["0.00  1000.5", "90.50  0.0"])
-def test_a_sweep_of_zeros_has_no_drawing(row: str) -> None:
+def test_a_sweep_of_zeros_has_no_chart(row: str) -> None:
     heading = "Inject Latency Bandwidth\nDelay (ns) MB/sec"
     page = render(
         as_bytes(imported(f"Command line parameters: --loaded_latency -d0\n{heading}\n00000 {row}\n".encode()))
@@ -99,9 +99,7 @@ def test_a_sweep_of_zeros_has_no_drawing(row: str) -> None:
     parsed(page)
 
 
-def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
+def test_an_import_is_history_on_the_site(tmp_path: Path) -> None:
     results = tmp_path / "results"
     measured = run_document(names=("idle_latency",))
     store(measured, results)
@@ -117,12 +115,12 @@ def test_an_import_is_history_on_the_site(tmp_path: Path, monkeypatch: pytest.Mo
     assert "example-lab/only-imported" in (html / "index.html").read_text(encoding="utf-8")
 
 
-def test_raw_output_of_mlc_stays_off_pages_unless_it_may_be_published() -> None:
+def test_raw_output_of_mlc_is_shown_only_with_consent() -> None:
     raw = (FIXTURES / "mlc" / "v3.10-base-clocks.txt").read_bytes()
     kept = imported(raw, publish=False)
     assert kept.readings
     text = page_of_document(kept).text
-    assert "kept off this page" in text
+    assert "not shown" in text
     assert "12.40" not in text
     assert not data_of(Path("run.json"), as_bytes(kept), checked=True).public
     assert "12.40 ns" in page_of_document(imported(raw)).text

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intel MLC beside the run's own figures: the comparison, its conditions, and what stays off a page."""
+"""Intel MLC beside the run's own metrics: comparison, conditions, and consent to publish."""
 
 from typing import Any
 
 import pytest
 from docutils import nodes
-from report_documents import flagged, index_of, page_of, parsed, run_document, second_document
 
 from calibration.formats.readings import ReadIdleLatency
 from calibration.measurements.base import Metric
 from calibration.report.instruments import Line, SideBySide, side_by_side
 from calibration.results.model import NotMeasured, RunDocument
+from tests.report.report_documents import flagged, index_of, page_of, parsed, run_document, second_document
 
 
 def section(document: RunDocument) -> nodes.admonition:
@@ -45,12 +45,12 @@ def with_interval(name: str, bounds: tuple[float, float], monkeypatch: pytest.Mo
     monkeypatch.setattr("calibration.report.instruments.declaration", lambda _kind: Declared())
 
 
-def test_a_run_without_it_has_no_section() -> None:
+def test_a_run_without_mlc_has_no_section() -> None:
     assert side_by_side(run_document(), None) is None
     assert "Intel MLC\n---" not in page_of(run_document()).text
 
 
-def test_every_figure_of_both_stands_in_a_line_with_their_ratio() -> None:
+def test_every_common_metric_has_its_ratio() -> None:
     document = second_document()
     names = [line.theirs.name for line in compared(document).lines]
     assert len(names) == len(set(names)) == 1 + 4 + 4 + 5 + 5 + 3 + 6
@@ -65,7 +65,7 @@ def test_every_figure_of_both_stands_in_a_line_with_their_ratio() -> None:
 @pytest.mark.parametrize(
     ("bounds", "within"), [((88.2, 101.0), True), ((80.0, 88.2), True), ((88.3, 101.0), False), ((80.0, 88.1), False)]
 )
-def test_whether_it_lies_within_the_interval_is_said(
+def test_the_table_says_if_mlc_is_within_the_interval(
     bounds: tuple[float, float], within: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = second_document()
@@ -74,7 +74,7 @@ def test_whether_it_lies_within_the_interval_is_said(
     assert (line.theirs.value, line.ratio, line.within) == (88.2, 0.882, within)
 
 
-def test_an_invalid_figure_of_ours_is_compared_with_nothing() -> None:
+def test_invalid_metrics_are_not_compared() -> None:
     document = second_document()
     document = flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "elsewhere")
     line = line_of(document, "idle_latency.latency_ns")
@@ -82,7 +82,7 @@ def test_an_invalid_figure_of_ours_is_compared_with_nothing() -> None:
     assert "INVALID" in section(document).astext()
 
 
-def test_without_consent_to_publish_no_figure_and_no_word_of_it_is_shown() -> None:
+def test_nothing_of_mlc_is_shown_without_consent() -> None:
     document = second_document(publish=False)
     gone = NotMeasured(kind="mlc", what="Intel MLC --idle_latency", reason="4711.5 ns", cause="failed")
     document = document.model_copy(update={"not_measured": (*document.not_measured, gone)})
@@ -98,7 +98,7 @@ def test_without_consent_to_publish_no_figure_and_no_word_of_it_is_shown() -> No
     assert "3.5" not in found.astext()
 
 
-def test_its_conditions_and_its_warnings_are_stated() -> None:
+def test_conditions_and_warnings_are_listed() -> None:
     document = second_document(form="script", prefetchers_ok=True)
     first = document.readings[0]
     noted = first.model_copy(update={"notes": ("*** Unable to modify prefetchers", "Using all the threads")})
@@ -118,7 +118,7 @@ def test_its_conditions_and_its_warnings_are_stated() -> None:
 
 
 @pytest.mark.parametrize("publish", [True, False])
-def test_prefetchers_that_are_not_as_they_were_are_a_warning(publish: bool) -> None:
+def test_changed_prefetchers_are_a_warning(publish: bool) -> None:
     places = [{"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0xf", "restored": "0x3"}]
     document = second_document(publish=publish, prefetchers={"places": places, "unread": None})
     (warning,) = section(document).findall(nodes.warning)
@@ -126,15 +126,15 @@ def test_prefetchers_that_are_not_as_they_were_are_a_warning(publish: bool) -> N
     assert list(section(second_document(publish=publish)).findall(nodes.warning)) == []
 
 
-def test_one_that_did_not_run_says_why() -> None:
+def test_a_failed_run_of_mlc_says_why() -> None:
     document = second_document(reason="no `program`_", commands=(), archive_sha256=None).model_copy(
         update={"readings": ()}
     )
     assert "was not run: no `program`_" in section(document).astext()
 
 
-def test_what_is_too_much_for_a_page_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.report.instruments.MOST_LINES", 2)
+def test_omitted_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.report.instruments.MAX_LINES", 2)
     document = second_document()
     noted = document.readings[0].model_copy(update={"notes": ("* a", "* b", "* c", "* a")})
     document = document.model_copy(update={"readings": (noted, *document.readings[1:])})

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The made lab: the judgement of its last night finds what was planted, and nothing else."""
+"""Synthetic results: a complete night of a server, and a lab whose judgement finds what was planted."""
 
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from calibration.judge.baseline_files import Place
 from calibration.judge.night import judge_night
-from calibration.results import index
+from calibration.profiles import load_profile
 from calibration.results.index import read_history
 from calibration.results.layout import find_runs
 from calibration.results.store import read_run
-from tests.report.made_documents import names
-from tests.report.made_lab import Lab
+from tests.report.made_lab import SMALL, Lab, names, server_document
 
 
-def test_tonight_is_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
-    lab = Lab(suts=10, nights=9)
+def test_every_step_of_a_night_is_measured() -> None:
+    document = server_document(SMALL)
+    assert document.run.status == "complete"
+    assert {omitted.cause for omitted in document.not_measured} == {"not_planned"}
+    assert {measurement.kind for measurement in document.measurements} == set(load_profile("nightly").measurements)
+
+
+def test_judgement_finds_the_planted_faults_only(tmp_path: Path) -> None:
+    lab = Lab(suts=5, nights=7)
     results = tmp_path / "results"
     lab.write(results)
-    assert len(find_runs(results)) == 10 * 9 - 1
+    assert len(find_runs(results)) == 5 * 7 - 1
     runs = read_history(results).runs
     before, tonight = sorted({night for found in runs.values() for night in found})[-2:]
 
@@ -32,11 +35,11 @@ def test_tonight_is_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert lab.missing in failed
     assert [sut for sut, _ in failed.most_common(1)] == [lab.slower]
-    places = {sut: Place("sut", *sut, None).path(results) for sut in names(10)}
+    places = {sut: Place("sut", *sut, None).path(results) for sut in names(5)}
     assert [sut for sut, path in places.items() if not path.exists()] == [lab.unknown]
     renewed = {
         sut
-        for sut in names(10)
+        for sut in names(5)
         if tonight in runs[sut] and runs[sut][tonight].facts["microcode"] != runs[sut][before].facts["microcode"]
     }
     assert renewed == set(lab.renewed)

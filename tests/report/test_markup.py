@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages as HTML: what docutils makes of them, faster, with what the theme expects."""
+"""Pages as HTML: the output of docutils, in the markup of the theme."""
 
 import re
 
 import pytest
 from docutils.parsers.rst.directives.tables import ListTable
-from report_documents import page_of
 
 from calibration.errors import InputError
 from calibration.report import markup
 from calibration.report.markup import to_html
 from calibration.results.model import RunDocument
+from tests.report.report_documents import page_of
 
 TABLE = """
 .. list-table::
@@ -82,6 +82,6 @@ def test_the_contents_are_the_sections() -> None:
 @pytest.mark.parametrize(
     "text", ["an *open one", ":nowhere:`a`", ".. raw:: html\n\n   b\n", ".. include:: /etc/fstab\n"]
 )
-def test_what_plain_docutils_refuses_is_refused(text: str) -> None:
+def test_invalid_markup_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not valid reStructuredText"):
         body(text)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import flagged, index_of, not_begun_document, run_document, store, with_nodes
 
 from calibration.cli import calibration
 from calibration.report.show import print_run, print_story
@@ -15,6 +14,7 @@ from calibration.report.story import Story, story
 from calibration.results.imports import EPOCH, document_of, read_file
 from calibration.results.model import RunDocument
 from tests.readings import PAGES
+from tests.report.report_documents import flagged, index_of, not_begun_document, run_document, store, with_nodes
 
 
 def shown(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100) -> str:
@@ -37,19 +37,19 @@ def test_any_run_is_one_screen(make, columns: int, monkeypatch: pytest.MonkeyPat
     assert max(map(len, lines)) <= min(columns, 100)
 
 
-def test_it_tells_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_has_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
-    told = story(document)
+    found = story(document)
     text = " ".join(shown(document, monkeypatch).split())
-    assert text.startswith(f"! {told.name} {told.when} ")
-    assert told.verdict in text
-    assert told.tiles
-    for tile in told.tiles:
+    assert text.startswith(f"! {found.name} {found.when} ")
+    assert found.verdict in text
+    assert found.tiles
+    for tile in found.tiles:
         assert f"{tile.title} {tile.value}" in text
-    assert f"next: {told.next_step}" in text
+    assert f"next: {found.next_step}" in text
 
 
-def test_a_figure_that_cannot_be_relied_on_is_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_values_are_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
     wrong = flagged(document, index_of(document, "jitter"), "CPU_UNVERIFIED", "it ran elsewhere")
     assert "✗" not in shown(document, monkeypatch)
@@ -63,12 +63,12 @@ def test_import_lists_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Idle latency" in text
 
 
-def test_what_a_sut_says_moves_no_cursor() -> None:
-    told = dataclasses.replace(
+def test_escape_sequences_of_a_sut_are_not_printed() -> None:
+    found = dataclasses.replace(
         story(run_document()), name="\x1b[2J", findings=("\x07 [bold]x[/bold]",), machine="\u202e"
     )
     stream = io.StringIO()
-    print_story(told, stream)
+    print_story(found, stream)
     assert not {"\x1b", "\x07", "\u202e"} & set(stream.getvalue())
     assert "[bold]x[/bold]" in stream.getvalue()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site: built with warnings as errors, incremental, whole or not at all, and asking nothing of other servers."""
+"""The site: pages, warnings as errors, incremental and atomic builds."""
 
 import re
 import shutil
@@ -7,22 +7,23 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_documents import PAGE, figure_count, guide, run_document, store
 
 from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.report import build_site, kept, render_run, shell, site
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
+from tests.report.report_documents import PAGE, figure_count, guide, run_document, store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
+@pytest.fixture
+def own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Render pages into a cache of the test alone, and leave out the example."""
+    monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
     monkeypatch.setattr(kept, "CACHE", tmp_path / "pages")
-    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
+    return tmp_path / "pages"
 
 
 @pytest.fixture
@@ -34,9 +35,7 @@ def html(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_the_newest_run_has_the_page_of_its_sut_and_documents_of_the_older_are_linked(
-    tmp_path: Path, docs: Path
-) -> None:
+def test_a_sut_has_the_page_of_its_newest_run_and_links_to_older_documents(tmp_path: Path, docs: Path) -> None:
     results = tmp_path / "results"
     store(run_document(names=(), id="20260101T000000Z-0000", profile="full"), results)
     store(run_document(names=("idle_latency",)), results)
@@ -81,7 +80,7 @@ def test_a_page_of_the_site_has_all_charts_of_its_run(published: Path, shaped: R
     assert page.count('class="chart-spec"') == page.count("<figure")
 
 
-def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: Path) -> None:
+def test_names_with_the_same_slug_have_their_own_pages(tmp_path: Path, docs: Path) -> None:
     results = tmp_path / "results"
     store(run_document(names=(), sut="SUT_1"), results)
     store(run_document(names=(), sut="sut-1"), results)
@@ -91,7 +90,7 @@ def test_names_that_become_the_same_keep_their_own_pages(tmp_path: Path, docs: P
     assert titles == ["example-lab / SUT_1", "example-lab / sut-1"]
 
 
-def test_a_run_that_lies_where_another_s_would_is_left_out_and_named(tmp_path: Path, docs: Path) -> None:
+def test_a_misplaced_run_is_omitted_and_listed(tmp_path: Path, docs: Path) -> None:
     kept = store(run_document(names=()), tmp_path / "results")
     copy = tmp_path / "results" / "there" / "sut" / kept.name
     shutil.copytree(kept, copy)
@@ -120,7 +119,7 @@ def test_a_warning_of_sphinx_is_an_error_and_leaves_the_old_site(tmp_path: Path,
     assert html(tmp_path / "html" / "index.html") == before
 
 
-def test_a_site_of_one_run_needs_its_document_and_one_of_a_lab_names_it(tmp_path: Path, docs: Path) -> None:
+def test_an_unreadable_run_fails_its_own_site_and_is_listed_on_the_lab_s(tmp_path: Path, docs: Path) -> None:
     directory = store(run_document(names=()), tmp_path / "results")
     (directory / RUN).write_text("{}", encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(str(directory))):
@@ -150,11 +149,9 @@ def test_a_second_build_removes_its_own_old_files_and_nothing_else(tmp_path: Pat
     assert not list(output.rglob(".*.new"))
 
 
-def test_a_second_build_is_the_same_and_the_search_forgets_nothing(tmp_path: Path, docs: Path) -> None:
+def test_a_second_build_is_identical(tmp_path: Path, docs: Path) -> None:
     results, output = tmp_path / "results", tmp_path / "html"
     store(run_document(names=()), results)
-    with (docs / "index.rst").open("a", encoding="utf-8") as page:
-        page.write("\n.. index:: lighthouse\n\nText.\n")
     build_site(results, docs, output)
     first = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     assert b"lighthouse" in first[output / "searchindex.js"]
@@ -168,10 +165,8 @@ def test_the_example_has_a_page_that_the_home_page_links(tmp_path: Path, docs: P
     assert "<calibration/example/index.html>" in (DOCS / "index.rst").read_text(encoding="utf-8")
 
 
-def test_a_page_that_was_rendered_before_is_not_rendered_again(
-    tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
+@pytest.mark.usefixtures("own_pages")
+def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tmp_path / "results"
     store(run_document(names=("idle_latency",)), results)
     rendered = []
@@ -188,10 +183,10 @@ def test_a_page_that_was_rendered_before_is_not_rendered_again(
     assert len(rendered) == 2
 
 
-def test_the_page_that_the_end_of_a_run_made_is_the_site_s(
+@pytest.mark.usefixtures("own_pages")
+def test_the_site_uses_the_page_rendered_at_the_end_of_a_run(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "EXAMPLE", tmp_path / "none")
     directory = store(run_document(names=("idle_latency",)), tmp_path / "results")
     render_run(directory)
     for name in ("render", "to_html", "_data"):
@@ -199,6 +194,7 @@ def test_the_page_that_the_end_of_a_run_made_is_the_site_s(
     build_site(tmp_path / "results", docs, tmp_path / "html")
 
 
+@pytest.mark.usefixtures("own_pages")
 def test_page_that_fails_as_html_is_kept_and_reported_on_the_site(
     tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,10 +218,10 @@ def test_new_night_does_not_rebuild_the_guide(tmp_path: Path, docs: Path, monkey
     assert (tmp_path / "html" / "calibration" / "example-lab" / "t3-sut2" / "20260102t000000z-0000.json").is_file()
 
 
-def test_truncated_cached_page_is_rendered_again(tmp_path: Path, docs: Path) -> None:
+def test_truncated_cached_page_is_rendered_again(tmp_path: Path, docs: Path, own_pages: Path) -> None:
     store(run_document(names=("idle_latency",)), tmp_path / "results")
     build_site(tmp_path / "results", docs, tmp_path / "html")
-    for path in (tmp_path / "pages").glob("*.json"):
+    for path in own_pages.glob("*.json"):
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
         build_site(tmp_path / "results", docs, tmp_path / "html")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first screen says of a run."""
+"""The first screen of a page."""
 
-from report_documents import flagged, index_of
-
-from calibration.report.story import FINDINGS, Tile, story
+from calibration.report.story import MAX_FINDINGS, Tile, story
 from calibration.results.model import RunDocument, Verdict
+from tests.report.report_documents import flagged, index_of
 
 
 def tiles(document: RunDocument) -> dict[str, Tile]:
@@ -26,7 +25,7 @@ def limited(document: RunDocument, name: str, lower: float | None, upper: float 
     return document.model_copy(update={"verdicts": (verdict,)})
 
 
-def test_the_tiles_are_the_figures_of_record(document: RunDocument) -> None:
+def test_the_tiles_are_the_metrics_of_record(document: RunDocument) -> None:
     found = tiles(document)
     assert {"Idle latency", "Read bandwidth", "Under load", "L1/L2", "Longest gap", "Core clock"} <= found.keys()
     idle = document.record[0]
@@ -36,48 +35,48 @@ def test_the_tiles_are_the_figures_of_record(document: RunDocument) -> None:
 
 
 def test_a_complete_run_says_how_many_are_on_target(document: RunDocument) -> None:
-    told = story(document)
-    assert f"of {len(document.measurements)} measurements" in told.verdict
-    assert "No baseline accepted yet." in told.verdict
-    assert len(told.findings) <= FINDINGS
+    screen = story(document)
+    assert f"of {len(document.measurements)} measurements" in screen.verdict
+    assert "No baseline accepted yet." in screen.verdict
+    assert len(screen.findings) <= MAX_FINDINGS
 
 
 def test_a_failed_limit_is_the_first_finding_and_marks_its_tile(document: RunDocument) -> None:
     name = "latency_matrix.0.0.latency_ns"
-    told = story(limited(document, name, None, 90.0, "fail"))
-    assert told.level == "bad"
-    assert told.verdict.startswith("Out of limits: 1 of 1 limits failed.")
-    assert "; the limit is at most 90 ns." in told.findings[0]
-    tile = next(tile for tile in told.tiles if tile.title == "Idle latency")
+    screen = story(limited(document, name, None, 90.0, "fail"))
+    assert screen.level == "bad"
+    assert screen.verdict.startswith("Out of limits: 1 of 1 limits failed.")
+    assert "; the limit is at most 90 ns." in screen.findings[0]
+    tile = next(tile for tile in screen.tiles if tile.title == "Idle latency")
     assert (tile.band, tile.outside) == ("accepted: at most 90 ns", True)
     inside = next(tile for tile in story(limited(document, name, 90.0, 200.0, "pass")).tiles)
     assert (inside.band, inside.outside) == ("accepted: 90 to 200 ns", False)
 
 
-def test_a_failed_cross_check_is_in_the_verdict_and_among_the_findings(document: RunDocument) -> None:
+def test_a_failed_cross_check_is_in_verdict_and_findings(document: RunDocument) -> None:
     check = next(item for item in document.consistency if item.rule == "same_latency")
     failed = check.model_copy(update={"outcome": "fail", "difference": 0.42})
-    told = story(document.model_copy(update={"consistency": (failed,)}))
-    assert told.verdict.startswith("Contradictory")
-    assert "Cross-checks: 0 of 1 pass." in told.verdict
-    assert told.findings[0].startswith("Cross-check failed, repeated latency: ")
-    assert "(+42 %)" in told.findings[0]
+    screen = story(document.model_copy(update={"consistency": (failed,)}))
+    assert screen.verdict.startswith("Contradictory")
+    assert "Cross-checks: 0 of 1 pass." in screen.verdict
+    assert screen.findings[0].startswith("Cross-check failed, repeated latency: ")
+    assert "(+42 %)" in screen.findings[0]
 
 
-def test_an_invalid_measurement_is_said_once_with_its_reason(document: RunDocument) -> None:
+def test_an_invalid_measurement_is_one_finding(document: RunDocument) -> None:
     emulated = document
     for index in range(len(document.measurements)):
         emulated = flagged(emulated, index, "EMULATED", "the hypervisor calls itself 'TCG'")
-    told = story(emulated)
-    assert told.verdict.startswith(f"Not valid: {len(document.measurements)} of {len(document.measurements)}")
-    assert told.findings[0] == "All figures are invalid: the hypervisor calls itself 'TCG'."
-    assert {tile.trust for tile in told.tiles} == {"invalid"}
+    screen = story(emulated)
+    assert screen.verdict.startswith(f"Not valid: {len(document.measurements)} of {len(document.measurements)}")
+    assert screen.findings[0] == "All values are invalid: the hypervisor calls itself 'TCG'."
+    assert {tile.trust for tile in screen.tiles} == {"invalid"}
     one = flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "3 of 4 pages")
     assert any("PLACEMENT_WRONG: 3 of 4 pages" in finding for finding in story(one).findings)
 
 
 def test_an_interrupted_run_says_so_first(document: RunDocument) -> None:
     ended = document.model_copy(update={"run": document.run.model_copy(update={"status": "interrupted"})})
-    told = story(ended)
-    assert told.verdict.startswith("Interrupted: ")
-    assert told.next_step == "calibrate again with --resume"
+    screen = story(ended)
+    assert screen.verdict.startswith("Interrupted: ")
+    assert screen.next_step == "calibrate again with --resume"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration report --text``, ``--json`` and ``--csv``: the same report for people with ssh and for programs."""
+"""``calibration report --text``, ``--json`` and ``--csv``."""
 
 import csv
 import io
@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from docutils import nodes
-from report_documents import (
+
+from calibration.commands.report import report_command
+from calibration.measurements import registry
+from calibration.profiles import load_profile
+from calibration.report.story import story
+from calibration.report.terminal import print_page
+from calibration.results.model import RunDocument
+from calibration.results.plain import Row, plain_document
+from tests.report.report_documents import (
     flagged,
     index_of,
     not_begun_document,
@@ -23,14 +31,6 @@ from report_documents import (
     store,
     with_nodes,
 )
-
-from calibration.commands.report import report_command
-from calibration.measurements import registry
-from calibration.profiles import load_profile
-from calibration.report.story import story
-from calibration.report.terminal import print_page
-from calibration.results.model import RunDocument
-from calibration.results.plain import Row, plain_document
 from tests.walk import estimates
 
 
@@ -66,7 +66,7 @@ def test_the_terminal_shows_every_word_of_the_page(make, columns: int, monkeypat
 
 
 @pytest.mark.parametrize("make", [run_document, not_begun_document, lambda: with_nodes(run_document(), 8)])
-def test_what_is_folded_is_left_out_and_the_rest_is_short(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_parts_are_omitted(make, monkeypatch: pytest.MonkeyPatch) -> None:
     document = make()
     text = printed(document, monkeypatch, full=False)
     assert max(map(len, text.splitlines())) <= 100
@@ -86,14 +86,14 @@ def test_a_quick_run_takes_at_most_200_lines(monkeypatch: pytest.MonkeyPatch) ->
     assert len(printed(document, monkeypatch, full=False).splitlines()) <= 200
 
 
-def test_an_invalid_figure_says_so_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_values_are_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
     shown = printed(flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "99 of 100"), monkeypatch)
     assert "INVALID, struck out" in shown
     assert "\x1b" not in shown
 
 
-def test_what_a_sut_says_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_escape_sequences_of_a_sut_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     document = run_document()
     hostile = replace(document, 0, title="\x1b[2J\x07 [bold]title[/bold] :smile:")
     shown = printed(hostile, monkeypatch, 200)
@@ -133,7 +133,7 @@ def test_json_has_every_value_with_its_interval(tmp_path: Path) -> None:
     assert set(by_kind["idle_latency"]["validity"]) == {"valid", "flags", "reasons"}
 
 
-def test_no_estimate_is_lost_on_the_way_to_json() -> None:
+def test_json_has_every_estimate() -> None:
     document = run_document()
     text = json.dumps(plain_document(document)["measurements"])
     numbers = {float(item) for item in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)}
@@ -142,7 +142,7 @@ def test_no_estimate_is_lost_on_the_way_to_json() -> None:
     assert [value for value in measured if value not in numbers] == []
 
 
-def test_csv_has_a_row_for_each_headline_figure(tmp_path: Path) -> None:
+def test_csv_has_a_row_for_each_metric(tmp_path: Path) -> None:
     document = run_document()
     rows = list(csv.DictReader(io.StringIO(invoke(str(store(document, tmp_path)), "--csv"))))
     expected = [
@@ -166,7 +166,7 @@ def test_a_site_is_not_built_while_printing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["--text", "--json", "--csv"])
-def test_what_cannot_be_written_is_told(form: str, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_reported(form: str, tmp_path: Path) -> None:
     run = store(run_document(names=("idle_latency",)), tmp_path)
     command = [sys.executable, "-m", "calibration.cli", "report", str(run), form]
     with Path("/dev/full").open("w", encoding="utf-8") as full:
@@ -175,7 +175,7 @@ def test_what_cannot_be_written_is_told(form: str, tmp_path: Path) -> None:
     assert done.stderr == "calibration: what is printed cannot be written: No space left on device\n"
 
 
-def test_a_terminal_without_a_character_shows_which() -> None:
+def test_characters_that_a_terminal_lacks_are_escaped() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     print_page(page_of(run_document()), stream)

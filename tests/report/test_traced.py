@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page says of a traced kernel: causes, cost and advice, or why there are none."""
+"""Tracing on a page: causes, cost and advice, or why there are none."""
 
 import io
 import json
 
 import pytest
-from report_documents import FIXTURES, MACHINE, RECORDED, as_bytes, index_of, page_of, parsed, replace, run_document
-from traced import cause, view
 
 from calibration.context import load
 from calibration.measurements import declaration
@@ -17,10 +15,22 @@ from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
 from calibration.sutprobe.document import read_document
 from calibration.sutprobe.tracing import NoiseClass, NoiseName, Traced
+from tests.report.report_documents import (
+    FIXTURES,
+    MACHINE,
+    RECORDED,
+    as_bytes,
+    index_of,
+    page_of,
+    parsed,
+    replace,
+    run_document,
+)
+from tests.report.traced import cause, view
 
 REASON = "no permission for tracefs (Operation not permitted): tracing needs root"
 REFUSED = Traced(refused=REASON, tracers="", view=None)
-TOLD = Traced(
+TRACED = Traced(
     refused=None,
     tracers="hwlat osnoise",
     view=view(
@@ -47,11 +57,11 @@ def text_of(document: RunDocument) -> str:
 
 
 def test_causes_cost_and_advice_are_reported() -> None:
-    text = text_of(with_traced(TOLD))
-    assert "What the gaps were while the kernel was traced" in text
+    text = text_of(with_traced(TRACED))
+    assert "Causes of gaps while the kernel was traced" in text
     assert "IRQ 36 eth0-`rx`*|" in text
     assert "entering and leaving the kernel, and what the caches lost" in text
-    assert "What tracing itself cost" in text
+    assert "Cost of tracing" in text
     assert "Move IRQ 36 (eth0-`rx`*|) away from CPU" in text
     assert "(31 % of the lost time)." in text
     assert "a_rare_function" not in text  # too little to be shown
@@ -74,50 +84,52 @@ NOISE = (
 )
 
 
-def test_the_kernels_own_account_stands_beside_the_events() -> None:
-    told = view(cause("interrupt", "eth0", irq=36), cause("timer", "hrtimer"), cause("timer", "timer wheel"))
-    text = text_of(with_traced(TOLD.model_copy(update={"view": told, "osnoise": NOISE})))
+def test_osnoise_is_shown_beside_the_events() -> None:
+    found = view(cause("interrupt", "eth0", irq=36), cause("timer", "hrtimer"), cause("timer", "timer wheel"))
+    text = text_of(with_traced(TRACED.model_copy(update={"view": found, "osnoise": NOISE})))
     # Each of the three took a fifth of the lost time, two of them in interrupts: timers of the wheel are softirqs.
     assert "irq 120 1.50 ms 20.0 µs 30 % 40 % local_timer: 100, 1.20 ms; evil`*|" in text
     assert "nmi 0 0 ns 0 ns 0 % 0 %" in text
     assert "osnoise was not used" not in text
 
 
-def test_why_osnoise_was_not_used_is_told() -> None:
+def test_a_refused_osnoise_is_reported() -> None:
     reason = "this kernel has no osnoise tracer"
-    text = text_of(with_traced(TOLD.model_copy(update={"osnoise_refused": reason})))
-    assert f"The kernel's tracer osnoise was not used beside it: {reason}." in text
+    text = text_of(with_traced(TRACED.model_copy(update={"osnoise_refused": reason})))
+    assert f"osnoise was not used: {reason}." in text
     assert "By the events above" not in text
 
 
 @pytest.mark.parametrize(
     ("kind", "share"), [("irq", 0.6), ("nmi", 0.2), ("softirq", 0.4), ("thread", 0.4), ("hypervisor", 0.0)]
 )
-def test_events_are_put_into_the_classes_of_osnoise(kind: str, share: float) -> None:
+def test_events_have_classes_of_osnoise(kind: str, share: float) -> None:
     kinds = ("interrupt", "ipi", "vector", "nmi", "softirq", "task", "work")
-    told = view(*(cause(item, item) for item in kinds), cause("timer", "timer wheel"))
-    assert class_share(told, kind) == pytest.approx(share)
-    assert class_share(told.model_copy(update={"told_ns": 0.0}), kind) is None
+    found = view(*(cause(item, item) for item in kinds), cause("timer", "timer wheel"))
+    assert class_share(found, kind) == pytest.approx(share)
+    assert class_share(found.model_copy(update={"told_ns": 0.0}), kind) is None
 
 
-def test_the_cost_of_tracing_is_told_as_a_difference() -> None:
-    assert TOLD.view is not None
-    slower = TOLD.view.with_tracing.model_copy(update={"rate_per_s": 130.0, "lost_fraction": 0.007, "mean_ns": 5.4e4})
-    text = text_of(with_traced(TOLD.model_copy(update={"view": TOLD.view.model_copy(update={"with_tracing": slower})})))
+def test_the_cost_of_tracing_is_a_difference() -> None:
+    assert TRACED.view is not None
+    slower = TRACED.view.with_tracing.model_copy(update={"rate_per_s": 130.0, "lost_fraction": 0.007, "mean_ns": 5.4e4})
+    text = text_of(
+        with_traced(TRACED.model_copy(update={"view": TRACED.view.model_copy(update={"with_tracing": slower})}))
+    )
     assert "difference 30.0 0.200 % 4.00 µs" in text
 
 
-def test_without_advice_nothing_is_to_be_changed() -> None:
-    quiet = TOLD.model_copy(update={"view": view(cause("timer", "local timer"))})
+def test_without_advice_there_is_no_list() -> None:
+    quiet = TRACED.model_copy(update={"view": view(cause("timer", "local timer"))})
     text = text_of(with_traced(quiet))
-    assert "What tracing itself cost" in text
-    assert "What to change" not in text
+    assert "Cost of tracing" in text
+    assert "Tuning advice" not in text
 
 
-def test_why_it_was_not_traced_is_told() -> None:
+def test_a_refused_trace_is_reported() -> None:
     text = text_of(with_traced(REFUSED))
     assert f"The kernel was not traced: {REASON}." in text
-    assert "What tracing itself cost" not in text
+    assert "Cost of tracing" not in text
 
 
 def test_nothing_is_printed_unless_requested() -> None:
@@ -125,30 +137,30 @@ def test_nothing_is_printed_unless_requested() -> None:
     assert "traced" not in text
 
 
-@pytest.mark.parametrize("traced", [TOLD, TOLD.model_copy(update={"osnoise": NOISE}), REFUSED])
+@pytest.mark.parametrize("traced", [TRACED, TRACED.model_copy(update={"osnoise": NOISE}), REFUSED])
 def test_document_round_trips(traced: Traced) -> None:
     document = with_traced(traced)
     assert RunDocument.model_validate_json(as_bytes(document)) == document
 
 
 @pytest.mark.parametrize(("lost", "flags"), [(0, []), (None, []), (12, ["TRACE_LOST"])])
-def test_events_that_were_lost_are_flagged(lost: int | None, flags: list[str]) -> None:
+def test_lost_events_are_flagged(lost: int | None, flags: list[str]) -> None:
     document = json.loads(RECORDED["jitter"].read_text(encoding="utf-8"))
     context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
-    told = TOLD.model_copy(update={"view": view().model_copy(update={"lost_events": lost})})
+    traced = TRACED.model_copy(update={"view": view().model_copy(update={"lost_events": lost})})
     for cpu in document["result"]["cpus"]:
-        cpu["gaps"]["traced"] = told.model_dump(mode="json")
+        cpu["gaps"]["traced"] = traced.model_dump(mode="json")
     planned = next(step for step in declaration("jitter").steps(context, JitterSettings()) if isinstance(step, Step))
     found = list(declaration("jitter").parse(read_document(document), planned, context))
     assert found
     for measurement in found:
         assert isinstance(measurement.values, JitterValues)
-        assert measurement.values.gaps.traced == told
+        assert measurement.values.gaps.traced == traced
         assert [flag.code for flag in measurement.flags if flag.code == "TRACE_LOST"] == flags
 
 
 @pytest.mark.parametrize("attribute", [True, False])
-def test_the_kernel_is_traced_where_a_profile_asks_for_it(attribute: bool) -> None:
+def test_the_kernel_is_traced_if_the_profile_requests_it(attribute: bool) -> None:
     context = load(FIXTURES / "context" / f"{MACHINE}.tar.gz")
     settings = JitterSettings(attribute=attribute, gap_s=20.0)
     (planned,) = (step for step in declaration("jitter").steps(context, settings) if isinstance(step, Step))
@@ -163,7 +175,7 @@ def test_the_kernel_is_traced_where_a_profile_asks_for_it(attribute: bool) -> No
 
 def test_the_terminal_says_the_same() -> None:
     stream = io.StringIO()
-    print_page(page_of(with_traced(TOLD)), stream, full=True)
+    print_page(page_of(with_traced(TRACED)), stream, full=True)
     text = " ".join(stream.getvalue().split())
-    assert "What to change, as far as the causes support it" in text
+    assert "Tuning advice" in text
     assert "Move IRQ 36" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tonight, the lab and its testbeds: each SUT has its state and its cells, each figure its course over the nights."""
+"""Pages of a lab and its testbeds: states, map, failures, changes and metrics over the nights."""
 
 import csv
 import gzip
@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_nights import GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, run_id
-from report_documents import guide, run_document, store
-from test_hostile_page import TEXTS
 
 from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
-from calibration.report import build_site, kept, site
+from calibration.report import build_site, site
 from calibration.report.lab import COLUMNS, SIGNS, Cell, Lab, column_of
 from calibration.report.spark import SPARK_PX, spark
 from calibration.report.tonight import Nights, findings, standings, summary
-from calibration.report.trends import CHARTS, SHOWN, render_testbed
+from calibration.report.trends import MAX_CHARTS, MAX_DAYS, render_testbed
 from tests.harmless import check_figure
+from tests.report.made_nights import GAP, IDLE, LAST, NIGHTS, SHIFT, TESTBED, made_nights, run_id
+from tests.report.report_documents import guide, run_document, store
+from tests.report.test_hostile_page import TEXTS
 
 
 def link(_testbed: str, sut: str) -> str | None:
@@ -58,7 +58,7 @@ def made(nights: Nights) -> tuple[dict[str, str], dict[str, bytes]]:
 # Tonight
 
 
-def test_every_sut_has_its_state_and_those_to_look_at_come_first(nights: Nights) -> None:
+def test_suts_are_ordered_by_state(nights: Nights) -> None:
     found = [(standing.sut, standing.state) for standing in standings(nights)]
     assert found == [
         ("t3-sut2", "fails"),
@@ -71,14 +71,14 @@ def test_every_sut_has_its_state_and_those_to_look_at_come_first(nights: Nights)
     ]
 
 
-def test_what_is_worst_is_told_with_its_size_and_what_changed(nights: Nights) -> None:
-    told = {finding.sut: summary(nights, finding) for finding in reversed(findings(nights))}
-    assert told["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; another BIOS"
-    assert told["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
-    assert told["t4-sut1"].startswith("expected a run of this night, found none")
+def test_a_summary_has_the_worst_failure_and_the_changes(nights: Nights) -> None:
+    text = {finding.sut: summary(nights, finding) for finding in reversed(findings(nights))}
+    assert text["t3-sut2"] == "Idle latency +8.0 % (+7.0 % to +9.0 %), worse; changed: BIOS"
+    assert text["t3-sut4"] == "Idle latency flips between two levels, 90.00 to 95.40 ns"
+    assert text["t4-sut1"].startswith("expected a run of this night, found none")
 
 
-def test_what_moved_most_figures_is_told_first(nights: Nights) -> None:
+def test_failures_of_most_metrics_come_first(nights: Nights) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
@@ -87,7 +87,7 @@ def test_what_moved_most_figures_is_told_first(nights: Nights) -> None:
     assert [len(finding.metrics) for finding in findings(changed)] == [1, 3, 1, 1]
 
 
-def test_a_run_that_failed_but_left_figures_is_not_called_missing(nights: Nights) -> None:
+def test_a_failed_run_with_values_is_not_missing(nights: Nights) -> None:
     missing = nights.verdicts[-1].model_copy(update={"testbed": TESTBED, "sut": "t3-sut1", "run_id": run_id(LAST)})
     found = standings(replace(nights, verdicts=[*nights.verdicts, missing]))
     assert next(run.state for run in found if run.sut == "t3-sut1") == "fails"
@@ -96,13 +96,13 @@ def test_a_run_that_failed_but_left_figures_is_not_called_missing(nights: Nights
 # The lab
 
 
-def test_the_first_sentence_says_how_many_fail_and_what_is_wrong(lab: Lab) -> None:
+def test_the_first_sentence_counts_failures(lab: Lab) -> None:
     assert lab.sentence.startswith("2 of 6 SUTs fail tonight (1 not measured, 1 without a baseline): ")
     assert "example-lab/t3-sut2: Idle latency +8.0 %" in lab.sentence
     assert re.search(r"and \d+ more below\.$", lab.sentence)
 
 
-def test_every_metric_has_one_family_and_cells_are_those_of_the_families(lab: Lab) -> None:
+def test_every_metric_has_one_family(lab: Lab) -> None:
     assert {column_of(series.metric).code for series in lab.nights.history.series} == {"lat", "gap", "read"}
     assert column_of("latency_matrix.1.1.latency_ns").code == "lat"
     assert column_of("latency_matrix.1.0.latency_ns").code == "rem"
@@ -110,9 +110,9 @@ def test_every_metric_has_one_family_and_cells_are_those_of_the_families(lab: La
     assert {cell.step for cell in cells(lab, "t3-sut1").values()} == {"same", "absent"}
 
 
-def test_cells_tell_what_fails_is_missing_waived_or_has_no_baseline(lab: Lab) -> None:
+def test_cells_show_failures_missing_waivers_and_baselines(lab: Lab) -> None:
     assert cells(lab, "t3-sut2")["lat"].step == "worse"
-    assert "Idle latency +8.0 %" in cells(lab, "t3-sut2")["lat"].said
+    assert "Idle latency +8.0 %" in cells(lab, "t3-sut2")["lat"].text
     assert cells(lab, "t3-sut4")["gap"].step == "worse"
     assert {cells(lab, "t4-sut1")[code].step for code in ("lat", "gap", "read")} == {"missing"}
     assert cells(lab, "t3-sut3")["read"].step == "waived"
@@ -142,7 +142,7 @@ def test_a_wider_tolerance_makes_the_same_deviation_smaller(nights: Nights) -> N
     assert 0.2 < (cells(lab, "t3-sut2")["lat"].deviation or 0) < 0.3
 
 
-def test_an_open_end_makes_nothing_better(nights: Nights) -> None:
+def test_a_value_far_from_an_upper_limit_is_not_better(nights: Nights) -> None:
     changed = [
         verdict.model_copy(update={"bound": (None, 26000.0), "value": 21900.0})
         if (verdict.sut, verdict.metric, verdict.check) == ("t3-sut1", GAP.format(2), "limits")
@@ -153,13 +153,13 @@ def test_an_open_end_makes_nothing_better(nights: Nights) -> None:
     assert cells(lab, "t3-sut1")["gap"].step == "same"
 
 
-def test_those_that_fail_are_the_first_rows_and_every_sut_has_one(lab: Lab) -> None:
+def test_failing_suts_come_first(lab: Lab) -> None:
     (platform,) = lab.platforms
     assert [row.standing.sut for row in platform.rows][:3] == ["t3-sut4", "t3-sut2", "t4-sut1"]
     assert {row.standing.sut for row in platform.rows} == {f"t3-sut{n}" for n in range(1, 6)} | {"t4-sut1"}
 
 
-def test_platforms_are_told_apart_and_many_suts_have_tables_side_by_side(nights: Nights) -> None:
+def test_platforms_have_their_own_tables(nights: Nights) -> None:
     found = standings(nights)
     newest = found[0].newest
     assert newest is not None
@@ -170,17 +170,17 @@ def test_platforms_are_told_apart_and_many_suts_have_tables_side_by_side(nights:
     assert [len(rows) for rows in platforms["AMD EPYC, 2 cores"].tables] == [10, 10, 10]
 
 
-def test_what_all_suts_share_is_told_once(nights: Nights) -> None:
+def test_a_failure_of_many_suts_is_listed_once(nights: Nights) -> None:
     verdict = next(verdict for verdict in nights.verdicts if verdict.sut == "t3-sut2" and verdict.check == "drift")
     same = [verdict.model_copy(update={"sut": sut}) for sut in ("t3-sut1", "t3-sut3", "t3-sut5")]
     changed = replace(nights, verdicts=[*nights.verdicts, *same])
-    wrong = Lab(changed, standings(changed)).wrong
-    assert len(wrong[0].suts) == 4
-    assert "with another BIOS" in wrong[0].what
-    assert sum("Idle latency" in verdict.what and verdict.since == str(NIGHTS[SHIFT]) for verdict in wrong) == 1
+    failures = Lab(changed, standings(changed)).failures
+    assert len(failures[0].suts) == 4
+    assert "changed: BIOS" in failures[0].what
+    assert sum("Idle latency" in verdict.what and verdict.since == str(NIGHTS[SHIFT]) for verdict in failures) == 1
 
 
-def test_facts_that_changed_tonight_are_clustered_with_what_moved(nights: Nights) -> None:
+def test_changed_facts_are_listed_with_changed_metrics(nights: Nights) -> None:
     history = nights.history
     changed = ("t3-sut1", "t3-sut2", "t3-sut3")
     runs = {
@@ -204,13 +204,13 @@ def test_facts_that_changed_tonight_are_clustered_with_what_moved(nights: Nights
 
 def test_a_night_without_changes_says_so(lab: Lab, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     assert lab.facts == []
-    assert "No fact of any SUT is another" in made[0]["index.html"]
+    assert "No facts changed." in made[0]["index.html"]
 
 
 # Pages
 
 
-def test_each_cell_links_to_its_sut_on_a_page_that_is_there(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+def test_each_cell_links_to_its_sut(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     pages = made[0]
     links = re.findall(r'<td class="\w+"><a href="([^"#]+)#([^"]+)"', pages["index.html"])
     assert len(links) == 15
@@ -226,7 +226,7 @@ def test_a_sut_without_a_page_is_not_linked(made: tuple[dict[str, str], dict[str
     assert "t3-sut9/index.html" not in "".join(made[0].values())
 
 
-def test_what_fails_comes_first_and_has_a_chart(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+def test_failures_come_first_and_have_charts(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     pages, files = made
     text = pages["lat.html"]
     assert text.index("t3-sut2</h2>") < text.index("t3-sut4</h2>") < text.index("t3-sut1</h2>")
@@ -241,7 +241,7 @@ def test_what_fails_comes_first_and_has_a_chart(made: tuple[dict[str, str], dict
         check_figure(files[path].decode())
 
 
-def test_charts_are_few_however_much_fails(nights: Nights) -> None:
+def test_the_number_of_charts_is_limited(nights: Nights) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
     )
@@ -250,16 +250,16 @@ def test_charts_are_few_however_much_fails(nights: Nights) -> None:
         for cpu in range(9)
     ]
     _, files = rendered(replace(nights, verdicts=[*nights.verdicts, *more]))
-    assert sum(path.endswith("-dark.svg") for path in files) == CHARTS
+    assert sum(path.endswith("-dark.svg") for path in files) == MAX_CHARTS
 
 
 def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     text = made[0]["gap.html"]
-    assert text.count("Longest gap in 5 s, CPU … (9 figures)") == 6
+    assert text.count("Longest gap in 5 s, CPU … (9 metrics)") == 6
     assert "1 of 9 fail" in text
 
 
-def test_a_testbed_of_which_nothing_fails_says_so(nights: Nights) -> None:
+def test_a_testbed_without_failures_says_so(nights: Nights) -> None:
     good = [verdict.model_copy(update={"outcome": "pass"}) for verdict in nights.verdicts]
     pages, _ = rendered(replace(nights, verdicts=good))
     assert "Nothing fails." in pages["index.html"]
@@ -269,7 +269,7 @@ def test_a_testbed_of_which_nothing_fails_says_so(nights: Nights) -> None:
 
 def test_nights_beyond_a_year_are_not_drawn(nights: Nights) -> None:
     history = nights.history
-    old = tuple(night - timedelta(days=SHOWN if place < 5 else 0) for place, night in enumerate(history.nights))
+    old = tuple(night - timedelta(days=MAX_DAYS if place < 5 else 0) for place, night in enumerate(history.nights))
     moved = dict(zip(history.nights, old, strict=True))
     runs = {
         sut: {moved[night]: replace(run, night=moved[night]) for night, run in those.items()}
@@ -280,7 +280,7 @@ def test_nights_beyond_a_year_are_not_drawn(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_pages_of_hostile_facts_and_reasons_are_text(kind: str) -> None:
+def test_hostile_facts_and_reasons_stay_text(kind: str) -> None:
     pages, files = rendered(made_nights(TEXTS[kind]))
     for body in pages.values():
         outside = re.sub(r'<script type="application/json" class="chart-spec">[^<]*</script>', "", body)
@@ -294,7 +294,7 @@ def test_pages_of_hostile_facts_and_reasons_are_text(kind: str) -> None:
 # Lines
 
 
-def test_a_line_has_its_gaps_its_band_and_its_last_figure() -> None:
+def test_a_line_has_gaps_band_and_last_value() -> None:
     line = spark(np.array([1.0, 1.01, np.nan, 1.02, 1.0]), (0.99, 1.03), 60)
     assert line is not None
     assert [len(run.split(" ")) for run in line.runs] == [2, 2]
@@ -303,7 +303,7 @@ def test_a_line_has_its_gaps_its_band_and_its_last_figure() -> None:
     assert line.last is not None
 
 
-def test_a_line_begins_with_the_third_night_and_ends_with_those_asked_for() -> None:
+def test_a_line_needs_three_nights_and_ends_with_the_last() -> None:
     assert spark(np.array([1.0, np.nan, 1.0]), (None, None), 60) is None
     line = spark(np.array([1.0] * 100), (None, None), 60)
     assert line is not None
@@ -320,7 +320,7 @@ def test_noise_is_not_drawn_as_structure() -> None:
 # Data
 
 
-def test_what_is_drawn_can_be_downloaded(nights: Nights, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+def test_drawn_values_can_be_downloaded(nights: Nights, made: tuple[dict[str, str], dict[str, bytes]]) -> None:
     rows = list(csv.DictReader(gzip.decompress(made[1]["figures.csv.gz"]).decode().splitlines()))
     own = [row for row, series in enumerate(nights.history.series) if series.testbed == TESTBED]
     assert len(rows) == int(np.isfinite(nights.history.values[own]).sum())
@@ -334,15 +334,8 @@ def test_what_is_drawn_can_be_downloaded(nights: Nights, made: tuple[dict[str, s
 # The site
 
 
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(site, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(kept, "CACHE", tmp_path / "pages")
-    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "index")
-    return tmp_path / "results"
-
-
-def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path, results: Path) -> None:
+def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path) -> None:
+    results = tmp_path / "results"
     for day in range(1, 3):
         document = run_document(names=("idle_latency",), id=f"202601{day:02}T030405Z-0a1b")
         store(judge_run(document), results)
@@ -353,25 +346,25 @@ def test_the_site_of_stored_documents_has_tonight_and_trends(tmp_path: Path, res
     assert '<a href="../index.html">trends</a>' in page
     testbed = (output / "example-lab" / "index.html").read_text(encoding="utf-8")
     assert 'href="lat.html"' in testbed
-    assert "no reference" in (output / "example-lab" / "lat.html").read_text(encoding="utf-8")
+    assert "no baseline" in (output / "example-lab" / "lat.html").read_text(encoding="utf-8")
     assert (output / "example-lab" / "figures.csv.gz").is_file()
     tonight = json.loads((output / "tonight.json").read_text(encoding="utf-8"))
     assert tonight["night"] == "2026-01-02"
     assert {verdict["outcome"] for verdict in tonight["verdicts"]} >= {"no_reference"}
 
 
-def test_a_run_alone_has_no_tonight(tmp_path: Path, results: Path) -> None:
-    one = store(run_document(names=("idle_latency",)), results)
+def test_a_site_of_one_run_has_no_nights(tmp_path: Path) -> None:
+    one = store(run_document(names=("idle_latency",)), tmp_path / "results")
     output = build_site(one, guide(tmp_path / "docs"), tmp_path / "html").parent
     assert "tonight" not in (output / "calibration" / "index.html").read_text(encoding="utf-8").lower()
 
 
-def test_only_the_newest_runs_have_documents_and_the_one_since_which_it_fails(nights: Nights, tmp_path: Path) -> None:
+def test_the_newest_runs_and_that_of_a_failure_have_documents(nights: Nights, tmp_path: Path) -> None:
     runs = [tmp_path / expired.directory for those in nights.history.runs.values() for expired in those.values()]
     found = standings(nights)
     those = {str(document.relative_to(tmp_path)) for document in site._with_documents(runs, tmp_path, nights, found)}
     own = {item for item in those if "/t3-sut2/" in item}
-    newest = {f"{TESTBED}/t3-sut2/{run_id(night)}" for night in NIGHTS[-site.HISTORY :]}
+    newest = {f"{TESTBED}/t3-sut2/{run_id(night)}" for night in NIGHTS[-site.MAX_RUNS :]}
     assert own == {*newest, f"{TESTBED}/t3-sut2/{run_id(NIGHTS[SHIFT])}"}
     imported = tmp_path / TESTBED / "t3-sut2" / "imported-0123456789ab"
     assert imported in site._with_documents([*runs, imported], tmp_path, nights, found)

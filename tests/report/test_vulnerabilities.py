@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folded part "Vulnerabilities": what the kernel says, what the checker says, and where they contradict."""
+"""Vulnerabilities on a page: the kernel's report beside the checker's."""
 
 import pytest
 from docutils import nodes
-from report_documents import FIXTURES, checked_document, not_begun_document, page_of, parsed, run_document
 
 from calibration.context.vulnerabilities import vulnerabilities
 from calibration.formats.meltdown_checker import Finding
@@ -11,6 +10,7 @@ from calibration.report.environment import Fact
 from calibration.report.machine import machine
 from calibration.report.vulnerabilities import counts, entries
 from calibration.results.model import RunDocument
+from tests.report.report_documents import FIXTURES, checked_document, not_begun_document, page_of, parsed, run_document
 
 EVIL = "x\n\nTitle\n=====\n\n> STATUS: NOT VULNERABLE\n\n.. raw:: html\n\n   <script>alert()</script>\u2028\x1b[31m`|_*"
 
@@ -33,7 +33,7 @@ def finding(cve: str, *, vulnerable: bool | None, info: str = "so it is") -> Fin
 
 
 @pytest.mark.parametrize("machine", sorted(path.name[:-7] for path in (FIXTURES / "context").glob("*.tar.gz")))
-def test_every_captured_machine_is_laid_out_by_cve(machine: str) -> None:
+def test_every_captured_machine_is_listed_by_cve(machine: str) -> None:
     document = run_document(machine, names=())
     assert document.context is not None
     text = block(document)
@@ -77,7 +77,7 @@ def test_the_summary_has_a_mark_for_each() -> None:
         ("CVE-2018-3640", True, False),  # the kernel has no file about it
     ],
 )
-def test_a_contradiction_is_said_and_nothing_else_is(cve: str, vulnerable: bool | None, *, contradicted: bool) -> None:
+def test_contradictions_are_reported(cve: str, vulnerable: bool | None, *, contradicted: bool) -> None:
     document = checked_document(findings=(finding(cve, vulnerable=vulnerable),))
     said = "contradict each other"
     assert ([said in warning and cve in warning for warning in warnings(document)] == [True]) == contradicted
@@ -85,7 +85,7 @@ def test_a_contradiction_is_said_and_nothing_else_is(cve: str, vulnerable: bool 
     assert (said in part) == contradicted
 
 
-def test_what_the_checker_alone_knows_is_shown() -> None:
+def test_entries_of_the_checker_alone_are_shown() -> None:
     text = block(checked_document(findings=(finding("CVE-2023-20593", vulnerable=True),)))
     assert (
         "CVE-2023-20593 aka A NAME\n"
@@ -106,7 +106,7 @@ def test_a_checker_without_an_answer_says_why() -> None:
     assert "kept as" not in section(document).astext()
 
 
-def test_an_ordinary_user_and_a_version_are_named() -> None:
+def test_user_and_version_are_shown() -> None:
     text = section(checked_document("format-1.json", user_id=1000)).astext()
     assert "spectre-meltdown-checker 26.21.0522789 ran on" in text
     assert "as user id 1000" in text
@@ -116,7 +116,7 @@ def test_a_run_without_a_capture_says_so() -> None:
     assert section(not_begun_document()).astext().endswith("The SUT was not captured.")
 
 
-def test_what_a_mitigation_leaves_open_has_its_line() -> None:
+def test_a_partial_mitigation_has_a_line() -> None:
     document = run_document(names=())
     assert document.context is not None
     parsed = document.context.parsed
@@ -125,7 +125,7 @@ def test_what_a_mitigation_leaves_open_has_its_line() -> None:
     assert "* Left open by the mitigation: SMT vulnerable\n" in block(document.model_copy(update={"context": context}))
 
 
-def test_nothing_that_a_checker_says_becomes_markup() -> None:
+def test_text_of_a_checker_does_not_become_markup() -> None:
     clean = section(checked_document())
     document = checked_document(
         version=EVIL,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made results of tracing, for tests of what a page says of them."""
+"""Synthetic results of tracing."""
 
 from typing import Any
 
