@@ -174,7 +174,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     total = (wanted + grain - 1) // grain * grain
     available = context.memory.available_bytes
     if available is not None and available < 2 * total:
-        raise EnvironmentLacksError(f"expected {2 * total / 1e9:.1f} GB of free memory, found {available / 1e9:.1f} GB")
+        raise EnvironmentLacksError(f"{2 * total / 1e9:.1f} GB of free memory needed, {available / 1e9:.1f} GB free")
     settings = context.memory.transparent_hugepages
     huge = settings.enabled in {"always", "madvise"} and settings.defrag in {"always", "madvise", "defer+madvise"}
     model = context.processor.models[0] if context.processor.models else None

@@ -93,9 +93,7 @@ def metered(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     try:
         return Usage(**json.loads(report.read_bytes()))
     except (OSError, ValueError) as error:
-        raise EnvironmentLacksError(
-            f"expected the meter to measure {command[0]}, found: {error}\n{tail(log)}"
-        ) from error
+        raise EnvironmentLacksError(f"cannot measure {command[0]}: {error}\n{tail(log)}") from error
 
 
 def tail(log: Path, lines: int = 15) -> str:
@@ -109,7 +107,7 @@ def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
     machine = platform.machine()
     target = next((target for target in TARGETS if target == machine), None)
     if target is None:
-        raise EnvironmentLacksError(f"expected one of {', '.join(TARGETS)}, found {machine}")
+        raise EnvironmentLacksError(f"unsupported machine {machine}, expected one of {', '.join(TARGETS)}")
     steps = make_plan(load(Path("/")), load_profile(profile)).steps
     source = kernel_source()
     keep_kernel(work / "kernels", target, stand_in(steps, work / "answers", source), source)
@@ -157,7 +155,7 @@ def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]
             first = f"; first {missing[0].what}: {missing[0].reason}" if missing else ""
             faults.append(f"{sut.name}: the run is {document.run.status}{first}")
         elif kernel != expected:
-            faults.append(f"{sut.name}: expected the program with sha256 {expected}, the document names {kernel}")
+            faults.append(f"{sut.name}: measured by the program {kernel}, not {expected}")
         elif not (runs[sut.name] / "report" / "page.rst").is_file():
             faults.append(f"{sut.name}: no page")
     return faults

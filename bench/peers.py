@@ -32,10 +32,10 @@ BANDWIDTHS: Final = ("read", "write_nt", "copy_bus", "triad")
 SECTIONS: Final = ("gap_step_ns", "latency", *BANDWIDTHS, "l1_cycles", "c2c")
 """What ``--only`` takes, in the order it runs."""
 
-SCOUT_KEEP: Final = 0.9
+SCOUT_SHARE: Final = 0.9
 """A setting this close to the best one in the scouting start stays in: one start cannot tell them apart."""
 
-SCOUT_MOST: Final = 6
+MAX_SCOUTED: Final = 6
 """Contenders of a bandwidth comparison at most, so that an alternation stays short."""
 
 ALTERNATIONS: Final = 7
@@ -115,7 +115,7 @@ def run_starts(starts: Sequence[Start], environment: Mapping[str, str], timeout_
     for process, output in zip(processes, done, strict=True):
         if process.returncode != 0:
             said = output.stderr.strip().splitlines() or output.stdout.strip().splitlines() or ["nothing"]
-            raise NotComparedError(f"ended with {process.returncode} and said: {said[-1][:160]}")
+            raise NotComparedError(f"exit code {process.returncode}: {said[-1][:160]}")
     return done
 
 
@@ -144,7 +144,7 @@ def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[C
     kept: list[Contender] = []
     for place, (rate, contender) in enumerate(rates):
         best_of_peer = contender.peer not in {known.peer for known in kept}
-        if best_of_peer or (rate >= SCOUT_KEEP * rates[0][0] and place < SCOUT_MOST):
+        if best_of_peer or (rate >= SCOUT_SHARE * rates[0][0] and place < MAX_SCOUTED):
             kept.append(contender)
     for peer, reason in refused.items():
         if peer not in {contender.peer for contender in kept}:

@@ -69,7 +69,7 @@ def sshd_program() -> str:
     path = os.pathsep.join((os.environ.get("PATH", ""), *SSHD_PLACES))
     for name in ("sshd", "ssh", "ssh-keygen"):
         if shutil.which(name, path=path) is None:
-            raise EnvironmentLacksError(f"expected {name} to be installed, found none; install an OpenSSH server")
+            raise EnvironmentLacksError(f"{name} is not installed: install an OpenSSH server")
     return str(shutil.which("sshd", path=path))
 
 
@@ -81,7 +81,7 @@ def answer_for(step: Step, recorded: Mapping[str, Sequence[str]]) -> str:
     wanted = set(step.argv)
     alike = {name: len(wanted & set(argv)) for name, argv in recorded.items() if name.partition("-")[0] == step.kind}
     if not alike:
-        raise EnvironmentLacksError(f"expected a recorded document of the kind {step.kind} in {RECORDED}, found none")
+        raise EnvironmentLacksError(f"no recorded document of the kind {step.kind} in {RECORDED}")
     return max(sorted(alike), key=lambda name: alike[name])
 
 
@@ -111,7 +111,7 @@ def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
         "# Stands in for sutprobe: prints what it printed elsewhere.",
         'case "$*" in',
         *cases,
-        '*) echo "expected a command of the plan, found: $*" >&2; exit 2 ;;',
+        '*) echo "not a command of the plan: $*" >&2; exit 2 ;;',
         "esac",
         f'sleep "${{{DELAY_VARIABLE}:-0}}"',
         'exec cat "$answer"',
@@ -238,9 +238,7 @@ class Servers(AbstractContextManager["Servers"]):
             while not sut.dead and not _listens(sut.address, self.port):
                 if self._processes[sut.name].poll() is not None or time.monotonic() > until:
                     said = (self.folder / f"{sut.name}.log").read_text(errors="replace").strip()
-                    raise EnvironmentLacksError(
-                        f"expected sshd to listen on {sut.address}:{self.port}, it said: {said}"
-                    )
+                    raise EnvironmentLacksError(f"sshd does not listen on {sut.address}:{self.port}: {said}")
                 time.sleep(0.01)
 
     def _end(self) -> None:
@@ -296,7 +294,7 @@ def _make_key(path: Path) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EnvironmentLacksError(f"expected ssh-keygen to make {path}, it said: {done.stderr.strip()}")
+        raise EnvironmentLacksError(f"ssh-keygen cannot make {path}: {done.stderr.strip()}")
 
 
 def _free_port(addresses: Sequence[str]) -> int:
