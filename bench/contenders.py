@@ -75,7 +75,7 @@ TITLES: Mapping[str, str] = {
     "copy_bus": "Copy, bytes on the bus, MB/s",
     "triad": "Triad, program bytes, MB/s",
     "latency": "Random latency, huge pages, ns",
-    "gap_step_ns": "Finest interruption told, ns",
+    "gap_step_ns": "Interruption resolution, ns",
     "interruptions_per_s": "Interruptions above 2 µs, 1/s",
     "l1_cycles": "L1 load to use, core clocks",
     "c2c": "Line from another core, ns",
@@ -137,7 +137,7 @@ class Machine:
 
     @property
     def group(self) -> str:
-        """All CPUs, each on the memory of its own node, as ``sutprobe bandwidth`` is told."""
+        """All CPUs, each on the memory of its own node, as ``sutprobe bandwidth`` takes it."""
         return "+".join(f"{','.join(map(str, cpus))}@{node}" for node, cpus in self.nodes)
 
     def node_of(self, cpu: int) -> int:
@@ -454,7 +454,7 @@ def latency_contenders(machine: Machine, program: str, found: Mapping[str, str])
 
 
 def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
-    """Return ours, oslat and PMA jitter on one CPU: how finely each tells interruptions, and how many it finds."""
+    """Return ours, oslat and PMA jitter on one CPU: the resolution and the number of interruptions."""
     cpu = machine.quiet_cpu
     command = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "3")
     oslat: dict[str, Figure] = {

@@ -73,7 +73,7 @@ def made(document: RunDocument) -> dict[str, str]:
 
 
 def _firmware(context: Context) -> list[tuple[str, str]]:
-    """Return the texts that tell firmware and boards, by field."""
+    """Return the texts that identify firmware and boards, by field."""
     return [(name, text) for name, text in context.firmware if isinstance(text, str) and name != "smbios_version"]
 
 

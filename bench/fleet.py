@@ -3,7 +3,7 @@
 
 For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents and pages, over real connections to an
 sshd per SUT (bench/suts.py). The cost counts every process of the controller, masters of connections included
-(bench/meter.py), and nothing of the SUTs. It ends with 3 where a SUT does not come to its document.
+(bench/meter.py), without the SUTs. Exits with 3 if a SUT has no complete document.
 """
 
 import json
@@ -56,7 +56,7 @@ class Setting:
     forks: int
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Return the environment of a command: nothing of the caller's but what a program needs."""
+        """Return the environment of a command: only what a program needs of the caller's."""
         home = folder / "home"
         home.mkdir(exist_ok=True)
         kept = {name: os.environ[name] for name in ("PATH", "LC_ALL", "LANG", "VIRTUAL_ENV") if name in os.environ}
@@ -134,13 +134,13 @@ def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
     usage = metered(command, setting.environment(folder), log)
     faults = faults_of(folder / "results", servers.suts, setting)
     if usage.exit_code or faults:
-        told = "\n".join([f"calibration run ended with {usage.exit_code}", *faults, tail(log)])
-        raise EnvironmentLacksError(told)
+        text = "\n".join([f"calibration run ended with {usage.exit_code}", *faults, tail(log)])
+        raise EnvironmentLacksError(text)
     return usage
 
 
 def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]:
-    """Return what is wrong with the documents in *results*, one line per SUT; nothing if all is as it must be."""
+    """Return what is wrong with the documents in *results*, one line per SUT."""
     expected = json.loads((setting.kernels / setting.target / "build.json").read_bytes())["sha256"]
     runs = {run.parent.name: run for run in find_runs(results)} if results.is_dir() else {}
     faults = []

@@ -128,7 +128,7 @@ NOISES: Mapping[str, Noise] = {**DEPENDENT, **OTHERS}
 
 
 def generate(noise: str, seed: int, series: int, nights: int) -> Floats:
-    """Return *series* of *noise* over *nights* around the level, of which nothing changes."""
+    """Return *series* of *noise* over *nights* around the level, without a change."""
     rng = np.random.default_rng([seed, tuple(NOISES).index(noise)])
     return LEVEL + NOISES[noise].generate(rng, (series, nights))
 

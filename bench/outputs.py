@@ -3,8 +3,7 @@
 
 Rates become MB/s (10^6 bytes per second), times ns. A *bus* rate counts what memory must move: a read line once, a line
 written by a regular store twice (it is read before it is written), a line written by a non-temporal store once. A
-*program* rate counts what the instructions ask for. Output that is not understood raises ``NotComparedError`` and never
-becomes a figure.
+*program* rate counts what the instructions ask for. Output that is not understood raises ``NotComparedError``.
 """
 
 import math
@@ -20,7 +19,7 @@ Reader = Callable[[str], float]
 
 
 class NotComparedError(Exception):
-    """A peer's figure cannot be compared; the message says why."""
+    """A peer's value cannot be compared, with the reason."""
 
 
 def positive(text: str, what: str) -> float:
@@ -143,7 +142,7 @@ def _oslat_buckets(output: str) -> list[tuple[int, int]]:
 
 
 def oslat_resolution_ns(output: str) -> float:
-    """Read how finely ``oslat`` tells lengths apart: the smallest distance of two of its buckets, ns."""
+    """Read the resolution of ``oslat``: the smallest distance of two of its buckets, ns."""
     labels = [label for label, _count in _oslat_buckets(output)]
     return 1000.0 * min(after - before for before, after in pairwise(labels))
 

@@ -33,7 +33,7 @@ SECTIONS: Final = ("gap_step_ns", "latency", *BANDWIDTHS, "l1_cycles", "c2c")
 """What ``--only`` takes, in the order it runs."""
 
 SCOUT_SHARE: Final = 0.9
-"""A setting this close to the best one in the scouting start stays in: one start cannot tell them apart."""
+"""A setting this close to the best one in the scouting start is kept: one start cannot distinguish them."""
 
 MAX_SCOUTED: Final = 6
 """Contenders of a bandwidth comparison at most, so that an alternation stays short."""
@@ -42,7 +42,7 @@ ALTERNATIONS: Final = 7
 """Six are the fewest whose extremes cover the median 95 % of the time; one more leaves room for a lost one."""
 
 UNPUBLISHED: Final = "mlc"
-"""The licence of Intel MLC restricts publishing its figures: the table says so beside them."""
+"""The licence of Intel MLC restricts publishing: the table marks its values."""
 
 
 @dataclass
@@ -114,8 +114,8 @@ def run_starts(starts: Sequence[Start], environment: Mapping[str, str], timeout_
         _end(processes)
     for process, output in zip(processes, done, strict=True):
         if process.returncode != 0:
-            said = output.stderr.strip().splitlines() or output.stdout.strip().splitlines() or ["nothing"]
-            raise NotComparedError(f"exit code {process.returncode}: {said[-1][:160]}")
+            lines = output.stderr.strip().splitlines() or output.stdout.strip().splitlines() or ["nothing"]
+            raise NotComparedError(f"exit code {process.returncode}: {lines[-1][:160]}")
     return done
 
 

@@ -94,7 +94,7 @@ def pattern_of(argv: Sequence[str]) -> str:
 def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
     """Return a program that answers each of *steps* with a recorded document kept in *folder*.
 
-    The documents say that they were made from the sources with the hash *source*, as those of the real program would.
+    The documents name *source* as the hash of their sources, as those of the real program would.
     """
     documents = {path.stem: json.loads(path.read_bytes()) for path in sorted(RECORDED.glob("*.json"))}
     argvs = {name: document["argv"] for name, document in documents.items()}
@@ -232,13 +232,13 @@ class Servers(AbstractContextManager["Servers"]):
             )
 
     def _await(self) -> None:
-        """Wait until each server answers. Raises ``EnvironmentLacksError`` with what one said that does not."""
+        """Wait until each server answers. Raises ``EnvironmentLacksError`` with the log of one that does not."""
         until = time.monotonic() + START_S
         for sut in self.suts:
             while not sut.dead and not _listens(sut.address, self.port):
                 if self._processes[sut.name].poll() is not None or time.monotonic() > until:
-                    said = (self.folder / f"{sut.name}.log").read_text(errors="replace").strip()
-                    raise EnvironmentLacksError(f"sshd does not listen on {sut.address}:{self.port}: {said}")
+                    output = (self.folder / f"{sut.name}.log").read_text(errors="replace").strip()
+                    raise EnvironmentLacksError(f"sshd does not listen on {sut.address}:{self.port}: {output}")
                 time.sleep(0.01)
 
     def _end(self) -> None:
@@ -298,7 +298,7 @@ def _make_key(path: Path) -> None:
 
 
 def _free_port(addresses: Sequence[str]) -> int:
-    """Return a port that is free on the first of *addresses*, and so most likely on all: nobody else uses them."""
+    """Return a port that is free on the first of *addresses*, and most likely on all."""
     with socket.socket() as probe:
         probe.bind((addresses[0], 0))
         port: int = probe.getsockname()[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example run names nothing of the machine that it was measured on, and its figures are those of that machine."""
+"""The example run does not name its machine and keeps its values."""
 
 from pathlib import Path
 

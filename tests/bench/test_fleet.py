@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of a fleet, small: real connections to simulated SUTs, its figures, and what it refuses to accept."""
+"""The benchmark of a fleet: real connections to simulated SUTs, costs, and faults."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the measurement of the judgement plants and counts: noise, changes, false alarms, changes found."""
+"""The benchmark of the judgement: noise, injected changes, false alarms, detections."""
 
 from collections.abc import Callable, Iterable
 from functools import cache

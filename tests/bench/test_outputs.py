@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the peers printed, captured from real starts, and what it is read as."""
+"""Captured outputs of the peers, and the values read from them."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison as a whole, with programs that stand in for peers: no figure here depends on time."""
+"""The comparison with stand-ins for peers; no value depends on time."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ratios of figures that were measured in alternation."""
+"""Ratios of alternating measurements."""
 
 import math
 
