@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of record of a run: one per quantity.
+"""The metrics of record of a run: one per quantity.
 
 Other measurements of the same quantity are cross-checks (``calibration.results.consistency``).
 """
@@ -16,7 +16,7 @@ from calibration.model import Model
 from calibration.trust import Trust
 from calibration.validity import Flag
 
-if TYPE_CHECKING:  # the model of a run contains these figures
+if TYPE_CHECKING:  # the model of a run contains these metrics
     from calibration.results.model import Measurement
 
 Family = Literal[
@@ -26,7 +26,7 @@ FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 class RecordFigure(Model):
-    """The figure of record of *quantity*, with its trust and the worst reason against it.
+    """The metric of record of *quantity*, with its trust and the worst reason against it.
 
     ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
     """
@@ -41,7 +41,7 @@ class RecordFigure(Model):
 
 
 class Source(NamedTuple):
-    """The source of a quantity's figure: metrics by name, whose groups fill in *quantity* and *title*."""
+    """The source of a quantity's metric: metrics by name, whose groups fill in *quantity* and *title*."""
 
     family: Family
     names: str
@@ -87,9 +87,9 @@ SOURCES: Final = (
 
 
 def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure, ...]:
-    """Return the figures of record of the *measurements* of one run, in the order of ``SOURCES``, gaps last.
+    """Return the metrics of record of the *measurements* of one run, in the order of ``SOURCES``, gaps last.
 
-    An invalid figure is used only if the quantity has no other.
+    An invalid metric is used only if the quantity has no other.
     """
     metrics = [(measurement, metric) for measurement in measurements for metric in measurement.metrics()]
     found: dict[str, RecordFigure] = {}

@@ -4,7 +4,7 @@
 
 The index, a DuckDB database in the cache, holds what histories need of the documents, and is updated before each query:
 new, changed and deleted documents are found by size and modification time. For an unreadable one the index holds its
-fault instead of figures; it is not opened again until it changes. The index can be deleted at any time.
+fault instead of values; it is not opened again until it changes. The index can be deleted at any time.
 
 Documents are checked against their schema before DuckDB, whose own parser takes NaN and any depth, gets extracts of
 them. DuckDB loads no extension, uses no network, and writes nothing but the index.
@@ -118,14 +118,14 @@ def read_history(
     metric: str | None = None,
     until: date | None = None,
 ) -> History:
-    """Return the history of all figures in *results*, or of those of one *testbed*, *sut* or *metric*.
+    """Return the history of all metrics in *results*, or of those of one *testbed*, *sut* or *metric*.
 
     Nights after *until* are excluded. Only the documents of the given testbed and SUT are looked at; unreadable ones
     are listed. Raises ``InputError`` if *results* or a testbed in it is not a readable directory,
     ``EnvironmentLacksError`` if the index cannot be written.
     """
     if not results.is_dir():
-        raise InputError(f"expected a directory of results at {results}, found none")
+        raise InputError(f"no directory of results at {results}")
     home = index_of(results)
     scope = _Scope(testbed=testbed, sut=sut, metric=metric, until=until)
     with locked(home):
@@ -175,8 +175,8 @@ def locked(home: Path) -> Iterator[None]:
 def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
     """Return the error for an unwritable *home*."""
     return EnvironmentLacksError(
-        f"the index of the results cannot be kept at {home}: {error}. Make room for it, or name another place for it "
-        f"with {CACHE_VARIABLE}"
+        f"cannot write the index of the results to {home}: {error}. Free some space, or set {CACHE_VARIABLE} to "
+        "another directory"
     )
 
 
@@ -292,7 +292,7 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     run = raw["run"]
     named = (run["testbed"], run["sut"], run["id"])
     if named != stored.run:
-        raise InputError(f"it is of the run {'/'.join(named)}, and lies elsewhere")
+        raise InputError(f"contains the run {'/'.join(named)}")
     date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
     return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
 
