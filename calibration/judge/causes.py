@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Possible causes of a change: which changed facts can affect which figures.
+"""Possible causes of a change: which changed facts can affect which metrics.
 
-A cause is a suspect, not a proof: the fact did change, but its effect on this figure is not measured.
+A cause is a suspect, not a proof: the fact did change, but its effect on this metric is not measured.
 """
 
 import re

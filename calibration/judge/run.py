@@ -16,7 +16,7 @@ def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocumen
 def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> Iterator[Verdict]:
     """Yield one verdict per headline metric, and a failure per limit whose metric was not measured.
 
-    Invalid figures are not compared. A valid figure without a limit or a baseline is reported as such; that is not a
+    Invalid metrics are not compared. A valid metric without a limit or a baseline is reported as such; that is not a
     pass.
     """
     bounds = {limit.metric: limit for limit in limits}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tolerances: how far two figures may differ before it matters.
+"""Tolerances: how far two metrics may differ before it matters.
 
 A lab's own tolerances in ``<results>/references/tolerances.yml`` override the defaults here.
 """
@@ -23,7 +23,7 @@ FILE: Final = f"{REFERENCES}/tolerances.yml"
 
 
 class Tolerance(Model):
-    """How far two figures of a family may differ, relative to the first, and why."""
+    """How far two metrics of a family may differ, relative to the first, and why."""
 
     names: str
     fraction: float
@@ -55,12 +55,12 @@ TOLERANCES: Final = (
 )
 """The first match applies."""
 
-ANY_OTHER: Final = Tolerance(names=r".*", fraction=0.05, reason="nothing is known of how well this figure repeats")
+DEFAULT_TOLERANCE: Final = Tolerance(names=r".*", fraction=0.05, reason="its repeatability is unknown")
 
 
 def tolerance_of(metric: str) -> Tolerance:
-    """Return the default tolerance of figures named *metric*."""
-    return next((tolerance for tolerance in TOLERANCES if re.fullmatch(tolerance.names, metric)), ANY_OTHER)
+    """Return the default tolerance of metrics named *metric*."""
+    return next((tolerance for tolerance in TOLERANCES if re.fullmatch(tolerance.names, metric)), DEFAULT_TOLERANCE)
 
 
 class OwnTolerance(Model):
@@ -93,7 +93,7 @@ class Tolerances:
         self.fraction = cache(self._fraction)
 
     def _fraction(self, metric: str) -> float:
-        """Return how far figures named *metric* may differ, relatively."""
+        """Return how far metrics named *metric* may differ, relatively."""
         own = self._own(metric)
         return tolerance_of(metric).fraction if own is None else own.fraction
 
