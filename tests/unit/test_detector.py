@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The detector's statistics are those worked out by hand, and its rates of false alarms and of detection as stated."""
+"""The detector's statistics match hand calculations; its false alarm and detection rates are as stated."""
 
 from math import log, sqrt
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes over nights are found and dated, flips between two levels are told from them, and noise is neither."""
+"""Changes over nights are detected and dated; flips between two levels and noise are not changes."""
 
 import math
 
