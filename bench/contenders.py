@@ -29,7 +29,6 @@ OURS = "sutprobe"
 PEERS: Mapping[str, tuple[str, ...]] = {
     "likwid-bench": ("likwid-bench",),
     "bw_mem": ("bw_mem",),
-    "lat_mem_rd": ("lat_mem_rd",),
     "sc-membench": ("sc-membench", "membench"),
     "multiload": ("multiload",),
     "multichase": ("multichase",),

@@ -70,11 +70,6 @@ def membench_bandwidth(output: str) -> float:
     return positive(_found(r"^\d+,(?:read|write|copy),([^,]+),", output, "row of CSV")[1], "the rate") * MIB
 
 
-def membench_latency(output: str) -> float:
-    """Read the latency of ``sc-membench``: median of its samples, ns per node; four of its nodes share a line."""
-    return positive(_found(r"^\d+,latency,[^,]*,([^,]+),", output, "row of CSV")[1], "the latency")
-
-
 def multiload(output: str) -> float:
     """Read the rate of ``multiload``: the mean over its samples in MiB/s; a triad of n elements counts 24 n bytes."""
     rows = [line.split(",") for line in output.splitlines() if line.count(",") >= 11]
@@ -114,11 +109,6 @@ def mlc_idle(output: str) -> float:
 def multichase(output: str) -> float:
     """Read the latency of ``multichase``: ns per load; with ``-a`` the mean of its samples, not the best."""
     return positive(_found(r"^\s*(\S+)\s*$", output, "number")[1], "the latency")
-
-
-def lat_mem_rd(output: str) -> float:
-    """Read the latency of lmbench's ``lat_mem_rd`` at its largest size: ns per load, the last row of its table."""
-    return positive(_found(r"^\d+\.\d+ (\S+)$", output, "rows of size and latency")[1], "the latency")
 
 
 def core_to_core(output: str) -> float:

@@ -71,9 +71,9 @@ def test_a_peer_that_prints_nonsense_or_fails_is_not_compared(
     measured(printing(OURS, "ours", "300"), printing("mbw", "mbw memcpy", text, code=code))
     made = session.compared["read"]
     assert (made.ours.value, made.peer, made.ratio) == (300.0, None, None)
-    (told,) = session.not_compared
-    assert told.startswith("mbw: mbw memcpy, alternation 1: ")
-    assert reason in told
+    (message,) = session.not_compared
+    assert message.startswith("mbw: mbw memcpy, alternation 1: ")
+    assert reason in message
 
 
 def test_a_failure_of_sutprobe_has_no_value(session: peers.Session, measured: Callable[..., None]) -> None:
@@ -108,7 +108,7 @@ def test_scouting_keeps_the_best_of_each_peer_and_all_close_to_the_best(session:
         printing("bw_mem", "broken", "none"),
     ]
     assert [item.label for item in peers.scout(session, "read", offered)] == ["fast", "as fast", "only one"]
-    assert [told.partition(":")[0] for told in session.not_compared] == ["bw_mem"]
+    assert [line.partition(":")[0] for line in session.not_compared] == ["bw_mem"]
 
 
 def test_concurrent_processes_are_summed() -> None:
