@@ -295,11 +295,11 @@ def gate(*options: str | Path) -> Ended:
 
 def test_a_good_night_is_one_screen(tmp_path: Path) -> None:
     results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
-    assert code == GOOD, said
-    assert said.startswith(f"Night {NIGHT}: 2 SUTs\n")
-    assert "No Figure Contradicts Another                             2       0        0" in said
-    assert len(said.splitlines()) < 25
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
+    assert code == GOOD, text
+    assert text.startswith(f"Night {NIGHT}: 2 SUTs\n")
+    assert "No Figure Contradicts Another                             2       0        0" in text
+    assert len(text.splitlines()) < 25
     assert f'name="Night">{NIGHT}<' in (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"log.html", "report.html", "output.xml", "xunit.xml", VERDICTS}
@@ -308,37 +308,37 @@ def test_a_good_night_is_one_screen(tmp_path: Path) -> None:
 def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
     bad = promised(good_document("sut2"))
     results, verdicts = write_night(tmp_path, [good_case("sut1"), changed(good_case("sut2"), document=bad)])
-    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
-    assert code == VERDICT_FAILED, said
-    assert "  The SUT Is What The Inventory Promises: testbed1 / sut2\n      Kernel release: expected 6.1.*" in said
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED, text
+    assert "  The SUT Is What The Inventory Promises: testbed1 / sut2\n      Kernel release: expected 6.1.*" in text
     root = ET.parse(tmp_path / "out" / "xunit.xml")  # noqa: S314 - the file was written here
     (failed,) = (item for item in root.iter("testcase") if item.find("failure") is not None)
     assert failed.get("name") == "testbed1 / sut2: The SUT Is What The Inventory Promises"
     assert failed.get("classname") == "Gates of a night.Run"
-    code, said = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
-    assert code == GOOD, said
-    assert said.startswith(f"Night {NIGHT}: 1 SUT\n")
+    code, text = gate(results, "--verdicts", tmp_path / "out" / VERDICTS, "--sut", "sut1", "--output", tmp_path / "two")
+    assert code == GOOD, text
+    assert text.startswith(f"Night {NIGHT}: 1 SUT\n")
 
 
 def test_control_characters_in_a_reason_are_escaped(tmp_path: Path) -> None:
     results, verdicts = judged("drift", LATENCY, reason="\x1b[2Jall is well")().write(tmp_path)
-    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == VERDICT_FAILED
-    assert "\x1b" not in said
-    assert r"\x1b[2Jall is well" in said
+    assert "\x1b" not in text
+    assert r"\x1b[2Jall is well" in text
 
 
 def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
     results, _ = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    code, said = gate(results, "--output", tmp_path / "out")
-    assert code == GOOD, said
-    assert "No Figure Contradicts Another                             2       0        0" in said
-    assert "Every Figure Is Within Limits                             0       0        2" in said
+    code, text = gate(results, "--output", tmp_path / "out")
+    assert code == GOOD, text
+    assert "No Figure Contradicts Another                             2       0        0" in text
+    assert "Every Figure Is Within Limits                             0       0        2" in text
     judged = json.loads((tmp_path / "out" / VERDICTS).read_text(encoding="utf-8"))
     assert {item["sut"] for item in judged["verdicts"]} == {"sut1", "sut2"}
-    code, said = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")
+    code, text = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")
     assert code == BAD_INPUT
-    assert "2026-01-03" in said
+    assert "2026-01-03" in text
 
 
 @pytest.mark.parametrize(
@@ -353,26 +353,26 @@ def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
 )
 def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
-    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
-    assert code == BAD_INPUT, said
-    assert wanted in said
-    assert "Traceback" not in said
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", *options)
+    assert code == BAD_INPUT, text
+    assert wanted in text
+    assert "Traceback" not in text
 
 
 def test_malformed_verdicts_are_refused(tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
     verdicts.write_text(json.dumps({"verdicts": [{"sut": "sut1"}]}), encoding="utf-8")
-    code, said = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == BAD_INPUT
-    assert f"{verdicts}: not the output of calibration judge --json" in said
+    assert f"{verdicts}: not the output of calibration judge --json" in text
 
 
 def test_output_inside_the_results_is_refused(tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
     before = sorted(results.rglob("*"))
-    code, said = gate(results, "--verdicts", verdicts, "--output", results / "testbed1" / "gate")
+    code, text = gate(results, "--verdicts", verdicts, "--output", results / "testbed1" / "gate")
     assert code == BAD_INPUT
-    assert "is inside the results; choose another --output" in said
+    assert "is inside the results; choose another --output" in text
     assert gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
     assert sorted(results.rglob("*")) == before
 
@@ -395,10 +395,10 @@ def test_own_gate_is_run_per_sut(tmp_path: Path) -> None:
     )
     (tmp_path / "own.robot").write_text(OWN, encoding="utf-8")
     results, verdicts = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
-    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
-    assert code == VERDICT_FAILED, said
+    code, text = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
+    assert code == VERDICT_FAILED, text
     named = "The SUT Was Measured With The Nightly Profile (2): testbed1 / sut1, testbed1 / sut2"
-    assert f"  {named}\n      quick != nightly" in said
+    assert f"  {named}\n      quick != nightly" in text
 
 
 @pytest.mark.parametrize(
@@ -412,9 +412,11 @@ def test_own_gate_is_run_per_sut(tmp_path: Path) -> None:
 def test_an_unreadable_suite_is_bad_input(text: str, wanted: str, tmp_path: Path) -> None:
     (tmp_path / "own.robot").write_text(text, encoding="utf-8")
     results, verdicts = good_case().write(tmp_path)
-    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out")
-    assert code == BAD_INPUT, said
-    assert wanted in said
+    code, message = gate(
+        results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", tmp_path / "out"
+    )
+    assert code == BAD_INPUT, message
+    assert wanted in message
 
 
 def test_gates_that_all_skip_are_an_error(tmp_path: Path) -> None:
@@ -472,6 +474,6 @@ def test_every_keyword_is_documented(name: str) -> None:
 
 
 def test_the_command_is_documented_by_itself() -> None:
-    said = CliRunner().invoke(calibration, ["gate", "--help"])
-    assert said.exit_code == GOOD
-    assert "Run the gates of a night on every SUT" in said.output
+    done = CliRunner().invoke(calibration, ["gate", "--help"])
+    assert done.exit_code == GOOD
+    assert "Run the gates of a night on every SUT" in done.output

@@ -55,7 +55,7 @@ def test_a_run_is_found_by_path_name_or_prefix(results: Path, given: str | None,
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("b", "ambiguous SUT 'b': t10/b, t2/b"),
         ("a", "ambiguous SUT 'a': t1/a1, t1/a10"),
@@ -67,10 +67,10 @@ def test_a_run_is_found_by_path_name_or_prefix(results: Path, given: str | None,
         ("/nowhere/at/all", "cannot read the directory /nowhere/at/all"),
     ],
 )
-def test_an_unknown_run_is_answered_with_suggestions(results: Path, given: str, said: str) -> None:
+def test_an_unknown_run_is_answered_with_suggestions(results: Path, given: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         find_run(results, given)
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
 
 
 def test_a_path_takes_precedence_over_a_name(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,19 +107,19 @@ def test_long_suggestions_are_truncated() -> None:
 # Commands
 
 
-def said(*words: str) -> str:
+def output_of(*words: str) -> str:
     return CliRunner().invoke(calibration, words, prog_name="calibration").output
 
 
 def test_commands_have_prefixes_and_suggestions() -> None:
-    assert said("comp", "--help") == said("compare", "--help") != said("context", "--help")
-    assert "Ambiguous command 'co': context, counters, compare." in said("co")
-    assert "No such command 'reprot'. Did you mean 'report'?" in said("reprot")
-    assert "No such option" in said("--speed")
+    assert output_of("comp", "--help") == output_of("compare", "--help") != output_of("context", "--help")
+    assert "Ambiguous command 'co': context, counters, compare." in output_of("co")
+    assert "No such command 'reprot'. Did you mean 'report'?" in output_of("reprot")
+    assert "No such option" in output_of("--speed")
 
 
 def test_help_lists_each_command_on_one_line() -> None:
-    lines = said("--help").splitlines()
+    lines = output_of("--help").splitlines()
     assert [line for line in lines if line in {"Run:", "Read:", "Nightly:", "Plumbing:"}] == [
         *("Run:", "Read:", "Nightly:", "Plumbing:")
     ]

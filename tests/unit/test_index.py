@@ -635,8 +635,8 @@ def test_consistency_comes_from_the_last_night(results: Path) -> None:
     assert outcomes == {"s1": {METRIC: "pass", **ladder}, "s3": {METRIC: "fail", **ladder}}
     (check,) = (item for item in found["t1", "s3"] if item.metric == METRIC)
     stored = next(item for item in made(1, 3.0).consistency if item.figure.name == METRIC)
-    told = (check.value, check.unit, check.interval, check.bound, check.reason)
-    assert told == (stored.figure.value, stored.figure.unit, stored.figure.interval, stored.bound, stored.reason)
+    values = (check.value, check.unit, check.interval, check.bound, check.reason)
+    assert values == (stored.figure.value, stored.figure.unit, stored.figure.interval, stored.bound, stored.reason)
     past = read_history(results, until=date(2026, 1, 30)).consistency
     assert {sut: [verdict.outcome for verdict in of if verdict.metric == METRIC] for sut, of in past.items()} == {
         ("t1", "s1"): ["fail"],

@@ -300,12 +300,12 @@ def test_trend_marks_values_out_of_bounds(results: Path, measured: Sequence[floa
 
 def test_trend_of_an_unknown_name_suggests_known_ones(results: Path, measured: Sequence[float | None]) -> None:
     del measured
-    for words, said in (
+    for words, text in (
         (("lab/t1", "idle_latency.latencies"), f"unknown metric of lab/t1 .*, did you mean {LATENCY}"),
         (("lab/t3", LATENCY), "unknown SUT 'lab/t3', did you mean lab/t2 or lab/t1"),
         (("lab", LATENCY), "ambiguous SUT 'lab': lab/t1, lab/t2"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=text):
             CliRunner().invoke(calibration, ["trend", *words, "--results", str(results)], catch_exceptions=False)
 
 

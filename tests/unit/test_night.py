@@ -379,12 +379,12 @@ def test_an_incomplete_run_fails_for_new_metrics_too() -> None:
     assert verdict.reason == "the run is incomplete: jitter: killed"
 
 
-@pytest.mark.parametrize(("gap", "said"), [(30, True), (31, False)])
-def test_a_sut_absent_for_a_month_is_forgotten(gap: int, said: bool) -> None:
+@pytest.mark.parametrize(("gap", "expected"), [(30, True), (31, False)])
+def test_a_sut_absent_for_a_month_is_forgotten(gap: int, expected: bool) -> None:
     row = [*noise(12), *[None] * gap]
     past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(12 + gap)})
     gone = replace(past, runs={**past.runs, ("lab", "t1"): {night_of(11): run(11)}})
-    assert bool([verdict for verdict in judged(gone).verdicts if verdict.sut == "t1"]) == said
+    assert bool([verdict for verdict in judged(gone).verdicts if verdict.sut == "t1"]) == expected
 
 
 # waivers

@@ -52,9 +52,9 @@ def holding(results: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_second_run_reports_the_lock_holder(tmp_path: Path) -> None:
-    with holding(tmp_path / "results") as process, pytest.raises(EnvironmentLacksError) as told:
+    with holding(tmp_path / "results") as process, pytest.raises(EnvironmentLacksError) as raised:
         hold(tmp_path / "results", NOW)
-    assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(told.value)
+    assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(raised.value)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda item: item.name)

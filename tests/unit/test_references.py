@@ -94,8 +94,8 @@ def test_a_kept_shape_is_used_by_the_next_plan(sut: Context, tmp_path: Path) -> 
 
     later = make_plan(sut, load_profile("nightly"), kept)
     assert not [step for step in later.steps if step.kind == "traffic_shape"]
-    (told,) = [omitted for omitted in later.not_planned if omitted.kind == "traffic_shape"]
-    assert document.run.id in told.reason
+    (skipped,) = [omitted for omitted in later.not_planned if omitted.kind == "traffic_shape"]
+    assert document.run.id in skipped.reason
     assert later.traffic_shape == kept
     assert document.run.id in plan_text(later)
     path.unlink()
@@ -400,8 +400,8 @@ def test_buffers_are_judged_by_the_cache_of_the_plan(sut: Context, tmp_path: Pat
     path = path_of(tmp_path / "found", CacheReference, platform_of(sut))
     path.parent.mkdir(parents=True)
     path.write_text(of_size(sut, 40 << 20).model_dump_json(), encoding="utf-8")
-    (told,) = flags(tmp_path / "found")
-    assert "128 MiB against a last-level cache of 40 MiB" in told
+    (reason,) = flags(tmp_path / "found")
+    assert "128 MiB against a last-level cache of 40 MiB" in reason
 
 
 def test_an_unclear_last_level_cache_is_not_kept(guest: Context, tmp_path: Path) -> None:
@@ -435,8 +435,8 @@ def test_page_shows_the_last_level_cache_of_the_plan(guest: Context) -> None:
     document = laddered(guest)
     assert document.plan is not None
     kept = of_size(guest, 6 << 20)
-    told = {
+    shown = {
         fact.name: fact.value for fact in machine(guest, document.plan.model_copy(update={"last_level_cache": kept}))
     }
-    assert told["Last-level cache"] == kept.words
+    assert shown["Last-level cache"] == kept.words
     assert "Last-level cache" not in {fact.name for fact in machine(guest, document.plan)}

@@ -304,9 +304,9 @@ def test_a_wrong_placement_invalidates_a_measurement(begun: BegunRun) -> None:
 def test_start_and_duration_come_from_sutprobe(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
     (measured,) = finish(begun.directory, now=NOW).measurements
-    said = recorded("idle_latency")
-    assert measured.started_at == datetime.fromtimestamp(said["started_at_unix_ns"] // 10**9, UTC)
-    assert measured.duration_s == said["duration_s"] > 1  # else the whole second would be the same at its end
+    document = recorded("idle_latency")
+    assert measured.started_at == datetime.fromtimestamp(document["started_at_unix_ns"] // 10**9, UTC)
+    assert measured.duration_s == document["duration_s"] > 1  # else the whole second would be the same at its end
 
 
 def test_invalid_peak_is_not_the_maximum() -> None:

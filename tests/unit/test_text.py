@@ -55,8 +55,8 @@ def test_a_message_is_one_unindented_line(lines: list[str]) -> None:
 
 
 def test_a_line_of_another_sut_cannot_be_forged() -> None:
-    said = "sut1: oh no\nsut2: complete, 12 measured\r\nsut3: complete"
-    assert message(said) == "sut1: oh no\n  sut2: complete, 12 measured\\r\n  sut3: complete"
+    text = "sut1: oh no\nsut2: complete, 12 measured\r\nsut3: complete"
+    assert message(text) == "sut1: oh no\n  sut2: complete, 12 measured\\r\n  sut3: complete"
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
