@@ -258,7 +258,7 @@ def test_differences_fail_and_unknown_values_are_undecided(field: str, name: str
     assert fault == ("failed", f"{name}: {getattr(then, field)} in the run, another now")
     (unknown,) = fell_out(document, then._replace(**{field: None}))
     assert unknown.outcome == "undecided"
-    assert unknown.text.endswith("found unknown")
+    assert unknown.text.endswith("unknown now")
 
 
 def fell_out(document: RunDocument, now: Live) -> list[Result]:
