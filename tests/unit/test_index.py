@@ -135,9 +135,8 @@ def test_history_matches_the_documents(results: Path, document: RunDocument) -> 
 
 def test_a_filtered_history_reads_no_other_document(results: Path, document: RunDocument) -> None:
     for number in (0, 1):
-        store_document(night(document, number), results)
-        store_document(night(document, number, testbed="t2"), results)
-        store_document(night(document, number, sut="s2"), results)
+        for names in ({}, {"testbed": "t2"}, {"sut": "s2"}):
+            store_document(night(document, number, **names), results)
     whole = read_history(results)
     broken = [path for path in results.glob(f"*/*/*/{RUN}") if "t1/s1" not in str(path)]
     for path in broken:
@@ -275,23 +274,22 @@ def test_updating_one_sut_keeps_the_others(results: Path, document: RunDocument)
     assert not np.isnan(both.values).any()
 
 
-def damage(path: Path, how: str) -> None:
-    if how == "cut":
-        os.truncate(path, path.stat().st_size // 2)
-    elif how == "nonsense":
-        path.write_bytes(b"DUCK" * 10_000)
-    elif how == "other":
-        with duckdb.connect(path) as db:
-            db.execute("DROP TABLE figures")
-            db.execute("CREATE TABLE figures AS SELECT 1 AS one")
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("how", ["cut", "nonsense", "other"])
-def test_a_damaged_index_is_rebuilt(results: Path, document: RunDocument, how: str) -> None:
+def replace_table(path: Path) -> None:
+    with duckdb.connect(path) as db:
+        db.execute("DROP TABLE figures")
+        db.execute("CREATE TABLE figures AS SELECT 1 AS one")
+
+
+@pytest.mark.parametrize("damage", [cut, lambda path: path.write_bytes(b"DUCK" * 10_000), replace_table])
+def test_a_damaged_index_is_rebuilt(results: Path, document: RunDocument, damage: Callable[[Path], Any]) -> None:
     for number in (0, 3):
         store_document(night(document, number, factor=number + 1), results)
     whole = read_history(results)
-    damage(index.index_of(results) / index.DATABASE, how)
+    damage(index.index_of(results) / index.DATABASE)
     found = read_history(results)
     assert np.array_equal(found.values, whole.values, equal_nan=True)
     assert (found.series, found.runs, found.recorded) == (whole.series, whole.runs, whole.recorded)
@@ -347,8 +345,8 @@ def test_concurrent_readers_agree(results: Path, document: RunDocument) -> None:
 # Documents that cannot be read
 
 
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
+def replacing(old: str, new: str, count: int = -1) -> Callable[[Path], Any]:
+    return lambda path: path.write_text(path.read_text().replace(old, new, count))
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -356,27 +354,27 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an empty object": (lambda path: path.write_text("{}"), "unknown schema_version null"),
     "two objects": (lambda path: path.write_text("{}{}"), "not valid JSON: trailing characters"),
     "no figure": (
-        lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
+        replacing('"value": ', '"value": "x", "v": '),
         "not valid by run.schema.json: at ",
     ),
     "no verdicts": (
-        lambda path: path.write_text(path.read_text().replace('"verdicts"', '"verdict"')),
+        replacing('"verdicts"', '"verdict"'),
         "not valid by run.schema.json: at ",
     ),
     "no start": (
-        lambda path: path.write_text(path.read_text().replace('"started_at": "2', '"started_at": "x2', 1)),
+        replacing('"started_at": "2', '"started_at": "x2', 1),
         "Invalid isoformat string",
     ),
     "an infinite bound": (
-        lambda path: path.write_text(path.read_text().replace('"lower": null', '"lower": 1e999')),
+        replacing('"lower": null', '"lower": 1e999'),
         "at verdicts/0/lower: ",
     ),
     "half a character": (
-        lambda path: path.write_text(path.read_text().replace("complete", "\\ud800", 1)),
+        replacing("complete", "\\ud800", 1),
         "not valid JSON: ",
     ),
     "of another run": (
-        lambda path: path.write_text(path.read_text().replace('"s2"', '"s1"', 1)),
+        replacing('"s2"', '"s1"', 1),
         "contains the run t1/s1/20260131T010203Z-0a1b",
     ),
 }

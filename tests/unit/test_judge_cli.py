@@ -18,16 +18,13 @@ from calibration.cli import calibration
 from calibration.commands.judgement_screen import print_judgement
 from calibration.commands.trend_screen import COLUMNS, sparkline
 from calibration.errors import InputError
-from calibration.judge.baseline_files import Baselines
-from calibration.judge.drift import analyse
 from calibration.judge.failures import group_failures
-from calibration.judge.night import Judgement, judge_history
-from calibration.judge.tolerances import Tolerances
+from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
-from calibration.judge.waivers import FILE, Waivers
+from calibration.judge.waivers import FILE
 from calibration.judge.words import amount, change, changed_fact, within
 from calibration.results import index
-from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, stored
+from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, stored
 
 NIGHT = date(2026, 11, 21)
 
@@ -225,11 +222,9 @@ def test_a_real_judgement_is_printed() -> None:
         },
         facts={30: {**FACTS, "BIOS": "Example 2.2 2026-01-20"}},
     )
-    judgement = judge_history(past, analyse(past.values), Baselines(Path("/nonexistent")), Waivers(), Tolerances())
-    stream = io.StringIO()
-    print_judgement(judgement, stream)
-    assert "lab/t1" in stream.getvalue()
-    assert "BIOS: Example 2.1 2025-01-01 -> Example 2.2 2026-01-20" in " ".join(stream.getvalue().split())
+    text = shown(*judged(past).verdicts)
+    assert "lab/t1" in text
+    assert "BIOS: Example 2.1 2025-01-01 -> Example 2.2 2026-01-20" in " ".join(text.split())
 
 
 def test_amounts_have_units() -> None:

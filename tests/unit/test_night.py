@@ -21,30 +21,26 @@ from calibration.judge.baseline_files import (
     add_acceptance,
     place_of,
 )
-from calibration.judge.drift import Analysis, Flips, analyse
-from calibration.judge.night import Judgement, judge_history, judge_night
-from calibration.judge.tolerances import Tolerances
+from calibration.judge.drift import Flips
+from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
 from calibration.results import index
 from calibration.results.history import History, Recorded
-from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, run, run_id, shift, steady, stored
-
-
-def judged(
-    past: History,
-    analyses: list[Analysis] | None = None,
-    references: Baselines | None = None,
-    waivers: Waivers | None = None,
-    tolerances: Tolerances | None = None,
-) -> Judgement:
-    return judge_history(
-        past,
-        analyse(past.values) if analyses is None else analyses,
-        references or Baselines(Path("/nonexistent")),
-        waivers or Waivers(),
-        tolerances or Tolerances(),
-    )
+from tests.unit.histories import (
+    BANDWIDTH,
+    FACTS,
+    LATENCY,
+    history,
+    judged,
+    night_of,
+    noise,
+    run,
+    run_id,
+    shift,
+    steady,
+    stored,
+)
 
 
 def the(judgement: Judgement, check: str, metric: str = BANDWIDTH, sut: str = "t1") -> NightVerdict:

@@ -8,24 +8,21 @@ from typing import Any
 import pytest
 
 from calibration.commands.judgement_screen import print_judgement
-from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.events import find_events
-from calibration.judge.night import Judgement, judge_history
+from calibration.judge.night import Judgement
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.judge.waivers import Waivers
-from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, shift, steady
+from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, shift, steady
 
 CLOCK = "core_frequency.cpu1.scalar.frequency_hz"
 UNITS = {BANDWIDTH: "MB/s", LATENCY: "ns", CLOCK: "MB/s"}
 
 
-def judged(
+def outcome_of(
     metric: str, row: list[float], analysis: Analysis, *own: OwnTolerance, check: str = "drift"
 ) -> tuple[str, str]:
-    past = history({metric: row}, unit=UNITS[metric])
-    judgement = judge_history(past, [analysis], Baselines(Path("/nonexistent")), Waivers(), Tolerances(own))
+    judgement = judged(history({metric: row}, unit=UNITS[metric]), [analysis], tolerances=Tolerances(own))
     (found,) = [item for item in judgement.verdicts if item.check == check]
     return found.outcome, found.reason
 
@@ -33,7 +30,7 @@ def judged(
 def moved(metric: str, before: float, after: float, *own: OwnTolerance, kind: str = "level") -> tuple[str, str]:
     row = [*noise(20, 100.0), *noise(10, 100.0 * after / before if kind == "level" else 100.0)]
     analysis = steady(row, (shift(20, before, after, kind),))
-    return judged(metric, row, analysis, *own, check="drift" if kind == "level" else "spread")
+    return outcome_of(metric, row, analysis, *own, check="drift" if kind == "level" else "spread")
 
 
 def own(**fields: Any) -> OwnTolerance:
@@ -65,8 +62,8 @@ def test_a_noted_change_has_its_reason() -> None:
 def test_small_changes_add_up_to_one_that_matters() -> None:
     row = [*noise(20, 100.0), *noise(10, 98.5), *noise(10, 97.0)]
     changes = (shift(20, 100.0, 98.5), shift(30, 98.5, 97.0))
-    assert judged(BANDWIDTH, row, steady(row, changes))[0] == "fail"
-    assert judged(BANDWIDTH, row, steady(row, changes[:1]))[0] == "noted"
+    assert outcome_of(BANDWIDTH, row, steady(row, changes))[0] == "fail"
+    assert outcome_of(BANDWIDTH, row, steady(row, changes[:1]))[0] == "noted"
 
 
 def test_own_tolerances_and_failing_improvements() -> None:
@@ -87,7 +84,7 @@ def test_a_spread_fails_if_two_deviations_exceed_the_tolerance() -> None:
 @pytest.mark.parametrize(("upper", "outcome"), [(101.9, "noted"), (102.1, "fail")])
 def test_flips_fail_if_the_levels_exceed_the_tolerance(upper: float, outcome: str) -> None:
     row = noise(20)
-    assert judged(BANDWIDTH, row, steady(row, flips=Flips(5, 100.0, upper, 0.5)), check="bimodal")[0] == outcome
+    assert outcome_of(BANDWIDTH, row, steady(row, flips=Flips(5, 100.0, upper, 0.5)), check="bimodal")[0] == outcome
 
 
 def test_own_tolerances_are_read(tmp_path: Path) -> None:
@@ -144,7 +141,6 @@ def verdict(sut: str, night: int, metric: str = BANDWIDTH, outcome: str = "fail"
         since=night_of(night),
         context_changes=tuple(changes),
         reason="level -6 %",
-        waiver=None,
     )
 
 
@@ -192,7 +188,7 @@ def lab(suts: int, factor: float) -> Judgement:
     past = history(rows, unit="MB/s", facts={0: {**FACTS, "kernel": "6.1"}, 20: {**FACTS, "kernel": "6.2"}})
     change: tuple[Change, ...] = (shift(20, 100.0, 100.0 * factor),)
     analyses = [steady(row, change) for row in past.values.tolist()]
-    return judge_history(past, analyses, Baselines(Path("/nonexistent")), Waivers(), Tolerances())
+    return judged(past, analyses)
 
 
 def test_a_common_small_change_is_noted_once() -> None:
