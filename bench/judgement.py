@@ -238,6 +238,7 @@ def trials(
     off: float = 0.0,
     odd: int = 0,
     tolerances: Sequence[float] = (0.02,),
+    metrics: int = METRICS,
 ) -> list[Rates]:
     """Return what *count* nights find: the first *odd* servers are *off* in the first metric, all else is equal.
 
@@ -246,11 +247,11 @@ def trials(
     """
     shares = np.zeros((count, len(tolerances), 3))
     for trial in range(count):
-        deviation = np.exp(chance.uniform(math.log(spread[0]), math.log(spread[1]), size=(suts, METRICS)))
+        deviation = np.exp(chance.uniform(math.log(spread[0]), math.log(spread[1]), size=(suts, metrics)))
         levels = _levels(chance, deviation, nights, noise)
         levels.level[:odd, 0] += np.log1p(off)
         for at, tolerance in enumerate(tolerances):
-            compared = compare_levels(levels, np.full(METRICS, tolerance))
+            compared = compare_levels(levels, np.full(metrics, tolerance))
             named = holm(compared.p.ravel(), FAMILY_WISE).reshape(compared.p.shape)
             equal = np.ones_like(named)
             equal[:, 0] = odd == 0 or 2 * odd < suts

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -353,36 +354,42 @@ def test_spread_between_suts_is_recovered() -> None:
     assert float(np.median(found.share)) == pytest.approx(0.9, abs=0.02)
 
 
-any_number = pytest.mark.parametrize("labs", [8, pytest.param(60, marks=pytest.mark.thorough)])
+any_size = pytest.mark.parametrize(("labs", "metrics"), [(8, 40), pytest.param(60, 150, marks=pytest.mark.thorough)])
 
 
-@any_number
+@any_size
 @pytest.mark.parametrize("noise", ["normal", "t3"])
-def test_equal_servers_are_rarely_outliers(noise: Tails, labs: int) -> None:
+def test_equal_servers_are_rarely_outliers(noise: Tails, labs: int, metrics: int) -> None:
     chance = np.random.default_rng(11)
     for suts, count in ((2, 3), (4, 5), (4, 20)):
         for found in trials(
-            chance, labs, suts=suts, nights=count, spread=(0.003, 0.03), noise=noise, tolerances=(0.0, 0.02)
+            chance,
+            labs,
+            suts=suts,
+            nights=count,
+            spread=(0.003, 0.03),
+            noise=noise,
+            tolerances=(0.0, 0.02),
+            metrics=metrics,
         ):
             assert found.false <= 0.02, (suts, count)
 
 
-@any_number
-def test_an_outlier_is_detected_with_enough_nights(labs: int) -> None:
+@any_size
+def test_an_outlier_is_detected_with_enough_nights(labs: int, metrics: int) -> None:
     chance = np.random.default_rng(12)
-    soon, later = (
-        trials(chance, labs, suts=4, nights=n, spread=(0.01, 0.01), noise="t3", off=0.05, odd=1, tolerances=(0.03,))[0]
-        for n in (5, 30)
-    )
+    lab: dict[str, Any] = {"suts": 4, "spread": (0.01, 0.01), "noise": "t3", "off": 0.05, "odd": 1, "metrics": metrics}
+    soon, later = (trials(chance, labs, nights=nights, tolerances=(0.03,), **lab)[0] for nights in (5, 30))
     assert soon.found < 0.2
     assert later.found > 0.8
     assert soon.false == later.false == 0
 
 
-@any_number
-def test_the_smaller_group_is_the_outlier(labs: int) -> None:
+@any_size
+def test_the_smaller_group_is_the_outlier(labs: int, metrics: int) -> None:
     chance = np.random.default_rng(13)
     for suts, odd in ((5, 2), (4, 2), (4, 4)):
-        (found,) = trials(chance, labs // 2, suts=suts, nights=30, spread=(0.01, 0.01), noise="t3", off=0.1, odd=odd)
+        lab: dict[str, Any] = {"suts": suts, "spread": (0.01, 0.01), "noise": "t3", "off": 0.1, "odd": odd}
+        (found,) = trials(chance, labs // 2, nights=30, metrics=metrics, **lab)
         assert found.false == 0
         assert found.found > 0.9 if odd < suts else found.found == 0
