@@ -29,7 +29,7 @@ from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
 from calibration.model import Model
 from calibration.results.find import pick_sut
-from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut
+from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut
 from calibration.results.index import read_history
 from calibration.units import plural
 
@@ -203,8 +203,8 @@ class _Night:
             for row in rows:
                 if row.value is not None:
                     failed.get(sut, {}).pop(row.series.metric, None)
-            for held in history.consistency.get(sut, ()) if run is not None else ():
-                yield self._consistency(sut, run_id, held)
+            for check in history.consistency.get(sut, ()) if run is not None else ():
+                yield self._consistency(sut, run_id, check)
             for metric, recorded in failed.get(sut, {}).items():
                 yield self._never_measured(sut, run_id, metric, recorded)
 
@@ -344,11 +344,11 @@ class _Night:
 
     # consistency
 
-    def _consistency(self, sut: Sut, run_id: str | None, held: Held) -> NightVerdict:
-        row = _Row(Series(*sut, held.metric, held.unit, "lower"), run_id, held.value, held.interval)
-        outcome: Outcome = "fail" if held.outcome == "fail" else "pass"
+    def _consistency(self, sut: Sut, run_id: str | None, check: RecordedCheck) -> NightVerdict:
+        row = _Row(Series(*sut, check.metric, check.unit, "lower"), run_id, check.value, check.interval)
+        outcome: Outcome = "fail" if check.outcome == "fail" else "pass"
         since = self.night if outcome == "fail" else None
-        return self._of_value(row, "consistency", outcome, held.reason, bound=held.bound, since=since)
+        return self._of_value(row, "consistency", outcome, check.reason, bound=check.bound, since=since)
 
     # drift, spread, bimodal
 

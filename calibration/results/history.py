@@ -74,7 +74,7 @@ class Unreadable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
+class RecordedCheck:
     """The run document's check of a metric against another of its run (``calibration.results.consistency``)."""
 
     metric: str
@@ -105,5 +105,5 @@ class History:
     high: NDArray[np.float64]
     runs: Mapping[Sut, Mapping[date, NightRun]]
     recorded: Mapping[tuple[str, str, str], Recorded]
-    consistency: Mapping[Sut, Sequence[Held]] = field(default_factory=dict)
+    consistency: Mapping[Sut, Sequence[RecordedCheck]] = field(default_factory=dict)
     unreadable: tuple[Unreadable, ...] = ()

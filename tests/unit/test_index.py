@@ -280,8 +280,8 @@ def cut(path: Path) -> None:
 
 def replace_table(path: Path) -> None:
     with duckdb.connect(path) as db:
-        db.execute("DROP TABLE figures")
-        db.execute("CREATE TABLE figures AS SELECT 1 AS one")
+        db.execute("DROP TABLE metrics")
+        db.execute("CREATE TABLE metrics AS SELECT 1 AS one")
 
 
 @pytest.mark.parametrize("damage", [cut, lambda path: path.write_bytes(b"DUCK" * 10_000), replace_table])
