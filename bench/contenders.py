@@ -98,7 +98,7 @@ class Output:
         return f"{self.stdout}\n{self.stderr}"
 
 
-Figure = Callable[[Output], float]
+Metric = Callable[[Output], float]
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Contender:
-    """One setting of one program. Several starts run concurrently and their figures are summed."""
+    """One setting of one program. Several starts run concurrently and their metrics are summed."""
 
     peer: str
     label: str
     starts: tuple[Start, ...]
-    figures: Mapping[str, Figure]
+    metrics: Mapping[str, Metric]
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
 
@@ -343,8 +343,8 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
             return
         command = (found[peer], *arguments)
         starts = tuple(Start(command, (cpu,)) for cpu in machine.cpus) if copies else (Start(command, machine.cpus),)
-        figures: dict[str, Figure] = {quantity: lambda output: reader(output.text)}
-        wanted.append(Contender(peer, f"{peer} {what}".strip(), starts, figures, environment or {}))
+        metrics: dict[str, Metric] = {quantity: lambda output: reader(output.text)}
+        wanted.append(Contender(peer, f"{peer} {what}".strip(), starts, metrics, environment or {}))
 
     # A regular store to a line that was not read reads it first, by the rule our own bytes are counted with.
     read_first = 0.0 if machine.architecture == "aarch64" else 1.0
@@ -411,19 +411,19 @@ def _runs_here(kernel: str, machine: Machine) -> bool:
 # --- latency, gaps, lines between cores -------------------------------------------------------------------------------
 
 
-def _ours(what: str, command: tuple[str, ...], figures: Mapping[str, Figure]) -> Contender:
-    return Contender(OURS, f"{OURS} {what}", (Start(command),), figures)
+def _ours(what: str, command: tuple[str, ...], metrics: Mapping[str, Metric]) -> Contender:
+    return Contender(OURS, f"{OURS} {what}", (Start(command),), metrics)
 
 
 def _peers(
-    found: Mapping[str, str], *offers: tuple[str, str, tuple[int, ...] | None, Mapping[str, Figure]]
+    found: Mapping[str, str], *offers: tuple[str, str, tuple[int, ...] | None, Mapping[str, Metric]]
 ) -> list[Contender]:
-    """Return those of *offers* whose program was found: each the command line, by peer, with CPUs and figures."""
+    """Return those of *offers* whose program was found: each the command line, by peer, with CPUs and metrics."""
     made = []
-    for peer, arguments, cpus, figures in offers:
+    for peer, arguments, cpus, metrics in offers:
         if peer in found:
             start = Start((found[peer], *arguments.split()), cpus)
-            made.append(Contender(peer, f"{peer} {arguments}", (start,), figures))
+            made.append(Contender(peer, f"{peer} {arguments}", (start,), metrics))
     return made
 
 
@@ -456,11 +456,11 @@ def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> 
     """Return ours, oslat and PMA jitter on one CPU: the resolution and the number of interruptions."""
     cpu = machine.quiet_cpu
     command = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "3")
-    oslat: dict[str, Figure] = {
+    oslat: dict[str, Metric] = {
         "gap_step_ns": lambda output: outputs.oslat_resolution_ns(output.text),
         "interruptions_per_s": lambda output: outputs.oslat_rate(output.text, INTERRUPTION_US),
     }
-    pma: dict[str, Figure] = {
+    pma: dict[str, Metric] = {
         "gap_step_ns": lambda output: outputs.pma_block_ticks(output.text) / machine.tick_hz * 1e9
     }
     return [

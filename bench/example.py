@@ -3,7 +3,7 @@
 
     python bench/example.py RUN results/example
 
-Figures, processor and settings stay; host name, command line, kernel build, firmware, processes and identifiers do not.
+Values, processor and settings stay; host name, command line, kernel build, firmware, processes and identifiers do not.
 The raw capture and the records, which have all of that, are left out. It fails if anything of it is left.
 """
 
@@ -28,7 +28,7 @@ from calibration.results.store import read_run, write_document
 
 HOST: Final = "server.example"
 KEPT: Final = ("isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "mitigations", "default_hugepagesz", "hugepages")
-"""Kernel parameters that figures depend on: they stay, all others go."""
+"""Kernel parameters that values depend on: they stay, all others go."""
 
 NAMING: Final = re.compile(r"(?<!\w)/(?:home|root|tmp|Users)\b[^\s\"']*|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
 """Directories of people, and MAC addresses."""
@@ -39,7 +39,7 @@ README: Final = """\
 Example run
 ===========
 
-Measured on a real machine; the figures are unchanged. Host name, kernel command line, kernel build, firmware and
+Measured on a real machine; the values are unchanged. Host name, kernel command line, kernel build, firmware and
 identifiers are invented, and process names removed.
 
 * ``run.json``: the run document

@@ -66,20 +66,20 @@ class Noise(NamedTuple):
 
     def generate(self, rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
         """Return series of so many nights, each with a phase of its own."""
-        figures = self.draw(rng, shape)
+        values = self.draw(rng, shape)
         for night in range(1, shape[1] if self.correlation else 0):
-            inherited = self.correlation * figures[:, night - 1]
-            figures[:, night] = inherited + np.sqrt(1.0 - self.correlation**2) * figures[:, night]
+            inherited = self.correlation * values[:, night - 1]
+            values[:, night] = inherited + np.sqrt(1.0 - self.correlation**2) * values[:, night]
         phase = rng.random((shape[0], 1))
-        return np.asarray(figures + self.cycle * np.sin(2.0 * np.pi * (np.arange(shape[1]) / 7.0 + phase)))
+        return np.asarray(values + self.cycle * np.sin(2.0 * np.pi * (np.arange(shape[1]) / 7.0 + phase)))
 
 
 def _two(share: float, apart: float = 20.0) -> Callable[[np.random.Generator, tuple[int, int]], Floats]:
     """Return noise that flips between two levels night by night, each with a noise of its own."""
 
     def noise(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-        figures = rng.standard_normal(shape) + apart * (rng.random(shape) < share)
-        return np.asarray((figures - apart * share) / np.sqrt(1.0 + apart**2 * share * (1.0 - share)))
+        values = rng.standard_normal(shape) + apart * (rng.random(shape) < share)
+        return np.asarray((values - apart * share) / np.sqrt(1.0 + apart**2 * share * (1.0 - share)))
 
     return noise
 
@@ -93,14 +93,14 @@ def _student(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
 
 
 def _lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    figures = np.exp(0.5 * rng.standard_normal(shape))
-    return np.asarray((figures - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1.0) * np.exp(0.25)))
+    values = np.exp(0.5 * rng.standard_normal(shape))
+    return np.asarray((values - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1.0) * np.exp(0.25)))
 
 
 def _outliers(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    figures = rng.standard_normal(shape)
-    figures += 10.0 * (rng.random(shape) < 0.02) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
-    return np.asarray(figures / np.sqrt(3.0))
+    values = rng.standard_normal(shape)
+    values += 10.0 * (rng.random(shape) < 0.02) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+    return np.asarray(values / np.sqrt(3.0))
 
 
 def _missing(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
@@ -133,32 +133,32 @@ def generate(noise: str, seed: int, series: int, nights: int) -> Floats:
     return LEVEL + NOISES[noise].generate(rng, (series, nights))
 
 
-def _signs(figures: Floats) -> Floats:
-    return np.where(np.arange(len(figures)) % 2 == 0, 1.0, -1.0)[:, None]
+def _signs(values: Floats) -> Floats:
+    return np.where(np.arange(len(values)) % 2 == 0, 1.0, -1.0)[:, None]
 
 
-def with_shift(figures: Floats, after: int, size: float) -> Floats:
-    """Return *figures* with a level that shifts *after* so many nights: up in every other series, down in the rest."""
-    return np.asarray(figures + size * _signs(figures) * (np.arange(figures.shape[1]) >= after))
+def with_shift(values: Floats, after: int, size: float) -> Floats:
+    """Return *values* with a level that shifts *after* so many nights: up in every other series, down in the rest."""
+    return np.asarray(values + size * _signs(values) * (np.arange(values.shape[1]) >= after))
 
 
-def with_drift(figures: Floats, after: int, size: float) -> Floats:
-    """Return *figures* with a level that drifts by *size* every night *after* so many, up or down."""
-    return np.asarray(figures + size * _signs(figures) * np.clip(np.arange(figures.shape[1]) - after + 1, 0, None))
+def with_drift(values: Floats, after: int, size: float) -> Floats:
+    """Return *values* with a level that drifts by *size* every night *after* so many, up or down."""
+    return np.asarray(values + size * _signs(values) * np.clip(np.arange(values.shape[1]) - after + 1, 0, None))
 
 
-def count_false_alarms(figures: Floats, *, flips: bool) -> int:
-    """Return how many alarms begin on *figures*, which have no change, walked through night by night.
+def count_false_alarms(values: Floats, *, flips: bool) -> int:
+    """Return how many alarms begin on *values*, which have no change, walked through night by night.
 
     An alarm is a change of the level or of the spread that was not named the night before within ten nights of the same
     place; and flips between two levels, where *flips* are not what the noise does.
     """
-    counts = np.isfinite(figures).sum(axis=1)
-    packed = np.take_along_axis(figures, np.argsort(~np.isfinite(figures), axis=1, kind="stable"), axis=1) - LEVEL
+    counts = np.isfinite(values).sum(axis=1)
+    packed = np.take_along_axis(values, np.argsort(~np.isfinite(values), axis=1, kind="stable"), axis=1) - LEVEL
     walk = Walk(np.ascontiguousarray(packed.T), counts)
-    alarms, flipping = 0, np.zeros(len(figures), np.bool_)
-    named: list[list[int]] = [[] for _ in figures]
-    for night in range(figures.shape[1]):
+    alarms, flipping = 0, np.zeros(len(values), np.bool_)
+    named: list[list[int]] = [[] for _ in values]
+    for night in range(values.shape[1]):
         walk.step(night)
         now = [[at for at, _ in begins] for begins in walk.begins]
         alarms += sum(
@@ -177,14 +177,14 @@ def count_false_alarms(figures: Floats, *, flips: bool) -> int:
     return alarms
 
 
-def detected(figures: Floats, after: int, within: int) -> NDArray[np.bool_]:
-    """Return in which of *figures* the change *after* so many nights is named on one of the nights *within* it."""
-    hit = np.zeros(len(figures), np.bool_)
+def detected(values: Floats, after: int, within: int) -> NDArray[np.bool_]:
+    """Return in which of *values* the change *after* so many nights is named on one of the nights *within* it."""
+    hit = np.zeros(len(values), np.bool_)
     for night in range(after + 1, after + within + 1):
         left = np.flatnonzero(~hit)
         hit[left] = [
             any(change.kind == "level" and change.night >= after - DATE_TOLERANCE for change in analysis.changes)
-            for analysis in analyse(figures[left, :night])
+            for analysis in analyse(values[left, :night])
         ]
     return hit
 
@@ -195,8 +195,8 @@ def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
     A shift is to be found by the third night, a drift within two weeks, a spread three times as large within a month.
     """
     for name, noise in NOISES.items():
-        figures = generate(name, 0, 5 * series, LENGTH)
-        alarms, nights = count_false_alarms(figures, flips=noise.flips), int(np.isfinite(figures).sum())
+        values = generate(name, 0, 5 * series, LENGTH)
+        alarms, nights = count_false_alarms(values, flips=noise.flips), int(np.isfinite(values).sum())
         low = gammaincinv(alarms, 0.025) if alarms else 0.0
         rates = [1000.0 * float(item) / nights for item in (alarms, low, gammaincinv(alarms + 1, 0.975))]
         quiet = generate(name, AFTER, series, AFTER + RISE_NIGHTS)
@@ -220,7 +220,7 @@ Tails = Literal["normal", "t3"]
 
 
 class Rates(NamedTuple):
-    """Fractions of trials: an equal server called an outlier, all odd ones found; and of equal figures that pass."""
+    """Fractions of trials: an equal server called an outlier, all odd ones found; and of equal values that pass."""
 
     false: float
     found: float
@@ -262,11 +262,11 @@ def trials(
 
 
 def _levels(chance: np.random.Generator, deviation: Floats, nights: int, noise: Tails) -> Levels:
-    """Return levels of made nights; each figure's own interval knows half of how much nights differ."""
+    """Return levels of generated nights; the interval of a value is half of the variation of nights."""
     size = (nights, *deviation.shape)
     drawn = chance.standard_normal(size) if noise == "normal" else chance.standard_t(3, size) / np.sqrt(3)
-    figures = np.exp(deviation * drawn).reshape(nights, -1).T
-    levels = levels_of(analyse(figures), (deviation / 2).ravel() ** 2)
+    values = np.exp(deviation * drawn).reshape(nights, -1).T
+    levels = levels_of(analyse(values), (deviation / 2).ravel() ** 2)
     return Levels(*(level.reshape(deviation.shape) for level in levels))
 
 

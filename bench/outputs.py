@@ -15,7 +15,7 @@ MIB = 1.048576
 """MB (10^6 bytes) in a MiB: several peers count MiB and print MB."""
 
 Reader = Callable[[str], float]
-"""From all that one start of a peer printed to its figure."""
+"""From all that one start of a peer printed to its value."""
 
 
 class NotComparedError(Exception):
@@ -23,7 +23,7 @@ class NotComparedError(Exception):
 
 
 def positive(text: str, what: str) -> float:
-    """Return *text* as a figure. Raises ``NotComparedError`` if it is not a finite number above zero."""
+    """Return *text* as a value. Raises ``NotComparedError`` if it is not a finite number above zero."""
     try:
         value = float(text)
     except ValueError:
@@ -47,7 +47,7 @@ def _found(pattern: str, output: str, what: str) -> re.Match[str]:
 
 
 def scaled(reader: Reader, factor: float) -> Reader:
-    """Return a reader whose figure is that of *reader* times *factor*: another way to count the same bytes."""
+    """Return a reader whose value is that of *reader* times *factor*: another way to count the same bytes."""
     return lambda output: reader(output) * factor
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares ``sutprobe`` with the tools it replaces: ``python -m bench.peers`` prints a table in reStructuredText.
 
-A figure depends on the state of the machine, a ratio taken within one alternation much less. Each alternation starts
+A value depends on the state of the machine, a ratio taken within one alternation much less. Each alternation starts
 every contender once, in an order that rotates; the ratios of all alternations give a median and its interval. Peers are
 found on PATH or pointed at; none is built or installed, and one that is not there is listed as not compared.
 """
@@ -119,11 +119,11 @@ def run_starts(starts: Sequence[Start], environment: Mapping[str, str], timeout_
     return done
 
 
-def figures_of(contender: Contender) -> dict[str, float]:
-    """Run a contender once and return its figures. Raises ``NotComparedError`` if it has none."""
+def values_of(contender: Contender) -> dict[str, float]:
+    """Run a contender once and return its values. Raises ``NotComparedError`` if it has none."""
     done = run_starts(contender.starts, contender.environment, contender.timeout_s)
     try:
-        return {name: sum(figure(output) for output in done) for name, figure in contender.figures.items()}
+        return {name: sum(value(output) for output in done) for name, value in contender.metrics.items()}
     except CalibrationError as error:
         raise NotComparedError(str(error)) from error
 
@@ -134,7 +134,7 @@ def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[C
     refused: dict[str, str] = {}
     for contender in peers:
         try:
-            rate = figures_of(contender)[quantity]
+            rate = values_of(contender)[quantity]
         except NotComparedError as error:
             refused[contender.peer] = f"{contender.label}: {error}"
             continue
@@ -157,7 +157,7 @@ Samples = dict[str, dict[str, list[float]]]
 
 
 def alternate(session: Session, contenders: Sequence[Contender], samples: Samples) -> None:
-    """Start every contender once per alternation, and add its figures to *samples*. A peer that fails is dropped.
+    """Start every contender once per alternation, and add its values to *samples*. A peer that fails is dropped.
 
     Raises ``NotComparedError`` if ``sutprobe`` itself fails.
     """
@@ -165,10 +165,10 @@ def alternate(session: Session, contenders: Sequence[Contender], samples: Sample
     for number in range(session.alternations):
         began = time.monotonic()
         turn = number % len(remaining)
-        figures: dict[str, dict[str, float]] = {}
+        values: dict[str, dict[str, float]] = {}
         for contender in remaining[turn:] + remaining[:turn]:
             try:
-                figures[contender.label] = figures_of(contender)
+                values[contender.label] = values_of(contender)
             except NotComparedError as error:
                 if contender.peer == who.OURS:
                     raise
@@ -176,9 +176,9 @@ def alternate(session: Session, contenders: Sequence[Contender], samples: Sample
                 for by_label in samples.values():
                     by_label.pop(contender.label, None)
                 session.refuse(contender.peer, f"{contender.label}, alternation {number + 1}: {error}")
-        for label, by_quantity in figures.items():
-            for quantity, figure in by_quantity.items():
-                samples.setdefault(quantity, {}).setdefault(label, []).append(figure)
+        for label, by_quantity in values.items():
+            for quantity, value in by_quantity.items():
+                samples.setdefault(quantity, {}).setdefault(label, []).append(value)
         session.say(f"  alternation {number + 1} of {session.alternations}: {time.monotonic() - began:.0f} s")
 
 
@@ -221,17 +221,17 @@ def rows_of(session: Session) -> list[tuple[str, ...]]:
     """Return a row for each quantity that was measured."""
     rows = []
     for quantity, made in session.compared.items():
-        cells = [who.TITLES[quantity], figure_text(made.ours.value), "—", "—", "—"]
+        cells = [who.TITLES[quantity], value_text(made.ours.value), "—", "—", "—"]
         if made.peer is not None and made.theirs is not None and made.ratio is not None:
             peer = f"{made.peer} (not for publication)" if made.peer.startswith(UNPUBLISHED) else made.peer
             ratio = f"{made.ratio.value:.3g} [{made.ratio.low:.3g}, {made.ratio.high:.3g}]"
-            cells[2:] = [figure_text(made.theirs.value), peer, ratio]
+            cells[2:] = [value_text(made.theirs.value), peer, ratio]
         rows.append(tuple(cells))
     return rows
 
 
-def figure_text(value: float) -> str:
-    """Return a figure with as many digits as a reader can use."""
+def value_text(value: float) -> str:
+    """Return a value with as many digits as a reader can use."""
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"
 
 

@@ -13,20 +13,20 @@ from bench import judgement
 
 
 @cache
-def figures(noise: str) -> np.ndarray:
+def values(noise: str) -> np.ndarray:
     return judgement.generate(noise, 0, 400, 400) - judgement.LEVEL
 
 
 @pytest.mark.parametrize("noise", judgement.NOISES)
 def test_noise_has_a_mean_of_zero_and_its_stated_deviation(noise: str) -> None:
-    assert abs(float(np.nanmean(figures(noise)))) < 0.02
-    assert float(np.nanstd(figures(noise))) == pytest.approx(judgement.NOISES[noise].deviation, abs=0.05)
+    assert abs(float(np.nanmean(values(noise)))) < 0.02
+    assert float(np.nanstd(values(noise))) == pytest.approx(judgement.NOISES[noise].deviation, abs=0.05)
 
 
 @pytest.mark.parametrize("noise", judgement.DEPENDENT)
 def test_noise_has_its_autocorrelation_and_weekly_cycle(noise: str) -> None:
     def covariance(lag: int) -> float:
-        return float((figures(noise)[:, lag:] * figures(noise)[:, :-lag]).mean())
+        return float((values(noise)[:, lag:] * values(noise)[:, :-lag]).mean())
 
     correlation, power = judgement.NOISES[noise].correlation, judgement.NOISES[noise].cycle ** 2 / 2.0
     assert covariance(1) == pytest.approx(correlation + power * np.cos(2.0 * np.pi / 7.0), abs=0.015)

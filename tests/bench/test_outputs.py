@@ -28,9 +28,9 @@ def captured(name: str) -> str:
     return (FIXTURES / f"{name}.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("name", "reader", "figure"), READERS, ids=[name for name, _reader, _figure in READERS])
-def test_captured_outputs_are_read_in_our_units(name: str, reader: outputs.Reader, figure: float) -> None:
-    assert reader(captured(name)) == pytest.approx(figure)
+@pytest.mark.parametrize(("name", "reader", "value"), READERS, ids=[name for name, _reader, _figure in READERS])
+def test_captured_outputs_are_read_in_our_units(name: str, reader: outputs.Reader, value: float) -> None:
+    assert reader(captured(name)) == pytest.approx(value)
 
 
 ALL = [

@@ -93,7 +93,7 @@ def test_an_interruption_keeps_complete_alternations(
             raise KeyboardInterrupt
         return {"read": 300.0 if contender.label == "ours" else 200.0}
 
-    monkeypatch.setattr(peers, "figures_of", run_and_stop)
+    monkeypatch.setattr(peers, "values_of", run_and_stop)
     with pytest.raises(KeyboardInterrupt):
         measured(printing(OURS, "ours", ""), printing("mbw", "mbw", ""))
     assert session.compared["read"].ratio == (1.5, 1.5, 1.5)
@@ -114,7 +114,7 @@ def test_scouting_keeps_the_best_of_each_peer_and_all_close_to_the_best(session:
 def test_concurrent_processes_are_summed() -> None:
     start = Start((sys.executable, "-c", "print(7)"))
     both = Contender("mbw", "two", (start, start), {"read": lambda output: outputs.multichase(output.text)})
-    assert peers.figures_of(both) == {"read": 14.0}
+    assert peers.values_of(both) == {"read": 14.0}
 
 
 def test_a_process_is_restricted_to_its_cpus() -> None:
@@ -201,14 +201,14 @@ def test_copies_are_compared_in_bus_bytes(machine: Machine) -> None:
     everywhere = {name: f"/peers/{name}" for name in contenders.PEERS}
     by_label = {peer.label: peer for peer in contenders.bandwidth_peers(machine, "copy_bus", everywhere)}
 
-    def figure(label: str, text: str) -> float:
-        return by_label[label].figures["copy_bus"](contenders.Output(text, "", 1.0))
+    def value(label: str, text: str) -> float:
+        return by_label[label].metrics["copy_bus"](contenders.Output(text, "", 1.0))
 
     likwid = "MByte/s:\t\t1000.00\n"
-    assert figure("likwid-bench copy_sse", likwid) == 1500.0
-    assert figure("likwid-bench copy_mem_sse", likwid) == 1000.0
-    assert figure("bw_mem cp", "201.33 1000.00\n") == 3000.0
-    assert figure("sc-membench copy", "1024,copy,1000.00,0,0,0,2,9,0.2\n") == pytest.approx(3000.0 * outputs.MIB)
+    assert value("likwid-bench copy_sse", likwid) == 1500.0
+    assert value("likwid-bench copy_mem_sse", likwid) == 1000.0
+    assert value("bw_mem cp", "201.33 1000.00\n") == 3000.0
+    assert value("sc-membench copy", "1024,copy,1000.00,0,0,0,2,9,0.2\n") == pytest.approx(3000.0 * outputs.MIB)
 
 
 def test_this_machine_is_described() -> None:
@@ -230,10 +230,10 @@ OURS_READ: list[tuple[str, Callable[[contenders.Output], float]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "figure"), OURS_READ)
-def test_sutprobe_documents_are_read(name: str, figure: Callable[[contenders.Output], float]) -> None:
+@pytest.mark.parametrize(("name", "value"), OURS_READ)
+def test_sutprobe_documents_are_read(name: str, value: Callable[[contenders.Output], float]) -> None:
     text = (CHECKOUT / "tests" / "fixtures" / "sutprobe" / f"{name}.json").read_text(encoding="utf-8")
-    assert figure(contenders.Output(text, "", 1.0)) > 0.0
+    assert value(contenders.Output(text, "", 1.0)) > 0.0
 
 
 def test_a_failed_document_is_refused() -> None:
