@@ -10,7 +10,6 @@ show them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from calibration.formats.page_checks import BANDWIDTH_APART
@@ -41,59 +40,37 @@ PAGE_FLAGS: Final = frozenset({"HUGEPAGE_NONE", "HUGEPAGE_PARTIAL"})
 """Latencies in pages of different sizes are different quantities."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The relation of two metrics: the first at most the second, or both equal.
+LATENCY_APART: Final = 0.15
+"""The same for latencies as ``BANDWIDTH_APART`` for bandwidths."""
+
+
+class Rule(NamedTuple):
+    """The relation of two metrics: the first at most the second, or both equal (``same``).
 
     ``tolerance`` is the allowed deviation beyond both intervals, relative to the other metric.
     """
 
     title: str
-    same: bool
-    tolerance: float
     law: str
+    tolerance: float = BANDWIDTH_APART
+    same: bool = False
 
-
-LATENCY_APART: Final = 0.15
-"""The same for latencies as ``BANDWIDTH_APART`` for bandwidths."""
 
 RULES: Final[Mapping[RuleName, Rule]] = {
     "maximum": Rule(
-        "Maximum not below the peak",
-        same=False,
-        tolerance=0.02,
-        law="the maximum is the most that any setting moves, and the peak's is one of them",
+        "Maximum not below the peak", "the maximum is the best of all settings, and the peak is one of them", 0.02
     ),
-    "part": Rule(
-        "Part not above the whole",
-        same=False,
-        tolerance=BANDWIDTH_APART,
-        law="all CPUs with all their memory move at least what some of them move",
-    ),
+    "part": Rule("Part not above the whole", "all CPUs with all their memory move at least what some of them move"),
     "same_latency": Rule(
-        "Repeated latency",
-        same=True,
-        tolerance=LATENCY_APART,
-        law="one CPU has one idle latency to the memory of one node",
+        "Repeated latency", "one CPU has one idle latency to the memory of one node", LATENCY_APART, same=True
     ),
     "same_bandwidth": Rule(
-        "Repeated bandwidth",
-        same=True,
-        tolerance=BANDWIDTH_APART,
-        law="the same CPUs, memory, mix and shape of access have one bandwidth",
+        "Repeated bandwidth", "the same CPUs, memory, mix and shape of access have one bandwidth", same=True
     ),
     "own_memory": Rule(
-        "Memory not nearer to other nodes",
-        same=False,
-        tolerance=BANDWIDTH_APART,
-        law="what other nodes reach by a link, the CPUs of the memory's own node reach without it",
+        "Memory not nearer to other nodes", "other nodes reach the memory by a link, its own node without one"
     ),
-    "load": Rule(
-        "Latency not lower under load",
-        same=False,
-        tolerance=BANDWIDTH_APART,
-        law="memory that is asked for more does not answer sooner",
-    ),
+    "load": Rule("Latency not lower under load", "memory does not answer sooner under load"),
 }
 """All rules, in order of evaluation."""
 
