@@ -9,12 +9,12 @@ from calibration.results.records import Limit
 
 
 def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocument:
-    """Return *document* with its verdicts: every headline metric against its limit, if *limits* has one."""
+    """Return *document* with its verdicts: every metric against its limit, if *limits* has one."""
     return document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements, limits))})
 
 
 def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> Iterator[Verdict]:
-    """Yield one verdict per headline metric, and a failure per limit whose metric was not measured.
+    """Yield one verdict per metric, and a failure per limit whose metric was not measured.
 
     Invalid metrics are not compared. A valid metric without a limit or a baseline is reported as such; that is not a
     pass.

@@ -30,28 +30,15 @@ class Tolerance(Model):
     reason: str
 
 
-TOLERANCES: Final = (
-    Tolerance(
-        names=r"jitter\..*",
-        fraction=0.25,
-        reason="how much a core is disturbed differs from one minute to the next",
-    ),
-    Tolerance(
-        names=r"core_frequency\..*",
-        fraction=0.01,
-        reason="a clock that is not throttled repeats within parts in 1000",
-    ),
-    Tolerance(
-        names=r"c2c_.*", fraction=0.05, reason="a transfer depends on which slice of the cache an address belongs to"
-    ),
-    Tolerance(
-        names=r".*bandwidth_mb_s|.*program_mb_s", fraction=0.02, reason="bandwidth of one machine repeats within 1 %"
-    ),
-    Tolerance(
-        names=r".*latency_ns",
-        fraction=0.03,
-        reason="latency of one machine moves by up to 3 % from boot to boot, because its memory lies elsewhere",
-    ),
+TOLERANCES: Final = tuple(
+    Tolerance(names=names, fraction=fraction, reason=reason)
+    for names, fraction, reason in (
+        (r"jitter\..*", 0.25, "the disturbance of a core differs from minute to minute"),
+        (r"core_frequency\..*", 0.01, "a clock that is not throttled repeats within 0.1 %"),
+        (r"c2c_.*", 0.05, "a transfer depends on the cache slice of its address"),
+        (r".*bandwidth_mb_s|.*program_mb_s", 0.02, "bandwidth of one machine repeats within 1 %"),
+        (r".*latency_ns", 0.03, "latency moves by up to 3 % from boot to boot, because its memory lies elsewhere"),
+    )
 )
 """The first match applies."""
 
