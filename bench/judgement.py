@@ -306,17 +306,19 @@ def judgement() -> None:
 
 
 @judgement.command("drift")
-@click.option("--series", type=click.IntRange(10), default=2000, show_default=True, help="Of each noise and question.")
+@click.option("--series", type=click.IntRange(10), default=2000, show_default=True, help="Series per noise.")
 def drift_command(series: int) -> None:
-    """Count false alarms and changes found in single series, by noise."""
+    """Count false alarms and detected changes in single series, by noise."""
     head = ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Spreads, %")
     click.echo("\n".join(table(head, list(drift_rows(series)))))
 
 
 @judgement.command("homogeneity")
-@click.option("--trials", "count", type=click.IntRange(1), default=200, show_default=True, help="Nights of each kind.")
+@click.option(
+    "--trials", "count", type=click.IntRange(1), default=200, show_default=True, help="Simulated nights per cell."
+)
 def homogeneity_command(count: int) -> None:
-    """Count how often the odd one of four servers is found, by nights and their spread."""
+    """Count how often an outlier among four servers is detected, by nights and their spread."""
     head = ("Nights", "Vary 0.3 %: 5 %/10 %", "1 %: 5 %/10 %", "3 %: 5 %/10 %", "Wrong")
     click.echo("\n".join(table(head, list(homogeneity_rows(count)))))
 

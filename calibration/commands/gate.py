@@ -19,7 +19,7 @@ VERDICTS: Final = "verdicts.json"
 
 @click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
 @results_argument
-@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), help="Night to judge. Default: the newest.")
+@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Night to judge. Default: the newest.")
 @click.option("--testbed", help="Only the SUTs of this testbed.")
 @click.option("--sut", help="Only the SUT of this name.")
 @click.option(

@@ -25,7 +25,8 @@ from calibration.text import visible
 @click.option(
     "--measured-on",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="Date of the measurements (YYYY-MM-DD), for trends.",
+    metavar="DATE",
+    help="Date of the measurements, such as 2026-01-31, for trends.",
 )
 @click.option(
     "--publish",
