@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trust in a metric: one of five words, and the single worst reason.
+"""Trust in a value: one of five words, and the single worst reason.
 
 ``on_target``: its half-width is within the target. ``near``: within three times the target, or interference moved it.
 ``poor``: beyond that, or its samples fall into two groups. ``invalid``: the measurement does not answer its question.
@@ -37,26 +37,26 @@ ORDER: Final = (
 
 
 class Judged(NamedTuple):
-    """The trust in a metric, and the worst reason against it, or ``None``."""
+    """The trust in a value, and the worst reason against it, or ``None``."""
 
     trust: Trust
     reason: Flag | None = None
 
 
-def trust_of(estimate: Estimate) -> Judged:
-    """Return the trust in *estimate* on its own."""
-    trust, doubt = of_width(estimate.half_width, estimate.target_half_width)
-    doubts = [*estimate.flags, *([doubt] if doubt else ())]
-    if estimate.flags and trust != "poor":
+def trust_of(value: Estimate) -> Judged:
+    """Return the trust in *value* on its own."""
+    trust, doubt = of_width(value.half_width, value.target_half_width)
+    doubts = [*value.flags, *([doubt] if doubt else ())]
+    if value.flags and trust != "poor":
         trust = "near"
-    if estimate.bimodal:
+    if value.bimodal:
         doubts.append(flag("BIMODAL", "the samples fall into two groups"))
         trust = "poor"
     return Judged(trust, worst(doubts))
 
 
 def of_width(half_width: float | None, target: float | None) -> Judged:
-    """Return the trust in a metric with this *half_width*, relative like its *target*."""
+    """Return the trust in a value with this *half_width*, relative like its *target*."""
     if half_width is None or target is None:
         return Judged("observed")
     if half_width <= target:
@@ -72,6 +72,6 @@ def worst(flags: Iterable[Flag]) -> Flag | None:
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust | None:
-    """Return the lowest of *trusts*; ``None`` if empty. A metric without a target ranks above all others."""
+    """Return the lowest of *trusts*; ``None`` if empty. A value without a target ranks above all others."""
     rank = {trust: place for place, trust in enumerate(("observed", *get_args(Trust)[:-1]))}
     return max(trusts, key=rank.__getitem__, default=None)

@@ -45,7 +45,7 @@ def _limit(number: int, given: Any) -> Limit:
 
 
 def unit_of(metric: str) -> str | None:
-    """Return the unit of *metric*; ``None`` if no measurement has it."""
+    """Return the unit of the headline figure named *metric*; ``None`` if no measurement has it."""
     for declaration in registry().values():
         for figures in declaration.figures:
             if figures.matches(metric):

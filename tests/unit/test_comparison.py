@@ -97,7 +97,7 @@ def test_higher_bandwidth_is_better() -> None:
     assert judged(one, two).better == "second"
 
 
-def test_every_family_of_metrics_has_a_tolerance() -> None:
+def test_every_family_of_metrics_has_a_tolerance_of_its_own() -> None:
     names = [family.names for declaration in registry().values() for family in declaration.figures]
     assert names
     used = {tolerance_of(name.replace("\\", "")).names for name in names}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Untrusted text on a terminal and in a log is shown, not obeyed."""
+"""Text of others on a terminal and in a log: it shows, and does nothing."""
 
 import io
 import unicodedata
@@ -30,7 +30,7 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("kind", ESCAPES)
-def test_control_characters_are_shown(kind: str) -> None:
+def test_escapes_terminal_controls(kind: str) -> None:
     text, wanted = ESCAPES[kind]
     assert visible(text) == wanted
     assert message(text) == wanted
@@ -40,7 +40,7 @@ def test_control_characters_are_shown(kind: str) -> None:
 
 
 @given(st.text(st.characters() | st.characters(categories=["Cc", "Cf", "Cs"])))
-def test_no_hidden_characters_remain(text: str) -> None:
+def test_visible_text_hides_nothing(text: str) -> None:
     shown = visible(text)
     assert not any(unicodedata.category(item) in HIDDEN for item in shown)
     shown.encode()
@@ -48,15 +48,15 @@ def test_no_hidden_characters_remain(text: str) -> None:
 
 
 @given(st.lists(st.text(), min_size=1))
-def test_a_message_is_one_unindented_line(lines: list[str]) -> None:
+def test_a_message_has_one_line_that_is_not_indented(lines: list[str]) -> None:
     first, *rest = message("\n".join(lines)).split("\n")
     assert len(first.splitlines()) <= 1
     assert all(line.startswith("  ") and len(line.splitlines()) == 1 for line in rest)
 
 
 def test_a_line_of_another_sut_cannot_be_forged() -> None:
-    text = "sut1: oh no\nsut2: complete, 12 measured\r\nsut3: complete"
-    assert message(text) == "sut1: oh no\n  sut2: complete, 12 measured\\r\n  sut3: complete"
+    said = "sut1: oh no\nsut2: complete, 12 measured\r\nsut3: complete"
+    assert message(said) == "sut1: oh no\n  sut2: complete, 12 measured\\r\n  sut3: complete"
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
