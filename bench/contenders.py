@@ -29,7 +29,6 @@ OURS = "sutprobe"
 PEERS: Mapping[str, tuple[str, ...]] = {
     "likwid-bench": ("likwid-bench",),
     "bw_mem": ("bw_mem",),
-    "lat_mem_rd": ("lat_mem_rd",),
     "sc-membench": ("sc-membench", "membench"),
     "multiload": ("multiload",),
     "multichase": ("multichase",),
@@ -75,7 +74,7 @@ TITLES: Mapping[str, str] = {
     "copy_bus": "Copy, bytes on the bus, MB/s",
     "triad": "Triad, program bytes, MB/s",
     "latency": "Random latency, huge pages, ns",
-    "gap_step_ns": "Finest interruption told, ns",
+    "gap_step_ns": "Interruption resolution, ns",
     "interruptions_per_s": "Interruptions above 2 µs, 1/s",
     "l1_cycles": "L1 load to use, core clocks",
     "c2c": "Line from another core, ns",
@@ -99,7 +98,7 @@ class Output:
         return f"{self.stdout}\n{self.stderr}"
 
 
-Figure = Callable[[Output], float]
+Metric = Callable[[Output], float]
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Contender:
-    """One setting of one program. Several starts run concurrently and their figures are summed."""
+    """One setting of one program. Several starts run concurrently and their metrics are summed."""
 
     peer: str
     label: str
     starts: tuple[Start, ...]
-    figures: Mapping[str, Figure]
+    metrics: Mapping[str, Metric]
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
 
@@ -137,7 +136,7 @@ class Machine:
 
     @property
     def group(self) -> str:
-        """All CPUs, each on the memory of its own node, as ``sutprobe bandwidth`` is told."""
+        """All CPUs, each on the memory of its own node, as ``sutprobe bandwidth`` takes it."""
         return "+".join(f"{','.join(map(str, cpus))}@{node}" for node, cpus in self.nodes)
 
     def node_of(self, cpu: int) -> int:
@@ -174,7 +173,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     total = (wanted + grain - 1) // grain * grain
     available = context.memory.available_bytes
     if available is not None and available < 2 * total:
-        raise EnvironmentLacksError(f"expected {2 * total / 1e9:.1f} GB of free memory, found {available / 1e9:.1f} GB")
+        raise EnvironmentLacksError(f"{2 * total / 1e9:.1f} GB of free memory needed, {available / 1e9:.1f} GB free")
     settings = context.memory.transparent_hugepages
     huge = settings.enabled in {"always", "madvise"} and settings.defrag in {"always", "madvise", "defer+madvise"}
     model = context.processor.models[0] if context.processor.models else None
@@ -344,8 +343,8 @@ def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -
             return
         command = (found[peer], *arguments)
         starts = tuple(Start(command, (cpu,)) for cpu in machine.cpus) if copies else (Start(command, machine.cpus),)
-        figures: dict[str, Figure] = {quantity: lambda output: reader(output.text)}
-        wanted.append(Contender(peer, f"{peer} {what}".strip(), starts, figures, environment or {}))
+        metrics: dict[str, Metric] = {quantity: lambda output: reader(output.text)}
+        wanted.append(Contender(peer, f"{peer} {what}".strip(), starts, metrics, environment or {}))
 
     # A regular store to a line that was not read reads it first, by the rule our own bytes are counted with.
     read_first = 0.0 if machine.architecture == "aarch64" else 1.0
@@ -412,19 +411,19 @@ def _runs_here(kernel: str, machine: Machine) -> bool:
 # --- latency, gaps, lines between cores -------------------------------------------------------------------------------
 
 
-def _ours(what: str, command: tuple[str, ...], figures: Mapping[str, Figure]) -> Contender:
-    return Contender(OURS, f"{OURS} {what}", (Start(command),), figures)
+def _ours(what: str, command: tuple[str, ...], metrics: Mapping[str, Metric]) -> Contender:
+    return Contender(OURS, f"{OURS} {what}", (Start(command),), metrics)
 
 
 def _peers(
-    found: Mapping[str, str], *offers: tuple[str, str, tuple[int, ...] | None, Mapping[str, Figure]]
+    found: Mapping[str, str], *offers: tuple[str, str, tuple[int, ...] | None, Mapping[str, Metric]]
 ) -> list[Contender]:
-    """Return those of *offers* whose program was found: each the command line, by peer, with CPUs and figures."""
+    """Return those of *offers* whose program was found: each the command line, by peer, with CPUs and metrics."""
     made = []
-    for peer, arguments, cpus, figures in offers:
+    for peer, arguments, cpus, metrics in offers:
         if peer in found:
             start = Start((found[peer], *arguments.split()), cpus)
-            made.append(Contender(peer, f"{peer} {arguments}", (start,), figures))
+            made.append(Contender(peer, f"{peer} {arguments}", (start,), metrics))
     return made
 
 
@@ -454,14 +453,14 @@ def latency_contenders(machine: Machine, program: str, found: Mapping[str, str])
 
 
 def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
-    """Return ours, oslat and PMA jitter on one CPU: how finely each tells interruptions, and how many it finds."""
+    """Return ours, oslat and PMA jitter on one CPU: the resolution and the number of interruptions."""
     cpu = machine.quiet_cpu
     command = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "3")
-    oslat: dict[str, Figure] = {
+    oslat: dict[str, Metric] = {
         "gap_step_ns": lambda output: outputs.oslat_resolution_ns(output.text),
         "interruptions_per_s": lambda output: outputs.oslat_rate(output.text, INTERRUPTION_US),
     }
-    pma: dict[str, Figure] = {
+    pma: dict[str, Metric] = {
         "gap_step_ns": lambda output: outputs.pma_block_ticks(output.text) / machine.tick_hz * 1e9
     }
     return [

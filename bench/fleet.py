@@ -3,7 +3,7 @@
 
 For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents and pages, over real connections to an
 sshd per SUT (bench/suts.py). The cost counts every process of the controller, masters of connections included
-(bench/meter.py), and nothing of the SUTs. It ends with 3 where a SUT does not come to its document.
+(bench/meter.py), without the SUTs. Exits with 3 if a SUT has no complete document.
 """
 
 import json
@@ -56,7 +56,7 @@ class Setting:
     forks: int
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Return the environment of a command: nothing of the caller's but what a program needs."""
+        """Return the environment of a command: only what a program needs of the caller's."""
         home = folder / "home"
         home.mkdir(exist_ok=True)
         kept = {name: os.environ[name] for name in ("PATH", "LC_ALL", "LANG", "VIRTUAL_ENV") if name in os.environ}
@@ -93,9 +93,7 @@ def metered(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     try:
         return Usage(**json.loads(report.read_bytes()))
     except (OSError, ValueError) as error:
-        raise EnvironmentLacksError(
-            f"expected the meter to measure {command[0]}, found: {error}\n{tail(log)}"
-        ) from error
+        raise EnvironmentLacksError(f"cannot measure {command[0]}: {error}\n{tail(log)}") from error
 
 
 def tail(log: Path, lines: int = 15) -> str:
@@ -109,7 +107,7 @@ def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
     machine = platform.machine()
     target = next((target for target in TARGETS if target == machine), None)
     if target is None:
-        raise EnvironmentLacksError(f"expected one of {', '.join(TARGETS)}, found {machine}")
+        raise EnvironmentLacksError(f"unsupported machine {machine}, expected one of {', '.join(TARGETS)}")
     steps = make_plan(load(Path("/")), load_profile(profile)).steps
     source = kernel_source()
     keep_kernel(work / "kernels", target, stand_in(steps, work / "answers", source), source)
@@ -136,13 +134,13 @@ def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
     usage = metered(command, setting.environment(folder), log)
     faults = faults_of(folder / "results", servers.suts, setting)
     if usage.exit_code or faults:
-        told = "\n".join([f"calibration run ended with {usage.exit_code}", *faults, tail(log)])
-        raise EnvironmentLacksError(told)
+        text = "\n".join([f"calibration run ended with {usage.exit_code}", *faults, tail(log)])
+        raise EnvironmentLacksError(text)
     return usage
 
 
 def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]:
-    """Return what is wrong with the documents in *results*, one line per SUT; nothing if all is as it must be."""
+    """Return what is wrong with the documents in *results*, one line per SUT."""
     expected = json.loads((setting.kernels / setting.target / "build.json").read_bytes())["sha256"]
     runs = {run.parent.name: run for run in find_runs(results)} if results.is_dir() else {}
     faults = []
@@ -157,7 +155,7 @@ def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]
             first = f"; first {missing[0].what}: {missing[0].reason}" if missing else ""
             faults.append(f"{sut.name}: the run is {document.run.status}{first}")
         elif kernel != expected:
-            faults.append(f"{sut.name}: expected the program with sha256 {expected}, the document names {kernel}")
+            faults.append(f"{sut.name}: measured by the program {kernel}, not {expected}")
         elif not (runs[sut.name] / "report" / "page.rst").is_file():
             faults.append(f"{sut.name}: no page")
     return faults

@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""False alarms and found changes of the judgement, on made nights: ``python -m bench.judgement COMMAND``.
+"""False alarms and detected changes of the judgement, on generated nights: ``python -m bench.judgement COMMAND``.
 
-``drift`` asks about single series night by night, ``homogeneity`` about single nights of testbeds, ``lab`` judges a
-whole lab. Each prints a table in reStructuredText, as docs/development/benchmarks.rst and the method pages have it.
+``drift`` walks through single series night by night, ``homogeneity`` judges single nights of testbeds. Each prints a
+table in reStructuredText for docs/development/benchmarks.rst and the method pages.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import date, timedelta
-from pathlib import Path
-from statistics import median
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import click
 import numpy as np
@@ -20,15 +15,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from bench.tables import table
-from calibration.judge.baseline_files import Baselines
 from calibration.judge.detector import Walk, two_levels
 from calibration.judge.drift import analyse
-from calibration.judge.night import judge_history
 from calibration.judge.outliers import FAMILY_WISE, Levels, compare_levels, holm, levels_of
-from calibration.judge.tolerances import Tolerances
-from calibration.judge.verdicts import Check, NightVerdict
-from calibration.judge.waivers import Waivers
-from calibration.results.history import History, NightRun, Series, Sut
 
 Floats = NDArray[np.float64]
 
@@ -41,13 +30,13 @@ AFTER = 60
 SHIFT = 4.0
 """Size of a planted shift, in standard deviations of a night including the weekly cycle."""
 
-WITHIN = 3
+SHIFT_NIGHTS = 3
 """Nights within which a shift must be found."""
 
 RISE = 0.15
 """Planted drift per night, in the same unit."""
 
-RISE_WITHIN = 14
+RISE_NIGHTS = 14
 """Nights within which a drift must be found."""
 
 CYCLE = 0.3
@@ -55,10 +44,10 @@ CYCLE = 0.3
 
 LEVEL = 100.0
 
-NEAR = 10
+REDATE_LIMIT = 10
 """A change may be re-dated by this many nights and still count as the same."""
 
-CLOSE = 3
+DATE_TOLERANCE = 3
 """Tolerance of a planted shift's date, in nights."""
 
 
@@ -75,22 +64,22 @@ class Noise(NamedTuple):
         """The standard deviation of a night."""
         return float(np.sqrt(1.0 + self.cycle**2 / 2.0))
 
-    def made(self, rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    def generate(self, rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
         """Return series of so many nights, each with a phase of its own."""
-        figures = self.draw(rng, shape)
+        values = self.draw(rng, shape)
         for night in range(1, shape[1] if self.correlation else 0):
-            inherited = self.correlation * figures[:, night - 1]
-            figures[:, night] = inherited + np.sqrt(1.0 - self.correlation**2) * figures[:, night]
+            inherited = self.correlation * values[:, night - 1]
+            values[:, night] = inherited + np.sqrt(1.0 - self.correlation**2) * values[:, night]
         phase = rng.random((shape[0], 1))
-        return np.asarray(figures + self.cycle * np.sin(2.0 * np.pi * (np.arange(shape[1]) / 7.0 + phase)))
+        return np.asarray(values + self.cycle * np.sin(2.0 * np.pi * (np.arange(shape[1]) / 7.0 + phase)))
 
 
 def _two(share: float, apart: float = 20.0) -> Callable[[np.random.Generator, tuple[int, int]], Floats]:
     """Return noise that flips between two levels night by night, each with a noise of its own."""
 
     def noise(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-        figures = rng.standard_normal(shape) + apart * (rng.random(shape) < share)
-        return np.asarray((figures - apart * share) / np.sqrt(1.0 + apart**2 * share * (1.0 - share)))
+        values = rng.standard_normal(shape) + apart * (rng.random(shape) < share)
+        return np.asarray((values - apart * share) / np.sqrt(1.0 + apart**2 * share * (1.0 - share)))
 
     return noise
 
@@ -104,14 +93,14 @@ def _student(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
 
 
 def _lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    figures = np.exp(0.5 * rng.standard_normal(shape))
-    return np.asarray((figures - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1.0) * np.exp(0.25)))
+    values = np.exp(0.5 * rng.standard_normal(shape))
+    return np.asarray((values - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1.0) * np.exp(0.25)))
 
 
 def _outliers(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
-    figures = rng.standard_normal(shape)
-    figures += 10.0 * (rng.random(shape) < 0.02) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
-    return np.asarray(figures / np.sqrt(3.0))
+    values = rng.standard_normal(shape)
+    values += 10.0 * (rng.random(shape) < 0.02) * np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+    return np.asarray(values / np.sqrt(3.0))
 
 
 def _missing(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
@@ -138,42 +127,42 @@ OTHERS: Mapping[str, Noise] = {
 NOISES: Mapping[str, Noise] = {**DEPENDENT, **OTHERS}
 
 
-def made(noise: str, seed: int, series: int, nights: int) -> Floats:
-    """Return *series* of *noise* over *nights* around the level, of which nothing changes."""
+def generate(noise: str, seed: int, series: int, nights: int) -> Floats:
+    """Return *series* of *noise* over *nights* around the level, without a change."""
     rng = np.random.default_rng([seed, tuple(NOISES).index(noise)])
-    return LEVEL + NOISES[noise].made(rng, (series, nights))
+    return LEVEL + NOISES[noise].generate(rng, (series, nights))
 
 
-def _signs(figures: Floats) -> Floats:
-    return np.where(np.arange(len(figures)) % 2 == 0, 1.0, -1.0)[:, None]
+def _signs(values: Floats) -> Floats:
+    return np.where(np.arange(len(values)) % 2 == 0, 1.0, -1.0)[:, None]
 
 
-def shifted(figures: Floats, after: int, size: float) -> Floats:
-    """Return *figures* with a level that shifts *after* so many nights: up in every other series, down in the rest."""
-    return np.asarray(figures + size * _signs(figures) * (np.arange(figures.shape[1]) >= after))
+def with_shift(values: Floats, after: int, size: float) -> Floats:
+    """Return *values* with a level that shifts *after* so many nights: up in every other series, down in the rest."""
+    return np.asarray(values + size * _signs(values) * (np.arange(values.shape[1]) >= after))
 
 
-def drifting(figures: Floats, after: int, size: float) -> Floats:
-    """Return *figures* with a level that drifts by *size* every night *after* so many, up or down."""
-    return np.asarray(figures + size * _signs(figures) * np.clip(np.arange(figures.shape[1]) - after + 1, 0, None))
+def with_drift(values: Floats, after: int, size: float) -> Floats:
+    """Return *values* with a level that drifts by *size* every night *after* so many, up or down."""
+    return np.asarray(values + size * _signs(values) * np.clip(np.arange(values.shape[1]) - after + 1, 0, None))
 
 
-def false_alarms(figures: Floats, *, flips: bool) -> int:
-    """Return how many alarms begin on *figures*, which have no change, walked through night by night.
+def count_false_alarms(values: Floats, *, flips: bool) -> int:
+    """Return how many alarms begin on *values*, which have no change, walked through night by night.
 
     An alarm is a change of the level or of the spread that was not named the night before within ten nights of the same
     place; and flips between two levels, where *flips* are not what the noise does.
     """
-    counts = np.isfinite(figures).sum(axis=1)
-    packed = np.take_along_axis(figures, np.argsort(~np.isfinite(figures), axis=1, kind="stable"), axis=1) - LEVEL
+    counts = np.isfinite(values).sum(axis=1)
+    packed = np.take_along_axis(values, np.argsort(~np.isfinite(values), axis=1, kind="stable"), axis=1) - LEVEL
     walk = Walk(np.ascontiguousarray(packed.T), counts)
-    alarms, flipping = 0, np.zeros(len(figures), np.bool_)
-    named: list[list[int]] = [[] for _ in figures]
-    for night in range(figures.shape[1]):
+    alarms, flipping = 0, np.zeros(len(values), np.bool_)
+    named: list[list[int]] = [[] for _ in values]
+    for night in range(values.shape[1]):
         walk.step(night)
         now = [[at for at, _ in begins] for begins in walk.begins]
         alarms += sum(
-            all(abs(at - old) > NEAR for old in before)
+            all(abs(at - old) > REDATE_LIMIT for old in before)
             for before, after in zip(named, now, strict=True)
             if after != before
             for at in after
@@ -188,14 +177,14 @@ def false_alarms(figures: Floats, *, flips: bool) -> int:
     return alarms
 
 
-def found(figures: Floats, after: int, within: int) -> NDArray[np.bool_]:
-    """Return in which of *figures* the change *after* so many nights is named on one of the nights *within* it."""
-    hit = np.zeros(len(figures), np.bool_)
+def detected(values: Floats, after: int, within: int) -> NDArray[np.bool_]:
+    """Return in which of *values* the change *after* so many nights is named on one of the nights *within* it."""
+    hit = np.zeros(len(values), np.bool_)
     for night in range(after + 1, after + within + 1):
         left = np.flatnonzero(~hit)
         hit[left] = [
-            any(change.kind == "level" and change.night >= after - CLOSE for change in analysis.changes)
-            for analysis in analyse(figures[left, :night])
+            any(change.kind == "level" and change.night >= after - DATE_TOLERANCE for change in analysis.changes)
+            for analysis in analyse(values[left, :night])
         ]
     return hit
 
@@ -206,14 +195,14 @@ def drift_rows(series: int) -> Iterator[tuple[str, ...]]:
     A shift is to be found by the third night, a drift within two weeks, a spread three times as large within a month.
     """
     for name, noise in NOISES.items():
-        figures = made(name, 0, 5 * series, LENGTH)
-        alarms, nights = false_alarms(figures, flips=noise.flips), int(np.isfinite(figures).sum())
+        values = generate(name, 0, 5 * series, LENGTH)
+        alarms, nights = count_false_alarms(values, flips=noise.flips), int(np.isfinite(values).sum())
         low = gammaincinv(alarms, 0.025) if alarms else 0.0
         rates = [1000.0 * float(item) / nights for item in (alarms, low, gammaincinv(alarms + 1, 0.975))]
-        quiet = made(name, AFTER, series, AFTER + RISE_WITHIN)
-        shifts = found(shifted(quiet, AFTER, SHIFT * noise.deviation), AFTER, WITHIN)
-        drifts = found(drifting(quiet, AFTER, RISE * noise.deviation), AFTER, RISE_WITHIN)
-        wide = made(name, 9, series, 120)
+        quiet = generate(name, AFTER, series, AFTER + RISE_NIGHTS)
+        shifts = detected(with_shift(quiet, AFTER, SHIFT * noise.deviation), AFTER, SHIFT_NIGHTS)
+        drifts = detected(with_drift(quiet, AFTER, RISE * noise.deviation), AFTER, RISE_NIGHTS)
+        wide = generate(name, 9, series, 120)
         wide[:, 90:] = LEVEL + 3.0 * (wide[:, 90:] - LEVEL)
         spreads = [
             any(change.kind == "spread" and change.night > 80 for change in one.changes) for one in analyse(wide)
@@ -230,8 +219,8 @@ METRICS = 150
 Tails = Literal["normal", "t3"]
 
 
-class Found(NamedTuple):
-    """Fractions of trials: an equal server called an outlier, all odd ones found; and of equal figures that pass."""
+class Rates(NamedTuple):
+    """Fractions of trials: an equal server called an outlier, all odd ones found; and of equal values that pass."""
 
     false: float
     found: float
@@ -249,7 +238,8 @@ def trials(
     off: float = 0.0,
     odd: int = 0,
     tolerances: Sequence[float] = (0.02,),
-) -> list[Found]:
+    metrics: int = METRICS,
+) -> list[Rates]:
     """Return what *count* nights find: the first *odd* servers are *off* in the first metric, all else is equal.
 
     *spread* bounds the relative standard deviation of nights, drawn for each server and metric. The same nights are
@@ -257,26 +247,26 @@ def trials(
     """
     shares = np.zeros((count, len(tolerances), 3))
     for trial in range(count):
-        deviation = np.exp(chance.uniform(math.log(spread[0]), math.log(spread[1]), size=(suts, METRICS)))
+        deviation = np.exp(chance.uniform(math.log(spread[0]), math.log(spread[1]), size=(suts, metrics)))
         levels = _levels(chance, deviation, nights, noise)
         levels.level[:odd, 0] += np.log1p(off)
         for at, tolerance in enumerate(tolerances):
-            compared = compare_levels(levels, np.full(METRICS, tolerance))
+            compared = compare_levels(levels, np.full(metrics, tolerance))
             named = holm(compared.p.ravel(), FAMILY_WISE).reshape(compared.p.shape)
             equal = np.ones_like(named)
             equal[:, 0] = odd == 0 or 2 * odd < suts
             equal[:odd, 0] = False
             within = np.abs(compared.difference) + compared.half <= np.log1p(tolerance)
             shares[trial, at] = named[equal].any(), named[:odd, 0].all(), within[equal].mean()
-    return [Found(*item) for item in shares.mean(axis=0).tolist()]
+    return [Rates(*item) for item in shares.mean(axis=0).tolist()]
 
 
 def _levels(chance: np.random.Generator, deviation: Floats, nights: int, noise: Tails) -> Levels:
-    """Return levels of made nights; each figure's own interval knows half of how much nights differ."""
+    """Return levels of generated nights; the interval of a value is half of the variation of nights."""
     size = (nights, *deviation.shape)
     drawn = chance.standard_normal(size) if noise == "normal" else chance.standard_t(3, size) / np.sqrt(3)
-    figures = np.exp(deviation * drawn).reshape(nights, -1).T
-    levels = levels_of(analyse(figures), (deviation / 2).ravel() ** 2)
+    values = np.exp(deviation * drawn).reshape(nights, -1).T
+    levels = levels_of(analyse(values), (deviation / 2).ravel() ** 2)
     return Levels(*(level.reshape(deviation.shape) for level in levels))
 
 
@@ -310,173 +300,27 @@ def homogeneity_rows(trials_of_each: int) -> Iterator[tuple[str, ...]]:
         yield str(nights), *cells, f"{100 * equal.false:.1f} %"
 
 
-# A lab
-
-FIRST_NIGHT: Final = date(2026, 1, 1)
-
-DEVIATION: Final = 0.01
-"""Relative standard deviation of a night, Student's t with three degrees of freedom."""
-
-KINDS: Final[Mapping[str, Check]] = {
-    "level, 3 deviations": "drift",
-    "level, 5 deviations": "drift",
-    "spread, 4 times": "spread",
-    "flips, 10 deviations": "bimodal",
-    "odd SUT, 8 deviations": "homogeneity",
-    "no figure": "missing",
-}
-"""What is planted, and the check that is to find it."""
-
-AT_MOST: Final = 3
-"""Nights by which a date may be wrong."""
-
-
-class Event(NamedTuple):
-    """A planted change on a series: ``night`` is the column of its first night."""
-
-    kind: str
-    series: Series
-    night: int
-
-
-def made_lab(suts: int, metrics: int, nights: int, seed: int = 1) -> tuple[History, list[Event]]:
-    """Return a lab whose testbeds have ten equal SUTs, with one event of a kind on every twentieth series."""
-    chance = np.random.default_rng(seed)
-    names: list[Sut] = sorted((f"t{number // 10 + 1:02d}", f"sut{number % 10 + 1:02d}") for number in range(suts))
-    series = tuple(
-        Series(*sut, f"idle_latency.{metric}.latency_ns", "ns", "lower") for sut in names for metric in range(metrics)
-    )
-    size = (len(series), nights)
-    noise = DEVIATION * chance.standard_t(3, size) / math.sqrt(3.0)
-    level = np.zeros(size)
-    events = []
-    for number, row in enumerate(range(0, len(series), 20)):
-        kind = tuple(KINDS)[number % len(KINDS)]
-        start = 0 if kind.startswith("odd") else int(chance.integers(nights // 3, max(nights - 30, nights // 3 + 1)))
-        events.append(Event(kind, series[row], start))
-        match kind.split():
-            case ["level,", deviations, *_]:
-                level[row, start:] += float(deviations) * DEVIATION
-            case ["spread,", *_]:
-                noise[row, start:] *= 4.0
-            case ["flips,", *_]:
-                level[row, start:] += 10.0 * DEVIATION * (chance.random(nights - start) < 0.4)
-            case ["odd", *_]:
-                level[row] += 8.0 * DEVIATION
-            case _:
-                level[row, start : start + 2] = np.nan
-    values = 100.0 * np.exp(level + noise)
-    dates = tuple(FIRST_NIGHT + timedelta(days=night) for night in range(nights))
-    facts = {"processor": "Example Processor", "BIOS": "1.2", "kernel": "6.1.0"}
-    runs = {
-        sut: {
-            night: NightRun(*sut, f"{night:%Y%m%d}T010000Z-0000", night, "complete", "", facts, ()) for night in dates
-        }
-        for sut in names
-    }
-    return History(dates, series, values, values * 0.995, values * 1.005, runs, {}), events
-
-
-def known_on(history: History, column: int) -> History:
-    """Return *history* as it was known on the night in *column*."""
-    nights = history.nights[: column + 1]
-    parts = {name: getattr(history, name)[:, : column + 1] for name in ("values", "low", "high")}
-    runs = {
-        sut: {night: run for night, run in of_sut.items() if night <= nights[-1]}
-        for sut, of_sut in history.runs.items()
-    }
-    return replace(history, nights=nights, runs=runs, **parts)
-
-
-def judged(history: History) -> tuple[NightVerdict, ...]:
-    """Return all verdicts of the last night of *history*, by the default tolerances and without a baseline."""
-    analyses = analyse(history.values)
-    return judge_history(history, analyses, Baselines(Path("/nonexistent")), Waivers(), Tolerances()).verdicts
-
-
-class Alarm(NamedTuple):
-    """A change first reported on night ``told``, and the night it is dated to."""
-
-    told: int
-    since: int
-
-
-Alarms = dict[tuple[str, str, str, Check], list[Alarm]]
-
-
-def alarms_of(history: History) -> Alarms:
-    """Return all alarms, each night judged as it was known then. One that stands is not told again."""
-    alarms: Alarms = {}
-    for night in range(len(history.nights)):
-        for verdict in judged(known_on(history, night)):
-            if verdict.outcome in {"fail", "noted"} and verdict.metric != "run":
-                since = night if verdict.since is None else (verdict.since - FIRST_NIGHT).days
-                known = alarms.setdefault((verdict.testbed, verdict.sut, verdict.metric, verdict.check), [])
-                if all(abs(alarm.since - since) > AT_MOST for alarm in known):
-                    known.append(Alarm(night, since))
-    return alarms
-
-
-def lab_rows(alarms: Alarms, events: Sequence[Event]) -> Iterator[tuple[str, ...]]:
-    """Yield by kind of event: how many were planted and found, and the median of the nights that it took."""
-    for kind, check in KINDS.items():
-        planted = [event for event in events if event.kind == kind]
-        nights = []
-        for event in planted:
-            found_in = alarms.get((*event.series[:3], check), [])
-            near = [
-                verdict for verdict in found_in if kind.startswith("odd") or abs(verdict.since - event.night) <= AT_MOST
-            ]
-            nights += [min(item.told for item in near) - event.night] if near else []
-        yield kind, str(len(planted)), str(len(nights)), f"{median(nights):g}" if nights else "—"
-
-
-def false_alarms_of_lab(alarms: Alarms, events: Iterable[Event]) -> dict[Check, int]:
-    """Return by check how many alarms were told of series on which nothing had been planted until then."""
-    first = {event.series[:3]: event.night for event in events}
-    found: dict[Check, int] = dict.fromkeys(KINDS.values(), 0)
-    for (testbed, sut, metric, check), of_series in alarms.items():
-        night = first.get((testbed, sut, metric), math.inf)
-        found[check] = found.get(check, 0) + sum(series.told < night for series in of_series)
-    return found
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def judgement() -> None:
-    """Measure false alarms and found changes of the judgement on made nights."""
+    """Measure false alarms and detected changes of the judgement on generated nights."""
 
 
 @judgement.command("drift")
-@click.option("--series", type=click.IntRange(10), default=2000, show_default=True, help="Of each noise and question.")
+@click.option("--series", type=click.IntRange(10), default=2000, show_default=True, help="Series per noise.")
 def drift_command(series: int) -> None:
-    """Count false alarms and changes found in single series, by noise."""
+    """Count false alarms and detected changes in single series, by noise."""
     head = ("Noise", "False alarms per 1000", "Shifts, %", "Drifts, %", "Spreads, %")
     click.echo("\n".join(table(head, list(drift_rows(series)))))
 
 
 @judgement.command("homogeneity")
-@click.option("--trials", "count", type=click.IntRange(1), default=200, show_default=True, help="Nights of each kind.")
+@click.option(
+    "--trials", "count", type=click.IntRange(1), default=200, show_default=True, help="Simulated nights per cell."
+)
 def homogeneity_command(count: int) -> None:
-    """Count how often the odd one of four servers is found, by nights and their spread."""
+    """Count how often an outlier among four servers is detected, by nights and their spread."""
     head = ("Nights", "Vary 0.3 %: 5 %/10 %", "1 %: 5 %/10 %", "3 %: 5 %/10 %", "Wrong")
     click.echo("\n".join(table(head, list(homogeneity_rows(count)))))
-
-
-@judgement.command("lab")
-@click.option("--suts", type=click.IntRange(4), default=20, show_default=True)
-@click.option("--metrics", type=click.IntRange(1), default=40, show_default=True)
-@click.option("--nights", type=click.IntRange(20), default=180, show_default=True)
-def lab_command(suts: int, metrics: int, nights: int) -> None:
-    """Judge a lab night by night, and time the last night."""
-    history, events = made_lab(suts, metrics, nights)
-    alarms = alarms_of(history)
-    click.echo("\n".join(table(("Planted", "", "Found", "Nights to find"), list(lab_rows(alarms, events)))))
-    quiet = history.values.size / 1000.0
-    rates = (f"{check} {count / quiet:.2f}" for check, count in false_alarms_of_lab(alarms, events).items())
-    click.echo(f"\nFalse alarms per 1000 of {history.values.size:,} metric-nights: {', '.join(rates)}.")
-    began = time.process_time()
-    judged(history)
-    click.echo(f"One night of {suts} SUTs x {nights} nights: {time.process_time() - began:.1f} s of CPU time.")
 
 
 if __name__ == "__main__":

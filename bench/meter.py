@@ -3,7 +3,7 @@
 
 ``python bench/meter.py REPORT COMMAND...`` becomes the parent of every orphan among the command's descendants
 (``PR_SET_CHILD_SUBREAPER``), such as the masters of ssh connections, so that none of them is missing: the kernel hands
-the CPU time of each to whoever waits for it. What still runs when the command has ended is told to end. The report is
+the CPU time of each to the process that waits for it. Processes that outlive the command are terminated. The report is
 JSON: the exit code, the time until the command ended, CPU seconds, and the largest memory that was seen.
 """
 

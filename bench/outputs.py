@@ -3,8 +3,7 @@
 
 Rates become MB/s (10^6 bytes per second), times ns. A *bus* rate counts what memory must move: a read line once, a line
 written by a regular store twice (it is read before it is written), a line written by a non-temporal store once. A
-*program* rate counts what the instructions ask for. Output that is not understood raises ``NotComparedError`` and never
-becomes a figure.
+*program* rate counts what the instructions ask for. Output that is not understood raises ``NotComparedError``.
 """
 
 import math
@@ -16,21 +15,21 @@ MIB = 1.048576
 """MB (10^6 bytes) in a MiB: several peers count MiB and print MB."""
 
 Reader = Callable[[str], float]
-"""From all that one start of a peer printed to its figure."""
+"""From all that one start of a peer printed to its value."""
 
 
 class NotComparedError(Exception):
-    """A peer's figure cannot be compared; the message says why."""
+    """A peer's value cannot be compared, with the reason."""
 
 
 def positive(text: str, what: str) -> float:
-    """Return *text* as a figure. Raises ``NotComparedError`` if it is not a finite number above zero."""
+    """Return *text* as a value. Raises ``NotComparedError`` if it is not a finite number above zero."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value <= 0.0:
-        raise NotComparedError(f"expected {what} as a number above zero, found {text.strip()!r}")
+        raise NotComparedError(f"{what} is not a positive number: {text.strip()!r}")
     return value
 
 
@@ -43,12 +42,12 @@ def _found(pattern: str, output: str, what: str) -> re.Match[str]:
     """Return the last match of *pattern*. Raises ``NotComparedError`` if there is none."""
     matches = list(re.finditer(pattern, output, re.MULTILINE))
     if not matches:
-        raise NotComparedError(f"expected {what} in its output, found {shown(output)!r}")
+        raise NotComparedError(f"no {what} in the output: {shown(output)!r}")
     return matches[-1]
 
 
 def scaled(reader: Reader, factor: float) -> Reader:
-    """Return a reader whose figure is that of *reader* times *factor*: another way to count the same bytes."""
+    """Return a reader whose value is that of *reader* times *factor*: another way to count the same bytes."""
     return lambda output: reader(output) * factor
 
 
@@ -58,35 +57,30 @@ def likwid_bench(output: str) -> float:
     A load counts 8 bytes per element, a store 8, a copy 16 and a stream 24: program bytes; what a regular store reads
     first is not in them. The time is that of all threads between two barriers.
     """
-    return positive(_found(r"^MByte/s:\s+(\S+)", output, "a line 'MByte/s:'")[1], "its rate")
+    return positive(_found(r"^MByte/s:\s+(\S+)", output, "line 'MByte/s:'")[1], "the rate")
 
 
 def bw_mem(output: str) -> float:
     """Read the rate of lmbench's ``bw_mem``: MB is 10^6 bytes, a copy of n bytes counts n, processes are summed."""
-    return positive(_found(r"^\d+\.\d+ (\S+)$", output, "a line of size and rate")[1], "its rate")
+    return positive(_found(r"^\d+\.\d+ (\S+)$", output, "line of size and rate")[1], "the rate")
 
 
 def membench_bandwidth(output: str) -> float:
     """Read the rate of ``sc-membench``: it is in MiB/s though named MB/s; a copy of n bytes counts n."""
-    return positive(_found(r"^\d+,(?:read|write|copy),([^,]+),", output, "a row of CSV")[1], "its rate") * MIB
-
-
-def membench_latency(output: str) -> float:
-    """Read the latency of ``sc-membench``: median of its samples, ns per node; four of its nodes share a line."""
-    return positive(_found(r"^\d+,latency,[^,]*,([^,]+),", output, "a row of CSV")[1], "its latency")
+    return positive(_found(r"^\d+,(?:read|write|copy),([^,]+),", output, "row of CSV")[1], "the rate") * MIB
 
 
 def multiload(output: str) -> float:
     """Read the rate of ``multiload``: the mean over its samples in MiB/s; a triad of n elements counts 24 n bytes."""
     rows = [line.split(",") for line in output.splitlines() if line.count(",") >= 11]
     if len(rows) < 2 or rows[0][8].strip() != "LdAvgMibs":
-        raise NotComparedError(f"expected a table with LdAvgMibs, found {shown(output)!r}")
-    return positive(rows[-1][8], "its rate") * MIB
+        raise NotComparedError(f"no table with LdAvgMibs in the output: {shown(output)!r}")
+    return positive(rows[-1][8], "the rate") * MIB
 
 
 def mbw(output: str) -> float:
     """Read the rate of ``mbw``: the mean in MiB/s; a copy of n bytes counts n."""
-    return positive(_found(r"^AVG\s.*Copy: (\S+) MiB/s", output, "a line AVG")[1], "its rate") * MIB
+    return positive(_found(r"^AVG\s.*Copy: (\S+) MiB/s", output, "line AVG")[1], "the rate") * MIB
 
 
 def stress_ng_read(output: str) -> float:
@@ -98,40 +92,33 @@ def stress_ng_read(output: str) -> float:
         r"memrate +(\S+) (read\S+) MB per sec \((?:geomet\w+|harmonic) mean of (\d+) instances?\)", output
     )
     if not found:
-        raise NotComparedError(f"expected rates 'readN MB per sec', found {shown(output)!r}")
+        raise NotComparedError(f"no rates 'readN MB per sec' in the output: {shown(output)!r}")
     return max(positive(rate, name) * int(instances) for rate, name, instances in found) * MIB
 
 
 def mlc_reads(output: str) -> float:
     """Read the row ALL Reads of Intel MLC's peak injection bandwidth: MB is 10^6 bytes, as memory moves them."""
-    return positive(_found(r"^\s*ALL Reads\s*:\s*(\S+)", output, "a row 'ALL Reads'")[1], "its rate")
+    return positive(_found(r"^\s*ALL Reads\s*:\s*(\S+)", output, "row 'ALL Reads'")[1], "the rate")
 
 
 def mlc_idle(output: str) -> float:
     """Read the time of one load of Intel MLC's idle latency, ns."""
-    return positive(
-        _found(r"took .* clocks \(\s*(\S+)\s+ns\)", output, "a line 'Each iteration took'")[1], "its latency"
-    )
+    return positive(_found(r"took .* clocks \(\s*(\S+)\s+ns\)", output, "line 'Each iteration took'")[1], "the latency")
 
 
 def multichase(output: str) -> float:
     """Read the latency of ``multichase``: ns per load; with ``-a`` the mean of its samples, not the best."""
-    return positive(_found(r"^\s*(\S+)\s*$", output, "one number")[1], "its latency")
-
-
-def lat_mem_rd(output: str) -> float:
-    """Read the latency of lmbench's ``lat_mem_rd`` at its largest size: ns per load, the last row of its table."""
-    return positive(_found(r"^\d+\.\d+ (\S+)$", output, "rows of size and latency")[1], "its latency")
+    return positive(_found(r"^\s*(\S+)\s*$", output, "number")[1], "the latency")
 
 
 def core_to_core(output: str) -> float:
     """Read one pair of ``core-to-core-latency --csv``: ns one way, half a round trip of compare-and-swap."""
-    return positive(_found(r"^(\d[^,]*),\s*$", output, "a row with the pair's mean")[1], "its latency")
+    return positive(_found(r"^(\d[^,]*),\s*$", output, "row with the pair's mean")[1], "the latency")
 
 
 def pingpong(output: str) -> float:
     """Read one pair of ``pingpong``: ns one way, half a round trip of an unlocked store to one line."""
-    return positive(_found(r"^ *\d+:\s+(\S+)", output, "a row with the pair's mean")[1], "its latency")
+    return positive(_found(r"^ *\d+:\s+(\S+)", output, "row with the pair's mean")[1], "the latency")
 
 
 def _oslat_buckets(output: str) -> list[tuple[int, int]]:
@@ -140,23 +127,23 @@ def _oslat_buckets(output: str) -> list[tuple[int, int]]:
         (int(label), int(count)) for label, count in re.findall(r"^\s+(\d+) \(us\):\s+(\d+)", output, re.MULTILINE)
     ]
     if len(buckets) < 2 or buckets[0][0] != 1:
-        raise NotComparedError(f"expected a histogram from 1 us on, found {shown(output)!r}")
+        raise NotComparedError(f"no histogram from 1 us in the output: {shown(output)!r}")
     return buckets
 
 
 def oslat_resolution_ns(output: str) -> float:
-    """Read how finely ``oslat`` tells lengths apart: the smallest distance of two of its buckets, ns."""
+    """Read the resolution of ``oslat``: the smallest distance of two of its buckets, ns."""
     labels = [label for label, _count in _oslat_buckets(output)]
     return 1000.0 * min(after - before for before, after in pairwise(labels))
 
 
 def oslat_rate(output: str, above_us: int) -> float:
     """Read how often per second ``oslat`` saw a step of at least *above_us*, the loop's own turn included."""
-    seconds = positive(_found(r"Duration:\s+(\S+) \(sec\)", output, "its duration")[1], "its duration")
+    seconds = positive(_found(r"Duration:\s+(\S+) \(sec\)", output, "duration")[1], "the duration")
     return sum(count for label, count in _oslat_buckets(output) if label > above_us) / seconds
 
 
 def pma_block_ticks(output: str) -> float:
     """Read how long one timed block of PMA ``jitter -f`` takes undisturbed: Abs_min, in ticks of the TSC."""
     row = r"^\d+,\d+,\d+,\d+,(\d+),\d+,\d+,\d+,\d+\s*$"
-    return positive(_found(row, output, "a row of nine numbers")[1], "Abs_min")
+    return positive(_found(row, output, "row of nine numbers")[1], "Abs_min")

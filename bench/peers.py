@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares ``sutprobe`` with the tools it replaces: ``python -m bench.peers`` prints a table in reStructuredText.
 
-A figure depends on the state of the machine, a ratio taken within one alternation much less. Each alternation starts
+A value depends on the state of the machine, a ratio taken within one alternation much less. Each alternation starts
 every contender once, in an order that rotates; the ratios of all alternations give a median and its interval. Peers are
 found on PATH or pointed at; none is built or installed, and one that is not there is listed as not compared.
 """
@@ -32,17 +32,17 @@ BANDWIDTHS: Final = ("read", "write_nt", "copy_bus", "triad")
 SECTIONS: Final = ("gap_step_ns", "latency", *BANDWIDTHS, "l1_cycles", "c2c")
 """What ``--only`` takes, in the order it runs."""
 
-SCOUT_KEEP: Final = 0.9
-"""A setting this close to the best one in the scouting start stays in: one start cannot tell them apart."""
+SCOUT_SHARE: Final = 0.9
+"""A setting this close to the best one in the scouting start is kept: one start cannot distinguish them."""
 
-SCOUT_MOST: Final = 6
+MAX_SCOUTED: Final = 6
 """Contenders of a bandwidth comparison at most, so that an alternation stays short."""
 
 ALTERNATIONS: Final = 7
 """Six are the fewest whose extremes cover the median 95 % of the time; one more leaves room for a lost one."""
 
 UNPUBLISHED: Final = "mlc"
-"""The licence of Intel MLC restricts publishing its figures: the table says so beside them."""
+"""The licence of Intel MLC restricts publishing: the table marks its values."""
 
 
 @dataclass
@@ -114,16 +114,16 @@ def run_starts(starts: Sequence[Start], environment: Mapping[str, str], timeout_
         _end(processes)
     for process, output in zip(processes, done, strict=True):
         if process.returncode != 0:
-            said = output.stderr.strip().splitlines() or output.stdout.strip().splitlines() or ["nothing"]
-            raise NotComparedError(f"ended with {process.returncode} and said: {said[-1][:160]}")
+            lines = output.stderr.strip().splitlines() or output.stdout.strip().splitlines() or ["nothing"]
+            raise NotComparedError(f"exit code {process.returncode}: {lines[-1][:160]}")
     return done
 
 
-def figures_of(contender: Contender) -> dict[str, float]:
-    """Run a contender once and return its figures. Raises ``NotComparedError`` if it has none."""
+def values_of(contender: Contender) -> dict[str, float]:
+    """Run a contender once and return its values. Raises ``NotComparedError`` if it has none."""
     done = run_starts(contender.starts, contender.environment, contender.timeout_s)
     try:
-        return {name: sum(figure(output) for output in done) for name, figure in contender.figures.items()}
+        return {name: sum(value(output) for output in done) for name, value in contender.metrics.items()}
     except CalibrationError as error:
         raise NotComparedError(str(error)) from error
 
@@ -134,7 +134,7 @@ def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[C
     refused: dict[str, str] = {}
     for contender in peers:
         try:
-            rate = figures_of(contender)[quantity]
+            rate = values_of(contender)[quantity]
         except NotComparedError as error:
             refused[contender.peer] = f"{contender.label}: {error}"
             continue
@@ -144,7 +144,7 @@ def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[C
     kept: list[Contender] = []
     for place, (rate, contender) in enumerate(rates):
         best_of_peer = contender.peer not in {known.peer for known in kept}
-        if best_of_peer or (rate >= SCOUT_KEEP * rates[0][0] and place < SCOUT_MOST):
+        if best_of_peer or (rate >= SCOUT_SHARE * rates[0][0] and place < MAX_SCOUTED):
             kept.append(contender)
     for peer, reason in refused.items():
         if peer not in {contender.peer for contender in kept}:
@@ -157,7 +157,7 @@ Samples = dict[str, dict[str, list[float]]]
 
 
 def alternate(session: Session, contenders: Sequence[Contender], samples: Samples) -> None:
-    """Start every contender once per alternation, and add its figures to *samples*. A peer that fails is dropped.
+    """Start every contender once per alternation, and add its values to *samples*. A peer that fails is dropped.
 
     Raises ``NotComparedError`` if ``sutprobe`` itself fails.
     """
@@ -165,10 +165,10 @@ def alternate(session: Session, contenders: Sequence[Contender], samples: Sample
     for number in range(session.alternations):
         began = time.monotonic()
         turn = number % len(remaining)
-        figures: dict[str, dict[str, float]] = {}
+        values: dict[str, dict[str, float]] = {}
         for contender in remaining[turn:] + remaining[:turn]:
             try:
-                figures[contender.label] = figures_of(contender)
+                values[contender.label] = values_of(contender)
             except NotComparedError as error:
                 if contender.peer == who.OURS:
                     raise
@@ -176,9 +176,9 @@ def alternate(session: Session, contenders: Sequence[Contender], samples: Sample
                 for by_label in samples.values():
                     by_label.pop(contender.label, None)
                 session.refuse(contender.peer, f"{contender.label}, alternation {number + 1}: {error}")
-        for label, by_quantity in figures.items():
-            for quantity, figure in by_quantity.items():
-                samples.setdefault(quantity, {}).setdefault(label, []).append(figure)
+        for label, by_quantity in values.items():
+            for quantity, value in by_quantity.items():
+                samples.setdefault(quantity, {}).setdefault(label, []).append(value)
         session.say(f"  alternation {number + 1} of {session.alternations}: {time.monotonic() - began:.0f} s")
 
 
@@ -221,17 +221,17 @@ def rows_of(session: Session) -> list[tuple[str, ...]]:
     """Return a row for each quantity that was measured."""
     rows = []
     for quantity, made in session.compared.items():
-        cells = [who.TITLES[quantity], figure_text(made.ours.value), "—", "—", "—"]
+        cells = [who.TITLES[quantity], value_text(made.ours.value), "—", "—", "—"]
         if made.peer is not None and made.theirs is not None and made.ratio is not None:
             peer = f"{made.peer} (not for publication)" if made.peer.startswith(UNPUBLISHED) else made.peer
             ratio = f"{made.ratio.value:.3g} [{made.ratio.low:.3g}, {made.ratio.high:.3g}]"
-            cells[2:] = [figure_text(made.theirs.value), peer, ratio]
+            cells[2:] = [value_text(made.theirs.value), peer, ratio]
         rows.append(tuple(cells))
     return rows
 
 
-def figure_text(value: float) -> str:
-    """Return a figure with as many digits as a reader can use."""
+def value_text(value: float) -> str:
+    """Return a value with as many digits as a reader can use."""
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"
 
 

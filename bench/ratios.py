@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ratios of figures that were measured in alternation."""
+"""Ratios of values that were measured in alternation."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ def spread(samples: Sequence[float]) -> Spread:
 
 
 class Comparison(NamedTuple):
-    """Ours against the peer with the best median figure; ``None`` if there is no peer."""
+    """Ours against the peer with the best median value; ``None`` if there is no peer."""
 
     ours: Spread
     peer: str | None
@@ -40,10 +40,10 @@ def compare(ours: Sequence[float], peers: Mapping[str, Sequence[float]], *, high
 
     A peer without any sample is left out; of an incomplete last alternation only whole pairs count.
     """
-    figures = {name: spread(samples) for name, samples in peers.items() if samples}
-    if not figures:
+    values = {name: spread(samples) for name, samples in peers.items() if samples}
+    if not values:
         return Comparison(spread(ours), None, None, None)
     pick: Callable[..., str] = max if higher_is_better else min
-    best = pick(figures, key=lambda name: figures[name].value)
+    best = pick(values, key=lambda name: values[name].value)
     ratios = [mine / other for mine, other in zip(ours, peers[best], strict=False)]
-    return Comparison(spread(ours), best, figures[best], spread(ratios))
+    return Comparison(spread(ours), best, values[best], spread(ratios))

@@ -69,7 +69,7 @@ def sshd_program() -> str:
     path = os.pathsep.join((os.environ.get("PATH", ""), *SSHD_PLACES))
     for name in ("sshd", "ssh", "ssh-keygen"):
         if shutil.which(name, path=path) is None:
-            raise EnvironmentLacksError(f"expected {name} to be installed, found none; install an OpenSSH server")
+            raise EnvironmentLacksError(f"{name} is not installed: install an OpenSSH server")
     return str(shutil.which("sshd", path=path))
 
 
@@ -81,7 +81,7 @@ def answer_for(step: Step, recorded: Mapping[str, Sequence[str]]) -> str:
     wanted = set(step.argv)
     alike = {name: len(wanted & set(argv)) for name, argv in recorded.items() if name.partition("-")[0] == step.kind}
     if not alike:
-        raise EnvironmentLacksError(f"expected a recorded document of the kind {step.kind} in {RECORDED}, found none")
+        raise EnvironmentLacksError(f"no recorded document of the kind {step.kind} in {RECORDED}")
     return max(sorted(alike), key=lambda name: alike[name])
 
 
@@ -94,7 +94,7 @@ def pattern_of(argv: Sequence[str]) -> str:
 def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
     """Return a program that answers each of *steps* with a recorded document kept in *folder*.
 
-    The documents say that they were made from the sources with the hash *source*, as those of the real program would.
+    The documents name *source* as the hash of their sources, as those of the real program would.
     """
     documents = {path.stem: json.loads(path.read_bytes()) for path in sorted(RECORDED.glob("*.json"))}
     argvs = {name: document["argv"] for name, document in documents.items()}
@@ -111,7 +111,7 @@ def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
         "# Stands in for sutprobe: prints what it printed elsewhere.",
         'case "$*" in',
         *cases,
-        '*) echo "expected a command of the plan, found: $*" >&2; exit 2 ;;',
+        '*) echo "not a command of the plan: $*" >&2; exit 2 ;;',
         "esac",
         f'sleep "${{{DELAY_VARIABLE}:-0}}"',
         'exec cat "$answer"',
@@ -232,15 +232,13 @@ class Servers(AbstractContextManager["Servers"]):
             )
 
     def _await(self) -> None:
-        """Wait until each server answers. Raises ``EnvironmentLacksError`` with what one said that does not."""
+        """Wait until each server answers. Raises ``EnvironmentLacksError`` with the log of one that does not."""
         until = time.monotonic() + START_S
         for sut in self.suts:
             while not sut.dead and not _listens(sut.address, self.port):
                 if self._processes[sut.name].poll() is not None or time.monotonic() > until:
-                    said = (self.folder / f"{sut.name}.log").read_text(errors="replace").strip()
-                    raise EnvironmentLacksError(
-                        f"expected sshd to listen on {sut.address}:{self.port}, it said: {said}"
-                    )
+                    output = (self.folder / f"{sut.name}.log").read_text(errors="replace").strip()
+                    raise EnvironmentLacksError(f"sshd does not listen on {sut.address}:{self.port}: {output}")
                 time.sleep(0.01)
 
     def _end(self) -> None:
@@ -296,11 +294,11 @@ def _make_key(path: Path) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise EnvironmentLacksError(f"expected ssh-keygen to make {path}, it said: {done.stderr.strip()}")
+        raise EnvironmentLacksError(f"ssh-keygen cannot make {path}: {done.stderr.strip()}")
 
 
 def _free_port(addresses: Sequence[str]) -> int:
-    """Return a port that is free on the first of *addresses*, and so most likely on all: nobody else uses them."""
+    """Return a port that is free on the first of *addresses*, and most likely on all."""
     with socket.socket() as probe:
         probe.bind((addresses[0], 0))
         port: int = probe.getsockname()[1]

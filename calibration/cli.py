@@ -122,9 +122,7 @@ def _print_json(model: BaseModel) -> None:
     is_flag=True,
     help="Plan for a SUT whose inventory has tune_prefetchers_ok: true, so that steps may have the prefetchers off.",
 )
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Print each step's command, and each thing skipped with its reason."
-)
+@click.option("-v", "--verbose", is_flag=True, help="Print the command of each step, and why others are skipped.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON, as it is in the run document.")
 def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool, verbose: bool, as_json: bool) -> None:
     """Print what a run would measure, skip, and how long it takes.
@@ -173,8 +171,7 @@ def build_command(target: str, as_json: bool) -> None:
 def validate_command(runs: tuple[str, ...], results: Path) -> None:
     """Check run documents against the schema.
 
-    Prints one line for each, as it stands on disk. The document of an incomplete run is valid. RUN is as for
-    calibration report.
+    Prints one line for each. Incomplete runs have valid documents too. RUN is as for calibration report.
     """
     from calibration.results.store import read_run  # noqa: PLC0415 - the models are only needed here
 
@@ -188,10 +185,10 @@ def validate_command(runs: tuple[str, ...], results: Path) -> None:
 @click.option(
     "--interrupted",
     is_flag=True,
-    help="The run was ended from outside: steps without a record have that as their reason.",
+    help="Record the missing steps as interrupted.",
 )
 def assemble_command(directory: Path, interrupted: bool) -> None:
-    """Make run.json from the records that a run left in DIRECTORY.
+    """Assemble run.json from the records in DIRECTORY.
 
     Does nothing on a SUT.
     """
@@ -228,7 +225,7 @@ def main() -> None:
         if error.filename is not None:
             raise
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - absorbs the final flush
-        click.echo(f"calibration: what is printed cannot be written: {error.strerror}", err=True)
+        click.echo(f"calibration: cannot write the output: {error.strerror}", err=True)
         code = ENVIRONMENT
     except (KeyboardInterrupt, click.Abort):
         click.echo("calibration: interrupted", err=True)

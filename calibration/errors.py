@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors that end a command, and their exit codes.
 
-Every message says what was expected, what was found and what to do.
+Every message says what is wrong and what to do.
 """
 
 from typing import ClassVar

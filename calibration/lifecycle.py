@@ -139,9 +139,9 @@ def resume(
         changes=tuple(changes),
     )
     record_attempt(directory, attempt, capture)
-    before = read_kept(directory, start.capture, start.capture_sha256, "the raw capture that the run began with")
+    before = read_kept(directory, start.capture, start.capture_sha256, "the raw capture of the start")
     other = differences(load(directory / start.capture, before), context)
-    refused = f"the SUT is not the one that the run began on: {'; '.join(other)}" if other else refusal(checks)
+    refused = f"the SUT has changed since the run began: {'; '.join(other)}" if other else refusal(checks)
     if refused is not None:
         append_record(directory, NoteRecord(reason=refused))
         raise NotBegunError(refused)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Abbreviated names: a unique prefix stands for the name, and for an unknown one the nearest is suggested."""
+"""Abbreviated names: unique prefixes, and suggestions for unknown names."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -28,7 +28,7 @@ def not_one(given: str, found: Sequence[str], names: Collection[str], what: str)
         return InputError(f"ambiguous {what} {given!r}: {_listed(found, ', ')}")
     if near := get_close_matches(given, names):
         return InputError(f"unknown {what} {given!r}, did you mean {_listed(near, ' or ')}?")
-    known = f"expected {_listed(list(names), ', ')}" if names else "there is none"
+    known = f"expected {_listed(list(names), ', ')}" if names else "none exists"
     return InputError(f"unknown {what} {given!r}, {known}")
 
 

@@ -23,7 +23,7 @@ from sphinx.util.typing import ExtensionMetadata
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
 from calibration.judge.baseline_files import BaselineFile
-from calibration.judge.tolerances import ANY_OTHER, TOLERANCES
+from calibration.judge.tolerances import DEFAULT_TOLERANCE, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.places import PACKAGE, SHARE
@@ -230,7 +230,7 @@ def flags() -> Iterator[str]:
 
 def tolerances() -> Iterator[str]:
     """Yield the tolerance of each family of figures, with its reason."""
-    for tolerance in (*TOLERANCES, ANY_OTHER):
+    for tolerance in (*TOLERANCES, DEFAULT_TOLERANCE):
         yield from (f"``{name_form(tolerance.names)}``", f"   {tolerance.fraction:.0%}: {_shown(tolerance.reason)}", "")
 
 

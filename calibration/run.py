@@ -69,13 +69,12 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     is_flag=False,
     flag_value=NEWEST,
     metavar="[RUN_ID]",
-    help="Resume this run, or the newest in which something is missing, instead of beginning one.",
+    help="Resume this run (default: the newest incomplete one) instead of starting a new one.",
 )
 @click.option(
     "--nightly",
     is_flag=True,
-    help="The calibration of a night: with the profile nightly, alone with these results, and then judged and "
-    "published (docs/guide/nightly.rst).",
+    help="Run with the profile nightly, lock the results, then judge and publish (docs/guide/nightly.rst).",
 )
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
 def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_options: tuple[str, ...]) -> None:
@@ -84,9 +83,9 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     ANSIBLE_OPTIONS are those of ansible-playbook. The most useful are -i INVENTORY, --limit SUTS, --become, --check
     (plan only), -e NAME=VALUE and -v.
 
-    --resume runs the steps that have no result; SUTs that are complete are left alone, those not reached begin. It is
-    refused, with the differences, if the SUT has changed (kernel, command line, microcode, BIOS, CPUs and nodes,
-    isolation) or sutprobe has other bytes. For ansible-playbook it is -e calibration_resume=true.
+    --resume runs the steps without a result; complete SUTs are skipped, unreached ones start. It is refused if the SUT
+    (kernel, command line, microcode, BIOS, CPUs and nodes, isolation) or sutprobe has changed. For ansible-playbook,
+    give -e calibration_resume=true.
     """
     playbook = SHARE / "playbooks" / ("nightly.yml" if nightly else "calibrate.yml")
     os.environ.setdefault("ANSIBLE_CONFIG", str(SHARE / "ansible.cfg"))

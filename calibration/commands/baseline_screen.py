@@ -12,8 +12,8 @@ from calibration.judge.baselines import Proposal
 from calibration.judge.words import amount, share
 from calibration.text import visible
 
-MOST_NAMES: Final = 3
-"""Figures named per reason before the rest is counted."""
+MAX_NAMES: Final = 3
+"""Metrics named per reason before the rest is counted."""
 
 
 def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
@@ -47,8 +47,8 @@ def print_proposal(proposal: Proposal, stream: IO[str]) -> None:
     for one in proposal.refused:
         reasons.setdefault(one.reason, []).append(f"{one.sut} {one.metric}")
     for reason, names in reasons.items():
-        listed = ", ".join(names[:MOST_NAMES]) + (
-            f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        listed = ", ".join(names[:MAX_NAMES]) + (
+            f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         )
         console.print(Text(visible(f"not accepted: {listed}: {reason}"), style="yellow"))
     for note in proposal.notes:

@@ -14,16 +14,16 @@ from calibration.judge.comparison import OUTCOMES, Compared, Comparison, Outcome
 from calibration.judge.words import amount, changed_fact
 from calibration.text import visible
 
-MOST_METRICS: Final = 12
+MAX_METRICS: Final = 12
 """Lines for metrics that differ, and the same number for those that do indicatively."""
 
-MOST_FACTS: Final = 6
+MAX_FACTS: Final = 6
 """Lines for facts that differ between two machines."""
 
 MIN_TITLE: Final = 20
 """Minimum width of a metric's name, even on a narrow terminal."""
 
-TOGETHER: Final = 3
+MAX_LIKE: Final = 3
 """More metrics than this that differ only in a number share one line."""
 
 
@@ -57,18 +57,18 @@ def _print_metrics(console: Console, figures: Sequence[Comparison], *, everythin
     groups = [
         group
         for (title, _), of in families.items()
-        for group in ([(title, of)] if len(of) > TOGETHER and not everything else [(item.title, [item]) for item in of])
+        for group in ([(title, of)] if len(of) > MAX_LIKE and not everything else [(item.title, [item]) for item in of])
     ]
     groups.sort(key=lambda group: figures.index(group[1][0]))
-    shown = [_row(title, of) for title, of in (groups if everything else groups[:MOST_METRICS])]
+    shown = [_row(title, of) for title, of in (groups if everything else groups[:MAX_METRICS])]
     widths = [max(len(row[place]) for row in shown) for place in range(3)]
     widths[0] = max(MIN_TITLE, min(widths[0], console.width - 2 - sum(widths[1:]) - 2 * 3 - len("second better")))
-    for title, *numbers, said in shown:
+    for title, *numbers, verdict in shown:
         line = Text(visible(title))
         line.truncate(widths[0], overflow="ellipsis", pad=True)
         for number, width in zip(numbers, widths[1:], strict=True):
             line.append(f"  {number:>{width}}" if width else "")
-        line.append(f"  {visible(said)}", style="dim")
+        line.append(f"  {visible(verdict)}", style="dim")
         console.print(Padding(line, (0, 0, 0, 2)))
     if len(groups) > len(shown):
         console.print(Text(f"  and {len(groups) - len(shown)} more"))
@@ -77,13 +77,13 @@ def _print_metrics(console: Console, figures: Sequence[Comparison], *, everythin
 def _row(title: str, of: Sequence[Comparison]) -> tuple[str, str, str, str]:
     """Return name, ratio, values and verdict of metrics that share one line."""
     first = of[0]
-    said = f"{first.better} better" if first.better is not None else "" if first.ratio is None else first.reason
+    verdict = f"{first.better} better" if first.better is not None else "" if first.ratio is None else first.reason
     ratios = sorted(item.ratio for item in of if item.ratio is not None)
     if len(of) > 1:
-        return f"{title} ({len(of)})", f"{times(ratios[0])} to {times(ratios[-1])}" if ratios else "", "", said
+        return f"{title} ({len(of)})", f"{times(ratios[0])} to {times(ratios[-1])}" if ratios else "", "", verdict
     sides = (first.first, first.second)
     values = ["-" if side is None else amount(side.metric.value, side.metric.unit) for side in sides]
-    return title, times(ratios[0]) if ratios else "", " -> ".join(values), said
+    return title, times(ratios[0]) if ratios else "", " -> ".join(values), verdict
 
 
 def _print_facts(console: Console, compared: Compared, *, everything: bool) -> None:
@@ -95,8 +95,8 @@ def _print_facts(console: Console, compared: Compared, *, everything: bool) -> N
         return
     console.print()
     console.print(Text("Machines differ in", style="bold"))
-    for line in lines if everything else lines[:MOST_FACTS]:
+    for line in lines if everything else lines[:MAX_FACTS]:
         text = Text(f"  {visible(line)}")
         console.print(text, no_wrap=not everything, overflow="ellipsis")
-    if len(lines) > MOST_FACTS and not everything:
-        console.print(Text(f"  and {len(lines) - MOST_FACTS} more facts"))
+    if len(lines) > MAX_FACTS and not everything:
+        console.print(Text(f"  and {len(lines) - MAX_FACTS} more facts"))

@@ -136,10 +136,9 @@ def summary(context: Context) -> str:
     "and unreadable, then the rest as in the context of the run document (docs/reference/run_document.rst).",
 )
 def context_command(root: Path, as_json: bool) -> None:
-    """Describe the machine whose root is DIR.
+    """Describe the machine in DIR.
 
-    DIR is / for this machine, a captured tree, its tar.gz, or a run's directory. Exit code 2 where it is none
-    of these.
+    DIR is / for this machine, a captured tree, its tar.gz, or a run's directory.
     """
     context = load(root)
     if as_json:

@@ -85,10 +85,9 @@ def table_text(choice: CounterChoice) -> str:
     "--json", "as_json", is_flag=True, help="Print events, sampling and what is missing as one JSON document."
 )
 def counters_command(root: Path, as_json: bool) -> None:
-    """Say which events would be opened on the machine whose root is DIR, and which not and why.
+    """List the events that would be opened on the machine in DIR, and why others are missing.
 
-    DIR is / for this machine, a captured tree, its tar.gz, or a run's directory. Nothing is opened. Exit code 2 where
-    DIR is none of these.
+    DIR is / for this machine, a captured tree, its tar.gz, or a run's directory. No event is opened.
     """
     choice = choose_events(load(root))
     click.echo(choice.model_dump_json(indent=1) if as_json else table_text(choice))

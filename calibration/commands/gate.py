@@ -19,37 +19,37 @@ VERDICTS: Final = "verdicts.json"
 
 @click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
 @results_argument
-@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), help="The night to judge, by default the newest.")
+@click.option("--night", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Night to judge. Default: the newest.")
 @click.option("--testbed", help="Only the SUTs of this testbed.")
 @click.option("--sut", help="Only the SUT of this name.")
 @click.option(
     "--verdicts",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Take what calibration judge --json printed in place of judging here.",
+    help="Use the output of calibration judge --json instead of judging.",
 )
 @click.option(
     "--live",
     type=click.Path(path_type=Path),
     metavar="INVENTORY",
-    help="Log in to each SUT as this inventory says, and see whether it is still what was measured.",
+    help="Log in to each SUT by this inventory, and check that it still matches its run.",
 )
 @click.option(
     "--known-hosts",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Host keys for --live, by default ~/.ssh/known_hosts. One that is not there is refused.",
+    help="Host keys for --live. Default: ~/.ssh/known_hosts. Unknown keys are refused.",
 )
 @click.option(
     "--gates",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A suite, or a directory of suites, with gates of your own, run beside these. May be given several times.",
+    help="Suite, or directory of suites, with your own gates; repeatable.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("gate"),
     show_default=True,
-    help="Directory of log.html, report.html, output.xml and xunit.xml, which are written anew; not below RESULTS.",
+    help="Directory for log.html, report.html, output.xml and xunit.xml, overwritten; not inside RESULTS.",
 )
 def gate_command(
     results: Path,
@@ -65,14 +65,13 @@ def gate_command(
 ) -> None:
     """Run the gates of a night on every SUT, with a log and JUnit XML.
 
-    The exit code is 1 where a gate failed; a gate that was skipped, because there is no baseline yet, is shown and
-    fails nothing.
+    The exit code is 1 if a gate failed. A skipped gate, for example without a baseline, does not fail.
     """
     from calibration.gates.night import read_night  # noqa: PLC0415 - slow, and not needed for --help
 
     for gate in gates:
         if not gate.exists():
-            raise InputError(f"expected gates at {gate}, found nothing there")
+            raise InputError(f"no gates at {gate}")
     if known_hosts is not None and live is None:
         raise click.UsageError("--known-hosts needs --live INVENTORY")
     _check_output(results, output)
@@ -85,7 +84,7 @@ def gate_command(
             json.dumps({"night": str(found.night), "verdicts": judged}, indent=1) + "\n", encoding="utf-8"
         )
     except OSError as error:
-        raise EnvironmentLacksError(f"expected to write to {output}: {error.strerror}") from error
+        raise EnvironmentLacksError(f"cannot write to {output}: {error.strerror}") from error
     variables = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
     given = {name: value for name, value in variables.items() if value is not None}
     tested = run_gates(output, given, gates, night=found.night)
@@ -96,4 +95,4 @@ def gate_command(
 def _check_output(results: Path, output: Path) -> None:
     """Raise ``InputError`` if *output* is below *results*: runs are never added to."""
     if output.resolve().is_relative_to(results.resolve()):
-        raise InputError(f"expected a directory outside of the results for the gates' files, found {output}")
+        raise InputError(f"{output} is inside the results; choose another --output")

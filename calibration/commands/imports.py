@@ -14,23 +14,24 @@ from calibration.text import visible
 
 @click.command("import", epilog="Example: calibration import page.rst --results results")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Print what was read as JSON: an object, or a list of several.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON: an object, or a list for several.")
 @click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the run document and the text in this directory of results.",
+    help="Store the run document and the text in this directory of results.",
 )
-@click.option("--testbed", help="Testbed of the machine, where the text does not say it or says it wrongly.")
-@click.option("--sut", help="Name of the machine, where the text does not say it or says it wrongly.")
+@click.option("--testbed", help="Testbed of the machine; overrides the text.")
+@click.option("--sut", help="Name of the machine; overrides the text.")
 @click.option(
     "--measured-on",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="Date of the measurements (YYYY-MM-DD), for their place in a trend.",
+    metavar="DATE",
+    help="Date of the measurements, such as 2026-01-31, for trends.",
 )
 @click.option(
     "--publish",
     is_flag=True,
-    help="Let pages show raw output of Intel MLC, which its licence is said to restrict.",
+    help="Show raw output of Intel MLC on pages; its licence may restrict that.",
 )
 def import_command(
     files: tuple[Path, ...],

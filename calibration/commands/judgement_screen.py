@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terminal output of a judgement: worst first, on one screen whatever the size of the lab."""
+"""Terminal output of a judgement: one screen for a lab of any size, worst first."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,27 +14,28 @@ from rich.text import Text
 from calibration.console import console as console_on
 from calibration.judge.events import Event
 from calibration.judge.failures import FailureGroup, group_failures, severity
-from calibration.judge.night import Judgement
+from calibration.judge.night import NO_VALUE, Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, within
 from calibration.results.history import Sut
 from calibration.text import visible
+from calibration.units import plural
 
-LINES: Final = 28
+MAX_LINES: Final = 28
 """Lines for failing SUTs: with the rest they fit a screen of 40 lines."""
 
-MOST_GROUPS: Final = 4
+MAX_GROUPS: Final = 4
 """Lines for one SUT, even if few others fail."""
 
-MOST_NAMES: Final = 3
-"""Waivers, kinds of figures and facts named before the rest is counted."""
+MAX_NAMES: Final = 3
+"""Waivers, kinds of metrics and facts named before the rest is counted."""
 
-MOST_EVENTS: Final = 6
+MAX_EVENTS: Final = 6
 """Events shared by several SUTs that are listed first."""
 
 INDENT: Final = "    "
 
-CUT: Final = "..."
+ELLIPSIS: Final = "..."
 """Marks a truncated line."""
 
 
@@ -48,13 +49,13 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
     events = [event for event in judgement.events if event.failed]
     console.print(
         Text(
-            f"{len(failing)} of {len(by_sut)} SUT{'' if len(by_sut) == 1 else 's'} "
+            f"{len(failing)} of {plural(len(by_sut), 'SUT')} "
             f"fail{'s' if len(failing) == 1 and len(by_sut) == 1 else ''} tonight, {judgement.night}",
             style="bold red" if failing else "bold green",
         )
     )
     console.print()
-    for event in events[:MOST_EVENTS]:
+    for event in events[:MAX_EVENTS]:
         _print_rows(console, Text(visible(describe_event(event, judgement.verdicts))), 3)
     if events:
         console.print()
@@ -69,18 +70,18 @@ def print_judgement(judgement: Judgement, stream: IO[str], *, everything: bool =
         ordered = []
     left = {sut: [one for one in failing[sut] if not any(event.has(one) for event in events)] for sut in ordered}
     ordered = [sut for sut in ordered if left[sut]]
-    for sut in ordered[: LINES if len(ordered) <= LINES else LINES - 1]:
+    for sut in ordered[: MAX_LINES if len(ordered) <= MAX_LINES else MAX_LINES - 1]:
         found = group_failures(left[sut])
-        rows = 1 if 2 * len(ordered) > LINES else 2
-        for number, line in enumerate(_lines(found, max(1, min(MOST_GROUPS, LINES // (rows * len(ordered)))), rows)):
+        rows = 1 if 2 * len(ordered) > MAX_LINES else 2
+        for number, line in enumerate(_lines(found, max(1, min(MAX_GROUPS, MAX_LINES // (rows * len(ordered)))), rows)):
             name = Text(f"{visible('/'.join(sut))}  ", style="bold") if number == 0 else Text(INDENT)
             _print_rows(console, name.append_text(line), rows)
-    if len(ordered) > LINES:
-        console.print(Text(f"and {len(ordered) - LINES + 1} more SUTs"))
+    if len(ordered) > MAX_LINES:
+        console.print(Text(f"and {len(ordered) - MAX_LINES + 1} more SUTs"))
     if failing:
         console.print()
-    for said in _below(judgement, everything=everything, failing=bool(failing)):
-        console.print(Text(said), no_wrap=not everything, overflow="ellipsis")
+    for text in _below(judgement, everything=everything, failing=bool(failing)):
+        console.print(Text(text), no_wrap=not everything, overflow="ellipsis")
 
 
 def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
@@ -88,9 +89,9 @@ def describe_event(event: Event, verdicts: Iterable[NightVerdict]) -> str:
     of = {verdict.metric: verdict for verdict in sorted(filter(event.has, verdicts), key=severity)}
     worst = max(of.values(), key=lambda verdict: (verdict.outcome == "fail", severity(verdict)))
     worst = worst.model_copy(update={"context_changes": event.context_changes})
-    more = f" and {len(event.suts) - MOST_NAMES} more" if len(event.suts) > MOST_NAMES else ""
-    names = ", ".join(event.suts[:MOST_NAMES]) + more
-    return f"{_count(len(event.suts), 'SUT')} ({names}): {describe(FailureGroup(worst, tuple(of.values())))}"
+    more = f" and {len(event.suts) - MAX_NAMES} more" if len(event.suts) > MAX_NAMES else ""
+    names = ", ".join(event.suts[:MAX_NAMES]) + more
+    return f"{plural(len(event.suts), 'SUT')} ({names}): {describe(FailureGroup(worst, tuple(of.values())))}"
 
 
 def _print_rows(console: Console, text: Text, rows: int) -> None:
@@ -100,8 +101,8 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
     rest = Text(" ").join(others).wrap(console, width) if others and rows > 1 else others
     shown = [first, *(Text(INDENT).append_text(part) for part in rest)]
     if len(shown) > rows:
-        shown[rows - 1].truncate(console.width - len(CUT))
-        shown[rows - 1].append(CUT)
+        shown[rows - 1].truncate(console.width - len(ELLIPSIS))
+        shown[rows - 1].append(ELLIPSIS)
     for item in shown[:rows]:
         console.print(item, no_wrap=True, overflow="ellipsis")
 
@@ -109,18 +110,18 @@ def _print_rows(console: Console, text: Text, rows: int) -> None:
 def _lines(groups: Sequence[FailureGroup], room: int, rows: int) -> Iterator[Text]:
     """Yield a text of *rows* rows per group while there is room; the last one counts the rest."""
     for number, group in enumerate(groups[:room], 1):
-        line = Text(visible(describe(group, MOST_NAMES if rows > 1 else 1)))
+        line = Text(visible(describe(group, MAX_NAMES if rows > 1 else 1)))
         more = len(groups) - number
         if number == room and more:
             line = Text(f"(+{more}) ", style="yellow").append_text(line)
         yield line
 
 
-def describe(group: FailureGroup, most: int = MOST_NAMES) -> str:
-    """Return failures as one line: figures (*most* kinds), size, first night, and what changed."""
+def describe(group: FailureGroup, most: int = MAX_NAMES) -> str:
+    """Return failures as one line: metrics (*most* kinds), size, first night, and what changed."""
     worst, verdicts = group
     if worst.check == "unreadable":
-        return worst.reason + (f"; and {_count(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
+        return worst.reason + (f"; and {plural(len(verdicts) - 1, 'more file')}" if len(verdicts) > 1 else "")
     text = (
         f"{_names([verdict.metric for verdict in verdicts], most)} {_what(worst)}"
         if worst.metric != "run"
@@ -144,7 +145,7 @@ def _what(worst: NightVerdict) -> str:
         case "homogeneity" if value is not None and bound is not None and bound[0] and bound[1]:
             return f"{change(value / sqrt(bound[0] * bound[1]) - 1, None)} from the others"
         case "missing" if worst.metric != "run":
-            return f"missing: {worst.reason.partition('found none: ')[2] or worst.reason}"
+            return f"missing: {worst.reason.removeprefix(NO_VALUE)}"
         case _:
             return worst.reason
 
@@ -158,9 +159,9 @@ def _names(metrics: Sequence[str], most: int) -> str:
 
 
 def _changes(changes: Sequence[ContextChange]) -> str:
-    told = "; ".join(f"{item.fact}: {changed_fact(item.before, item.after)}" for item in changes[:MOST_NAMES])
-    more = len(changes) - MOST_NAMES
-    return f"{told}; {more} more facts changed" if more > 0 else told
+    listed = "; ".join(f"{item.fact}: {changed_fact(item.before, item.after)}" for item in changes[:MAX_NAMES])
+    more = len(changes) - MAX_NAMES
+    return f"{listed}; {more} more facts changed" if more > 0 else listed
 
 
 def _whole(verdict: NightVerdict) -> Text:
@@ -175,24 +176,24 @@ def _whole(verdict: NightVerdict) -> Text:
 
 
 def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator[str]:
-    """Yield the rest: waivers, changes that fail nothing, what cannot be judged, and how to see more."""
+    """Yield the rest: waivers, noted changes, what cannot be judged, and how to see more."""
     waived = [verdict for verdict in judgement.verdicts if verdict.waiver is not None]
-    for item in islice(waived, None if everything else MOST_NAMES):
+    for item in islice(waived, None if everything else MAX_NAMES):
         if item.waiver is not None:
             yield visible(
                 f"waived: {item.testbed}/{item.sut} {item.check} {item.metric} until {item.waiver.until}, "
                 f"by {item.waiver.by}: {item.waiver.reason}"
             )
-    if len(waived) > MOST_NAMES and not everything:
-        yield f"waived: {len(waived) - MOST_NAMES} more"
+    if len(waived) > MAX_NAMES and not everything:
+        yield f"waived: {len(waived) - MAX_NAMES} more"
     noted = [verdict for verdict in judgement.verdicts if verdict.outcome == "noted"]
     if noted:
         suts = len({(verdict.testbed, verdict.sut) for verdict in noted})
-        yield f"noted: {_count(len(noted), 'change')} on {_count(suts, 'SUT')}, better or within tolerance"
+        yield f"noted: {plural(len(noted), 'change')} on {plural(suts, 'SUT')}, better or within tolerance"
     small = sorted(
         (event for event in judgement.events if not event.failed), key=lambda event: event.night, reverse=True
     )
-    for event in small[:MOST_NAMES]:
+    for event in small[:MAX_NAMES]:
         yield visible(f"noted: {describe_event(event, judgement.verdicts)}")
     unknown = [verdict for verdict in judgement.verdicts if verdict.outcome == "no_reference"]
     for check, words in (
@@ -203,10 +204,6 @@ def _below(judgement: Judgement, *, everything: bool, failing: bool) -> Iterator
         of = [verdict for verdict in unknown if verdict.check == check]
         if of:
             suts = len({(verdict.testbed, verdict.sut) for verdict in of})
-            yield f"not judged: {_count(len(of), 'metric')} of {_count(suts, 'SUT')}: {words}"
+            yield f"not judged: {plural(len(of), 'metric')} of {plural(suts, 'SUT')}: {words}"
     if failing and not everything:
         yield "details: --sut SUT, --all or --json"
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"

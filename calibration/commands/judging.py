@@ -18,13 +18,13 @@ from calibration.results.find import find_run
 @click.argument("second")
 @results_option
 @click.option("--all", "everything", is_flag=True, help="Print every metric, and facts in full.")
-@click.option("--json", "form", flag_value="json", help="Print every metric of either side as JSON.")
+@click.option("--json", "form", flag_value="json", help="Print every metric as JSON.")
 @click.option("--rst", "form", flag_value="rst", help="Print the comparison as reStructuredText.")
 def compare_command(first: str, second: str, *, results: Path, everything: bool, form: str | None) -> None:
     """Compare two runs, SUTs or published pages, metric by metric.
 
     FIRST and SECOND are each a run, as for calibration report, or the file of a published page. The metrics that differ
-    most come first; a metric differs where its intervals exclude that both are the same within the tolerance.
+    most come first. A metric differs if its intervals are further apart than the tolerance.
     """
     from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - slow, and not needed for --help
 
@@ -52,15 +52,15 @@ def _night(_context: click.Context, _option: click.Parameter, value: datetime | 
     type=click.DateTime(["%Y-%m-%d"]),
     callback=_night,
     metavar="DATE",
-    help="The night to judge, such as 2026-01-31, as it was known then; by default the newest in RESULTS.",
+    help="Night to judge, with what was known then, such as 2026-01-31. Default: the newest.",
 )
-@click.option("--sut", metavar="TESTBED/SUT", help="Print everything about this SUT alone.")
+@click.option("--sut", metavar="TESTBED/SUT", help="Print everything about this SUT only.")
 @click.option("--all", "everything", is_flag=True, help="Print every failure in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print every verdict as JSON, passes included.")
 def judge_command(results: Path, night: date | None, sut: str | None, everything: bool, as_json: bool) -> None:
     """Judge a night: what is out of bounds, changed or missing.
 
-    Prints one screen: failures first, a change that several SUTs share once.
+    Prints one screen, failures first. A change that several SUTs share is printed once.
     """
     from calibration.judge.night import judge_night, of_sut  # noqa: PLC0415 - slow, and not needed for --help
 
@@ -81,22 +81,22 @@ def judge_command(results: Path, night: date | None, sut: str | None, everything
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @results_option
 @click.option("--by", required=True, metavar="NAME", help="Who accepts.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why these figures are right.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why the values are accepted.")
 @click.option(
     "--scope",
     type=click.Choice(["sut", "testbed", "platform"]),
     default="sut",
     show_default=True,
-    help="What the bounds are for: the runs' SUTs, all SUTs of their testbed, or all of their platform.",
+    help="Apply the bounds to the SUTs of the runs, to their testbed, or to their platform.",
 )
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
     metavar="PATTERN",
-    help="Accept only such figures, as in 'jitter.*'; repeatable.",
+    help="Accept only matching metrics, such as 'jitter.*'; repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be accepted, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be accepted; write nothing.")
 def accept_command(
     *,
     runs: tuple[str, ...],
@@ -109,8 +109,8 @@ def accept_command(
 ) -> None:
     """Accept a run as the baseline of later nights.
 
-    RUN is as for calibration report. The bounds are as wide as nights of that level vary (docs/guide/judge.rst). They
-    are kept beside the runs, with who accepted them and why (docs/results/references.rst).
+    RUN is as for calibration report. The width of the bounds follows the variation of the nights at that level
+    (docs/guide/judge.rst). They are stored with name and reason beside the runs (docs/results/references.rst).
     """
     from calibration.commands.baseline_screen import print_proposal  # noqa: PLC0415 - as above
     from calibration.judge.baseline_files import add_acceptance  # noqa: PLC0415 - as above
@@ -121,27 +121,25 @@ def accept_command(
     for proposal in proposals:
         print_proposal(proposal, sys.stdout)
     if all(proposal.acceptance is None for proposal in proposals):
-        raise InputError("expected a figure that bounds can be made for, found none; the reasons are above")
+        raise InputError("nothing can be accepted; the reasons are above")
     for proposal in proposals:
         if proposal.acceptance is not None:
             results = results_of(paths)
-            path = (
-                proposal.place.path(results)
-                if dry_run
-                else add_acceptance(results, proposal.place, proposal.acceptance)
-            )
-            click.echo(f"{'would be written to' if dry_run else 'written to'} {path}")
+            if dry_run:
+                click.echo(f"would be written to {proposal.place.path(results)}")
+            else:
+                click.echo(f"written to {add_acceptance(results, proposal.place, proposal.acceptance)}")
 
 
 @click.command("trend", epilog="Example: calibration trend t1/sut1 idle_latency")
 @click.argument("sut")
 @click.argument("metric")
 @results_option
-@click.option("--all", "everything", is_flag=True, help="Print a line for each night.")
+@click.option("--all", "everything", is_flag=True, help="Print one line per night.")
 @click.option("--json", "form", flag_value="json", help="Print nights, changes and bounds as JSON.")
-@click.option("--csv", "form", flag_value="csv", help="Print a line for each night as CSV.")
+@click.option("--csv", "form", flag_value="csv", help="Print one line per night as CSV.")
 def trend_command(sut: str, metric: str, *, results: Path, everything: bool, form: str | None) -> None:
-    """Print the nights of a metric: its level, changes and their cause.
+    """Print the nights of a metric: level, changes and causes.
 
     SUT is testbed/sut or sut; both it and METRIC may be a unique prefix.
     """

@@ -22,7 +22,7 @@ from calibration.results.store import read_run
 @click.argument("run", required=False)
 @results_option
 def show_command(run: str | None, results: Path) -> None:
-    """Print a run on one screen: verdict, findings, figures.
+    """Print a run on one screen: verdict, findings, metrics.
 
     RUN is as for calibration report; by default it is the newest run.
     """
@@ -37,20 +37,20 @@ def show_command(run: str | None, results: Path) -> None:
 @click.option(
     "--html",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Build the site of the guide and these pages into this directory too.",
+    help="Also build the site, with the guide and these pages, in this directory.",
 )
-@click.option("--text", "form", flag_value="text", help="Print the page on the terminal, and write nothing.")
+@click.option("--text", "form", flag_value="text", help="Print the page on the terminal; write nothing.")
 @click.option("--full", is_flag=True, help="With --text, print the folded parts too.")
 @click.option("--json", "form", flag_value="json", help="Print all values as JSON, one object per line and run.")
-@click.option("--csv", "form", flag_value="csv", help="Print a line for each headline figure of each run.")
+@click.option("--csv", "form", flag_value="csv", help="Print one line per metric and run as CSV.")
 def report_command(run: str | None, *, results: Path, html: Path | None, form: str | None, full: bool) -> None:
     """Render the page of a run, or of every run in a directory.
 
-    RUN is a path, or a name in the results: testbed/sut or sut (its newest run), testbed/sut/run or run. Unique
-    prefixes will do. By default it is the newest run.
+    RUN is a path, or a name in the results: testbed/sut or sut (its newest run), testbed/sut/run or run, or a unique
+    prefix. By default it is the newest run.
 
     Each page and its charts go to the folder report/ beside the run document. With --text, --json or --csv nothing is
-    written. Documents that cannot be read are named and left out; the exit code is 1 then.
+    written. Unreadable documents are reported and skipped, with exit code 1.
     """
     from calibration.report import DOCS, build_site  # noqa: PLC0415 - slow, and not needed for --help
     from calibration.results.plain import Row  # noqa: PLC0415 - as above

@@ -15,18 +15,18 @@ from calibration.text import WIDTH, cut, visible
 COLUMNS: Final = ("night", "run_id", "status", "value", "low", "high", "outside", "notes")
 """Columns of the CSV output."""
 
-NIGHTS: Final = 10
+MAX_NIGHTS: Final = 10
 """Nights on the screen."""
 
-CHANGES: Final = 5
+MAX_CHANGES: Final = 5
 """Changes on the screen, newest last."""
 
-SPARKS: Final = 60
+MAX_SPARKS: Final = 60
 """Nights in the sparkline."""
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
-LEAST_SPAN: Final = 0.05
+MIN_SPAN: Final = 0.05
 """Minimum height of a sparkline, relative to its values."""
 
 DATED_WITHIN: Final = 2
@@ -34,7 +34,7 @@ DATED_WITHIN: Final = 2
 
 
 def _missing(trend: Trend, night: TrendNight) -> str | None:
-    """Return why *night* has no figure; ``None`` if it has one."""
+    """Return why *night* has no value; ``None`` if it has one."""
     if night.value is not None:
         return None
     if night.run is None:
@@ -42,7 +42,7 @@ def _missing(trend: Trend, night: TrendNight) -> str | None:
     reasons = [
         reason for reason in night.run.reasons if reason.startswith(f"{trend.series.metric}: ")
     ] or night.run.reasons
-    return f"no valid figure, the run is {night.run.status}{': ' + reasons[0] if reasons else ''}"
+    return f"no valid value, the run is {night.run.status}{': ' + reasons[0] if reasons else ''}"
 
 
 def _found(trend: Trend) -> dict[str, list[str]]:
@@ -64,7 +64,7 @@ def _found(trend: Trend) -> dict[str, list[str]]:
 
 
 def _state(trend: Trend, night: TrendNight) -> list[str]:
-    """Return whether the figure of *night* is missing, and why, or out of the baseline."""
+    """Return whether the value of *night* is missing, and why, or out of the baseline."""
     missing = _missing(trend, night)
     return [*([] if missing is None else [missing]), *(["outside"] if night.outside else [])]
 
@@ -93,22 +93,22 @@ def trend_text(trend: Trend, *, everything: bool = False) -> str:
         lines.append("no baseline accepted yet")
     else:
         lines.append(f"{reference.bounds.words}, {reference.source}: {reference.acceptance.reason}")
-    drawn = sparkline([night.value for night in trend.nights[-SPARKS:]])
+    drawn = sparkline([night.value for night in trend.nights[-MAX_SPARKS:]])
     low_high = f"{within(min(measured), max(measured), series.unit)}, " if measured else ""
     lines += ["", f"{drawn}  {low_high}{len(measured)} of {len(trend.nights)} nights measured"]
     changes = list(_change_lines(trend))
     if changes:
-        lines += ["", *changes[-CHANGES:]]
-        if len(changes) > CHANGES:
-            lines.append(f"and {len(changes) - CHANGES} changes before")
+        lines += ["", *changes[-MAX_CHANGES:]]
+        if len(changes) > MAX_CHANGES:
+            lines.append(f"and {len(changes) - MAX_CHANGES} changes before")
     lines.append("")
     notes = list(_notes(trend)) if everything else [_state(trend, night) for night in trend.nights]
-    for night, said in list(zip(trend.nights, notes, strict=True))[0 if everything else -NIGHTS :]:
-        figure = "-" if night.value is None else amount(night.value, series.unit)
+    for night, texts in list(zip(trend.nights, notes, strict=True))[0 if everything else -MAX_NIGHTS :]:
+        value = "-" if night.value is None else amount(night.value, series.unit)
         interval = "" if night.low is None or night.high is None else within(night.low, night.high, series.unit)
-        lines.append(f"{night.night}  {figure:>12}  {interval:<26}  {'; '.join(said)}".rstrip())
-    if len(trend.nights) > NIGHTS and not everything:
-        lines.append(f"and {len(trend.nights) - NIGHTS} nights before: --all")
+        lines.append(f"{night.night}  {value:>12}  {interval:<26}  {'; '.join(texts)}".rstrip())
+    if len(trend.nights) > MAX_NIGHTS and not everything:
+        lines.append(f"and {len(trend.nights) - MAX_NIGHTS} nights before: --all")
     shown = map(visible, lines)
     return "\n".join(shown if everything else (cut(item, WIDTH) for item in shown)) + "\n"
 
@@ -119,7 +119,7 @@ def sparkline(values: Sequence[float | None]) -> str:
     if not known:
         return ""
     middle = (min(known) + max(known)) / 2
-    half = max(max(known) - middle, LEAST_SPAN / 2 * abs(middle)) or 1.0
+    half = max(max(known) - middle, MIN_SPAN / 2 * abs(middle)) or 1.0
     return "".join(
         " " if value is None else BLOCKS[round((value - middle + half) / (2 * half) * (len(BLOCKS) - 1))]
         for value in values

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 *** Settings ***
-Documentation       What the servers of a lab must show each night before anybody trusts a figure of theirs.
-...                 Every gate is run once for each SUT of the night. A gate that is skipped was not passed: its
-...                 message says what is missing to tell.
+Documentation       Gates that every SUT must pass each night. Each gate is run once per SUT. A skipped gate is not
+...                 passed: its message says what is missing.
 Name                Gates of a night

@@ -110,12 +110,12 @@ class CalibrationLibrary:
 
     @keyword("every figure of ${kind} is within its limits")
     def check_limits(self, kind: str) -> None:
-        """Fail if a valid figure of a measurement kind is out of its limits."""
+        """Fail if a valid metric of a measurement kind is out of its limits."""
         self._check_limits(_valid_measurements(_run(), kind))
 
     @keyword("jitter of isolated CPUs is within its limits")
     def check_jitter(self) -> None:
-        """Fail if a jitter figure of an isolated CPU is out of its limits; other CPUs are for comparison only."""
+        """Fail if a jitter metric of an isolated CPU is out of its limits; other CPUs are for comparison only."""
         run = _run()
         measurements = _valid_measurements(run, "jitter")
         isolated = [
@@ -159,11 +159,11 @@ def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
         ]
         reasons += [omitted.reason for omitted in run.not_measured if omitted.kind in {kind, "run"}]
         what = declaration(kind).title
-        raise SkipExecution(f"no valid figure of {what}: {'; '.join(reasons) or 'nothing says why'}")
+        raise SkipExecution(f"no valid metric of {what}: {'; '.join(reasons) or 'unknown reason'}")
     return valid
 
 
-def require(results: Iterable[Result], empty: str = "there is nothing to go by") -> None:
+def require(results: Iterable[Result], empty: str = "nothing to check") -> None:
     """Fail with all failed *results*, else skip with the undecided ones; with no results, skip with *empty*."""
     texts: dict[str, list[str]] = {"passed": [], "failed": [], "undecided": []}
     for result in results:

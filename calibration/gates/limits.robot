@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 *** Settings ***
-Documentation       Figures that traffic depends on directly are within their baseline and the limits of the inventory.
+Documentation       Metrics that traffic depends on are within their baseline and the limits of the inventory.
 Resource            gates.resource
 Test Tags           limits    verdicts
 
 
 *** Test Cases ***
 Jitter Of Isolated Cores Is Within Limits
-    [Documentation]    A core that forwards packets must be left alone by the operating system.
+    [Documentation]    The operating system must not disturb a core that forwards packets.
     [Tags]    jitter
     Given the run of SUT ${SUT} in testbed ${TESTBED}
     Then jitter of isolated CPUs is within its limits

@@ -162,7 +162,7 @@ def connected(login: Login, known_hosts: Path, timeout_s: float) -> Iterator[par
         except paramiko.BadHostKeyException as error:
             raise EnvironmentLacksError(
                 f"{login}: its host key {error.key.fingerprint} is not that of {known_hosts}, "
-                f"{error.expected_key.fingerprint}. Find out why before that line is removed"
+                f"{error.expected_key.fingerprint}. Find out why before removing that line"
             ) from error
         except paramiko.AuthenticationException as error:
             key = "" if login.key_file is None else f"the key {login.key_file} and "
@@ -225,7 +225,7 @@ def _versions(microcode: Iterable[str | None]) -> str | None:
 def still_as_measured(document: RunDocument, live: Live) -> Iterator[Result]:
     """Yield whether kernel, command line and microcode of the SUT still match *document*."""
     if document.context is None:
-        yield Result("undecided", "the run never captured the SUT")
+        yield Result("undecided", "the run has no capture of the SUT")
         return
     parsed = document.context.parsed
     cmdline = None if parsed.cmdline is None else visible(parsed.cmdline.text.strip())
@@ -235,7 +235,7 @@ def still_as_measured(document: RunDocument, live: Live) -> Iterator[Result]:
         ("kernel command line", cmdline, live.cmdline),
         ("microcode", _versions(model.microcode for model in parsed.processor.models), live.microcode),
     ):
-        text = f"{name}: expected {then or 'unknown'} as in the run, found {now or 'unknown'}"
+        text = f"{name}: {then or 'unknown'} in the run, {now or 'unknown'} now"
         yield Result("passed" if then == now else "undecided" if then is None or now is None else "failed", text)
 
 

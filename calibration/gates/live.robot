@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 *** Settings ***
-Documentation       Figures of the night speak for a SUT as long as it is what was measured. Needs an inventory to log in by.
+Documentation       The SUT still matches its run. Needs an inventory to log in.
 Resource            gates.resource
 Library             calibration.gates.live.LiveLibrary    inventory=${LIVE}    known_hosts=${KNOWN_HOSTS}
 Test Tags           live
@@ -13,6 +13,6 @@ ${KNOWN_HOSTS}      ${None}
 
 *** Test Cases ***
 The SUT Is Still What Was Measured
-    [Documentation]    Kernel, kernel command line and microcode now are those of the run.
+    [Documentation]    Kernel, kernel command line and microcode are still those of the run.
     Given the run of SUT ${SUT} in testbed ${TESTBED}
     Then SUT ${SUT} of testbed ${TESTBED} is still what was measured

@@ -71,8 +71,9 @@ def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
     try:
         found = _VERDICTS.validate_json(json.dumps(json.loads(path.read_bytes())["verdicts"]))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise InputError(f"expected what calibration judge --json printed at {path}: {error}") from error
-    nights = {run.night for run in found} | ({night} if night is not None else set())
-    if len(nights) > 1:
-        raise InputError(f"expected the verdicts of one night at {path}, found {', '.join(map(str, sorted(nights)))}")
+        raise InputError(f"{path}: not the output of calibration judge --json: {error}") from error
+    nights = sorted({verdict.night for verdict in found})
+    if len(nights) > 1 or (night is not None and nights not in ([], [night])):
+        wanted = "one night" if night is None else night
+        raise InputError(f"{path}: verdicts of {', '.join(map(str, nights))}, expected those of {wanted}")
     return found

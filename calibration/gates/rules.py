@@ -39,18 +39,18 @@ def check_settings_restored(document: RunDocument) -> Iterator[Result]:
     for attempt in document.attempts:
         for change in attempt.changes:
             restored = change.restored == change.before
-            found = "not known to be restored" if change.restored is None else f"found {change.restored}"
-            text = f"{change.setting} of {change.where}: expected {change.before} as before the run, {found}"
+            after = change.restored or "unknown"
+            text = f"{change.setting} of {change.where}: {change.before} before the run, {after} after it"
             yield Result("passed" if restored else "failed", text)
     if document.mlc is not None:
         for command, place in document.mlc.changed_prefetchers:
             now = place.restored or place.after
-            text = f"prefetchers of {place.where}: expected {place.before} as before --{command}, found {now}"
+            text = f"prefetchers of {place.where}: {place.before} before --{command}, {now} after it"
             yield Result("failed", text)
 
 
 def check_completeness(document: RunDocument) -> Iterator[Result]:
-    """Yield whether everything planned has a valid figure."""
+    """Yield whether everything planned has a valid metric."""
     status = document.run.status
     lost = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
     for missing in lost:
@@ -60,7 +60,7 @@ def check_completeness(document: RunDocument) -> Iterator[Result]:
     for measurement in document.measurements:
         reasons = "; ".join(flag.reason for flag in measurement.validity.flags if flag.severity == "invalid")
         if measurement.validity.valid:
-            yield Result("passed", f"{measurement.title}: measured, and valid")
+            yield Result("passed", f"{measurement.title}: measured and valid")
         else:
             yield Result("failed", f"{measurement.title}: invalid: {reasons}")
 
@@ -84,7 +84,7 @@ def check_verdicts(verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
 
 
 def _change(change: ContextChange, before: str, after: str) -> str:
-    return f"{change.fact}: {before} {change.before or 'not known'}, {after} {change.after or 'not known'}"
+    return f"{change.fact}: {before} {change.before or 'unknown'}, {after} {change.after or 'unknown'}"
 
 
 def check_limits(measurements: Iterable[Measurement], verdicts: Iterable[NightVerdict]) -> Iterator[Result]:
@@ -95,4 +95,4 @@ def check_limits(measurements: Iterable[Measurement], verdicts: Iterable[NightVe
             if metric.name in by_metric:
                 yield from check_verdicts([by_metric[metric.name]])
             else:
-                yield Result("undecided", f"{metric.name}: there is no verdict on it")
+                yield Result("undecided", f"{metric.name}: no verdict")

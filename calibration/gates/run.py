@@ -12,17 +12,18 @@ from typing import Any, Final, NamedTuple
 import click
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
-from calibration.text import visible
+from calibration.text import cut, visible
+from calibration.units import plural
 
 SUITES: Final = Path(__file__).parent
 
-SHOWN: Final = 10
+MAX_SHOWN: Final = 10
 """Failures, and reasons for skipping, on the screen; the log has all."""
 
-STOPPED: Final = 253
+INTERRUPTED_CODE: Final = 253
 """Robot Framework's return code for an interrupted run."""
 
-MOST_FAILED: Final = 250
+MAX_FAILED_CODE: Final = 250
 """Up to this value, Robot Framework's return code is the number of failed tests."""
 
 
@@ -52,7 +53,7 @@ def run_gates(
     from robot.api import ExecutionResult  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here
 
-    said = io.StringIO()
+    errors = io.StringIO()
     code: int = run(
         SUITES,
         *gates,
@@ -64,20 +65,20 @@ def run_gates(
         xunit="xunit.xml",
         console="quiet",
         stdout=io.StringIO(),
-        stderr=said,
+        stderr=errors,
     )
-    if code == STOPPED:
+    if code == INTERRUPTED_CODE:
         raise KeyboardInterrupt
-    if code > MOST_FAILED:
-        error: type[CalibrationError] = InputError if code < STOPPED else EnvironmentLacksError
-        raise error(f"expected Robot Framework to run the gates, it said: {said.getvalue().strip()}")
+    if code > MAX_FAILED_CODE:
+        error: type[CalibrationError] = InputError if code < INTERRUPTED_CODE else EnvironmentLacksError
+        raise error(f"Robot Framework cannot run the gates: {errors.getvalue().strip()}")
     result = ExecutionResult(output / "output.xml")
     faults = [message.message for message in result.errors.messages if message.level == "ERROR"]
     if faults:
-        raise InputError(f"expected gates that Robot Framework can read, it said: {faults[0]}")
+        raise InputError(f"Robot Framework cannot read the gates: {faults[0]}")
     tested = [_tested(test) for test in result.suite.all_tests]
     if not any(test.status in {"PASS", "FAIL"} for test in tested):
-        raise InputError(f"expected gates that pass or fail, found {len(tested)}, all of them skipped: see {output}")
+        raise InputError(f"all {len(tested)} gates were skipped; see {output}")
     return tested
 
 
@@ -96,7 +97,7 @@ def _tested(test: Any) -> GateOutcome:
 def print_summary(tested: list[GateOutcome], night: date, output: Path) -> None:
     """Print one screen: each gate with its counts, and each failed or skipped SUT with the reason."""
     suts = {test.sut for test in tested if test.sut}
-    click.echo(f"Night {night}: {len(suts)} SUT{'s' * (len(suts) != 1)}\n")
+    click.echo(f"Night {night}: {plural(len(suts), 'SUT')}\n")
     width = max(len(test.gate) for test in tested)
     click.echo(f"  {'Gate':{width}}  {'passed':>6}  {'failed':>6}  {'skipped':>7}")
     counts: dict[str, Counter[str]] = {}
@@ -117,16 +118,12 @@ def _print_alike(title: str, tested: list[GateOutcome]) -> None:
     if alike:
         click.echo(f"\n{title}")
     columns = shutil.get_terminal_size((110, 24)).columns
-    for (gate, reasons), suts in list(alike.items())[:SHOWN]:
+    for (gate, reasons), suts in list(alike.items())[:MAX_SHOWN]:
         first, *rest = reasons.split("\n")
         more = f" (and {len(rest)} more)" if rest else ""
         names = [sut for sut in suts if sut]
-        click.echo(_cut(f"  {gate}{f' ({len(names)})' if len(names) > 1 else ''}: {', '.join(names)}", columns))
-        click.echo(_cut(f"      {first}", columns - len(more)) + more)
-    if len(alike) > SHOWN:
-        click.echo(f"  and {len(alike) - SHOWN} more")
-
-
-def _cut(text: str, columns: int) -> str:
-    text = visible(text)
-    return text if len(text) <= columns else f"{text[: max(0, columns - 4)]} ..."
+        title = f"  {gate}{f' ({len(names)})' if len(names) > 1 else ''}: {', '.join(names)}"
+        click.echo(cut(visible(title), columns))
+        click.echo(cut(visible(f"      {first}"), columns - len(more)) + more)
+    if len(alike) > MAX_SHOWN:
+        click.echo(f"  and {len(alike) - MAX_SHOWN} more")

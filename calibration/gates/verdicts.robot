@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 *** Settings ***
-Documentation       No verdict of the night fails. One that is undecided is no pass.
+Documentation       No verdict of the night fails. An undecided verdict is not a pass.
 Resource            gates.resource
 Test Tags           verdicts
 
 
 *** Test Cases ***
 Nothing That Was There Before Is Missing
-    [Documentation]    A SUT or a figure that earlier nights had is there tonight, and every file of the SUT can be read.
+    [Documentation]    SUTs and metrics of earlier nights are there tonight, and all files of the SUT can be read.
     [Tags]    completeness
     Then the checks missing, unreadable pass on SUT ${SUT} in testbed ${TESTBED}
 

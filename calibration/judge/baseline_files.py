@@ -15,14 +15,15 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending, read_regular, refuse_links
+from calibration.files import pending, refuse_links
 from calibration.judge.words import within
 from calibration.model import Model, UtcTime
+from calibration.results.documents import read_reference
 from calibration.results.history import NightRun, Sut
-from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
+from calibration.results.layout import REFERENCES
 
 FOLDER: Final = f"{REFERENCES}/baselines"
 """Directory of the baseline files, relative to the results."""
@@ -36,7 +37,7 @@ or returned from repair with another BIOS is still compared with its platform's 
 
 Method = Literal["nights", "other nights", "run", "constant", "SUTs"]
 """Source of the spread: nights of the current level; nights of earlier levels as well; placements within the run; none,
-because the figure never varied; or the nights of several SUTs and the differences between the SUTs."""
+because the metric never varied; or the nights of several SUTs and the differences between the SUTs."""
 
 
 class RunName(Model):
@@ -73,9 +74,9 @@ class Bounds(Model):
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.lower is None and self.upper is None:
-            raise ValueError("expected a lower or an upper bound, found neither")
+            raise ValueError("no lower or upper bound")
         if self.excludes(self.value):
-            raise ValueError(f"expected a value within its bounds, found {self.value:g}")
+            raise ValueError(f"the value {self.value:g} is out of its bounds")
         return self
 
     def excludes(self, value: float) -> bool:
@@ -91,7 +92,7 @@ class Bounds(Model):
 class Acceptance(Model):
     """One act of acceptance: the ``accepted`` runs, and ``bounds`` by metric, computed from ``runs``.
 
-    ``outside`` is the expected fraction of nights of an unchanged figure beyond each bound.
+    ``outside`` is the expected fraction of nights of an unchanged metric beyond each bound.
     """
 
     accepted_by: str = Field(min_length=1)
@@ -171,7 +172,7 @@ def place_of(scope: Scope, sut: Sut, facts: Mapping[str, str]) -> Place:
         return Place(scope, testbed, None, None)
     platform = platform_of(facts)
     if platform is None:
-        raise InputError(f"expected a run of {testbed}/{name} that says its platform, found none of its facts")
+        raise InputError(f"the platform of {testbed}/{name} is unknown: the run lacks its facts")
     return Place(scope, None, None, platform)
 
 
@@ -268,20 +269,11 @@ def read_baseline_file(results: Path, path: Path, place: Place) -> tuple[Accepta
     Raises ``InputError`` if the file is malformed or belongs to another place.
     """
     remedy = "restore it from its history, or remove it and accept a run again"
-    try:
-        text = read_regular(path, MAX_REFERENCE_BYTES, below=results)
-    except FileNotFoundError:
+    found = read_reference(results, path, BaselineFile, remedy)
+    if found is None:
         return ()
-    except InputError as error:
-        raise InputError(f"{error}; {remedy}") from error
-    try:
-        found = BaselineFile.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "/".join(map(str, first["loc"])) or "the top"
-        raise InputError(f"{path}: damaged at {where}: {first['msg']}; {remedy}") from error
     if (found.scope, found.testbed, found.sut, found.platform) != place:
-        raise InputError(f"{path}: expected the bounds of {place.words}, found those of something else; {remedy}")
+        raise InputError(f"{path}: not the bounds of {place.words}; {remedy}")
     return found.acceptances
 
 
@@ -304,7 +296,7 @@ def add_acceptance(results: Path, place: Place, acceptance: Acceptance) -> Path:
             written.replace(path)
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the bounds cannot be written to {path}: {error.strerror or error}; nothing was accepted"
+            f"cannot write the bounds to {path}: {error.strerror or error}; nothing was accepted"
         ) from error
     return path
 

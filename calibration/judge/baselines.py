@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create baselines: bounds for each figure of a run, from all nights at its current level."""
+"""Create baselines: bounds for each metric of a run, from all nights at its current level."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from calibration.results.store import read_run
 
 
 class NotAccepted(NamedTuple):
-    """A figure without bounds, and the reason."""
+    """A metric without bounds, and the reason."""
 
     sut: str
     metric: str
@@ -42,7 +42,7 @@ class NotAccepted(NamedTuple):
 class Proposal:
     """A proposed acceptance for one place: ``before`` has the bounds in force until then, ``notes`` are for people.
 
-    ``acceptance`` is ``None`` if no figure can be accepted.
+    ``acceptance`` is ``None`` if no metric can be accepted.
     """
 
     place: Place
@@ -74,14 +74,14 @@ def results_of(runs: Sequence[Path]) -> Path:
     """
     found = {_directory(run).parents[2] for run in runs}
     if len(found) != 1:
-        raise InputError(f"expected runs of one directory of results, found {', '.join(sorted(map(str, found)))}")
+        raise InputError(f"the runs are in several directories of results: {', '.join(sorted(map(str, found)))}")
     return found.pop()
 
 
 def _directory(run: Path) -> Path:
     directory = (run.parent if run.name == RUN else run).resolve()
     if not (directory / RUN).is_file() or len(directory.parts) < 4:
-        raise InputError(f"expected the directory of a run with a {RUN} at {run}, found none")
+        raise InputError(f"no {RUN} in {run}")
     return directory
 
 
@@ -95,12 +95,12 @@ def propose(
     """
     for name, text in (("by", by), ("reason", reason)):
         if not text.strip() or not text.isprintable():
-            raise InputError(f"expected --{name} to be a line of text, found {text!r}")
+            raise InputError(f"--{name} is not a line of text: {text!r}")
     results = results_of(runs)
     known = list(_read(results, runs))
     names = [run.sut for run in known]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"expected one run of each SUT, found several of {', '.join(twice)}")
+        raise InputError(f"several runs of {', '.join(twice)}: give one per SUT")
     places: dict[Path, tuple[Place, list[_Run]]] = {}
     for run in known:
         place = place_of(scope, (run.night.testbed, run.night.sut), run.night.facts)
@@ -110,7 +110,7 @@ def propose(
         for place, of in places.values()
     ]
     if all(proposal.acceptance is None and not proposal.refused for proposal in proposals):
-        raise InputError(f"expected figures named {', '.join(metrics) or 'anything'} in the runs, found none")
+        raise InputError(f"no metric{' named ' if metrics else ''}{' or '.join(metrics)} in the runs")
     return proposals
 
 
@@ -121,17 +121,17 @@ def _read(results: Path, runs: Sequence[Path]) -> Iterator[_Run]:
         document = read_run(directory)
         testbed, sut, run_id = document.run.testbed, document.run.sut, document.run.id
         if (testbed, sut, run_id) != directory.parts[-3:]:
-            raise InputError(f"expected at {path} the run its directory is named after, found {testbed}/{sut}/{run_id}")
+            raise InputError(f"{path} has the run {testbed}/{sut}/{run_id}, not that of its directory")
         if document.imported is not None:
-            raise InputError(f"expected a run that was measured here at {path}, found figures read from a text")
+            raise InputError(f"{path} is an import, which cannot be accepted")
         if testbed not in histories:
             histories[testbed] = read_history(results, testbed=testbed)
         history = histories[testbed]
         nights = history.runs.get((testbed, sut), {})
         found = next((night for night in nights.values() if night.run_id == run_id), None)
         if found is None:
-            others = [night.run_id for night in nights.values() if night.run_id[:8] == run_id[:8]] or ["another"]
-            raise InputError(f"expected at {path} the run that stands for its night, found that {others[0]} does")
+            others = [night.run_id for night in nights.values() if night.run_id[:8] == run_id[:8]] or ["another run"]
+            raise InputError(f"{path} does not represent its night: accept {others[0]}")
         yield _Run(
             document=document,
             night=found,
@@ -147,12 +147,12 @@ def _proposal(
     results: Path, place: Place, runs: Sequence[_Run], *, by: str, reason: str, metrics: Sequence[str], now: datetime
 ) -> Proposal:
     refused: list[NotAccepted] = []
-    figures: dict[str, list[tuple[_Run, Series, Nights]]] = {}
+    series_of: dict[str, list[tuple[_Run, Series, Nights]]] = {}
     for run in runs:
-        for series, nights in _figures(run, metrics, refused):
-            figures.setdefault(series.metric, []).append((run, series, nights))
+        for series, nights in _series(run, metrics, refused):
+            series_of.setdefault(series.metric, []).append((run, series, nights))
     used: set[RunName] = set()
-    made = {metric: _bounds(figures[metric], used, refused) for metric in sorted(figures)}
+    made = {metric: _bounds(series_of[metric], used, refused) for metric in sorted(series_of)}
     bounds = {metric: found for metric, found in made.items() if found is not None}
     acceptance = None
     if bounds:
@@ -183,19 +183,19 @@ def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
     for run in runs:
         for gone in run.history.unreadable:
             if gone.sut == run.night.sut:
-                yield f"left out, as it cannot be read: {gone.file}: {gone.reason}"
+                yield f"skipped, cannot be read: {gone.file}: {gone.reason}"
         if run.document.run.status != "complete":
-            yield f"run {run.night.run_id} of {run.sut} is {run.document.run.status}: only what it has is accepted"
+            yield f"run {run.night.run_id} of {run.sut} is {run.document.run.status}: only its metrics are accepted"
     if place.scope != "sut" and len(runs) == 1:
-        yield "of one SUT only: how much SUTs differ is not known, and not part of these bounds"
+        yield "from one SUT: the variance between SUTs is unknown and not included"
 
 
-def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
-    """Yield the figures of *run* that match *metrics*, with the nights before; add invalid ones to *refused*."""
+def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
+    """Yield the series of *run* that match *metrics*, with the nights before; add invalid ones to *refused*."""
     history, end = run.history, run.column + 1
     by_name: dict[str, Figured] = {}
-    for figure in figured(run.document):
-        by_name.setdefault(figure.metric.name, figure)
+    for item in figured(run.document):
+        by_name.setdefault(item.metric.name, item)
     analyses = analyse(history.values[list(run.rows), :end])
     for row, analysis in zip(run.rows, analyses, strict=True):
         series = history.series[row]
@@ -204,7 +204,7 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
             continue
         if not isfinite(history.values[row, run.column]):
             if own is not None:
-                reason = f"the figure is invalid ({', '.join(own.flags) or 'no flag says why'})"
+                reason = f"invalid ({', '.join(own.flags) or 'without a flag'})"
                 refused.append(NotAccepted(run.sut, series.metric, reason))
             continue
         metric = own.metric if own is not None else None
@@ -222,15 +222,15 @@ def _figures(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> I
 
 
 def _bounds(
-    figures: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
+    series_of_suts: Sequence[tuple[_Run, Series, Nights]], used: set[RunName], refused: list[NotAccepted]
 ) -> Bounds | None:
     """Return the bounds of one metric, or ``None``; add the runs they come from to *used*."""
-    series = figures[0][1]
-    positive = is_positive([nights for _, _, nights in figures])
+    series = series_of_suts[0][1]
+    positive = is_positive([nights for _, _, nights in series_of_suts])
     levels: list[Level] = []
-    for run, own, nights in figures:
+    for run, own, nights in series_of_suts:
         if own.unit != series.unit:
-            raise InputError(f"expected {own.metric} in {series.unit}, found {own.unit} of {run.sut}")
+            raise InputError(f"{own.metric} of {run.sut} is in {own.unit}, not in {series.unit}")
         try:
             level = level_of(nights, positive=positive)
         except UnknownSpreadError as error:
@@ -249,7 +249,7 @@ def _bounds(
         upper=found.upper if two_sided or series.better == "lower" else None,
         unit=series.unit,
         method=found.method,
-        why=found.why if two_sided else f"{found.why}; bounded on the worse side only, as a run observes it once",
+        why=found.why if two_sided else f"{found.why}; one bound, as a run observes it once",
         spread=found.spread,
         relative=found.relative,
         nights=sum(len(level.columns) for level in levels),

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Possible causes of a change: which changed facts can affect which figures.
+"""Possible causes of a change: which changed facts can affect which metrics.
 
-A cause is a suspect, not a proof: the fact did change, but its effect on this figure is not measured.
+A cause is a suspect, not a proof: the fact did change, but its effect on this metric is not measured.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibration.judge.verdicts import ContextChange
-from calibration.model import Model
 from calibration.results.history import NOT_KNOWN, NightRun
 
 CLOCK: Final = "measured clock"
@@ -24,8 +23,8 @@ _TIMES = r"jitter\..*|.*_ns"
 _ALL = r".*"
 
 
-class Cause(Model):
-    """Facts matching ``facts`` can affect metrics matching ``metrics``; ``reason`` says why."""
+class Cause(NamedTuple):
+    """Facts matching ``facts`` can affect metrics matching ``metrics``, for this ``reason``."""
 
     facts: str
     metrics: str
@@ -33,53 +32,29 @@ class Cause(Model):
 
 
 CAUSES: Final = (
-    Cause(facts="kernel bytes", metrics=_ALL, reason="it is the instrument that is another, not the SUT"),
-    Cause(facts="processor", metrics=_ALL, reason="it is another machine"),
+    Cause("kernel bytes", _ALL, "another sutprobe measured"),
+    Cause("processor", _ALL, "it is another machine"),
+    Cause("DIMMs|memory", _MEMORY, "their number, ranks and speed set the channels and timing of memory"),
+    Cause("isolated CPUs", r"jitter\..*", "what else the kernel runs on a measured core"),
+    Cause("turbo|governor|frequency limits|frequency driver", _CORE, "sets the clock of the core"),
+    Cause(CLOCK, _CORE, "the measured clock of the core"),
+    Cause("microcode|vulnerabilities", _TIMES, "mitigations lengthen accesses and interruptions"),
+    Cause("idle states", _TIMES, "a core that slept wakes late, with colder caches"),
+    Cause("nodes|distances between nodes", rf"{_MEMORY}|c2c_.*", "which memory is near, and the channels of a node"),
+    Cause("SMT|cores|CPUs", r"jitter\..*|core_frequency\..*|.*_mb_s", "siblings share a core; CPUs set the threads"),
+    Cause("(?:transparent )?huge pages", _MEMORY, "how often an address is looked up in page tables"),
+    Cause("NUMA balancing", rf"jitter\..*|{_MEMORY}", "unmaps and moves pages while they are used"),
+    Cause("clock source", _TIMES, "the kernel changes it if the time stamps are unfit"),
+    Cause("idle states", r"core_frequency\..*", "sleeping cores leave the others power for turbo"),
+    Cause("kernel command line", rf"{_CORE}|.*_ns", "isolation, ticks, idle states and mitigations"),
+    Cause("microcode", _ALL, "sets prefetchers, power limits and the behaviour of caches"),
+    Cause("BIOS", _ALL, "memory timing, power limits, prefetchers, clusters of a socket"),
+    Cause("kernel", _ALL, "scheduler, placement of pages, drivers of clock and idle states"),
+    Cause("kernel command line", _ALL, "settings of memory and pages"),
     Cause(
-        facts="DIMMs|memory",
-        metrics=_MEMORY,
-        reason="their number, ranks and speed are the memory's channels and timing",
-    ),
-    Cause(facts="isolated CPUs", metrics=r"jitter\..*", reason="what else the kernel runs on a measured core"),
-    Cause(
-        facts="turbo|governor|frequency limits|frequency driver",
-        metrics=_CORE,
-        reason="sets the clock by which a core does everything",
-    ),
-    Cause(facts=CLOCK, metrics=_CORE, reason="it was measured, and a core does everything by its clock"),
-    Cause(facts="microcode|vulnerabilities", metrics=_TIMES, reason="mitigations lengthen accesses and interruptions"),
-    Cause(facts="idle states", metrics=_TIMES, reason="a core that slept wakes late, and to colder caches"),
-    Cause(
-        facts="nodes|distances between nodes",
-        metrics=rf"{_MEMORY}|c2c_.*",
-        reason="which memory is near, and how many channels a node has",
-    ),
-    Cause(
-        facts="SMT|cores|CPUs",
-        metrics=r"jitter\..*|core_frequency\..*|.*_mb_s",
-        reason="siblings share a core, and traffic comes from as many threads as there are CPUs",
-    ),
-    Cause(
-        facts="(?:transparent )?huge pages", metrics=_MEMORY, reason="how often an address is looked up in page tables"
-    ),
-    Cause(
-        facts="NUMA balancing", metrics=rf"jitter\..*|{_MEMORY}", reason="it unmaps and moves pages while they are used"
-    ),
-    Cause(facts="clock source", metrics=_TIMES, reason="another is used where the kernel found the time stamps unfit"),
-    Cause(
-        facts="idle states", metrics=r"core_frequency\..*", reason="cores that sleep leave the others power for turbo"
-    ),
-    Cause(
-        facts="kernel command line", metrics=rf"{_CORE}|.*_ns", reason="isolation, ticks, idle states and mitigations"
-    ),
-    Cause(facts="microcode", metrics=_ALL, reason="it sets prefetchers, power limits and how the caches behave"),
-    Cause(facts="BIOS", metrics=_ALL, reason="memory timing, power limits, prefetchers, clusters of a socket"),
-    Cause(facts="kernel", metrics=_ALL, reason="scheduler, placement of pages, drivers of clock and idle states"),
-    Cause(facts="kernel command line", metrics=_ALL, reason="settings of memory and pages may stand there"),
-    Cause(
-        facts=rf"turbo|governor|frequency limits|frequency driver|{CLOCK}",
-        metrics=_MEMORY,
-        reason="part of every access to memory passes through clocked caches",
+        rf"turbo|governor|frequency limits|frequency driver|{CLOCK}",
+        _MEMORY,
+        "every access to memory passes through clocked caches",
     ),
 )
 """In order of precedence: the first matching row is reported first."""

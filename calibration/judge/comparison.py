@@ -54,7 +54,7 @@ OUTCOMES: Final[Mapping[Outcome, str]] = {
 READING_HALF_WIDTH: Final = 0.05
 """Relative half-width assumed for a single reading of another tool, which states none."""
 
-OWN: Final = "sutprobe"
+SUTPROBE: Final = "sutprobe"
 """Name of the instrument that states an interval whenever it has one."""
 
 
@@ -201,7 +201,7 @@ def compare_figures(first: Sequence[Figured], second: Sequence[Figured]) -> Iter
 def _compared(name: str, first: Figured | None, second: Figured | None) -> Comparison:
     some = first or second
     if some is None:
-        raise ValueError(f"expected a figure named {name}, found none")
+        raise ValueError(f"no metric named {name}")
     tolerance = tolerance_of(name)
     outcome: Outcome
     ratio: float | None = None
@@ -242,7 +242,7 @@ def _ratio(first: Figured, second: Figured) -> tuple[float | None, tuple[float, 
 def _interval(figure: Figured) -> tuple[float, float] | None:
     """Return the interval of *figure*, or the one assumed for a tool that states none."""
     metric = figure.metric
-    if metric.interval is not None or figure.instrument.startswith(OWN):
+    if metric.interval is not None or figure.instrument.startswith(SUTPROBE):
         return metric.interval
     return metric.value * (1 - READING_HALF_WIDTH), metric.value * (1 + READING_HALF_WIDTH)
 
@@ -265,9 +265,9 @@ def _judged(
         if figure.metric.interval is None:
             doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
         elif (coverage := figure.metric.coverage or 0.0) < MIN_COVERAGE:
-            doubt = f"the interval of the {side} covers its true value only with {coverage * 100:.0f} %"
+            doubt = f"the interval of the {side} has only {coverage * 100:.0f} % coverage"
     if bounds is None:
-        return "undecided", "the ratio to 0 does not exist"
+        return "undecided", "0 has no ratio"
     low, high = bounds
     least, most = 1 / (1 + tolerance.fraction), 1 + tolerance.fraction
     within = f"the tolerance of {share(tolerance.fraction)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change detection in nightly figures: jumps and drifts of the level, changes of the spread, flips between two levels.
+"""Change detection in nightly values: jumps and drifts of the level, changes of the spread, flips between two levels.
 
 All series are processed together, night by night, using only that night and earlier ones. The newest nights of a series
 are compared with its *reference*, the earlier nights at the same level. The noise may be autocorrelated: the
@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_FIGURES = 13
-"""Figures needed before anything is reported: ten for a reference plus the newest three. Lower: the noise is poorly
+MIN_VALUES = 13
+"""Values needed before anything is reported: ten for a reference plus the newest three. Lower: the noise is poorly
 known, shifts are missed and false alarms raised. Higher: a new SUT is monitored later."""
 
 REFERENCE_NIGHTS = 100
@@ -42,14 +42,14 @@ CORRELATION = 0.25
 """Prior autocorrelation, weighted as half of a full reference. Lower: false alarms if nights are correlated. Higher:
 slow drifts are missed if they are not."""
 
-FIRST_REFERENCE = MIN_FIGURES - JUMP_NIGHTS
-"""Figures in the first reference."""
+FIRST_REFERENCE = MIN_VALUES - JUMP_NIGHTS
+"""Values in the first reference."""
 
-LEAST = 1e-9
-"""Standard deviation, relative to the first figures, below which figures are equal: the rounding error of sums."""
+EPSILON = 1e-9
+"""Standard deviation, relative to the first values, below which values are equal: the rounding error of sums."""
 
-LARGEST = 1e12
-"""Size, relative to the first figures, above which a figure is clipped."""
+MAX_SIZE = 1e12
+"""Size, relative to the first values, above which a value is clipped."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -57,9 +57,9 @@ Flags = NDArray[np.bool_]
 Kind = Literal["level", "spread"]
 
 START, ENTERED, LEVEL, COUNT, VARIANCE, LAGGED, FOURTH, DEGREES = range(8)
-"""Rows of a walk's state: first figure of the stretch; first figure not in the reference (``START`` if there is no
-reference yet); mean of the reference and its effective number of figures; and of the noise: variance, covariance of
-neighbours, fourth moment and the effective number of figures of these."""
+"""Rows of a walk's state: first value of the stretch; first value not in the reference (``START`` if there is no
+reference yet); mean of the reference and its effective number of values; and of the noise: variance, covariance of
+neighbours, fourth moment and the effective number of values of these."""
 
 _NIGHTS = np.arange(DRIFT_NIGHTS + 1)
 _JUMP: Floats = np.where(_NIGHTS > DRIFT_NIGHTS - JUMP_NIGHTS, 1.0, 0.0)[:, None]
@@ -70,14 +70,14 @@ _RAMPS: Floats = np.maximum(0.0, _NIGHTS[:, None] + _NIGHTS - DRIFT_NIGHTS)
 
 
 class Walk:
-    """State of the detector over *figures* of shape (nights, series) without gaps, *counts* figures per series.
+    """State of the detector over *values* of shape (nights, series) without gaps, *counts* values per series.
 
-    ``begins`` has the first figure and the kind of each change. A change of the level is on *trial* at first:
+    ``begins`` has the first value and the kind of each change. A change of the level is on *trial* at first:
     ``before`` is the state to restore if the old level returns.
     """
 
-    def __init__(self, figures: Floats, counts: Integers) -> None:
-        self.figures, self.counts = figures, counts
+    def __init__(self, values: Floats, counts: Integers) -> None:
+        self.values, self.counts = values, counts
         self.state = np.zeros((8, len(counts)))
         self.before = np.zeros_like(self.state)
         self.trial = np.zeros(len(counts), np.bool_)
@@ -85,12 +85,12 @@ class Walk:
 
     def run(self) -> None:
         """Process all nights."""
-        for night in range(len(self.figures)):
+        for night in range(len(self.values)):
             self.step(night)
 
     def step(self, night: int) -> None:
-        """Process the figures of *night*; earlier nights must have been processed."""
-        if night + 1 < MIN_FIGURES:
+        """Process the values of *night*; earlier nights must have been processed."""
+        if night + 1 < MIN_VALUES:
             return
         moving = night < self.counts
         length = night + 1 - self.state[START]
@@ -99,7 +99,7 @@ class Walk:
         self._look(night, moving, searched)
 
     def _learn(self, moving: Flags, wanted: Floats) -> None:
-        """Add as many figures as *wanted* to the references."""
+        """Add as many values as *wanted* to the references."""
         state = self.state
         fresh = moving & (state[ENTERED] == state[START]) & (wanted >= FIRST_REFERENCE)
         if fresh.any():
@@ -111,9 +111,9 @@ class Walk:
     def _begin(self, rows: Integers) -> None:
         """Begin the references of *rows*; keep what is known of the noise."""
         state, size = self.state, FIRST_REFERENCE
-        figures = bounded(self.figures[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
-        level = figures.mean(axis=0)
-        off = figures - level
+        values = bounded(self.values[state[START, rows].astype(np.intp) + np.arange(size)[:, None], rows])
+        level = values.mean(axis=0)
+        off = values - level
         variance = (off**2).sum(axis=0) / (size - 1)
         lagged = (off[1:] * off[:-1]).sum(axis=0) / (size - 1) + variance / size
         known = state[DEGREES, rows]
@@ -126,12 +126,12 @@ class Walk:
         state[ENTERED, rows] += size
 
     def _enter(self, rows: Integers) -> None:
-        """Add the next figure of *rows* to the reference, by its deviation from the mean."""
+        """Add the next value of *rows* to the reference, by its deviation from the mean."""
         state = self.state
         at, level = state[ENTERED, rows].astype(np.intp), state[LEVEL, rows]
         reach = CLIP * np.sqrt(state[VARIANCE, rows])
-        reach[reach <= CLIP * LEAST] = np.inf  # no noise known until the first figure that differs
-        off, last = (np.clip(self.figures[item, rows] - level, -reach, reach) for item in (at, at - 1))
+        reach[reach <= CLIP * EPSILON] = np.inf  # no noise known until the first value that differs
+        off, last = (np.clip(self.values[item, rows] - level, -reach, reach) for item in (at, at - 1))
         count = np.minimum(state[COUNT, rows] + 1.0, REFERENCE_NIGHTS)
         degrees = np.minimum(state[DEGREES, rows] + 1.0, REFERENCE_NIGHTS)
         square = off**2 * (count - 1.0) / count
@@ -143,10 +143,10 @@ class Walk:
         state[ENTERED, rows] += 1.0
 
     def _look(self, night: int, moving: Flags, searched: Integers) -> None:
-        """Compare the newest figures, *searched* of them per series, with the reference."""
+        """Compare the newest values, *searched* of them per series, with the reference."""
         state = self.state
         ready = moving & (state[ENTERED] > state[START])
-        newest = (self.figures[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
+        newest = (self.values[max(0, night - DRIFT_NIGHTS) : night + 1] - state[LEVEL]) / deviation_of(state)
         newest = np.pad(newest, ((DRIFT_NIGHTS + 1 - len(newest), 0), (0, 0)))
         level = ready & self._level_moved(np.clip(newest, -CLIP, CLIP), searched)
         newest = newest[1:]
@@ -156,7 +156,7 @@ class Walk:
             self._change(night, level, spread, newest)
 
     def _level_moved(self, newest: Floats, searched: Integers) -> Flags:
-        """Return whether the *newest* figures, in standard deviations off the reference, are a jump or a drift."""
+        """Return whether the *newest* values, in standard deviations off the reference, are a jump or a drift."""
         correlation, count = correlation_of(self.state), np.maximum(self.state[COUNT], 1.0)
         fresh = newest[1:] - correlation * newest[:-1]  # minus what a night inherits from the one before
 
@@ -175,7 +175,7 @@ class Walk:
         return np.asarray((outside & (np.abs(jump) > BOUND)) | (np.abs(drift) > DRIFT_BOUND + 2.0 * correlation))
 
     def _spread_changed(self, newest: Floats, night: int, searched: Integers) -> Flags:
-        """Return whether the standard deviation of the *newest* figures differs from the reference's.
+        """Return whether the standard deviation of the *newest* values differs from the reference's.
 
         An increased spread looks like a jump first: while a change of the level is on trial, the nights since are
         compared with the reference before it. They must vary from night to night, unlike those of a drift.
@@ -190,7 +190,7 @@ class Walk:
         steps = (inside[:-1] * np.diff(newest, axis=0) ** 2).sum(axis=0) / (count - 1) / 2.0 / (1.0 - correlation)
         variance = np.where(self.trial, np.minimum(variance, steps), variance)
         variance *= (deviation_of(self.state) / deviation_of(reference)) ** 2
-        variance[reference[VARIANCE] <= LEAST**2] = 1.0  # rounding error only
+        variance[reference[VARIANCE] <= EPSILON**2] = 1.0  # rounding error only
         independent = (1.0 - correlation**2) / (1.0 + correlation**2) * 2.0 / (tails_of(reference) - 1.0)
         normal = normal_of_ratio(variance, (count - 1) * independent, reference[DEGREES] * independent)
         enough = (count >= FIRST_REFERENCE) & (reference[ENTERED] > reference[START])
@@ -208,7 +208,7 @@ class Walk:
         before, length = self.before[:, rows], night + 1 - state[START, rows]
         week = np.clip(length, 1, DRIFT_NIGHTS // 2)
         off = np.clip(
-            (self.figures[night + 1 - DRIFT_NIGHTS // 2 : night + 1, rows] - before[LEVEL]) / deviation_of(before),
+            (self.values[night + 1 - DRIFT_NIGHTS // 2 : night + 1, rows] - before[LEVEL]) / deviation_of(before),
             -CLIP,
             CLIP,
         )
@@ -227,12 +227,12 @@ class Walk:
             self.begins[row].pop()
 
     def _change(self, night: int, level: Flags, spread: Flags, newest: Floats) -> None:
-        """Begin new stretches, unless figures flip between levels seen before."""
+        """Begin new stretches, unless values flip between levels seen before."""
         self._take_back(np.flatnonzero(spread & self.trial))
         rows = np.flatnonzero(level | spread)
         first = np.where(self.trial, self.before[START], self.state[START])[rows]
-        figures = np.where(np.arange(night + 1) >= first[:, None], self.figures[: night + 1, rows].T, np.nan)
-        rows = rows[~two_levels(figures).found]
+        values = np.where(np.arange(night + 1) >= first[:, None], self.values[: night + 1, rows].T, np.nan)
+        rows = rows[~two_levels(values).found]
         state = self.state
         for kind, shown, dated in (("level", level, dates), ("spread", spread, spread_dates)):
             at = rows[shown[rows]]
@@ -242,14 +242,14 @@ class Walk:
             state[START, at] = state[ENTERED, at] = begin
             if kind == "spread":
                 state[DEGREES, at] = 0.0
-            for row, figure in zip(at.tolist(), begin.tolist(), strict=True):
-                self.begins[row].append((int(figure), kind))
+            for row, value in zip(at.tolist(), begin.tolist(), strict=True):
+                self.begins[row].append((int(value), kind))
 
 
-def bounded(figures: Floats) -> Floats:
-    """Return *figures*, one series per column, with outliers clipped, so that none dominates."""
-    middle = np.median(figures, axis=0)
-    off = figures - middle
+def bounded(values: Floats) -> Floats:
+    """Return *values*, one series per column, with outliers clipped, so that none dominates."""
+    middle = np.median(values, axis=0)
+    off = values - middle
     size = np.sort(np.abs(off), axis=0)
     reach = np.maximum(CLIP * 1.4826 * np.median(size, axis=0), size[(9 * (len(size) - 1)) // 10])
     return np.asarray(middle + np.clip(off, -reach, reach))
@@ -257,18 +257,18 @@ def bounded(figures: Floats) -> Floats:
 
 def deviation_of(state: Floats) -> Floats:
     """Return the standard deviation of the noise."""
-    return np.asarray(np.sqrt(np.maximum(state[VARIANCE], LEAST**2)))
+    return np.asarray(np.sqrt(np.maximum(state[VARIANCE], EPSILON**2)))
 
 
 def tails_of(state: Floats) -> Floats:
     """Return the kurtosis of the noise, at least that of a normal distribution."""
-    return np.asarray(np.maximum(state[FOURTH] / np.maximum(state[VARIANCE], LEAST**2) ** 2, 3.0))
+    return np.asarray(np.maximum(state[FOURTH] / np.maximum(state[VARIANCE], EPSILON**2) ** 2, 3.0))
 
 
 def correlation_of(state: Floats) -> Floats:
-    """Return the autocorrelation, shrunk towards ``CORRELATION``: few figures hardly determine it."""
+    """Return the autocorrelation, shrunk towards ``CORRELATION``: few values hardly determine it."""
     weight = REFERENCE_NIGHTS / 2.0
-    own = state[DEGREES] * state[LAGGED] / np.maximum(state[VARIANCE], LEAST**2)
+    own = state[DEGREES] * state[LAGGED] / np.maximum(state[VARIANCE], EPSILON**2)
     return np.asarray(np.clip((own + weight * CORRELATION) / (state[DEGREES] + weight), 0.0, 0.9))
 
 
@@ -291,7 +291,7 @@ def normal_of_ratio(ratio: Floats, degrees: Floats, other: Floats) -> Floats:
 
 
 def dates(newest: Floats, night: int, first: Floats) -> Floats:
-    """Return the night from which the *newest* figures (standard deviations off the reference) are at their new level.
+    """Return the night from which the *newest* values (standard deviations off the reference) are at their new level.
 
     This is the split that fits best: later nights near the new level, earlier ones near the reference; not before
     *first*.
@@ -303,9 +303,9 @@ def dates(newest: Floats, night: int, first: Floats) -> Floats:
 
 
 def spread_dates(newest: Floats, night: int, first: Floats) -> Floats:
-    """Return the night from which the *newest* figures have the new spread, by maximum likelihood."""
+    """Return the night from which the *newest* values have the new spread, by maximum likelihood."""
     count = np.arange(1.0, len(newest) + 1.0)[:, None]
-    variance = np.maximum(np.cumsum(np.clip(newest[::-1], -2.0 * CLIP, 2.0 * CLIP) ** 2, axis=0) / count, LEAST)
+    variance = np.maximum(np.cumsum(np.clip(newest[::-1], -2.0 * CLIP, 2.0 * CLIP) ** 2, axis=0) / count, EPSILON)
     return _last(count * (variance - 1.0 - np.log(variance)), night, first)
 
 
@@ -317,7 +317,7 @@ def _last(gain: Floats, night: int, first: Floats) -> Floats:
 
 
 class _Levels(NamedTuple):
-    """Whether figures flip between two levels, the levels, and which figures are on the upper one."""
+    """Whether values flip between two levels, the levels, and which values are on the upper one."""
 
     found: Flags
     lower: Floats
@@ -325,36 +325,36 @@ class _Levels(NamedTuple):
     is_upper: Flags
 
 
-def two_levels(figures: Floats) -> _Levels:
-    """Return whether *figures*, one series per row, NaN for missing, flip between two levels.
+def two_levels(values: Floats) -> _Levels:
+    """Return whether *values*, one series per row, NaN for missing, flip between two levels.
 
-    The levels must be so far apart that no figure fits both. The newest figures must be on them, and earlier ones on
+    The levels must be so far apart that no value fits both. The newest values must be on them, and earlier ones on
     both, on at least one night in ``DRIFT_NIGHTS``. There must be at least five flips, and half as many as chance
     gives: a level that changed once and returned does not flip.
     """
-    known = np.isfinite(figures)
-    if figures.shape[1] < 2 * FIRST_REFERENCE:
-        nothing = np.zeros(len(figures))
-        return _Levels(nothing > 0.0, nothing, nothing, known)
+    known = np.isfinite(values)
+    if values.shape[1] < 2 * FIRST_REFERENCE:
+        zeros = np.zeros(len(values))
+        return _Levels(zeros > 0.0, zeros, zeros, known)
     count = np.maximum(known.sum(axis=1), 1)
-    mean = np.where(known, figures, 0.0).sum(axis=1) / count
-    ordered = np.sort(figures, axis=1) - mean[:, None]
-    below = np.arange(1, figures.shape[1])
+    mean = np.where(known, values, 0.0).sum(axis=1) / count
+    ordered = np.sort(values, axis=1) - mean[:, None]
+    below = np.arange(1, values.shape[1])
     above = np.maximum(count[:, None] - below, 0)
     sums = np.cumsum(np.nan_to_num(ordered), axis=1)[:, :-1]
     between = np.where(above > 0, sums**2 * count[:, None] / (below * np.maximum(above, 1)), 0.0)
-    rows, cut = np.arange(len(figures)), np.argmax(between, axis=1)
+    rows, cut = np.arange(len(values)), np.argmax(between, axis=1)
     low = sums[rows, cut]
-    upper = (figures > (ordered[rows, cut] + mean)[:, None]) & known
-    newest = (rows[:, None], np.arange(max(figures.shape[1] - JUMP_NIGHTS, 0), figures.shape[1]))
+    upper = (values > (ordered[rows, cut] + mean)[:, None]) & known
+    newest = (rows[:, None], np.arange(max(values.shape[1] - JUMP_NIGHTS, 0), values.shape[1]))
     share = (upper.sum(axis=1) - upper[newest].sum(axis=1)) / np.maximum(count - JUMP_NIGHTS, 1)
     flips = ((upper[:, 1:] != upper[:, :-1]) & known[:, 1:] & known[:, :-1]).sum(axis=1)
     levels = mean + low / (cut + 1.0), mean - low / np.maximum(count - cut - 1.0, 1.0)
     apart = levels[1] - levels[0]
     within = np.sqrt(np.maximum(np.nansum(ordered**2, axis=1) - between[rows, cut], 0.0) / count)
-    found = (apart > LEAST) & (apart >= 2.0 * CLIP * within) & (count >= 2 * FIRST_REFERENCE)
+    found = (apart > EPSILON) & (apart >= 2.0 * CLIP * within) & (count >= 2 * FIRST_REFERENCE)
     found &= flips >= np.maximum(5.0, share * (1.0 - share) * count)
-    off = np.abs(figures[newest] - np.where(upper[newest], levels[1][:, None], levels[0][:, None]))
-    found &= np.median(off, axis=1) <= CLIP * within + LEAST
+    off = np.abs(values[newest] - np.where(upper[newest], levels[1][:, None], levels[0][:, None]))
+    found &= np.median(off, axis=1) <= CLIP * within + EPSILON
     found &= np.minimum(share, 1.0 - share) >= 1.0 / DRIFT_NIGHTS
     return _Levels(found, *levels, upper)

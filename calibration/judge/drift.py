@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of the level and the spread over nights, and figures that flip between two levels.
+"""Changes of the level and the spread over nights, and metrics that flip between two levels.
 
 ``calibration/judge/detector.py`` finds where they begin; this module computes their sizes.
 """
@@ -13,9 +13,9 @@ import numpy as np
 
 from calibration.judge.detector import (
     DRIFT_NIGHTS,
-    LARGEST,
-    LEAST,
-    MIN_FIGURES,
+    EPSILON,
+    MAX_SIZE,
+    MIN_VALUES,
     Floats,
     Integers,
     Kind,
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 class Flips(NamedTuple):
-    """The two levels of a flipping figure, the column of the first flip, and the share of nights on the upper level."""
+    """The two levels of a bimodal metric, the column of the first flip, and the share of nights on the upper level."""
 
     night: int
     lower: float
@@ -60,7 +60,7 @@ class Analysis:
     """Analysis of one series, as known on its last night.
 
     ``level`` (a trimmed mean) and ``spread`` (standard deviation relative to the level) describe the stretch of the
-    last figure: ``count`` figures from column ``first`` on. ``level`` is NaN if there is no figure, ``spread`` if there
+    last value: ``count`` values from column ``first`` on. ``level`` is NaN if there is no value, ``spread`` if there
     are fewer than two or the level is 0.
     """
 
@@ -72,12 +72,12 @@ class Analysis:
     count: int
 
 
-NOTHING = Analysis((), None, nan, nan, 0, 0)
-"""The analysis of a series without figures."""
+NO_ANALYSIS = Analysis((), None, nan, nan, 0, 0)
+"""The analysis of a series without values."""
 
 
 class _Stretch(NamedTuple):
-    """Figures between two changes: begin and end, level, standard deviation and kurtosis."""
+    """Values between two changes: begin and end, level, standard deviation and kurtosis."""
 
     begin: int
     end: int
@@ -99,41 +99,41 @@ def analyse(values: Floats) -> list[Analysis]:
     """Return one analysis per series, as known on its last night.
 
     *values* has the shape (series, nights), in any unit and sign, NaN for missing. Changes need at least
-    ``MIN_FIGURES`` figures.
+    ``MIN_VALUES`` values.
     """
     finite = np.isfinite(values)
     counts = finite.sum(axis=1)
     longest = int(counts.max(initial=0))
     if not longest:
-        return [NOTHING for _ in values]
+        return [NO_ANALYSIS for _ in values]
     columns = np.argsort(~finite, axis=1, kind="stable")[:, :longest]
     taken = np.take_along_axis(values, columns, axis=1)
     taken[np.arange(longest) >= counts[:, None]] = np.nan
-    # Scale by the first figures, or the first that is not 0: later figures must not change earlier results.
+    # Scale by the first values, or the first that is not 0: later values must not change earlier results.
     some = np.flatnonzero(counts)
     unit, centre = np.zeros(len(values)), np.zeros(len(values))
-    unit[some] = np.nanmedian(np.abs(taken[some, :MIN_FIGURES]), axis=1)
+    unit[some] = np.nanmedian(np.abs(taken[some, :MIN_VALUES]), axis=1)
     first = np.abs(taken[some, np.argmax(np.nan_to_num(taken[some]) != 0.0, axis=1)])
     unit[some] = np.where(unit[some] > 0.0, unit[some], first)
     unit[unit == 0.0] = 1.0
     with np.errstate(over="ignore"):  # an overflow is clipped later
-        figures = np.clip(taken / unit[:, None], -LARGEST, LARGEST)
-    centre[some] = np.nanmedian(figures[some, :MIN_FIGURES], axis=1)
-    figures -= centre[:, None]
-    walk = Walk(np.ascontiguousarray(figures.T), counts)
+        scaled = np.clip(taken / unit[:, None], -MAX_SIZE, MAX_SIZE)
+    centre[some] = np.nanmedian(scaled[some, :MIN_VALUES], axis=1)
+    scaled -= centre[:, None]
+    walk = Walk(np.ascontiguousarray(scaled.T), counts)
     walk.run()
     memory = memory_of(correlation_of(walk.state))
     series = zip(counts.tolist(), unit.tolist(), centre.tolist(), memory.tolist(), strict=True)
     return [
-        _analysis(figures[row, :count], walk.begins[row], columns[row], unit=size, centre=middle, memory=remembered)
+        _analysis(scaled[row, :count], walk.begins[row], columns[row], unit=size, centre=middle, memory=remembered)
         if count
-        else NOTHING
+        else NO_ANALYSIS
         for row, (count, size, middle, remembered) in enumerate(series)
     ]
 
 
 def _analysis(
-    figures: Floats,
+    scaled: Floats,
     begins: Sequence[tuple[int, Kind]],
     columns: Integers,
     *,
@@ -141,17 +141,17 @@ def _analysis(
     centre: float,
     memory: float,
 ) -> Analysis:
-    """Return the analysis of *figures*, given minus *centre* and in *units*, with changes at *begin*."""
+    """Return the analysis of *scaled*, values in *units* minus *centre*, with changes at *begins*."""
     firsts = [0, *(begin for begin, _ in begins)]
-    flips = two_levels(figures[None, firsts[-1] :])
+    flips = two_levels(scaled[None, firsts[-1] :])
     while flips.found[0] and len(firsts) > 1:
-        longer = two_levels(figures[None, firsts[-2] :])
+        longer = two_levels(scaled[None, firsts[-2] :])
         if not longer.found[0]:
             break
         flips = longer  # a long stay on one level was taken for a change
         firsts.pop()
-    ends = [*firsts[1:], len(figures)]
-    stretches = [_stretch(figures, begin, end, centre) for begin, end in zip(firsts, ends, strict=True)]
+    ends = [*firsts[1:], len(scaled)]
+    stretches = [_stretch(scaled, begin, end, centre) for begin, end in zip(firsts, ends, strict=True)]
     changes = [
         _change(kind, old, new, int(columns[begin]), unit=unit, memory=memory)
         for (begin, kind), old, new in zip(begins, stretches, stretches[1:], strict=False)
@@ -162,24 +162,28 @@ def _analysis(
         stay = int(np.argmax(on_upper != on_upper[0]))
         if stay > DRIFT_NIGHTS:  # so long a stay predates the flipping
             on_upper = on_upper[stay:]
-            last = _stretch(figures, last.begin + stay, last.end, centre)
+            last = _stretch(scaled, last.begin + stay, last.end, centre)
         lower, upper = (float((item[0] + centre) * unit) for item in (flips.lower, flips.upper))
         flipping = Flips(int(columns[last.begin]), lower, upper, float(on_upper.mean()))
     return Analysis(tuple(changes), flipping, last.level * unit, last.spread, int(columns[last.begin]), last.nights)
 
 
-def _stretch(figures: Floats, begin: int, end: int, centre: float) -> _Stretch:
-    own = np.sort(figures[begin:end])
+def _stretch(scaled: Floats, begin: int, end: int, centre: float) -> _Stretch:
+    own = np.sort(scaled[begin:end])
     count = len(own)
     level = float(own[count // 5 : count - count // 5].mean())
     square = (bounded(own) - level) ** 2
     variance = float(square.sum()) / max(count - 1, 1)
     tails = 3.0
-    if variance > LEAST**2:
+    if variance > EPSILON**2:
         tails = max(tails, float((square**2).mean()) / variance**2)
     moved = level + centre
     return _Stretch(
-        begin, end, moved if abs(moved) > LEAST else 0.0, sqrt(variance) if variance > LEAST**2 else 0.0, tails
+        begin,
+        end,
+        moved if abs(moved) > EPSILON else 0.0,
+        sqrt(variance) if variance > EPSILON**2 else 0.0,
+        tails,
     )
 
 
@@ -194,7 +198,7 @@ def _change(kind: Kind, old: _Stretch, new: _Stretch, night: int, *, unit: float
 def _level_size(old: _Stretch, new: _Stretch, memory: float) -> tuple[float, tuple[float, float]]:
     """Return the relative size of a level change and its 95 % interval, to first order.
 
-    The deviation is pooled over both stretches, because three figures hardly determine it. *memory* is the variance of
+    The deviation is pooled over both stretches, because three values hardly determine it. *memory* is the variance of
     a mean relative to that of independent nights.
     """
     if old.level == 0.0:

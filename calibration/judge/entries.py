@@ -13,14 +13,14 @@ from calibration.model import Model, fault_of
 from calibration.text import visible
 
 MAX_BYTES: Final = 1 << 20
-"""Larger files are refused: nobody maintains five thousand entries, and YAML takes ten seconds per MiB."""
+"""Larger files are refused: YAML takes ten seconds per MiB, and lists maintained by hand are far smaller."""
 
 M = TypeVar("M", bound=Model)
 
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("expected a line of text without control characters")
+        raise ValueError("control characters are not allowed")
     return text
 
 
@@ -40,11 +40,11 @@ def read_entries(results: Path, file: str, form: type[M], name: str) -> list[tup
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"not valid YAML: {visible(str(error))}") from error
     except RecursionError as error:
-        raise InputError(f"nested too deeply, expected a list of {name}s") from error
+        raise InputError(f"nested too deeply for a list of {name}s") from error
     if tree is None:
         return []
     if not isinstance(tree, yaml.SequenceNode):
-        raise InputError(f"expected a list of {name}s")
+        raise InputError(f"not a list of {name}s")
     return [_entry(loader, node, form, f"{name} {number}") for number, node in enumerate(tree.value, 1)]
 
 
@@ -52,7 +52,7 @@ def _entry(loader: yaml.BaseLoader, node: yaml.Node, form: type[M], name: str) -
     where = f"line {node.start_mark.line + 1}, {name}"
     keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
     if twice := [key for key in keys if keys.count(key) > 1]:
-        raise InputError(f"{where}: {visible(str(twice[0]))} is there twice")
+        raise InputError(f"{where}: duplicate key {visible(str(twice[0]))}")
     try:
         entry = form.model_validate(loader.construct_object(node, deep=True), strict=False)
     except (ValidationError, yaml.YAMLError) as error:

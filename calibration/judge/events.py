@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group what began on several SUTs on the same night into one event, with the facts that changed.
 
-A BIOS update or a warm night in the lab affects many figures of many SUTs. Two SUTs share an event if their failures
+A BIOS update or a warm night in the lab affects many metrics of many SUTs. Two SUTs share an event if their failures
 are of the same kind and began within a day, or if the same fact changed to the same value.
 """
 

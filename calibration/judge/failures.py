@@ -17,7 +17,7 @@ CHECK_ORDER: Final[tuple[Check, ...]] = (
     "consistency",
     "missing",
 )
-"""Checks by how much they say about an event: a drift has a date, a size and the facts that changed."""
+"""Checks, the most informative first: a drift has a date, a size and the facts that changed."""
 
 SAME_EVENT: Final = timedelta(days=2)
 """Tolerance of dates within one event: the date of a weak change may be a night off."""
@@ -65,7 +65,7 @@ def _rank(group: FailureGroup) -> tuple[bool, bool, int, int, float]:
 
 
 def severity(verdict: NightVerdict) -> float:
-    """Return how far a figure is out of bounds, relative to the bound; 0 if it has none."""
+    """Return how far a metric is out of bounds, relative to the bound; 0 if it has none."""
     value, bound = verdict.value, verdict.bound
     if verdict.check in {"drift", "spread"} and verdict.interval is not None:
         return abs(sum(verdict.interval) / 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Homogeneity: whether the SUTs of a testbed have the same figures, and which SUT is the outlier.
+"""Homogeneity: whether the SUTs of a testbed agree, and which SUT is the outlier.
 
 SUTs with the same processor model are compared (``calibration/judge/outliers.py``). A SUT is an outlier if its level
 differs significantly, by more than the tolerance, from the median of the others.
@@ -19,7 +19,7 @@ from calibration.judge.drift import Analysis
 from calibration.judge.outliers import (
     CONFIDENCE,
     FAMILY_WISE,
-    LEAST_NIGHTS,
+    MIN_NIGHTS,
     Compared,
     Floats,
     Levels,
@@ -33,8 +33,8 @@ from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
 from calibration.results.history import History, NightRun, Sut
 
-RECENT: Final = timedelta(days=7)
-"""A SUT whose newest figure is older is not compared: its current level is unknown."""
+MAX_AGE: Final = timedelta(days=7)
+"""A SUT whose newest value is older is not compared: its current level is unknown."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Kind:
 
 
 def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances: Tolerances) -> Iterator[NightVerdict]:
-    """Yield one verdict per figure of the last night of *history*: whether the SUT agrees with its peers.
+    """Yield one verdict per metric of the last night of *history*: whether the SUT agrees with its peers.
 
     *analyses* has one analysis per series. ``value`` is the current level, ``bound`` the tolerance around the others'
     median, ``interval`` that of the value, including the uncertainty of the others' median.
@@ -60,9 +60,9 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances
     testbeds: dict[str, dict[str | None, list[Sut]]] = {}
     newest: dict[Sut, NightRun] = {}
     for sut, runs in history.runs.items():
-        told = [night for night, run in runs.items() if run.facts]
-        if told:
-            newest[sut] = runs[max(told)]
+        known = [night for night, run in runs.items() if run.facts]
+        if known:
+            newest[sut] = runs[max(known)]
     for sut in dict.fromkeys((series.testbed, series.sut) for series in history.series):
         processor = fact_of(newest[sut], "processor") if sut in newest else None
         testbeds.setdefault(sut[0], {}).setdefault(processor, []).append(sut)
@@ -77,7 +77,7 @@ def judge_homogeneity(history: History, analyses: Sequence[Analysis], tolerances
 
 def _levels(history: History, analyses: Sequence[Analysis]) -> Levels:
     """Return the levels of all series as one-dimensional arrays; NaN if there is none to compare."""
-    since = history.nights[-1] - RECENT
+    since = history.nights[-1] - MAX_AGE
     recent = next(column for column, night in enumerate(history.nights) if night >= since)
     finite = np.isfinite(history.values[:, recent:])
     last = finite.shape[1] - 1 - np.argmax(finite[:, ::-1], axis=1) + recent
@@ -100,8 +100,8 @@ def _kind(
     metrics = tuple(dict.fromkeys(place for sut in suts for place in places[sut]))
     rows = np.array([[places[sut].get(metric, -1) for metric in metrics] for sut in suts], dtype=np.intp)
     tolerance = np.array([tolerances.fraction(metric) for metric, _ in metrics])
-    nothing = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
-    own = Levels(*(np.where(nothing, np.nan, level[rows]) for level in levels))
+    excluded = (rows < 0) | (processor is None) | np.array([unit == "ticks" for _, unit in metrics])
+    own = Levels(*(np.where(excluded, np.nan, level[rows]) for level in levels))
     return _Kind(processor, tuple(suts), metrics, rows, tolerance, compare_levels(own, tolerance))
 
 
@@ -132,8 +132,8 @@ def _verdicts(
     differences, halves, rows = compared.difference.tolist(), compared.half.tolist(), kind.rows.tolist()
     shown = ((kind.rows >= 0) & np.isfinite(history.values[kind.rows, -1])).tolist()
     tolerances, untested = kind.tolerance.tolist(), np.isnan(compared.p).tolist()
-    spreads = [_said_of(item) for item in zip(*(part.tolist() for part in compared.spread), strict=True)]
-    nobody = (odd.sum(axis=0) == compared.spread.suts).tolist()
+    spreads = [_spread_text(item) for item in zip(*(part.tolist() for part in compared.spread), strict=True)]
+    all_odd = (odd.sum(axis=0) == compared.spread.suts).tolist()
     since = _Since(history, analyses, kind)
     for i, sut in enumerate(kind.suts):
         run = history.runs.get(sut, {}).get(tonight)
@@ -145,27 +145,31 @@ def _verdicts(
             outcome: Outcome = "no_reference"
             bound = interval = start = None
             changes: tuple[ContextChange, ...] = ()
+            limit = f"the tolerance of {tolerance * 100:.0f} %"
             if math.isnan(half):
                 outcome, reason = _not_compared(kind, i, j, analyses)
             else:
                 reference = value / math.exp(difference)
                 bound = (reference / (1 + tolerance), reference * (1 + tolerance))
                 interval = (value * math.exp(-half), value * math.exp(half))
-                found = _found(difference, half, int(compared.spread.suts[j]) - 1)
                 if odd[i, j]:
                     outcome = "fail"
                     start = since.night(i, j)
                     changes = suspects.of(i, metric)
-                    holm = f"(Holm, {FAMILY_WISE * 100:.0f} %)"
-                    judged = f"beyond the tolerance of {tolerance * 100:.0f} %, by {tests} tests together {holm}"
-                    who = _who(int(compared.spread.suts[j])) if nobody[j] else ""
-                    reason = f"{found}, {judged}{who}; {spreads[j]}"
+                    why = f"beyond {limit} ({_significance(tests)})"
+                    if all_odd[j]:
+                        why += NO_MAJORITY if compared.spread.suts[j] > 2 else OF_TWO
                 elif bound[0] <= interval[0] and interval[1] <= bound[1]:
-                    outcome = "pass"
-                    reason = f"{found}, within the tolerance of {tolerance * 100:.0f} %; {spreads[j]}"
+                    outcome, why = "pass", f"within {limit}"
+                elif abs(difference) - half > math.log1p(tolerance):
+                    few = f"it and most others need {MIN_NIGHTS} nights"
+                    doubt = few if untested[i][j] else f"not significantly ({_significance(tests)})"
+                    why = f"beyond {limit}, but {doubt}"
+                elif abs(difference) > half:
+                    why = f"different, but possibly within {limit}"
                 else:
-                    why = _undecided(difference, half, tolerance, None if untested[i][j] else tests)
-                    reason = f"{found}, {why}; {spreads[j]}"
+                    why = f"an interval too wide for {limit}: more nights narrow it"
+                reason = f"{_difference(difference, half, int(compared.spread.suts[j]) - 1)}, {why}; {spreads[j]}"
             yield NightVerdict(
                 testbed=sut[0],
                 sut=sut[1],
@@ -184,20 +188,22 @@ def _verdicts(
             )
 
 
-def _found(difference: float, half: float, others: int) -> str:
+OF_TWO: Final = "; of two SUTs, either may be the outlier"
+NO_MAJORITY: Final = "; no SUT agrees with most of the others, so any may be the outlier"
+"""If all SUTs fail."""
+
+
+def _significance(tests: int) -> str:
+    return f"Holm, {tests} tests, {FAMILY_WISE * 100:.0f} %"
+
+
+def _difference(difference: float, half: float, others: int) -> str:
     against = "the other SUT of its kind" if others == 1 else f"the median of {others} others of its kind"
     low, high = (math.expm1(difference + sign * half) for sign in (-1, 1))
     return f"{math.expm1(difference) * 100:+.1f} % ({low * 100:+.1f} % to {high * 100:+.1f} %) from {against}"
 
 
-def _who(suts: int) -> str:
-    """Return the message for a metric in which no SUT agrees with most of the others: all of them fail."""
-    if suts == 2:
-        return "; of two nobody can say which is the odd one"
-    return "; no SUT is like most of the others, and nobody can say which are the odd ones"
-
-
-def _said_of(spread: tuple[int, float, float, float]) -> str:
+def _spread_text(spread: tuple[int, float, float, float]) -> str:
     """Return the variation between SUTs and between nights of a metric, as text."""
     _, between, within, share = spread
     return (
@@ -206,39 +212,25 @@ def _said_of(spread: tuple[int, float, float, float]) -> str:
     )
 
 
-def _undecided(difference: float, half: float, tolerance: float, tests: int | None) -> str:
-    """Return why a difference that is neither within the tolerance nor significant is undecided.
-
-    *tests* is the number of tests in the testbed, ``None`` if too few nights prevented testing.
-    """
-    if abs(difference) - half > math.log1p(tolerance):
-        few = f"but {LEAST_NIGHTS} nights are needed to be sure, of it and of most others"
-        limit = f"beyond the tolerance of {tolerance * 100:.0f} % alone"
-        return f"{limit}, {f'not among {tests} tests together' if tests else few}"
-    if abs(difference) > half:
-        return f"which is a difference, but not surely more than the tolerance of {tolerance * 100:.0f} %"
-    return f"too wide for a tolerance of {tolerance * 100:.0f} %: more nights narrow it"
-
-
 def _not_compared(kind: _Kind, sut: int, metric: int, analyses: Sequence[Analysis]) -> tuple[Outcome, str]:
-    """Return the outcome and reason for a figure whose difference has no interval."""
+    """Return the outcome and reason for a metric whose difference has no interval."""
     own = analyses[kind.rows[sut, metric]]
     if kind.processor is None:
-        return "no_reference", "its processor is not known"
+        return "no_reference", "unknown processor"
     if kind.metrics[metric][1] == "ticks":
         return "no_reference", "ticks of two clocks cannot be compared"
     if own.flips is not None:
-        return "no_reference", "it flips between two levels, and has no level that could be compared"
+        return "no_reference", "flips between two levels"
     others = [analyses[row] for item, row in enumerate(kind.rows[:, metric]) if row >= 0 and item != sut]
     if not others:
-        return "no_reference", f"no other SUT of this testbed is a {kind.processor} with such a figure"
+        return "no_reference", f"no other {kind.processor} in this testbed has this metric"
     if own.level == 0:
         if all(other.level == 0 for other in others):
-            return "pass", "it is 0, as of all others of its kind"
-        return "no_reference", "it is 0: a ratio to nothing does not exist"
+            return "pass", "0, like all others of its kind"
+        return "no_reference", "0 has no ratio to the others"
     if not np.isfinite(kind.compared.night[sut, metric]):
-        return "no_reference", "nobody knows how sure it is: too few nights, and no interval of its own"
-    return "no_reference", "no other SUT of its kind has a level that could be compared: too few nights, too old, or 0"
+        return "no_reference", "unknown uncertainty: too few nights and no interval"
+    return "no_reference", "no other SUT of its kind has a comparable level: too few nights, too old, or 0"
 
 
 class _Suspects:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judgement of a night: which SUT changed, when, and which figures are out of the accepted bounds.
+"""Judgement of a night: which SUT changed, when, and which metrics are out of the accepted bounds.
 
 Everything is judged as known on that night: later nights are ignored, and a baseline applies from the night of the
 accepted run.
@@ -18,28 +18,32 @@ from numpy.typing import NDArray
 from calibration.errors import InputError
 from calibration.judge.baseline_files import AcceptedLevel, Baseline, Baselines, Bounds, facts_of
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.detector import MIN_FIGURES
+from calibration.judge.detector import MIN_VALUES
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import judge_homogeneity
-from calibration.judge.tolerances import FILE as OWN
+from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import Check, ContextChange, NightVerdict, Outcome, unreadable
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.judge.words import amount, change, share, within
 from calibration.model import Model
 from calibration.results.find import pick_sut
-from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut
+from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut
 from calibration.results.index import read_history
+from calibration.units import plural
 
 EXPECTED_NIGHTS: Final = 30
-"""Nights for which an absent SUT or figure is still reported missing: a SUT that left the lab is reported for a month,
+"""Nights for which an absent SUT or metric is still reported missing: a SUT that left the lab is reported for a month,
 then forgotten."""
 
 RUN: Final = "run"
 """Used in place of a metric if the whole run is missing."""
 
-MOST_REASONS: Final = 3
+NO_VALUE: Final = "no valid value this night: "
+"""Begins the reason of a missing metric."""
+
+MAX_REASONS: Final = 3
 """Reasons shown for an incomplete run; the run's page has all of them."""
 
 
@@ -82,11 +86,11 @@ def check_night(history: History, results: Path, night: date | None) -> None:
     """Raise ``InputError`` unless *history*, read from *results* until *night*, ends with that night."""
     if night is None and not history.nights:
         unread = "".join(f"; cannot read {damaged.file}: {damaged.reason}" for damaged in history.unreadable[:1])
-        raise InputError(f"expected a run that can be judged below {results}, found none{unread}")
+        raise InputError(f"no run to judge below {results}{unread}")
     if night is not None and (not history.nights or history.nights[-1] != night):
         nights = read_history(results).nights
-        newest = f"the newest night is {nights[-1]}" if nights else "nor of any other night"
-        raise InputError(f"expected a run of the night {night} below {results}, found none: {newest}")
+        newest = f"; the newest night is {nights[-1]}" if nights else ", nor of any other night"
+        raise InputError(f"no run of the night {night} below {results}{newest}")
 
 
 def judge_history(
@@ -104,7 +108,9 @@ def judge_history(
     verdicts = [*night.set_aside(), *night.verdicts(baselines), *judge_homogeneity(history, analyses, tolerances)]
     if tolerances.fault is not None:
         suts = {(verdict.testbed, verdict.sut) for verdict in verdicts}
-        verdicts += [unreadable(sut, OWN, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts]
+        verdicts += [
+            unreadable(sut, TOLERANCES_FILE, tolerances.fault, night.night, night.run_ids.get(sut)) for sut in suts
+        ]
     verdicts.sort(key=lambda verdict: (verdict.testbed, verdict.sut))  # stable: a SUT's own verdicts stay first
     judged = tuple(waivers.applied(verdicts, night.night, night.run_ids))
     return Judgement.model_construct(night=night.night, verdicts=judged, events=find_events(judged))
@@ -112,13 +118,13 @@ def judge_history(
 
 @dataclass(frozen=True)
 class _Row:
-    """State of one series tonight; missing figures are ``None``."""
+    """State of one series tonight; missing values are ``None``."""
 
-    index: int
     series: Series
     run_id: str | None
-    value: float | None
-    interval: tuple[float, float] | None
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    index: int = -1
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class _Night:
         return {sut: runs[self.night].run_id for sut, runs in self.history.runs.items() if self.night in runs}
 
     def set_aside(self) -> Iterator[NightVerdict]:
-        """Yield a failure for each unreadable run document, whatever its night."""
+        """Yield a failure for each unreadable run document of any night."""
         for damaged in self.history.unreadable:
             sut = (damaged.testbed, damaged.sut)
             reason = f"{damaged.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
@@ -169,11 +175,11 @@ class _Night:
                 yield unreadable(sut, file, reason, night, run_id)
             rows = [
                 _Row(
-                    index=index,
-                    series=history.series[index],
-                    run_id=run_id,
+                    history.series[index],
+                    run_id,
                     value=values[index] if isfinite(values[index]) else None,
                     interval=(lows[index], highs[index]) if isfinite(lows[index]) and isfinite(highs[index]) else None,
+                    index=index,
                 )
                 for index in by_sut[sut]
                 if expected[index]
@@ -188,7 +194,7 @@ class _Night:
                 analysis = self.analyses[row.index]
                 level = accepted.levels.get(row.series.metric)
                 since = -1 if level is None else _column(column, level.night)
-                if counts[row.index] < MIN_FIGURES:
+                if counts[row.index] < MIN_VALUES:
                     yield from self._too_few(row, analysis, counts[row.index])
                 else:
                     yield self._changed(row, analysis, "drift", level, since)
@@ -197,14 +203,10 @@ class _Night:
             for row in rows:
                 if row.value is not None:
                     failed.get(sut, {}).pop(row.series.metric, None)
-            for held in history.consistency.get(sut, ()) if run is not None else ():
-                yield self._consistency(sut, run_id, held)
+            for check in history.consistency.get(sut, ()) if run is not None else ():
+                yield self._consistency(sut, run_id, check)
             for metric, recorded in failed.get(sut, {}).items():
                 yield self._never_measured(sut, run_id, metric, recorded)
-
-    def _last_run(self, sut: Sut) -> NightRun | None:
-        runs = self.history.runs.get(sut)
-        return runs[max(runs)] if runs else None
 
     def _verdict(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
         """Return a verdict on *row* with more *fields*, since when it holds, and what changed in the context then."""
@@ -225,10 +227,10 @@ class _Night:
             **fields,
         )
 
-    def _of_figure(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
-        """Return a verdict whose value is tonight's figure."""
-        figure = {"value": row.value, "unit": row.series.unit, "interval": row.interval}
-        return self._verdict(row, check, outcome, reason, **figure, **fields)
+    def _of_value(self, row: _Row, check: Check, outcome: Outcome, reason: str, **fields: Any) -> NightVerdict:
+        """Return a verdict on tonight's value."""
+        value = {"value": row.value, "unit": row.series.unit, "interval": row.interval}
+        return self._verdict(row, check, outcome, reason, **value, **fields)
 
     def _changes(self, sut: Sut, since: date) -> tuple[ContextChange, ...]:
         """Return what changed on *sut* between its last run before *since* and its next one."""
@@ -246,28 +248,22 @@ class _Night:
     def _run(
         self, sut: Sut, rows: Sequence[_Row], run: NightRun | None, indices: Sequence[int]
     ) -> Iterator[NightVerdict]:
-        """Yield whether *sut* was measured: its run exists, has figures, and lacks nothing unreported.
+        """Yield whether *sut* was measured: its run exists, has values, and is complete.
 
         Nothing if the SUT is not expected tonight. *indices* are those of all series that it ever had.
         """
         if run is None and not rows:
             return
-        row = _Row(
-            index=-1,
-            series=Series(*sut, RUN, "", "lower"),
-            run_id=run.run_id if run else None,
-            value=None,
-            interval=None,
-        )
+        row = _Row(Series(*sut, RUN, "", "lower"), run.run_id if run else None)
         if run is not None and any(row.value is not None for row in rows):
             if run.status == "complete" or any(row.value is None for row in rows):
                 yield self._verdict(row, "missing", "pass", f"run {run.run_id} is {run.status}")
             else:
-                reason = f"expected a complete run, found one that is {run.status}: {_reasons(run, '')}"
+                reason = f"the run is {run.status}: {_reasons(run, '')}"
                 yield self._verdict(row, "missing", "fail", reason, since=self.night)
             return
         since = self._first_missing(indices)
-        if since is None:  # no run of it ever had a figure
+        if since is None:  # no run of it ever had a value
             since = min(self.history.runs[sut])
         damaged = [
             damaged.file
@@ -275,23 +271,23 @@ class _Night:
             if (damaged.testbed, damaged.sut, damaged.night) == (*sut, self.night)
         ]
         if run is None and damaged:
-            reason = f"expected a run of this night, cannot read {damaged[0]}"
+            reason = f"cannot read the run of this night, {damaged[0]}"
         elif run is None:
-            last = self._last_run(sut)
-            reason = f"expected a run of this night, found none; the last is {last.run_id if last else 'not known'}"
+            runs = self.history.runs.get(sut)
+            reason = f"no run this night; the last is {runs[max(runs)].run_id if runs else 'unknown'}"
         else:
-            reason = f"expected figures of this night, found a run that is {run.status}: {_reasons(run, '')}"
+            reason = f"the run is {run.status} and has no valid metric: {_reasons(run, '')}"
         yield self._verdict(row, "missing", "fail", reason, since=since)
 
     def _missing(self, row: _Row, run: NightRun) -> NightVerdict:
         if row.value is not None:
-            return self._of_figure(row, "missing", "pass", "measured, and valid")
+            return self._of_value(row, "missing", "pass", "measured and valid")
         since = self._first_missing([row.index])
-        reason = f"expected a valid figure of this night, found none: {_reasons(run, row.series.metric)}"
+        reason = f"{NO_VALUE}{_reasons(run, row.series.metric)}"
         return self._verdict(row, "missing", "fail", reason, unit=row.series.unit, since=since)
 
     def _first_missing(self, rows: Sequence[int]) -> date | None:
-        """Return the first night since which all of *rows* lack a figure; ``None`` if none ever had one."""
+        """Return the first night since which all of *rows* lack a value; ``None`` if none ever had one."""
         (known,) = np.nonzero(np.isfinite(self.history.values[rows]).any(axis=0))
         if not len(known):
             return None
@@ -306,13 +302,13 @@ class _Night:
         if recorded is not None and recorded.lower is None and recorded.upper is None and recorded.outcome != "fail":
             recorded = None
         if baseline is None and recorded is None:
-            reason = "no bounds have been accepted or set for this SUT: see calibration accept"
-            return self._of_figure(row, "limits", "no_reference", reason)
+            reason = "no baseline or limit for this SUT yet: see calibration accept"
+            return self._of_value(row, "limits", "no_reference", reason)
         lower, upper = _both(baseline and baseline.bounds, recorded)
         wrong = []
         outcome: Outcome = "fail"
         if baseline is not None and baseline.bounds.unit != series.unit:
-            wrong.append(f"expected the accepted unit {baseline.bounds.unit}, found {series.unit}")
+            wrong.append(f"in {series.unit}, but accepted in {baseline.bounds.unit}")
         elif baseline is not None and baseline.bounds.excludes(value):
             outcome, why = self._weighed(series, baseline.bounds.value, value)
             expected = f"expected {baseline.bounds.words}, {baseline.source}"
@@ -322,44 +318,42 @@ class _Night:
             wrong.append(recorded.reason)
         if wrong:
             since = self._outside_since(row.index, lower, upper)
-            return self._of_figure(row, "limits", outcome, "; ".join(wrong), bound=(lower, upper), since=since)
-        by = baseline.source if baseline is not None else "as the inventory has it"
+            return self._of_value(row, "limits", outcome, "; ".join(wrong), bound=(lower, upper), since=since)
+        by = baseline.source if baseline is not None else "set in the inventory"
         reason = f"{amount(value, series.unit)} is within {within(lower, upper, series.unit)}, {by}"
-        return self._of_figure(row, "limits", "pass", reason, bound=(lower, upper))
+        return self._of_value(row, "limits", "pass", reason, bound=(lower, upper))
 
     def _outside_since(self, index: int, lower: float | None, upper: float | None) -> date:
-        """Return the first night of the current run of figures out of bounds; nights without a figure do not end it."""
-        figures = self.history.values[index]
-        (known,) = np.nonzero(np.isfinite(figures))
+        """Return the first night of the current run of values out of bounds; nights without a value do not end it."""
+        values = self.history.values[index]
+        (known,) = np.nonzero(np.isfinite(values))
         outside = np.zeros(len(known), dtype=bool)
         if lower is not None:
-            outside |= figures[known] < lower
+            outside |= values[known] < lower
         if upper is not None:
-            outside |= figures[known] > upper
+            outside |= values[known] > upper
         (inside,) = np.nonzero(~outside)
         first = int(inside[-1]) + 1 if len(inside) else 0
         return self.history.nights[int(known[min(first, len(known) - 1)])]
 
     def _never_measured(self, sut: Sut, run_id: str | None, metric: str, recorded: Recorded) -> NightVerdict:
         """Return the failure of an inventory limit whose metric is missing from tonight's run."""
-        row = _Row(index=-1, series=Series(*sut, metric, "", "lower"), run_id=run_id, value=None, interval=None)
+        row = _Row(Series(*sut, metric, "", "lower"), run_id)
         bound = (recorded.lower, recorded.upper)
         return self._verdict(row, "limits", "fail", recorded.reason, bound=bound, since=self.night)
 
     # consistency
 
-    def _consistency(self, sut: Sut, run_id: str | None, held: Held) -> NightVerdict:
-        series = Series(*sut, held.metric, held.unit, "lower")
-        row = _Row(index=-1, series=series, run_id=run_id, value=held.value, interval=held.interval)
-        if held.outcome == "fail":
-            return self._of_figure(row, "consistency", "fail", held.reason, bound=held.bound, since=self.night)
-        return self._of_figure(row, "consistency", "pass", held.reason, bound=held.bound)
+    def _consistency(self, sut: Sut, run_id: str | None, check: RecordedCheck) -> NightVerdict:
+        row = _Row(Series(*sut, check.metric, check.unit, "lower"), run_id, check.value, check.interval)
+        outcome: Outcome = "fail" if check.outcome == "fail" else "pass"
+        since = self.night if outcome == "fail" else None
+        return self._of_value(row, "consistency", outcome, check.reason, bound=check.bound, since=since)
 
     # drift, spread, bimodal
 
     def _too_few(self, row: _Row, analysis: Analysis, count: int) -> Iterator[NightVerdict]:
-        nights = f"{count} night{'' if count == 1 else 's'} with a figure"
-        reason = f"expected at least {MIN_FIGURES} nights with a figure to tell, found {nights}"
+        reason = f"measured on {plural(count, 'night')}, {MIN_VALUES} are needed"
         unit = row.series.unit
         yield self._verdict(row, "drift", "no_reference", reason, value=_finite(analysis.level), unit=unit)
         yield self._verdict(row, "spread", "no_reference", reason, value=_finite(analysis.spread), unit="fraction")
@@ -377,7 +371,7 @@ class _Night:
         nights = self.history.nights
         what = "level" if drift else "spread of nights"
         if not standing:
-            reason = f"{what} {'not known' if value is None else amount(value, unit)} since {nights[analysis.first]}"
+            reason = f"{what} {'unknown' if value is None else amount(value, unit)} since {nights[analysis.first]}"
             if changes and level is not None:
                 last = changes[-1]
                 reason = f"{what} {change(last.size, None)} since {nights[last.night]}, {level.acceptance.source}"
@@ -419,7 +413,7 @@ class _Night:
         return self._unless_better(series, better=(after > before) == (series.better == "higher"))
 
     def _weighed_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
-        """Return the same for a relative standard deviation: both must be within the tolerance of each other."""
+        """Return the same for a relative standard deviation."""
         fraction = self.tolerances.fraction(series.metric)
         if 2 * after <= fraction:
             return "noted", _tolerated(fraction)
@@ -433,18 +427,18 @@ class _Night:
     def _bimodal(self, row: _Row, analysis: Analysis, level: AcceptedLevel | None, accepted: int) -> NightVerdict:
         flips, unit = analysis.flips, row.series.unit
         if flips is None:
-            return self._of_figure(row, "bimodal", "pass", "one level")
+            return self._of_value(row, "bimodal", "pass", "one level")
         since = self.history.nights[flips.night]
         found = (
-            f"it flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} since {since}, "
+            f"flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} since {since}, "
             f"{share(flips.upper_share)} of the nights at the upper level"
         )
         if level is not None and flips.night <= accepted:
-            return self._of_figure(row, "bimodal", "pass", f"{found}, {level.acceptance.source}")
+            return self._of_value(row, "bimodal", "pass", f"{found}, {level.acceptance.source}")
         fraction = self.tolerances.fraction(row.series.metric)
         near = abs(flips.upper - flips.lower) <= fraction * abs(flips.lower)
-        reason = f"expected one level, found that {found}{_tolerated(fraction) if near else ''}"
-        return self._of_figure(row, "bimodal", "noted" if near else "fail", reason, since=since)
+        reason = f"{found}{_tolerated(fraction) if near else ''}"
+        return self._of_value(row, "bimodal", "noted" if near else "fail", reason, since=since)
 
 
 def _column(column: dict[date, int], night: date) -> int:
@@ -482,9 +476,9 @@ def _reasons(run: NightRun, metric: str) -> str:
     The most specific reason wins: of the metric, then of the kind, then, if the run did not end well, any.
     """
     kind = metric.partition(".")[0]
-    said: Sequence[str] = [reason for reason in run.reasons if metric and reason.startswith(f"{metric}: ")]
-    said = said or [reason for reason in run.reasons if kind in reason]
-    if not said and run.status != "complete":
-        said = run.reasons
-    more = f"; and {len(said) - MOST_REASONS} more" if len(said) > MOST_REASONS else ""
-    return "; ".join(said[:MOST_REASONS]) + more if said else f"run {run.run_id} does not say why"
+    reasons: Sequence[str] = [reason for reason in run.reasons if metric and reason.startswith(f"{metric}: ")]
+    reasons = reasons or [reason for reason in run.reasons if kind in reason]
+    if not reasons and run.status != "complete":
+        reasons = run.reasons
+    more = f"; and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
+    return "; ".join(reasons[:MAX_REASONS]) + more if reasons else f"run {run.run_id} gives no reason"

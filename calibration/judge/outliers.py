@@ -29,7 +29,7 @@ FAMILY_WISE: Final = 0.01
 CONFIDENCE: Final = 0.95
 """Confidence of the interval that is shown, and that must be within the tolerance for a pass."""
 
-LEAST_NIGHTS: Final = 3
+MIN_NIGHTS: Final = 3
 """With fewer nights a SUT is not tested, nor is any SUT if most of its peers have fewer: one night may be an outlier by
 chance."""
 
@@ -37,21 +37,21 @@ ENOUGH_NIGHTS: Final = 5
 """Fewer nights do not determine a SUT's night-to-night spread."""
 
 SETTLED_NIGHTS: Final = 10
-"""With fewer nights, the spread is raised to at least the peers' spread and the figure's own interval: a few nights may
+"""With fewer nights, the spread is raised to at least the peers' spread and the metric's own interval: a few nights may
 agree by chance, or form a stretch only because they agree."""
 
 STAND_IN_DF: Final = 8.0
 """Degrees of freedom of the substituted spread: fewer than ten nights have, and about those of an interval from nine
 placements."""
 
-LEAST_SPREAD: Final = 1e-6
-"""Lower limit of the spread: figures that repeat to the last digit are known no better than their digits."""
+MIN_SPREAD: Final = 1e-6
+"""Lower limit of the spread: metrics that repeat to the last digit are known no better than their digits."""
 
 
 class Levels(NamedTuple):
     """Levels of SUTs (rows) in metrics (columns): logarithm, variance of one night, number of nights; NaN if unknown.
 
-    ``interval`` is the variance of one night according to the figure's own interval, used if there are too few nights.
+    ``interval`` is the variance of one night according to the metric's own interval, used if there are too few nights.
     """
 
     level: Floats
@@ -85,7 +85,7 @@ class Compared(NamedTuple):
 
 
 def levels_of(analyses: Sequence[Analysis], interval: Floats) -> Levels:
-    """Return the levels of *analyses* as one-dimensional arrays; NaN if figures flip or are not positive.
+    """Return the levels of *analyses* as one-dimensional arrays; NaN if metrics flip or are not positive.
 
     *interval* is that of ``Levels``.
     """
@@ -106,7 +106,7 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
     nights = np.where(np.isfinite(level), levels.nights, np.nan)
     low, high = leave_one_out(level)
     with np.errstate(all="ignore"):  # NaN is what is not known
-        variance = np.maximum(night, LEAST_SPREAD**2) * TRIMMED / levels.nights
+        variance = np.maximum(night, MIN_SPREAD**2) * TRIMMED / levels.nights
         reference = np.where(np.abs(level - low) <= np.abs(level - high), low, high)
         difference = level - reference
         others = np.isfinite(level).sum(axis=0) - 1
@@ -117,7 +117,7 @@ def compare_levels(levels: Levels, tolerance: Floats) -> Compared:
         freedom = np.minimum(df, df.sum(axis=0) - df)
         beyond, within = ((np.abs(difference) + sign * np.log1p(tolerance)) / error for sign in (-1, 1))
         p = np.minimum(1.0, _upper_tail(freedom, beyond) + _upper_tail(freedom, within))
-        p = np.where(np.minimum(levels.nights, leave_one_out(nights)[0]) >= LEAST_NIGHTS, p, np.nan)
+        p = np.where(np.minimum(levels.nights, leave_one_out(nights)[0]) >= MIN_NIGHTS, p, np.nan)
         half = quantile(np.array(CONFIDENCE), freedom) * error
     return Compared(level, night, difference, half, p, _spread(level, variance, night))
 

@@ -19,18 +19,19 @@ from scipy.special import stdtrit
 
 from calibration.judge.baseline_files import Method
 from calibration.judge.drift import Analysis
-from calibration.judge.outliers import LEAST_SPREAD
+from calibration.judge.outliers import MIN_SPREAD
 from calibration.judge.words import share
+from calibration.units import plural
 
 OUTSIDE: Final = 1e-4
-"""Fraction of the nights of an unchanged figure beyond each bound. A lab judges thousands of figures every night: one
+"""Fraction of the nights of an unchanged metric beyond each bound. A lab judges thousands of metrics every night: one
 in a thousand would give several false alarms each morning."""
 
 ENOUGH_NIGHTS: Final = 10
 """With fewer nights at one level, earlier levels are used as well: Student's quantile would make the bounds too wide to
 exclude anything."""
 
-LEAST_DEGREES: Final = 4
+MIN_DEGREES: Final = 4
 """With fewer degrees of freedom the bounds are that wide anyway, and the run's own interval is used instead."""
 
 OUTLIER_ERROR: Final = 0.001
@@ -50,7 +51,7 @@ Floats = NDArray[np.float64]
 
 
 class Nights(NamedTuple):
-    """Nightly figures of one SUT up to the accepted run, in ascending order; NaN if missing.
+    """Nightly values of one SUT up to the accepted run, in ascending order; NaN if missing.
 
     ``low`` and ``high`` are the ends of each night's own interval; ``coverage`` and ``placements`` qualify that of the
     accepted run. ``analysis`` is that of ``values``.
@@ -68,7 +69,7 @@ class Level(NamedTuple):
     """A level and the spread of its nights, on the scale (logarithmic or not) it was computed on.
 
     ``columns`` are its nights, ``spread`` the standard deviation of one night with ``degrees`` of freedom,
-    ``two_sided`` whether the figure has an interval of its own.
+    ``two_sided`` whether the metric has an interval.
     """
 
     mean: float
@@ -93,38 +94,38 @@ class Predicted(NamedTuple):
 
 
 class UnknownSpreadError(ValueError):
-    """No measurement determines how much the figure varies."""
+    """The variation of a metric is unknown."""
 
 
 def is_positive(nights: Sequence[Nights]) -> bool:
-    """Return whether all figures of *nights* are positive, so that a logarithmic scale applies."""
+    """Return whether all values of *nights* are positive, so that a logarithmic scale applies."""
     return all(bool((night.values[np.isfinite(night.values)] > 0).all()) for night in nights)
 
 
 def level_of(nights: Nights, *, positive: bool) -> Level:
     """Return the level of the last of *nights*.
 
-    Raises ``UnknownSpreadError`` if there are too few nights and the figure has no interval of its own.
+    Raises ``UnknownSpreadError`` with too few nights and no interval.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        figures, low, high = (np.log(item) if positive else item for item in (nights.values, nights.low, nights.high))
+        values, low, high = (np.log(item) if positive else item for item in (nights.values, nights.low, nights.high))
     first = nights.analysis.first
-    (own,) = np.nonzero(np.isfinite(figures[first:]))
+    (own,) = np.nonzero(np.isfinite(values[first:]))
     own = _begun(own + first, nights)
-    left_out = own[outliers(figures[own])]
-    new = _trailing(own, left_out, figures)
+    left_out = own[outliers(values[own])]
+    new = _trailing(own, left_out, values)
     earlier = _earlier(nights.analysis, first)
     if len(new):  # the accepted run is at a level that the analysis has not detected yet
         earlier.append(np.setdiff1d(own, left_out))
         own, left_out = new, new[:0]
     used = np.setdiff1d(own, left_out)
-    mean = float(figures[used].mean())
+    mean = float(values[used].mean())
     halves = (high[used] - low[used]) / 2
     within = float(np.median(halves[np.isfinite(halves)])) if np.isfinite(halves).any() else None
-    least = LEAST_SPREAD if positive else LEAST_SPREAD * abs(mean)
-    spread, degrees, method, why = _spread(figures, used, earlier, within=within, least=least, nights=nights)
+    least = MIN_SPREAD if positive else MIN_SPREAD * abs(mean)
+    spread, degrees, method, why = _spread(values, used, earlier, within=within, least=least, nights=nights)
     if len(left_out):
-        why += f"; {len(left_out)} outlying night{'' if len(left_out) == 1 else 's'} left out"
+        why += f"; {plural(len(left_out), 'outlying night')} left out"
     return Level(
         mean=mean,
         columns=tuple(int(item) for item in used),
@@ -148,25 +149,25 @@ def _begun(own: NDArray[np.intp], nights: Nights) -> NDArray[np.intp]:
     )
     if change is None:
         return own
-    figures = nights.values[own]
-    (new,) = np.nonzero(np.abs(figures - change.after) <= np.abs(figures - change.before))
+    values = nights.values[own]
+    (new,) = np.nonzero(np.abs(values - change.after) <= np.abs(values - change.before))
     return own[new[0] :] if len(new) else own
 
 
-def outliers(figures: Floats) -> NDArray[np.intp]:
-    """Return the ascending indices of outliers among *figures* (one dimension, finite).
+def outliers(values: Floats) -> NDArray[np.intp]:
+    """Return the ascending indices of outliers among *values* (one dimension, finite).
 
     Generalised extreme Studentised deviate test (Rosner, *Technometrics* 25, 1983), which finds outliers that mask each
     other in a test for one.
     """
-    count = len(figures)
+    count = len(values)
     if count < OUTLIER_NIGHTS:
         return np.empty(0, dtype=np.intp)
     left = np.arange(count)
     removed: list[int] = []
     found = 0
     for number in range(max(1, int(count * OUTLIER_SHARE))):
-        rest = figures[left]
+        rest = values[left]
         spread = rest.std(ddof=1)
         if not spread > 0:
             break
@@ -182,12 +183,12 @@ def outliers(figures: Floats) -> NDArray[np.intp]:
     return np.array(sorted(removed[:found]), dtype=np.intp)
 
 
-def _trailing(own: NDArray[np.intp], left_out: NDArray[np.intp], figures: Floats) -> NDArray[np.intp]:
+def _trailing(own: NDArray[np.intp], left_out: NDArray[np.intp], values: Floats) -> NDArray[np.intp]:
     """Return the trailing nights of *own* that are all outliers on the same side."""
-    middle = float(np.median(figures[own]))
+    middle = float(np.median(values[own]))
     found: list[int] = []
     for column in own[::-1]:
-        if column not in left_out or (found and (figures[column] > middle) != (figures[found[0]] > middle)):
+        if column not in left_out or (found and (values[column] > middle) != (values[found[0]] > middle)):
             break
         found.append(int(column))
     return np.array(found[::-1], dtype=np.intp)
@@ -205,7 +206,7 @@ def _earlier(analysis: Analysis, first: int) -> list[NDArray[np.intp]]:
 
 
 def _spread(
-    figures: Floats,
+    values: Floats,
     used: NDArray[np.intp],
     earlier: Sequence[NDArray[np.intp]],
     *,
@@ -218,43 +219,41 @@ def _spread(
     *within* is the half-width of a run's interval, *least* the lower limit of the spread.
     """
     count = len(used)
-    said = f"{count} night{'' if count == 1 else 's'} of this level"
-    squares, degrees = _squares(figures[used])
+    nights_text = f"{plural(count, 'night')} at this level"
+    squares, degrees = _squares(values[used])
     method: Method = "nights"
-    why = f"spread of {said}"
+    why = f"spread of {nights_text}"
     if count < ENOUGH_NIGHTS and earlier:
         for columns in earlier:
-            known = columns[np.isfinite(figures[columns])]
-            more, of = _squares(np.delete(figures[known], outliers(figures[known])))
+            known = columns[np.isfinite(values[columns])]
+            more, of = _squares(np.delete(values[known], outliers(values[known])))
             squares, degrees = squares + more, degrees + of
         if degrees > max(0, count - 1):
             method = "other nights"
-            why = f"only {said}: spread of the nights around the levels before it as well"
+            why = f"only {nights_text}: spread of the nights around earlier levels included"
     spread = sqrt(squares / degrees) if degrees else 0.0
     placements = 0 if nights.placements is None else nights.placements
     error = None
     if within is not None and placements > 1:
         coverage = nights.coverage or USUAL_COVERAGE
         error = within / float(stdtrit(placements - 1, (1 + coverage) / 2))
-    if degrees < LEAST_DEGREES:
+    if degrees < MIN_DEGREES:
         if error is None:
-            raise UnknownSpreadError(
-                f"there are only {said}, and the figure has no interval of its own: nothing says how much it may vary"
-            )
-        why = f"only {said} and none before it: spread between {placements} placements within the run"
+            raise UnknownSpreadError(f"only {nights_text} and no interval: its variation is unknown")
+        why = f"only {nights_text} and none before it: spread between {placements} placements within the run"
         return max(spread, error), placements - 1, "run", why
     if error is not None and error > spread and (degrees < ENOUGH_NIGHTS - 1 or spread <= least):
         return error, degrees, method, f"{why}, and at least that between {placements} placements within a run"
     if spread <= least:
-        return least, degrees, "constant", f"the same on all of {said}"
+        return least, degrees, "constant", f"equal on all {nights_text}"
     return spread, degrees, method, why
 
 
-def _squares(figures: Floats) -> tuple[float, int]:
-    """Return the sum of squares of *figures* around their mean, and its degrees of freedom."""
-    if len(figures) < 2:
+def _squares(values: Floats) -> tuple[float, int]:
+    """Return the sum of squares of *values* around their mean, and its degrees of freedom."""
+    if len(values) < 2:
         return 0.0, 0
-    return float(((figures - figures.mean()) ** 2).sum()), len(figures) - 1
+    return float(((values - values.mean()) ** 2).sum()), len(values) - 1
 
 
 def predict(levels: Sequence[Level], *, positive: bool, outside: float = OUTSIDE) -> Predicted:

@@ -9,14 +9,14 @@ from calibration.results.records import Limit
 
 
 def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocument:
-    """Return *document* with its verdicts: every headline metric against its limit, if *limits* has one."""
+    """Return *document* with its verdicts: every metric against its limit, if *limits* has one."""
     return document.model_copy(update={"verdicts": tuple(verdicts_of(document.measurements, limits))})
 
 
 def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = ()) -> Iterator[Verdict]:
-    """Yield one verdict per headline metric, and a failure per limit whose metric was not measured.
+    """Yield one verdict per metric, and a failure per limit whose metric was not measured.
 
-    Invalid figures are not compared. A valid figure without a limit or a baseline is reported as such; that is not a
+    Invalid metrics are not compared. A valid metric without a limit or a baseline is reported as such; that is not a
     pass.
     """
     bounds = {limit.metric: limit for limit in limits}

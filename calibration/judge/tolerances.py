@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tolerances: how far two figures may differ before it matters.
+"""Tolerances: how far two metrics may differ before it matters.
 
 A lab's own tolerances in ``<results>/references/tolerances.yml`` override the defaults here.
 """
@@ -23,44 +23,31 @@ FILE: Final = f"{REFERENCES}/tolerances.yml"
 
 
 class Tolerance(Model):
-    """How far two figures of a family may differ, relative to the first, and why."""
+    """How far two metrics of a family may differ, relative to the first, and why."""
 
     names: str
     fraction: float
     reason: str
 
 
-TOLERANCES: Final = (
-    Tolerance(
-        names=r"jitter\..*",
-        fraction=0.25,
-        reason="how much a core is disturbed differs from one minute to the next",
-    ),
-    Tolerance(
-        names=r"core_frequency\..*",
-        fraction=0.01,
-        reason="a clock that is not throttled repeats within parts in 1000",
-    ),
-    Tolerance(
-        names=r"c2c_.*", fraction=0.05, reason="a transfer depends on which slice of the cache an address belongs to"
-    ),
-    Tolerance(
-        names=r".*bandwidth_mb_s|.*program_mb_s", fraction=0.02, reason="bandwidth of one machine repeats within 1 %"
-    ),
-    Tolerance(
-        names=r".*latency_ns",
-        fraction=0.03,
-        reason="latency of one machine moves by up to 3 % from boot to boot, because its memory lies elsewhere",
-    ),
+TOLERANCES: Final = tuple(
+    Tolerance(names=names, fraction=fraction, reason=reason)
+    for names, fraction, reason in (
+        (r"jitter\..*", 0.25, "the disturbance of a core differs from minute to minute"),
+        (r"core_frequency\..*", 0.01, "a clock that is not throttled repeats within 0.1 %"),
+        (r"c2c_.*", 0.05, "a transfer depends on the cache slice of its address"),
+        (r".*bandwidth_mb_s|.*program_mb_s", 0.02, "bandwidth of one machine repeats within 1 %"),
+        (r".*latency_ns", 0.03, "latency moves by up to 3 % from boot to boot, because its memory lies elsewhere"),
+    )
 )
 """The first match applies."""
 
-ANY_OTHER: Final = Tolerance(names=r".*", fraction=0.05, reason="nothing is known of how well this figure repeats")
+DEFAULT_TOLERANCE: Final = Tolerance(names=r".*", fraction=0.05, reason="its repeatability is unknown")
 
 
 def tolerance_of(metric: str) -> Tolerance:
-    """Return the default tolerance of figures named *metric*."""
-    return next((tolerance for tolerance in TOLERANCES if re.fullmatch(tolerance.names, metric)), ANY_OTHER)
+    """Return the default tolerance of metrics named *metric*."""
+    return next((tolerance for tolerance in TOLERANCES if re.fullmatch(tolerance.names, metric)), DEFAULT_TOLERANCE)
 
 
 class OwnTolerance(Model):
@@ -93,7 +80,7 @@ class Tolerances:
         self.fraction = cache(self._fraction)
 
     def _fraction(self, metric: str) -> float:
-        """Return how far figures named *metric* may differ, relatively."""
+        """Return how far metrics named *metric* may differ, relatively."""
         own = self._own(metric)
         return tolerance_of(metric).fraction if own is None else own.fraction
 

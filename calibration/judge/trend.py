@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nights of one metric of one SUT: figures, changes, accepted bounds and missing nights.
+"""The nights of one metric of one SUT: values, changes, accepted bounds and missing nights.
 
 Avoids slow imports: the answer takes less than a second even for a store of years.
 """
@@ -20,10 +20,10 @@ from calibration.results.index import read_history
 
 
 class TrendNight(NamedTuple):
-    """A night of the store: ``value`` and its interval are ``None`` if there is no valid figure.
+    """A night of the store: ``value`` and its interval are ``None`` if there is no valid value.
 
     ``run`` is ``None`` if the SUT has no run; ``fault`` is why its run cannot be read. ``changes`` are the facts that
-    differ from the run before, ``outside`` whether the figure is out of the accepted bounds.
+    differ from the run before, ``outside`` whether the value is out of the accepted bounds.
     """
 
     night: str
@@ -70,11 +70,11 @@ def read_trend(results: Path, sut: str, metric: str) -> Trend:
     reference = accepted.bounds.get(metric)
     nights: list[TrendNight] = []
     before: NightRun | None = None
-    for night, *figures in zip(
+    for night, *numbers in zip(
         history.nights, history.values[row].tolist(), history.low[row].tolist(), history.high[row].tolist(), strict=True
     ):
         run = runs.get(night)
-        value, low, high = (figure if isfinite(figure) else None for figure in figures)
+        value, low, high = (number if isfinite(number) else None for number in numbers)
         known = run is not None and bool(run.facts)
         nights.append(
             TrendNight(

@@ -9,8 +9,8 @@ from calibration.model import Model
 Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable"]
 """``limits``: within the accepted bounds or the limits set. ``drift``: the level is unchanged. ``spread``: the
 night-to-night variation is unchanged. ``bimodal``: there is one level, without flips between two. ``homogeneity``: it
-agrees with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another figure of the run.
-``missing``: tonight has a valid figure. ``unreadable``: a file of the results cannot be read (a run document of any
+agrees with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another metric of the run.
+``missing``: tonight has a valid value. ``unreadable``: a file of the results cannot be read (a run document of any
 night, a baseline or the waivers); this check only fails."""
 
 Outcome = Literal["pass", "fail", "noted", "no_reference"]
@@ -42,11 +42,11 @@ class Waived(Model):
 class NightVerdict(Model):
     """The result of *check* for *metric* on *night*.
 
-    ``value`` is tonight's figure in ``unit``; for the checks ``drift`` and ``homogeneity`` the current level, for
+    ``value`` is tonight's value in ``unit``; for the checks ``drift`` and ``homogeneity`` the current level, for
     ``spread`` the current relative standard deviation; ``None`` if there is none. ``bound`` is the expected range, an
     open end is ``None``. ``interval`` is that of the value or, after a change, of its relative size (0.1 is 10 % more).
     ``since`` is the first night of the fault. ``run_id`` is ``None`` if the SUT has no run tonight. For the check
-    ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, it has no figure, or it lacks what
+    ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, it has no metric, or it lacks what
     was never measured before. For the check ``unreadable``, ``metric`` is the file, relative to the results. A waived
     failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
     """
@@ -76,7 +76,7 @@ def unreadable(sut: tuple[str, str], file: str, reason: str, night: date, run_id
 def failed(
     sut: tuple[str, str], metric: str, check: Check, reason: str, *, night: date, run_id: str | None
 ) -> NightVerdict:
-    """Return a failure of *sut* that has no figure."""
+    """Return a failure of *sut* without a value."""
     return NightVerdict(
         testbed=sut[0],
         sut=sut[1],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waivers: known failures that somebody accepts until a date and for a reason.
+"""Waivers: known failures, accepted with a reason until a date.
 
 ``<results>/references/waivers.yml`` is maintained by hand. An expired waiver, or one that is no longer needed, is
 itself a failure, so that the list stays current.
@@ -37,7 +37,7 @@ class Waiver(Model):
 
     @property
     def key(self) -> Key:
-        """The figure and check it applies to."""
+        """The metric and check it applies to."""
         return self.testbed, self.sut, self.metric, self.check
 
 
@@ -53,7 +53,7 @@ class Waivers:
     ) -> Iterator[NightVerdict]:
         """Yield *verdicts* of *night* with the waivers applied, and a failure for each waiver that is no longer needed.
 
-        If the waivers cannot be read, none applies and each SUT fails with the reason. A waiver for a figure or a SUT
+        If the waivers cannot be read, none applies and each SUT fails with the reason. A waiver for a metric or a SUT
         missing tonight is skipped: it is unknown whether it is still needed. *run_ids* are tonight's runs.
         """
         left = dict(self.by_key)
@@ -71,7 +71,7 @@ class Waivers:
         for line, waiver in left.values():
             sut = waiver.testbed, waiver.sut
             if not {(*sut, name) for name in (waiver.metric, "run")} & missing:
-                reason = f"{_words(line, waiver)}: nothing is judged tonight that it names: correct or remove it"
+                reason = f"{_words(line, waiver)}: it matches no verdict of tonight: correct or remove it"
                 yield failed(sut, waiver.metric, waiver.check, reason, night=night, run_id=run_ids.get(sut))
 
 
@@ -82,7 +82,7 @@ def _words(line: int, waiver: Waiver) -> str:
 def _waived(verdict: NightVerdict, line: int, waiver: Waiver) -> NightVerdict:
     """Return *verdict* with *waiver* applied."""
     if verdict.outcome != "fail":
-        reason = f"{_words(line, waiver)}: it is no longer necessary: remove it ({verdict.reason})"
+        reason = f"{_words(line, waiver)}: no longer necessary: remove it ({verdict.reason})"
         return verdict.model_copy(update={"outcome": "fail", "reason": reason})
     expired = verdict.night > waiver.until
     when = f"waived {'only ' if expired else ''}until {waiver.until}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as text: short, with units, and cheap enough for the verdicts of a whole lab."""
+"""Values as text: short, with units, and cheap enough for the verdicts of a whole lab."""
 
 from math import isfinite
 from typing import Final
@@ -10,7 +10,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-LARGE: Final[dict[str, tuple[tuple[float, float, str], ...]]] = {
+LARGER_UNITS: Final[dict[str, tuple[tuple[float, float, str], ...]]] = {
     "Hz": ((1e6, 1e9, "GHz"),),
     "MB/s": ((1e3, 1e3, "GB/s"),),
     "ns": ((1e7, 1e6, "ms"), (1e4, 1e3, "µs")),
@@ -22,8 +22,8 @@ def amount(value: float, unit: str | None) -> str:
     """Return *value* with its *unit*, or a larger one; shares in per cent."""
     if unit == "fraction":
         return share(value)
-    for least, scale, larger in LARGE.get(unit or "", ()):
-        if abs(value) >= least:
+    for minimum, scale, larger in LARGER_UNITS.get(unit or "", ()):
+        if abs(value) >= minimum:
             return f"{number(value / scale)} {larger}"
     return f"{number(value)} {unit}" if unit else number(value)
 
@@ -35,8 +35,8 @@ def within(lower: float | None, upper: float | None, unit: str | None) -> str:
     if upper is None:
         return f"at least {amount(lower, unit)}"
     low, high = amount(lower, unit), amount(upper, unit)
-    bare, _, said = low.rpartition(" ")
-    return f"{bare if bare and high.endswith(f' {said}') else low} to {high}"
+    bare, _, low_unit = low.rpartition(" ")
+    return f"{bare if bare and high.endswith(f' {low_unit}') else low} to {high}"
 
 
 def share(value: float) -> str:
@@ -52,19 +52,19 @@ def change(size: float, interval: tuple[float, float] | None) -> str:
     return f"{text} ({100 * interval[0]:+.3g} to {100 * interval[1]:+.3g} %)"
 
 
-LONG: Final = 40
+MAX_FACT: Final = 40
 """Longer facts are shortened to the words that changed."""
 
 
 def changed_fact(before: str | None, after: str | None) -> str:
     """Return a fact before and after; of long ones only the words that differ."""
     old, new = (("unknown" if item is None else item) for item in (before, after))
-    if max(len(old), len(new)) > LONG:
+    if max(len(old), len(new)) > MAX_FACT:
         one, other = old.split(), new.split()
-        old = " ".join(item for item in one if item not in other) or "nothing"
-        new = " ".join(item for item in other if item not in one) or "nothing"
+        old = " ".join(item for item in one if item not in other) or "none"
+        new = " ".join(item for item in other if item not in one) or "none"
     return f"{_cut(old)} -> {_cut(new)}"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= 2 * LONG else f"{text[: 2 * LONG]}..."
+    return text if len(text) <= 2 * MAX_FACT else f"{text[: 2 * MAX_FACT]}..."

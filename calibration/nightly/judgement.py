@@ -42,7 +42,7 @@ def judge(
     are kept then.
     """
     if output.resolve().is_relative_to(results.resolve()):
-        raise InputError(f"expected a directory outside of the results for the judgement, found {output}")
+        raise InputError(f"{output} is inside the results; set judge_dir to another directory")
     judgement = judge_night(results, night_of(run_id))
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,8 @@ def judge(
                     path.replace(output / path.name)  # the judgement last: an interrupted update is repeated
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the judgement of the night cannot be written to {output}: {error.strerror or error}. Free some space, or "
-            "set judge_dir to another directory"
+            f"cannot write the judgement to {output}: {error.strerror or error}. Free some space, or set judge_dir to "
+            "another directory"
         ) from error
     return judgement, tested, changed
 
@@ -96,8 +96,8 @@ def failures(
     """Return the failures of the SUTs of *hosts* by host: a line per event, and one per gate.
 
     Gates that only repeat verdicts are omitted. A SUT that left the inventory but is known to its testbed fails the
-    first host of that testbed, unless the hosts are *limited* on purpose: otherwise nobody would notice. Its unreadable
-    files fail no other SUT.
+    first host of that testbed, unless the hosts are *limited* on purpose, so that it is noticed. Its unreadable files
+    fail no other SUT.
     """
     first: dict[str, str] = {}
     for (testbed, _), host in hosts.items():
@@ -115,10 +115,10 @@ def failures(
         if test.status == "FAIL" and not test.verdicts
     ]
     found: dict[str, list[str]] = {}
-    for sut, said in failed:
+    for sut, line in failed:
         testbed = sut.partition(" / ")[0]
         if sut in by_name:
-            found.setdefault(by_name[sut], []).append(said)
+            found.setdefault(by_name[sut], []).append(line)
         elif testbed in first and not limited:
-            found.setdefault(first[testbed], []).append(f"{sut}, which was not to be measured: {said}")
+            found.setdefault(first[testbed], []).append(f"{sut}, missing from the inventory: {line}")
     return found

@@ -2,7 +2,7 @@
 """Allow one nightly calibration at a time per results directory.
 
 The lock is a kernel lock (``fcntl``) on the file :data:`LOCK`: it belongs to the process that took it, not to its
-children, and ends with it. The file remains and means nothing by itself.
+children, and ends with it. The file remains without a meaning.
 """
 
 import fcntl
@@ -48,8 +48,8 @@ def hold(results: Path, now: datetime) -> BinaryIO:
         file = open_regular(path, "r+b", create=True)
     except OSError as error:
         raise EnvironmentLacksError(
-            f"expected to lock the results by {path}, found that it cannot be written: {error.strerror or error}. "
-            "Mend that, or set calibration_results_dir to another directory"
+            f"cannot lock the results: {path}: {error.strerror or error}. Make it writable, or set "
+            "calibration_results_dir to another directory"
         ) from error
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,12 +73,10 @@ def _held(results: Path, content: bytes) -> EnvironmentLacksError:
     try:
         holder = Holder.model_validate_json(content)
     except ValidationError:
-        who = "one that has not said yet who it is"
+        who = "its owner is unknown"
     else:
-        who = (
-            f"that of {holder.user} on {holder.host}, process {holder.pid}, since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        who = f"{holder.user} on {holder.host}, process {holder.pid}, since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
     return EnvironmentLacksError(
-        f"expected no other nightly calibration with the results in {results}, found {who}. Wait for its end, or end "
-        "it by SIGTERM: then it puts its SUTs right"
+        f"another nightly calibration uses {results}: {who}. Wait until it ends, or stop it with SIGTERM: it restores "
+        "its SUTs"
     )

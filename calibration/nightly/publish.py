@@ -44,9 +44,9 @@ def publish(site: Path, night: Path, destination: Path, keep: int) -> Published:
     cannot be written or something there was not published by this function.
     """
     if keep < 1:
-        raise InputError(f"expected at least 1 version to keep, found {keep}; set publish_keep")
+        raise InputError(f"publish_keep is {keep}; at least 1 version must be kept")
     if not (site / "index.html").is_file():
-        raise InputError(f"expected a finished site at {site}, found no index.html there; set report_site to true")
+        raise InputError(f"no index.html in {site}; set report_site to true")
     _check_apart(site, night, destination)
     sources = {**_files(site, ""), **_files(night, f"{NIGHT}/")}
     version = _version(sources)
@@ -62,7 +62,7 @@ def publish(site: Path, night: Path, destination: Path, keep: int) -> Published:
             _prune(versions, version, keep)
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the site cannot be published to {destination}: {error.strerror or error}. Free some space, or set "
+            f"cannot publish the site to {destination}: {error.strerror or error}. Free some space, or set "
             "publish_dir to a directory that can be written"
         ) from error
     return Published(destination / CURRENT, changed)
@@ -72,7 +72,7 @@ def _check_apart(site: Path, night: Path, destination: Path) -> None:
     there = destination.resolve()
     for path in (site.resolve(), night.resolve()):
         if there.is_relative_to(path) or path.is_relative_to(there):
-            raise InputError(f"expected to publish to a directory apart from {path}, found {there}; set publish_dir")
+            raise InputError(f"{there} overlaps {path}; set publish_dir to a separate directory")
 
 
 def _files(folder: Path, prefix: str) -> dict[str, Path]:
@@ -96,11 +96,9 @@ def _check_ours(destination: Path, version: str) -> None:
     """Raise ``EnvironmentLacksError`` if files of others are in the way."""
     current, folder = destination / CURRENT, destination / VERSIONS / version
     if os.path.lexists(current) and not (current.is_symlink() and current.readlink().parts[:-1] == (VERSIONS,)):
-        raise EnvironmentLacksError(
-            f"expected {current} to be a link to a version that was published before, found something else; move it"
-        )
+        raise EnvironmentLacksError(f"{current} is not a link to a published version; move it away")
     if os.path.lexists(folder) and not _list_of(folder).is_file():
-        raise EnvironmentLacksError(f"expected a version with its list of files, found {folder} without; move it")
+        raise EnvironmentLacksError(f"{folder} has no list of published files; move it away")
 
 
 def _list_of(folder: Path) -> Path:

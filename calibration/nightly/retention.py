@@ -61,9 +61,9 @@ def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
     """
     for name, value in zip(("retention_nights", "retention_raw_nights"), policy, strict=True):
         if value < 0:
-            raise InputError(f"expected a number of nights from 0 on in {name}, found {value}")
+            raise InputError(f"{name} is {value}; it must not be negative")
     if not results.is_dir():
-        raise InputError(f"expected a directory of results at {results}, found none")
+        raise InputError(f"no directory of results at {results}")
     if not any(policy):
         return []
     relied_on = _names_in_references(results)
@@ -115,9 +115,7 @@ def remove(results: Path, expired: Expired) -> None:
                     return
                 place.rmdir()
     except OSError as error:
-        raise EnvironmentLacksError(
-            f"{directory} is older than the policy keeps it, and cannot be removed: {error.strerror or error}"
-        ) from error
+        raise EnvironmentLacksError(f"cannot remove the expired run {directory}: {error.strerror or error}") from error
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -156,7 +154,7 @@ def _names_in_references(results: Path) -> set[str]:
             found |= set(_texts(parse_json(path, read_regular(path, MAX_REFERENCE_BYTES, below=results))))
         except (FileNotFoundError, InputError) as error:
             raise UnreadableReferenceError(
-                f"{error}; nothing was removed, as the runs it relies on are not known. Restore or remove it"
+                f"{error}; nothing was removed, as it may name runs to keep. Restore or remove it"
             ) from error
     return found
 

@@ -10,7 +10,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.mlc import NAME, State
 from calibration.report.environment import Fact
-from calibration.results.model import GUEST, Mlc, RunDocument
+from calibration.results.model import MLC, Mlc, RunDocument
 
 WARNING = re.compile(r"^\*|\b(?:warn|unable|error|fail|cannot|not supported)", re.IGNORECASE)
 """Lines of MLC's output that qualify its metrics."""
@@ -62,14 +62,14 @@ def side_by_side(document: RunDocument, huge_pages: str | None) -> SideBySide | 
     mlc = document.mlc
     if mlc is None:
         return None
-    readings = [reading for reading in document.readings if reading.id.startswith(f"{GUEST}.")]
+    readings = [reading for reading in document.readings if reading.id.startswith(f"{MLC}.")]
     if not mlc.publish:
         return SideBySide(mlc, len(readings))
     found = lines(document, readings)
     warnings = list(dict.fromkeys(note for reading in readings for note in reading.notes if WARNING.search(note)))
     if len(warnings) > MAX_LINES:
         warnings[MAX_LINES:] = [f"and {len(warnings) - MAX_LINES} more in the run document"]
-    missing = [f"{omitted.what}: {omitted.reason}" for omitted in document.not_measured if omitted.kind == GUEST]
+    missing = [f"{omitted.what}: {omitted.reason}" for omitted in document.not_measured if omitted.kind == MLC]
     missing += [f"{reading.id}: {gone}" for reading in readings for gone in reading.missing]
     return SideBySide(
         mlc,

@@ -22,7 +22,7 @@ from calibration.results.facts import facts
 from calibration.results.figures import figures_of_record
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.model import (
-    GUEST,
+    MLC,
     Attempt,
     CapturedContext,
     CheckerRun,
@@ -41,8 +41,8 @@ from calibration.results.records import NotBegunRecord, read_kept
 from calibration.results.run_log import RunLog, replay
 from calibration.validity import Flag
 
-LOST_CONTROLLER = "the controller was lost before it could say why"
-INTERRUPTED = "it was interrupted"
+LOST_CONTROLLER = "the controller was lost"
+INTERRUPTED = "interrupted"
 
 
 def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
@@ -112,7 +112,7 @@ def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
     began = log.start or log.attempts[-1].began
     if began.capture is None or began.capture_sha256 is None:
         return None
-    what = "the raw capture that the run began with"
+    what = "the raw capture of the start"
     capture = read_kept(directory, began.capture, began.capture_sha256, what)
     return CapturedContext(
         parsed=load(directory / began.capture, capture), capture=began.capture, capture_sha256=began.capture_sha256
@@ -120,23 +120,23 @@ def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
 
 
 def _checker(directory: Path, run: CheckerRun) -> MeltdownChecker:
-    """Return how the checker ran, and its results; unreadable output is a reason and fails nothing."""
-    said: CheckerOutput | None = None
+    """Return how the checker ran, and its results; unreadable output is a reason, not a failure."""
+    result: CheckerOutput | None = None
     reason = run.reason
     if reason is None and run.output is not None:
         try:
-            said = read_checker(read_kept(directory, run.output, run.output_sha256, "what the checker printed"))
+            result = read_checker(read_kept(directory, run.output, run.output_sha256, "the output of the checker"))
         except InputError as error:
             reason = str(error)
     return MeltdownChecker(
         **{**dict(run), "reason": reason},
-        version=None if said is None else said.version,
-        findings=() if said is None else said.findings,
+        version=None if result is None else result.version,
+        findings=() if result is None else result.findings,
     )
 
 
 def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Reading, ...], list[NotMeasured]]:
-    """Return how Intel MLC ran, the readings of its output, and the commands of *plan* without a figure."""
+    """Return how Intel MLC ran, the readings of its output, and the commands of *plan* without a metric."""
     if log.mlc is None:
         return None, (), []
     readings: list[Reading] = []
@@ -160,17 +160,17 @@ def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Re
             runs.append(run.model_copy(update={"reason": reason, "readings": tuple(reading.id for reading in found)}))
             readings += found
         if reason is not None:
-            gone.append(NotMeasured(kind=GUEST, what=command.title, reason=reason, cause=cause))
+            gone.append(NotMeasured(kind=MLC, what=command.title, reason=reason, cause=cause))
     return Mlc(**dict(log.mlc), commands=tuple(runs)), tuple(readings), gone
 
 
 def _mlc_readings(directory: Path, run: MlcRun) -> tuple[Reading, ...]:
-    """Return the readings of the output of a command of Intel MLC. Raises ``InputError`` if it has no figure."""
+    """Return the readings of the output of a command of Intel MLC. Raises ``InputError`` if it has no metric."""
     if run.output is None:
-        raise InputError("what it printed is not kept")
-    content = read_kept(directory, run.output, run.output_sha256, "what Intel MLC printed")
+        raise InputError("its output was not kept")
+    content = read_kept(directory, run.output, run.output_sha256, "the output of Intel MLC")
     found = read_output(content, run.argv or ())
-    return tuple(reading.model_copy(update={"id": f"{GUEST}.{run.command}.{reading.id}"}) for reading in found)
+    return tuple(reading.model_copy(update={"id": f"{MLC}.{run.command}.{reading.id}"}) for reading in found)
 
 
 def _nothing(log: RunLog) -> NotMeasured:

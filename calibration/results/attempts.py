@@ -124,8 +124,6 @@ def record_reason(
         started_at=now,
         harness_version=__version__,
         boot_id=None,
-        capture=None,
-        capture_sha256=None,
         checks=tuple(checks),
         changes=(),
         reason=reason,
@@ -137,13 +135,13 @@ def record_reason(
 def record_kernels(directory: Path, kernels: Kernels) -> None:
     """Record the hash of the sutprobe that will measure, as verified on the SUT.
 
-    Raises ``EnvironmentLacksError`` if the run began with another one: its figures would not belong together.
+    Raises ``EnvironmentLacksError`` if the run began with another one: its metrics would not belong together.
     """
     for record in records(directory):
         if isinstance(record, KernelsRecord) and record.kernels.sha256 != kernels.sha256:
             raise EnvironmentLacksError(
-                f"the run began with the sutprobe {record.kernels.sha256}, this checkout builds {kernels.sha256}: "
-                "resume with the version of then, or begin a new run"
+                f"the run used sutprobe {record.kernels.sha256}, this checkout builds {kernels.sha256}: resume with "
+                "that version, or start a new run"
             )
     append_record(directory, KernelsRecord(kernels=kernels))
 
@@ -200,7 +198,7 @@ def mlc_commands(directory: Path) -> tuple[MlcCommand, ...]:
 def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
     """Return the identifier of the newest run of any of *suts* that can continue: a step of it has no result.
 
-    A SUT is named by its testbed and its own name. A run whose steps all succeeded but that lacks a part of a figure is
+    A SUT is named by its testbed and its own name. A run whose steps all succeeded but that lacks a part of a metric is
     skipped: nothing would be measured. Raises ``InputError`` if there is none, or the records of the newest are
     unreadable.
     """
@@ -218,7 +216,7 @@ def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
                 faults.append(error)
         if faults:
             raise faults[0]
-    raise InputError(f"no run of these SUTs below {results} has anything missing; name one, or begin a new run")
+    raise InputError(f"no incomplete run of these SUTs below {results}; name one, or start a new run")
 
 
 def _can_go_on(directory: Path) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consistency of a run: cross-checks of its figures of record.
+"""Consistency of a run: cross-checks of its metrics of record.
 
 A rule is physics, not the habit of a processor: the maximum is not below the peak, a part is not faster than the whole,
-a quantity measured twice is the same. A rule is broken only if the intervals of both figures plus the rule's tolerance
+a quantity measured twice is the same. A rule is broken only if the intervals of both metrics plus the rule's tolerance
 exclude it. The checks are made once, when the run document is assembled; pages, ``calibration judge`` and the gates
 show them.
 """
@@ -10,7 +10,6 @@ show them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from calibration.formats.page_checks import BANDWIDTH_APART
@@ -41,65 +40,43 @@ PAGE_FLAGS: Final = frozenset({"HUGEPAGE_NONE", "HUGEPAGE_PARTIAL"})
 """Latencies in pages of different sizes are different quantities."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The relation of two figures: the first at most the second, or both equal.
-
-    ``tolerance`` is the allowed deviation beyond both intervals, relative to the other figure.
-    """
-
-    title: str
-    same: bool
-    tolerance: float
-    law: str
-
-
 LATENCY_APART: Final = 0.15
 """The same for latencies as ``BANDWIDTH_APART`` for bandwidths."""
 
+
+class Rule(NamedTuple):
+    """The relation of two metrics: the first at most the second, or both equal (``same``).
+
+    ``tolerance`` is the allowed deviation beyond both intervals, relative to the other metric.
+    """
+
+    title: str
+    law: str
+    tolerance: float = BANDWIDTH_APART
+    same: bool = False
+
+
 RULES: Final[Mapping[RuleName, Rule]] = {
     "maximum": Rule(
-        "Maximum not below the peak",
-        same=False,
-        tolerance=0.02,
-        law="the maximum is the most that any setting moves, and the peak's is one of them",
+        "Maximum not below the peak", "the maximum is the best of all settings, and the peak is one of them", 0.02
     ),
-    "part": Rule(
-        "Part not above the whole",
-        same=False,
-        tolerance=BANDWIDTH_APART,
-        law="all CPUs with all their memory move at least what some of them move",
-    ),
+    "part": Rule("Part not above the whole", "all CPUs with all their memory move at least what some of them move"),
     "same_latency": Rule(
-        "Repeated latency",
-        same=True,
-        tolerance=LATENCY_APART,
-        law="one CPU has one idle latency to the memory of one node",
+        "Repeated latency", "one CPU has one idle latency to the memory of one node", LATENCY_APART, same=True
     ),
     "same_bandwidth": Rule(
-        "Repeated bandwidth",
-        same=True,
-        tolerance=BANDWIDTH_APART,
-        law="the same CPUs, memory, mix and shape of access have one bandwidth",
+        "Repeated bandwidth", "the same CPUs, memory, mix and shape of access have one bandwidth", same=True
     ),
     "own_memory": Rule(
-        "Memory not nearer to other nodes",
-        same=False,
-        tolerance=BANDWIDTH_APART,
-        law="what other nodes reach by a link, the CPUs of the memory's own node reach without it",
+        "Memory not nearer to other nodes", "other nodes reach the memory by a link, its own node without one"
     ),
-    "load": Rule(
-        "Latency not lower under load",
-        same=False,
-        tolerance=BANDWIDTH_APART,
-        law="memory that is asked for more does not answer sooner",
-    ),
+    "load": Rule("Latency not lower under load", "memory does not answer sooner under load"),
 }
 """All rules, in order of evaluation."""
 
 
 class Figure(Model):
-    """A figure of the document: its metric's name if it is a headline figure."""
+    """A value of the document, by the name of its metric if it is one."""
 
     name: str
     value: float
@@ -115,7 +92,7 @@ class ConsistencyCheck(Model):
     """The result of *rule* for ``figure`` against ``other``.
 
     ``bound`` is the range allowed by ``other`` and the rule's tolerance; an open end is ``None``. A check is
-    ``skipped``, without a bound, if one of the figures cannot decide: it is invalid, or has no interval of sufficient
+    ``skipped``, without a bound, if one of the metrics cannot decide: it is invalid, or has no interval of sufficient
     coverage. ``difference`` is that of ``figure`` to ``other``, relative to ``other``; ``difference_interval`` takes
     the intervals of both into account.
     """
@@ -131,7 +108,7 @@ class ConsistencyCheck(Model):
 
 
 class Seen(NamedTuple):
-    """A figure, why it cannot decide (``None`` if it can), and the flags for its pages' size."""
+    """A metric, why it cannot decide (``None`` if it can), and the flags for its pages' size."""
 
     figure: Figure
     unsure: str | None = None
@@ -139,7 +116,7 @@ class Seen(NamedTuple):
 
     @property
     def low(self) -> float:
-        """The lower end of its interval; the figure itself without one, as on a published page."""
+        """The lower end of its interval; the value itself without one, as on a published page."""
         return self.figure.value if self.figure.interval is None else self.figure.interval[0]
 
     @property
@@ -149,7 +126,7 @@ class Seen(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Two figures to compare under a rule."""
+    """Two metrics to compare under a rule."""
 
     rule: RuleName
     figure: Seen
@@ -207,14 +184,14 @@ def _seen(measurement: Measurement, name: str, estimate: Estimate) -> Seen:
     if not measurement.validity.valid:
         unsure = "invalid"
     elif estimate.interval is None or estimate.coverage is None:
-        unsure = "it has no interval"
+        unsure = "no interval"
     elif estimate.coverage < MIN_COVERAGE:
-        unsure = f"its interval covers the true value with {estimate.coverage * 100:.0f} % only"
+        unsure = f"its interval has only {estimate.coverage * 100:.0f} % coverage"
     return Seen(figure, unsure, pages)
 
 
 def _claims(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    """Yield every pair of figures of *measurements* that a rule applies to."""
+    """Yield every pair of metrics of *measurements* that a rule applies to."""
     yield from _maxima(measurements)
     yield from _parts(measurements)
     yield from _repeated("same_latency", _latencies(measurements))
@@ -298,7 +275,7 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[Claim]:
 
 
 def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[BandwidthLadderPoint, Seen]]:
-    """Yield the points of a ladder that lie in memory, with their figures."""
+    """Yield the points of a ladder that lie in memory, with their metrics."""
     who = "one_CPU" if values.threads == 1 else "all_CPUs"
     for point in values.points:
         if any(LEVELS.get(name) == "memory" for name in point.names):
@@ -309,7 +286,7 @@ def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Itera
 def _cells(
     measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
 ) -> Iterator[tuple[int, int, Seen]]:
-    """Yield the cells of a matrix with a value: the nodes of its CPUs and of its memory, and the figure."""
+    """Yield the cells of a matrix with a value: the nodes of its CPUs and of its memory, and the value."""
     field = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
     for row, line in zip(values.cpu_nodes, getattr(values, field), strict=True):
         for column, cell in zip(values.memory_nodes, line, strict=True):
@@ -318,7 +295,7 @@ def _cells(
 
 
 def _repeated(rule: RuleName, figures: Iterable[tuple[Hashable, Seen]]) -> Iterator[Claim]:
-    """Yield *figures* of the same quantity, each against the first: the figure of record, if it is one."""
+    """Yield *figures* of the same quantity, each against the first: the metric of record, if it is one."""
     found: dict[Hashable, list[Seen]] = {}
     for quantity, seen in figures:
         found.setdefault(quantity, []).append(seen)
@@ -384,11 +361,11 @@ def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, S
 
 def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
     """Return the CPUs and the memory of each cell of a matrix, as requested of sutprobe; empty if unknown."""
-    told = measurement.parameters.get("group")
+    groups = measurement.parameters.get("group")
     places = [(row, column) for row in values.cpu_nodes for column in values.memory_nodes]
-    if not isinstance(told, list | tuple) or len(told) != len(places):
+    if not isinstance(groups, list | tuple) or len(groups) != len(places):
         return {}
-    return dict(zip(places, map(str, told), strict=True))
+    return dict(zip(places, map(str, groups), strict=True))
 
 
 def _own_memory(measurements: Sequence[Measurement]) -> Iterator[Claim]:
@@ -417,7 +394,7 @@ def _cpus(group: str) -> int:
 def _columns(
     measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
 ) -> Iterator[tuple[int, Seen, dict[int, Seen]]]:
-    """Yield each node with CPUs and memory, with its figure and those of other nodes for its memory."""
+    """Yield each node with CPUs and memory, with its metric and those of other nodes for its memory."""
     cells = {(row, column): seen for row, column, seen in _cells(measurement, values)}
     for node in values.memory_nodes:
         if (node, node) in cells:

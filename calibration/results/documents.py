@@ -8,14 +8,16 @@ import json
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jsonschema_rs
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from calibration.errors import InputError
 from calibration.files import read_regular
-from calibration.results.layout import SCHEMA_VERSION
+from calibration.model import Model, fault_of
+from calibration.results.layout import MAX_REFERENCE_BYTES, SCHEMA_VERSION
 
 SCHEMA: Final = Path(__file__).with_name("run.schema.json")
 """The committed JSON Schema of the run document."""
@@ -29,6 +31,8 @@ MAX_FAULTS: Final = 100
 
 Raw = dict[str, Any]
 """A run document as decoded JSON."""
+
+M = TypeVar("M", bound=Model)
 
 
 def parse_json(path: Path, content: bytes) -> Any:
@@ -58,6 +62,21 @@ def read_document(path: Path, *, below: Path | None = None) -> tuple[bytes, Raw]
         where, fault = _first_fault(raw)
         raise InputError(f"{path}: not valid by {SCHEMA.name}: at {where}: {fault[:500]}")
     return content, raw
+
+
+def read_reference(results: Path, path: Path, model: type[M], remedy: str) -> M | None:
+    """Return the *model* in the file at *path* below the references of *results*; ``None`` if there is no file.
+
+    Raises ``InputError`` with the fault and the *remedy* if the file is invalid.
+    """
+    try:
+        return model.model_validate_json(read_regular(path, MAX_REFERENCE_BYTES, below=results))
+    except FileNotFoundError:
+        return None
+    except InputError as error:
+        raise InputError(f"{error}; {remedy}") from error
+    except ValidationError as error:
+        raise InputError(f"{path}: damaged at {fault_of(error)}; {remedy}") from error
 
 
 @cache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of a machine that affect its figures, each a name and a text: what two nights, or two SUTs, differ in.
+"""Facts of a machine that affect its metrics, each a name and a text: what two nights, or two SUTs, differ in.
 
 Without volatile facts (free memory, load, current clock, boot time), and without those in which equal machines always
 differ (names, boot device).
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from calibration.results.history import NOT_KNOWN
+from calibration.units import plural
 
 if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a second
     from calibration.context.model import CommandLine, Context, Dimm
@@ -20,7 +21,7 @@ KERNEL_BYTES_DIGITS: Final = 12
 """First digits of the SHA-256 of sutprobe; enough to tell two builds apart."""
 
 BOOTED_FROM: Final = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
-"""Kernel parameters that name the boot device: they differ on every machine and do not affect figures."""
+"""Kernel parameters that name the boot device: they differ on every machine and do not affect metrics."""
 
 UNCHANGING: Final = (
     "processor",
@@ -32,7 +33,7 @@ UNCHANGING: Final = (
     "distances between nodes",
     "isolated CPUs",
 )
-"""Facts that no run changes and that apply to all of its figures. Kernel and command line too, verbatim."""
+"""Facts that no run changes and that apply to all of its metrics. Kernel and command line too, verbatim."""
 
 GIB: Final = 1 << 30
 
@@ -105,7 +106,7 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
         "transparent huge pages": f"{_known(pages.enabled)}, defragmented {_known(pages.defrag)}",
         "NUMA balancing": _known(context.memory.numa_balancing),
         "vulnerabilities": "; ".join(
-            f"{name}: {said}" for name, said in sorted(context.mitigations.items()) if said != "Not affected"
+            f"{name}: {state}" for name, state in sorted(context.mitigations.items()) if state != "Not affected"
         )
         or ("none" if context.mitigations else NOT_KNOWN),
         "clock source": _known(context.clocksource.current),
@@ -115,11 +116,7 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
 
 def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the facts in which *now* differs from *before*, as text, without those missing from one of them."""
-    return [
-        f"{name}: expected {before[name]}, found {now[name]}"
-        for name in before
-        if name in now and before[name] != now[name]
-    ]
+    return [f"{name}: {before[name]} -> {now[name]}" for name in before if name in now and before[name] != now[name]]
 
 
 def differences(before: Context, now: Context) -> list[str]:
@@ -184,5 +181,5 @@ def _dimm(dimm: Dimm) -> str:
         return "empty"
     size = "size not known" if dimm.size_bytes is None else _size(dimm.size_bytes)
     speed = "speed not known" if dimm.configured_mt_s is None else f"at {dimm.configured_mt_s} MT/s"
-    ranks = "ranks not known" if dimm.ranks is None else f"{dimm.ranks} rank{'' if dimm.ranks == 1 else 's'}"
+    ranks = "ranks not known" if dimm.ranks is None else plural(dimm.ranks, "rank")
     return f"{_words((size, dimm.type), between=' ')} {speed}, {ranks}"

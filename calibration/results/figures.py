@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of record of a run: one per quantity.
+"""The metrics of record of a run: one per quantity.
 
 Other measurements of the same quantity are cross-checks (``calibration.results.consistency``).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast, get_args
 
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
@@ -16,7 +16,7 @@ from calibration.model import Model
 from calibration.trust import Trust
 from calibration.validity import Flag
 
-if TYPE_CHECKING:  # the model of a run contains these figures
+if TYPE_CHECKING:  # the model of a run contains these metrics
     from calibration.results.model import Measurement
 
 Family = Literal[
@@ -26,7 +26,7 @@ FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 class RecordFigure(Model):
-    """The figure of record of *quantity*, with its trust and the worst reason against it.
+    """The metric of record of *quantity*, with its trust and the worst reason against it.
 
     ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
     """
@@ -41,55 +41,43 @@ class RecordFigure(Model):
 
 
 class Source(NamedTuple):
-    """The source of a quantity's figure: metrics by name, whose groups fill in *quantity* and *title*."""
+    """A source of a quantity: metrics by name, whose groups fill in *quantity* and *title*.
 
-    family: Family
+    The part of *quantity* before the first dot is its family.
+    """
+
     names: str
     quantity: str
     title: str
 
 
 SOURCES: Final = (
+    Source(r"latency_matrix\.(\d+)\.(\d+)\.latency_ns", "idle_latency.{0}.{1}", "Idle latency, node {0} to node {1}"),
+    Source(r"idle_latency\.latency_ns", "idle_latency", "Idle latency"),
+    Source(r"peak_injection_bandwidth\.reads\.bandwidth_mb_s", "read_bandwidth.machine", "Read bandwidth, all CPUs"),
+    Source(r"max_bandwidth\.reads\.bandwidth_mb_s", "read_bandwidth.machine", "Maximum read bandwidth"),
     Source(
-        "idle_latency",
-        r"latency_matrix\.(\d+)\.(\d+)\.latency_ns",
-        "idle_latency.{0}.{1}",
-        "Idle latency, node {0} to node {1}",
-    ),
-    Source("idle_latency", r"idle_latency\.latency_ns", "idle_latency", "Idle latency"),
-    Source(
-        "read_bandwidth",
-        r"peak_injection_bandwidth\.reads\.bandwidth_mb_s",
-        "read_bandwidth.machine",
-        "Read bandwidth, all CPUs",
-    ),
-    Source(
-        "read_bandwidth", r"max_bandwidth\.reads\.bandwidth_mb_s", "read_bandwidth.machine", "Maximum read bandwidth"
-    ),
-    Source(
-        "read_bandwidth",
         r"bandwidth_matrix\.(\d+)\.\1\.bandwidth_mb_s",
         "read_bandwidth.{0}",
         "Read bandwidth, node {0} from its own memory",
     ),
     Source(
-        "loaded_latency",
         r"loaded_latency\.90pct(?:\.(cpu\d+))?\.latency_ns",
         "loaded_latency.{0}",
         "Latency at 90 % of the peak bandwidth",
     ),
-    Source("loaded_latency", r"loaded_latency\.0\.latency_ns", "loaded_latency.first", "Latency under full load"),
-    Source("cache_latency", r"latency_ladder\.(L\d)\.latency_ns", "cache_latency.{0}", "{0} latency"),
-    Source("clock", r"core_frequency\.scalar\.all\.median_hz", "clock", "Core clock, all cores busy"),
-    Source("clock", r"core_frequency\.scalar\.all\.lowest_hz", "clock", "Core clock, all cores busy"),
+    Source(r"loaded_latency\.0\.latency_ns", "loaded_latency.first", "Latency under full load"),
+    Source(r"latency_ladder\.(L\d)\.latency_ns", "cache_latency.{0}", "{0} latency"),
+    Source(r"core_frequency\.scalar\.all\.median_hz", "clock", "Core clock, all cores busy"),
+    Source(r"core_frequency\.scalar\.all\.lowest_hz", "clock", "Core clock, all cores busy"),
 )
 """In order of preference for a quantity."""
 
 
 def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure, ...]:
-    """Return the figures of record of the *measurements* of one run, in the order of ``SOURCES``, gaps last.
+    """Return the metrics of record of the *measurements* of one run, in the order of ``SOURCES``, gaps last.
 
-    An invalid figure is used only if the quantity has no other.
+    An invalid metric is used only if the quantity has no other.
     """
     metrics = [(measurement, metric) for measurement in measurements for metric in measurement.metrics()]
     found: dict[str, RecordFigure] = {}
@@ -97,9 +85,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
         for measurement, metric in metrics:
             if match := re.fullmatch(source.names, metric.name):
                 groups = [group or "first" for group in match.groups()]
-                figure = _of(
-                    source.family, source.quantity.format(*groups), source.title.format(*groups), measurement, metric
-                )
+                figure = _of(source.quantity.format(*groups), source.title.format(*groups), measurement, metric)
                 kept = found.get(figure.quantity)
                 if kept is None or (kept.trust == "invalid") > (figure.trust == "invalid"):
                     found[figure.quantity] = figure
@@ -114,24 +100,23 @@ def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigur
     """Yield the worst gap and the largest lost share: of the isolated CPUs, else of all."""
     jitter = [(measurement, metric) for measurement, metric in metrics if isinstance(measurement.values, JitterValues)]
     isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
-    wanted: tuple[tuple[Family, str, str], ...] = (
+    for quantity, suffix, title in (
         ("worst_gap", ".gaps.max_ns", "Longest gap"),
         ("lost_share", ".gaps.lost_fraction", "Time lost in gaps"),
-    )
-    for family, suffix, title in wanted:
+    ):
         of_all = [(measurement, metric) for measurement, metric in isolated or jitter if metric.name.endswith(suffix)]
         if of_all:
             measurement, metric = max(of_all, key=lambda pair: pair[1].value)
             values = measurement.values
             where = f", CPU {values.cpu}" if isinstance(values, JitterValues) else ""
-            yield _of(family, family, f"{title}{where}", measurement, metric)
+            yield _of(quantity, f"{title}{where}", measurement, metric)
 
 
-def _of(family: Family, quantity: str, title: str, measurement: Measurement, metric: Metric) -> RecordFigure:
+def _of(quantity: str, title: str, measurement: Measurement, metric: Metric) -> RecordFigure:
     trust, reason = measurement.trust_in(metric)
     return RecordFigure(
         quantity=quantity,
-        family=family,
+        family=cast("Family", quantity.partition(".")[0]),
         title=title,
         metric=metric,
         measurement=measurement.id,

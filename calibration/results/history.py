@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures over many nights, as arrays."""
+"""Values of metrics over many nights, as arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Series(NamedTuple):
 class NightRun:
     """The run that represents a SUT's night: the newest complete one, else the newest.
 
-    ``facts`` are those that affect figures, by name (``calibration.results.facts``); ``reasons`` say why figures are
+    ``facts`` are those that affect metrics, by name (``calibration.results.facts``); ``reasons`` say why metrics are
     missing. ``directory`` is relative to the results.
     """
 
@@ -74,8 +74,8 @@ class Unreadable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """The run document's check of a figure against another of its run (``calibration.results.consistency``)."""
+class RecordedCheck:
+    """The run document's check of a metric against another of its run (``calibration.results.consistency``)."""
 
     metric: str
     unit: str
@@ -88,9 +88,9 @@ class Held:
 
 @dataclass(frozen=True)
 class History:
-    """Figures of SUTs over nights.
+    """Values of SUTs over nights.
 
-    ``values``, ``low`` and ``high`` have the shape (series, nights): the figure and the ends of its interval, each in
+    ``values``, ``low`` and ``high`` have the shape (series, nights): the value and the ends of its interval, each in
     the unit of its series, NaN if there is no valid one. ``nights`` are those on which a run of any SUT began,
     ascending; ``series`` are sorted by testbed, SUT and metric. ``runs`` has each SUT's runs by night. ``recorded`` has
     the verdicts of the last night's documents by testbed, SUT and metric, ``consistency`` their passed and failed
@@ -105,5 +105,5 @@ class History:
     high: NDArray[np.float64]
     runs: Mapping[Sut, Mapping[date, NightRun]]
     recorded: Mapping[tuple[str, str, str], Recorded]
-    consistency: Mapping[Sut, Sequence[Held]] = field(default_factory=dict)
+    consistency: Mapping[Sut, Sequence[RecordedCheck]] = field(default_factory=dict)
     unreadable: tuple[Unreadable, ...] = ()

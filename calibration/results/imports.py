@@ -39,7 +39,7 @@ def read_file(path: Path) -> tuple[bytes, Published]:
         with path.open("rb") as file:
             raw = file.read(MAX_CHARACTERS + 1)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
     try:
         return raw, read_published(raw.decode("utf-16" if raw[:2] in UTF_16 else "utf-8", errors="replace"))
     except InputError as error:
@@ -49,7 +49,7 @@ def read_file(path: Path) -> tuple[bytes, Published]:
 def shared_figures(pages: Sequence[tuple[str, Published]]) -> list[list[Inconsistency]]:
     """Return, for each of the named *pages*, which of its results equal another page's to the last digit.
 
-    Two machines, or two versions of Linux, do not measure the same digits: one page has the other's figures.
+    Two machines, or two versions of Linux, do not measure the same digits: one page has the other's values.
     """
     found: list[list[Inconsistency]] = [[] for _ in pages]
     for (name, page), faults in zip(pages, found, strict=True):
@@ -57,7 +57,7 @@ def shared_figures(pages: Sequence[tuple[str, Published]]) -> list[list[Inconsis
             theirs = [reading.values for reading in other.read.readings]
             same = [reading.id for reading in page.read.readings if reading.values in theirs]
             if other_name != name and other.context != page.context and same:
-                reason = f"the digits are those of {other_name}, whose kernel or host is another"
+                reason = f"the same digits as {other_name}, which has another kernel or host"
                 faults.append(inconsistency("SAME_FIGURES", ", ".join(same), reason))
     return found
 
@@ -136,7 +136,7 @@ def store(results: Path, document: RunDocument, raw: bytes) -> Path:
         (directory / imported.text).write_bytes(raw)  # the directory's name is its hash
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the import cannot be written below {results}: {error.strerror or error}. Free some space or give another "
+            f"cannot write the import to {results}: {error.strerror or error}. Free some space, or choose another "
             "directory"
         ) from error
     write_document(directory, document)

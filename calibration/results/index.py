@@ -4,7 +4,7 @@
 
 The index, a DuckDB database in the cache, holds what histories need of the documents, and is updated before each query:
 new, changed and deleted documents are found by size and modification time. For an unreadable one the index holds its
-fault instead of figures; it is not opened again until it changes. The index can be deleted at any time.
+fault instead of values; it is not opened again until it changes. The index can be deleted at any time.
 
 Documents are checked against their schema before DuckDB, whose own parser takes NaN and any depth, gets extracts of
 them. DuckDB loads no extension, uses no network, and writes nothing but the index.
@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
 from calibration.results.documents import Raw, read_document
-from calibration.results.history import Held, History, NightRun, Recorded, Series, Sut, Unreadable
+from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut, Unreadable
 from calibration.results.layout import REFERENCES, RUN, directories
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Version of the index: part of its path, so that each version has its own."""
 
 DATABASE: Final = "index.duckdb"
@@ -67,12 +67,12 @@ RUNS: Final = f"""
     SELECT testbed, sut, directory, size, changed_ns, fault, {NIGHT} AS night, run.status AS status,
            run.started_at AS started_at, facts::VARCHAR AS facts,
            list_concat(
-               [CASE WHEN each.kind = 'run' THEN each.reason ELSE each.what || ': ' || each.reason END
-                FOR each IN not_measured IF each.kind NOT IN ('context', 'mlc')],
-               [each.name || ': ' || each.reason FOR each IN verdicts IF each.outcome = 'invalid']) AS reasons
+               [CASE WHEN gone.kind = 'run' THEN gone.reason ELSE gone.what || ': ' || gone.reason END
+                FOR gone IN not_measured IF gone.kind NOT IN ('context', 'mlc')],
+               [item.name || ': ' || item.reason FOR item IN verdicts IF item.outcome = 'invalid']) AS reasons
     FROM documents"""
 
-FIGURES: Final = f"""
+METRICS: Final = f"""
     SELECT testbed, sut, verdict.name AS metric, night, directory, verdict.metric.unit AS unit,
            md5_number_lower(concat_ws('|', testbed, sut, metric, unit)) AS series, verdict.metric.better AS better,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.value END AS value,
@@ -81,14 +81,14 @@ FIGURES: Final = f"""
            verdict.lower AS lower, verdict.upper AS upper, verdict.outcome AS outcome, verdict.reason AS reason
     FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(verdicts) AS verdict FROM documents)"""
 
-HELD: Final = f"""
-    SELECT testbed, sut, directory, night, held.figure.name AS metric, held.figure.unit AS unit,
-           held.figure.value AS value, held.figure.interval AS interval, held.bound AS bound, held.outcome AS outcome,
-           held.reason AS reason
-    FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(consistency) AS held FROM documents)
-    WHERE held.outcome <> 'skipped'"""
+CHECKS: Final = f"""
+    SELECT testbed, sut, directory, night, item.figure.name AS metric, item.figure.unit AS unit,
+           item.figure.value AS value, item.figure.interval AS interval, item.bound AS bound, item.outcome AS outcome,
+           item.reason AS reason
+    FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(consistency) AS item FROM documents)
+    WHERE item.outcome <> 'skipped'"""
 
-TABLES: Final = {"runs": RUNS, "figures": FIGURES, "held": HELD}
+TABLES: Final = {"runs": RUNS, "metrics": METRICS, "checks": CHECKS}
 """Tables of the index: one row per document with its state when read, one per verdict, and one per consistency check.
 ``series`` stands for testbed, SUT, metric and unit: comparing a number is much faster than comparing four texts."""
 
@@ -118,14 +118,14 @@ def read_history(
     metric: str | None = None,
     until: date | None = None,
 ) -> History:
-    """Return the history of all figures in *results*, or of those of one *testbed*, *sut* or *metric*.
+    """Return the history of all metrics in *results*, or of those of one *testbed*, *sut* or *metric*.
 
     Nights after *until* are excluded. Only the documents of the given testbed and SUT are looked at; unreadable ones
     are listed. Raises ``InputError`` if *results* or a testbed in it is not a readable directory,
     ``EnvironmentLacksError`` if the index cannot be written.
     """
     if not results.is_dir():
-        raise InputError(f"expected a directory of results at {results}, found none")
+        raise InputError(f"no directory of results at {results}")
     home = index_of(results)
     scope = _Scope(testbed=testbed, sut=sut, metric=metric, until=until)
     with locked(home):
@@ -175,8 +175,8 @@ def locked(home: Path) -> Iterator[None]:
 def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
     """Return the error for an unwritable *home*."""
     return EnvironmentLacksError(
-        f"the index of the results cannot be kept at {home}: {error}. Make room for it, or name another place for it "
-        f"with {CACHE_VARIABLE}"
+        f"cannot write the index of the results to {home}: {error}. Free some space, or set {CACHE_VARIABLE} to "
+        "another directory"
     )
 
 
@@ -292,7 +292,7 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     run = raw["run"]
     named = (run["testbed"], run["sut"], run["id"])
     if named != stored.run:
-        raise InputError(f"it is of the run {'/'.join(named)}, and lies elsewhere")
+        raise InputError(f"contains the run {'/'.join(named)}")
     date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
     return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
 
@@ -323,7 +323,7 @@ def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
     if newest is not None and newest not in nights and (newest == scope.until or not nights):
         nights += (newest,)
     condition, values = scope.of("testbed", "sut", "metric")
-    joined = f"(FROM figures WHERE {condition}) AS figures JOIN nights USING (testbed, sut, directory)"
+    joined = f"(FROM metrics WHERE {condition}) AS metrics JOIN nights USING (testbed, sut, directory)"
     db.execute(
         f"""CREATE TEMP TABLE series AS
         SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
@@ -348,9 +348,9 @@ def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
     ).fetchall()
 
     def array(name: str) -> NDArray[np.float64]:
-        figures = np.full((len(series), len(nights)), np.nan)
-        figures[found["number"], found["place"]] = found[name]
-        return figures
+        values = np.full((len(series), len(nights)), np.nan)
+        values[found["number"], found["place"]] = found[name]
+        return values
 
     return History(
         nights=nights,
@@ -360,23 +360,23 @@ def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
         high=array("high"),
         runs=_runs(db),
         recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
-        consistency=_held(db, nights[-1]) if nights else {},
+        consistency=_checks(db, nights[-1]) if nights else {},
         unreadable=unreadable,
     )
 
 
-def _held(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[Held]]:
+def _checks(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[RecordedCheck]]:
     """Return the consistency checks in the documents of *night*."""
-    found: dict[Sut, list[Held]] = {}
+    found: dict[Sut, list[RecordedCheck]] = {}
     rows = db.execute(
-        "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM held "
-        "JOIN nights USING (testbed, sut, directory) WHERE held.night = ? AND nights.night = ? "
+        "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM checks "
+        "JOIN nights USING (testbed, sut, directory) WHERE checks.night = ? AND nights.night = ? "
         "ORDER BY testbed, sut, metric, reason",
         [night, night],
     ).fetchall()
     for testbed, sut, metric, unit, value, interval, bound, outcome, reason in rows:
         ends = None if interval is None else (interval[0], interval[1])
-        check = Held(metric, unit, value, ends, (bound[0], bound[1]), outcome, reason)
+        check = RecordedCheck(metric, unit, value, ends, (bound[0], bound[1]), outcome, reason)
         found.setdefault((testbed, sut), []).append(check)
     return found
 

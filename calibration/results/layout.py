@@ -58,7 +58,7 @@ def check_names(*, testbed: str, sut: str) -> None:
     for what, name in (("testbed", testbed), ("SUT", sut)):
         _check_name(what, name)
     if testbed == REFERENCES:
-        raise InputError(f"a testbed cannot be called {REFERENCES!r}: that directory holds what runs found once")
+        raise InputError(f"a testbed cannot be called {REFERENCES!r}: that directory has the references")
 
 
 def _check_name(what: str, name: str) -> None:

@@ -38,7 +38,7 @@ else:
 RunStatus = Literal["complete", "incomplete", "interrupted", "not_begun", "imported"]
 """``complete``: every planned step has its measurement. ``incomplete``: at least one has not. ``interrupted``: the run
 was ended from outside; earlier measurements are kept. ``not_begun``: nothing was measured, because the SUT was
-unreachable or unfit. ``imported``: the figures were read from a text."""
+unreachable or unfit. ``imported``: the metrics were read from a text."""
 
 
 class Kernels(Model):
@@ -144,7 +144,7 @@ class MlcProgram(Model):
 
     ``archive`` is the name of the file, ``member`` the program's path in it (``None`` if the file itself is the
     program), ``form`` whether it is a script. ``prefetchers_ok`` is the consent to switch prefetchers, ``publish`` to
-    show figures on pages. ``planned`` is false for a machine without MLC support. ``reason`` says why none of it was
+    show metrics on pages. ``planned`` is false for a machine without MLC support. ``reason`` says why none of it was
     run; ``None`` if the program was on the SUT.
     """
 
@@ -201,7 +201,7 @@ class Measurement(Model):
     validity: Validity
 
     def metrics(self) -> tuple[Metric, ...]:
-        """Return its headline figures."""
+        """Return its metrics."""
         return tuple(declaration(self.kind).metrics(self.values))
 
     def trust_in(self, metric: Metric) -> Judged:
@@ -227,19 +227,19 @@ class NotMeasured(Model):
     flag: Flag | None = None
 
 
-GUEST = "mlc"
+MLC = "mlc"
 """The kind of missing parts of Intel MLC."""
 
 
 def of_the_run(not_measured: Iterable[NotMeasured]) -> list[NotMeasured]:
     """Return the entries of *not_measured* that count against the run: all but the guest's."""
-    return [item for item in not_measured if item.kind != GUEST]
+    return [item for item in not_measured if item.kind != MLC]
 
 
 class Verdict(Model):
     """The verdict on one metric by its limit or reference; without either it is not a pass.
 
-    ``measurement`` is the identifier of the metric's measurement. Both are None if a limit names a figure that was not
+    ``measurement`` is the identifier of the metric's measurement. Both are None if a limit names a metric that was not
     measured, which is a failure.
     """
 
@@ -254,13 +254,13 @@ class Verdict(Model):
 
 
 class Imported(Model):
-    """The origin of an imported document's figures.
+    """The origin of an imported document's metrics.
 
     ``format`` is the recognised format; ``source`` the name of the file, ``sha256`` its hash and ``text`` its verbatim
     copy in the run's directory; ``title`` its first title. ``measured_on`` is the date of the measurements given by the
     person who imported it, ``None`` if unknown. ``cmdline``, ``uname`` and ``isolcpus`` are from the text. ``publish``
-    says whether pages may show the figures: those of a published page always, raw output of Intel MLC only if the
-    person who imported it said so.
+    says whether pages may show the metrics: those of a published page always, raw output of Intel MLC only with
+    the consent of the person who imported it.
     """
 
     format: Literal["csit_page", "mlc", "pma_jitter"]
@@ -280,11 +280,11 @@ class RunDocument(Model):
     """The result of one run on one SUT.
 
     ``context`` and ``plan`` are those of the run's start: ``None`` for a SUT that was never captured, and without a
-    plan. ``facts`` are those that affect figures, by name (``calibration.results.facts``), empty without a context.
+    plan. ``facts`` are those that affect metrics, by name (``calibration.results.facts``), empty without a context.
     ``flags`` apply to the whole machine. ``meltdown_checker`` and ``mlc`` are ``None`` if the operator gave no such
     program. ``readings`` are results read from the output of other programs; ``imported`` is the origin of a document
-    whose figures were all read from a third-party text. ``record`` names the figure of record of each quantity;
-    ``consistency`` has the cross-checks of the run's figures.
+    whose metrics were all read from a third-party text. ``record`` names the metric of record of each quantity;
+    ``consistency`` has the cross-checks of the run's metrics.
     """
 
     schema_version: Literal["run/1"]

@@ -19,7 +19,7 @@ from calibration.results.run_log import AttemptLog, RunLog, ended_early
 from calibration.sutprobe.document import read_document
 from calibration.validity import Flag, flag, validity
 
-NO_REASON = "the run ended before this step and left no reason"
+NO_REASON = "the run ended before this step for an unknown reason"
 
 REMAINDER = "what was left when the command ended"
 """Names the rest of a command that ended early; its parts may be listed as well."""
@@ -85,7 +85,7 @@ def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Lit
     """Return why *gone*, a part of what *record* should have (``None``: all of it), is missing.
 
     A part that failed before the run was ended is a failure; what was left at the end is not. A sutprobe that crashed,
-    or that somebody on the SUT killed, failed as well: the run was not ended.
+    or was killed on the SUT, failed as well: the run was not ended.
     """
     by_the_end = gone is None or gone.what == REMAINDER or gone.reason.startswith("interrupted:")
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
@@ -105,7 +105,7 @@ def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
     Raises ``InputError`` with the reason if there are none. An interrupted step has the measurements that its document
     holds; the first of them lists what is missing.
     """
-    reason = record.reason or f"the step {record.outcome.replace('_', ' ')} and gave no reason"
+    reason = record.reason or f"the step {record.outcome.replace('_', ' ')} for an unknown reason"
     early = ended_early(record)
     if record.document is None or (record.outcome != "ok" and not early):
         raise InputError(reason)
@@ -153,7 +153,7 @@ def completed_values(measurements: list[Measurement]) -> list[Measurement]:
 
 
 def _refusal(record: StepRecord) -> Flag | None:
-    """Return the fault for which sutprobe gave no figure, if it is in the closed list."""
+    """Return the fault for which sutprobe gave no value, if it is in the closed list."""
     try:
         return None if record.document is None else step_refusal(read_document(record.document))
     except InputError:

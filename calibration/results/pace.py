@@ -42,7 +42,7 @@ def pace_text(document: RunDocument) -> str | None:
             )
         )
     ]
-    likely = "; ".join(reasons) or "nothing recorded explains the difference"
+    likely = "; ".join(reasons) or "no recorded reason"
     return f"{text}: {likely}" if took_s > announced_s else text
 
 

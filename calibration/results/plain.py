@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run documents for other programs: plain values instead of estimates, and one row per headline figure.
+"""Run documents for other programs: plain values instead of estimates, and one row per metric.
 
 A field holds the value and ``<field>_interval`` its interval, or null; samples stay in the run document.
 """
@@ -106,7 +106,7 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
 
 
 class Figured(Model):
-    """One headline figure with its instrument and validity."""
+    """One metric with its instrument and validity."""
 
     measurement: str
     kind: str
@@ -117,7 +117,7 @@ class Figured(Model):
 
 
 def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
-    """Return every headline figure of *document*, own measurements first.
+    """Return every metric of *document*, own measurements first.
 
     *public* omits what pages may not show.
     """
@@ -149,7 +149,7 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
 
 
 class Row(NamedTuple):
-    """One headline figure of a run, as a line of a table; missing values are ``None``."""
+    """One metric of a run, as a line of a table; missing values are ``None``."""
 
     testbed: str
     sut: str
@@ -174,7 +174,7 @@ class Row(NamedTuple):
 
 
 def rows(document: RunDocument) -> Iterator[Row]:
-    """Yield one row per headline figure of *document*."""
+    """Yield one row per metric of *document*."""
     run = document.run
     verdicts = {verdict.name: verdict.outcome for verdict in document.verdicts}
     for figure in figured(document):

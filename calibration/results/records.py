@@ -37,53 +37,50 @@ class Limit(Model):
     reason: str
 
 
-class StartRecord(Model):
-    """Start of a run: who measures what on which SUT, the limits that will apply, and the plan."""
+class _Begin(Model):
+    """Common fields of the records that begin an attempt."""
 
-    record: Literal["start"] = "start"
+    started_at: UtcTime
+    boot_id: str | None
+    checks: tuple[Check, ...]
+    changes: tuple[Change, ...]
+
+
+class _FirstBegin(_Begin):
+    """Identity of a run, in the record that may be its first."""
+
     id: str
     testbed: str
     sut: str
     profile: str
-    started_at: UtcTime
     harness_version: str
-    boot_id: str | None
+
+
+class StartRecord(_FirstBegin):
+    """Start of a run: who measures what on which SUT, the limits that will apply, and the plan."""
+
+    record: Literal["start"] = "start"
     capture: str
     capture_sha256: str
-    checks: tuple[Check, ...]
-    changes: tuple[Change, ...]
     limits: tuple[Limit, ...] = ()
     plan: Plan
 
 
-class NotBegunRecord(Model):
+class NotBegunRecord(_FirstBegin):
     """The SUT was unreachable or unfit: there is no plan. An attempt to resume may also end like this."""
 
     record: Literal["not_begun"] = "not_begun"
-    id: str
-    testbed: str
-    sut: str
-    profile: str
-    started_at: UtcTime
-    harness_version: str
-    boot_id: str | None
-    capture: str | None
-    capture_sha256: str | None
-    checks: tuple[Check, ...]
-    changes: tuple[Change, ...]
+    capture: str | None = None
+    capture_sha256: str | None = None
     reason: str
 
 
-class ResumeRecord(Model):
+class ResumeRecord(_Begin):
     """The run continues with the steps of its plan without a result, on the SUT as captured again."""
 
     record: Literal["resume"] = "resume"
-    started_at: UtcTime
-    boot_id: str | None
     capture: str
     capture_sha256: str
-    checks: tuple[Check, ...]
-    changes: tuple[Change, ...]
 
 
 class KernelsRecord(Model):
@@ -233,7 +230,7 @@ def append_record(directory: Path, record: Record) -> None:
         with open_regular(directory / RECORDS, "ab", create=True) as file:
             before = os.fstat(file.fileno()).st_size
             if isinstance(record, StepRecord) and record.document is not None and before > MAX_RECORDS_BYTES:
-                reason = f"the records of the run have {before} bytes, more than {MAX_RECORDS_BYTES}: this is not kept"
+                reason = f"not kept: the records of the run exceed {MAX_RECORDS_BYTES} bytes"
                 record = record.model_copy(update={"outcome": "failed", "reason": reason, "document": None})
             rest = memoryview(record.model_dump_json().encode() + b"\n")
             try:

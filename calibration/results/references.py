@@ -11,16 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import pending, read_regular, refuse_links
+from calibration.files import pending, refuse_links
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
 from calibration.measurements.platform import CacheReference, Platform, ReferenceRun, ShapeReference, platform_of
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic_shape import TrafficShapeValues
-from calibration.results.layout import MAX_REFERENCE_BYTES, REFERENCES
+from calibration.results.documents import read_reference
+from calibration.results.layout import REFERENCES
 from calibration.results.model import Run, RunDocument
 
 R = TypeVar("R", ShapeReference, CacheReference)
@@ -47,21 +46,10 @@ def kept_reference(results: Path, wanted: type[R], context: Context) -> R | None
     """
     platform = platform_of(context)
     path = path_of(results, wanted, platform)
-    remedy = "mend it, or remove it to have the next run search again"
-    try:
-        text = read_regular(path, MAX_REFERENCE_BYTES, below=results)
-    except FileNotFoundError:
-        return None
-    except InputError as error:
-        raise InputError(f"{error}; {remedy}") from error
-    try:
-        reference = wanted.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "/".join(map(str, first["loc"])) or "the top"
-        raise InputError(f"{path} is damaged: at {where}: {first['msg']}; {remedy}") from error
-    if reference.platform != platform:
-        raise InputError(f"expected at {path} the reference of this SUT's platform, found another platform's; {remedy}")
+    remedy = "repair it, or remove it so that the next run searches again"
+    reference = read_reference(results, path, wanted, remedy)
+    if reference is not None and reference.platform != platform:
+        raise InputError(f"{path} is of another platform; {remedy}")
     return reference
 
 
@@ -130,7 +118,7 @@ def _keep(results: Path, reference: ShapeReference | CacheReference) -> Path:
             os.link(written, path)  # unlike a rename it keeps an existing reference
     except OSError as error:
         raise EnvironmentLacksError(
-            f"the reference cannot be written to {path}: {error.strerror or error}; the run's document is whole. Free "
-            "some space or choose another directory with calibration_results_dir"
+            f"cannot write the reference to {path}: {error.strerror or error}; the run document is complete. Free some "
+            "space, or set calibration_results_dir to another directory"
         ) from error
     return path

@@ -44,6 +44,6 @@ def write_document(directory: Path, document: RunDocument) -> Path:
 def unwritable(directory: Path, error: OSError) -> EnvironmentLacksError:
     """Return the error for an unwritable *directory*."""
     return EnvironmentLacksError(
-        f"the results cannot be written below {directory}: {error.strerror or error}. What was there before is kept; "
-        "free some space or choose another directory with calibration_results_dir"
+        f"cannot write to {directory}: {error.strerror or error}. Earlier results are kept; free some space, or set "
+        "calibration_results_dir to another directory"
     )

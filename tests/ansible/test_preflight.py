@@ -66,7 +66,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "limits": (
         {"calibration_limits": [{**LIMIT, "unit": "us"}]},
-        "calibration_limits: expected the unit ns for idle_latency.latency_ns, found us",
+        "calibration_limits: the unit of idle_latency.latency_ns is ns, not us",
     ),
     "testbed": (
         {"calibration_testbed": "../elsewhere"},

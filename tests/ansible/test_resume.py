@@ -63,7 +63,7 @@ def test_interrupted_run_is_resumed_and_complete_suts_are_skipped(lab: Lab) -> N
     assert document.run.status == "complete"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency", "latency_matrix"]
     assert document.measurements[0] == first
-    assert [attempt.ended for attempt in document.attempts] == ["it was interrupted", None]
+    assert [attempt.ended for attempt in document.attempts] == ["interrupted", None]
     assert (run_of(lab, "done") / "run.json").read_bytes() == kept
     document = read_run(run_of(lab, "late"))
     assert document.run.status == "complete"

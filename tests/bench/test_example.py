@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example run names nothing of the machine that it was measured on, and its figures are those of that machine."""
+"""The example run does not name its machine and keeps its values."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_nothing_names_the_machine(secret: Path, tmp_path: Path) -> None:
+def test_the_example_does_not_name_the_machine(secret: Path, tmp_path: Path) -> None:
     example.main(secret, tmp_path / "example")
     for path in (path for path in (tmp_path / "example").rglob("*") if path.is_file()):
         text = path.read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def test_nothing_names_the_machine(secret: Path, tmp_path: Path) -> None:
     assert "server.example" in (tmp_path / "example" / "report" / "page.rst").read_text(encoding="utf-8")
 
 
-def test_what_is_left_is_told(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_names_are_reported(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example, "anonymous", lambda document: document)
     with pytest.raises(InputError, match="lab7"):
         example.main(secret, tmp_path / "example")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison as a whole, with programs that stand in for peers: no figure here depends on time."""
+"""The comparison with stand-ins for peers; no value depends on time."""
 
 import json
 import os
@@ -45,23 +45,25 @@ def _measured(session: peers.Session, monkeypatch: pytest.MonkeyPatch) -> Callab
     return measure
 
 
-def test_ratios_come_of_what_both_printed(session: peers.Session, measured: Callable[..., None]) -> None:
+def test_ratios_come_from_both_outputs(session: peers.Session, measured: Callable[..., None]) -> None:
     measured(printing(OURS, "ours", "300"), printing("bw_mem", "bw_mem rd", "200"), printing("mbw", "mbw", "100"))
     made = session.compared["read"]
     assert (made.ours.value, made.peer, made.ratio) == (300.0, "bw_mem rd", (1.5, 1.5, 1.5))
     assert peers.rows_of(session) == [("Read bandwidth, MB/s", "300", "200", "bw_mem rd", "1.5 [1.5, 1.5]")]
 
 
-def test_a_figure_whose_licence_restricts_publishing_says_so(
-    session: peers.Session, measured: Callable[..., None]
-) -> None:
+def test_unpublishable_metrics_are_marked(session: peers.Session, measured: Callable[..., None]) -> None:
     measured(printing(OURS, "ours", "300"), printing("mlc", "mlc peak injection", "200"))
     assert peers.rows_of(session)[0][3] == "mlc peak injection (not for publication)"
 
 
 @pytest.mark.parametrize(
     ("text", "code", "reason"),
-    [("all done", 0, "expected one number"), ("nan", 0, "above zero"), ("17", 3, "ended with 3 and said: 17")],
+    [
+        ("all done", 0, "no number in the output"),
+        ("nan", 0, "not a positive number"),
+        ("17", 3, "exit code 3: 17"),
+    ],
 )
 def test_a_peer_that_prints_nonsense_or_fails_is_not_compared(
     session: peers.Session, measured: Callable[..., None], text: str, code: int, reason: str
@@ -69,18 +71,18 @@ def test_a_peer_that_prints_nonsense_or_fails_is_not_compared(
     measured(printing(OURS, "ours", "300"), printing("mbw", "mbw memcpy", text, code=code))
     made = session.compared["read"]
     assert (made.ours.value, made.peer, made.ratio) == (300.0, None, None)
-    (told,) = session.not_compared
-    assert told.startswith("mbw: mbw memcpy, alternation 1: ")
-    assert reason in told
+    (message,) = session.not_compared
+    assert message.startswith("mbw: mbw memcpy, alternation 1: ")
+    assert reason in message
 
 
-def test_our_own_failure_is_never_a_figure(session: peers.Session, measured: Callable[..., None]) -> None:
+def test_a_failure_of_sutprobe_has_no_value(session: peers.Session, measured: Callable[..., None]) -> None:
     measured(printing(OURS, "ours", "nonsense"))
     assert session.compared == {}
-    assert "found 'nonsense'" in session.not_compared[0]
+    assert "number: 'nonsense'" in session.not_compared[0]
 
 
-def test_an_interruption_keeps_the_alternations_that_were_whole(
+def test_an_interruption_keeps_complete_alternations(
     session: peers.Session, measured: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[str] = []
@@ -91,7 +93,7 @@ def test_an_interruption_keeps_the_alternations_that_were_whole(
             raise KeyboardInterrupt
         return {"read": 300.0 if contender.label == "ours" else 200.0}
 
-    monkeypatch.setattr(peers, "figures_of", run_and_stop)
+    monkeypatch.setattr(peers, "values_of", run_and_stop)
     with pytest.raises(KeyboardInterrupt):
         measured(printing(OURS, "ours", ""), printing("mbw", "mbw", ""))
     assert session.compared["read"].ratio == (1.5, 1.5, 1.5)
@@ -106,13 +108,13 @@ def test_scouting_keeps_the_best_of_each_peer_and_all_close_to_the_best(session:
         printing("bw_mem", "broken", "none"),
     ]
     assert [item.label for item in peers.scout(session, "read", offered)] == ["fast", "as fast", "only one"]
-    assert [told.partition(":")[0] for told in session.not_compared] == ["bw_mem"]
+    assert [line.partition(":")[0] for line in session.not_compared] == ["bw_mem"]
 
 
-def test_processes_of_one_contender_run_together_and_are_summed() -> None:
+def test_concurrent_processes_are_summed() -> None:
     start = Start((sys.executable, "-c", "print(7)"))
     both = Contender("mbw", "two", (start, start), {"read": lambda output: outputs.multichase(output.text)})
-    assert peers.figures_of(both) == {"read": 14.0}
+    assert peers.values_of(both) == {"read": 14.0}
 
 
 def test_a_process_is_restricted_to_its_cpus() -> None:
@@ -124,7 +126,7 @@ def test_a_process_is_restricted_to_its_cpus() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_a_peer_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_hanging_peer_is_killed_with_its_children(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"sleep 600 & echo $! > {pid_file}; wait"
     with pytest.raises(NotComparedError, match="did not end within 1 s"):
@@ -147,14 +149,14 @@ def test_a_program_that_does_not_start_is_not_compared() -> None:
         peers.run_starts([Start(("/nowhere/peer",))], {}, 1.0)
 
 
-def test_peers_that_are_not_there_are_named_with_the_reason(tmp_path: Path) -> None:
+def test_missing_peers_are_listed(tmp_path: Path) -> None:
     found, absent = peers.find_peers({}, str(tmp_path))
     assert not found
     assert set(absent) == set(contenders.PEERS)
     assert "--peer multichase=PATH" in absent["multichase"]
 
 
-def test_a_peer_is_found_on_path_under_either_name_or_pointed_at(tmp_path: Path) -> None:
+def test_peers_are_found_on_path_or_given(tmp_path: Path) -> None:
     for name in ("membench", "elsewhere"):
         (tmp_path / name).write_text("#!/bin/sh\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
@@ -164,7 +166,7 @@ def test_a_peer_is_found_on_path_under_either_name_or_pointed_at(tmp_path: Path)
 
 
 @pytest.mark.parametrize("pointed", [{"multichase": "/nowhere"}, {"unknown": "/bin/sh"}, {"mbw": "/etc"}])
-def test_pointing_at_nothing_is_bad_usage(pointed: dict[str, str]) -> None:
+def test_a_missing_program_is_bad_usage(pointed: dict[str, str]) -> None:
     with pytest.raises(InputError):
         peers.find_peers(pointed, "")
 
@@ -178,7 +180,7 @@ def test_bad_usage_is_refused_before_anything_runs(arguments: list[str], monkeyp
     assert CliRunner().invoke(peers.peers_command, arguments).exit_code == 2
 
 
-def test_bandwidth_commands_ask_every_peer_for_the_same_bytes(machine: Machine) -> None:
+def test_bandwidth_peers_use_the_same_bytes(machine: Machine) -> None:
     everywhere = {name: f"/peers/{name}" for name in contenders.PEERS}
     by_label = {
         peer.label: peer
@@ -195,18 +197,18 @@ def test_bandwidth_commands_ask_every_peer_for_the_same_bytes(machine: Machine) 
     assert not any("avx512" in label or "fma" in label for label in by_label)
 
 
-def test_copies_are_compared_in_the_bytes_the_bus_moves(machine: Machine) -> None:
+def test_copies_are_compared_in_bus_bytes(machine: Machine) -> None:
     everywhere = {name: f"/peers/{name}" for name in contenders.PEERS}
     by_label = {peer.label: peer for peer in contenders.bandwidth_peers(machine, "copy_bus", everywhere)}
 
-    def figure(label: str, text: str) -> float:
-        return by_label[label].figures["copy_bus"](contenders.Output(text, "", 1.0))
+    def value(label: str, text: str) -> float:
+        return by_label[label].metrics["copy_bus"](contenders.Output(text, "", 1.0))
 
     likwid = "MByte/s:\t\t1000.00\n"
-    assert figure("likwid-bench copy_sse", likwid) == 1500.0
-    assert figure("likwid-bench copy_mem_sse", likwid) == 1000.0
-    assert figure("bw_mem cp", "201.33 1000.00\n") == 3000.0
-    assert figure("sc-membench copy", "1024,copy,1000.00,0,0,0,2,9,0.2\n") == pytest.approx(3000.0 * outputs.MIB)
+    assert value("likwid-bench copy_sse", likwid) == 1500.0
+    assert value("likwid-bench copy_mem_sse", likwid) == 1000.0
+    assert value("bw_mem cp", "201.33 1000.00\n") == 3000.0
+    assert value("sc-membench copy", "1024,copy,1000.00,0,0,0,2,9,0.2\n") == pytest.approx(3000.0 * outputs.MIB)
 
 
 def test_this_machine_is_described() -> None:
@@ -228,13 +230,13 @@ OURS_READ: list[tuple[str, Callable[[contenders.Output], float]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "figure"), OURS_READ)
-def test_our_own_documents_are_read(name: str, figure: Callable[[contenders.Output], float]) -> None:
+@pytest.mark.parametrize(("name", "value"), OURS_READ)
+def test_sutprobe_documents_are_read(name: str, value: Callable[[contenders.Output], float]) -> None:
     text = (CHECKOUT / "tests" / "fixtures" / "sutprobe" / f"{name}.json").read_text(encoding="utf-8")
-    assert figure(contenders.Output(text, "", 1.0)) > 0.0
+    assert value(contenders.Output(text, "", 1.0)) > 0.0
 
 
-def test_a_document_that_failed_is_not_read() -> None:
+def test_a_failed_document_is_refused() -> None:
     text = (CHECKOUT / "tests" / "fixtures" / "sutprobe" / "jitter.json").read_text(encoding="utf-8")
     raw = json.loads(text)
     raw.update(status="failed", error={"code": "deadline", "message": "no time left"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ratios of figures that were measured in alternation."""
+"""Ratios of alternating measurements."""
 
 import math
 
@@ -29,6 +29,6 @@ def test_without_peers_there_is_no_ratio() -> None:
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, math.nan], [math.inf]])
-def test_samples_that_are_none_are_refused(samples: list[float]) -> None:
+def test_missing_and_infinite_samples_are_refused(samples: list[float]) -> None:
     with pytest.raises(ValueError, match="not finite samples"):
         spread(samples)

@@ -73,7 +73,7 @@ def made_nights(text: str | None = None) -> Nights:
             outcome="fail",
             run_id=None,
             since=NIGHTS[ABSENT],
-            reason=text or "expected a run of this night, found none; the last is of two nights ago",
+            reason=text or "no run this night; the last is of two nights ago",
         )
     )
     array = np.array(values)
@@ -151,7 +151,7 @@ def _verdicts(row: Series, analysis: Analysis, value: float, level: float, text:
         waiver = Waived(reason=text or "a fan is replaced", by=text or "ann@example.org", until=date(2026, 2, 1))
         found.append(_verdict(key, check="spread", outcome="pass", since=NIGHTS[SPREAD], waiver=waiver))
     if analysis.flips is not None:
-        reason = text or "it flips between two levels"
+        reason = text or "flips between two levels"
         found.append(_verdict(key, check="bimodal", outcome="fail", since=NIGHTS[FLIPS], unit="ns", reason=reason))
     if (sut, row.metric) == ("t3-sut4", GAP.format(3)):
         odd = {**fields, "check": "homogeneity", "bound": (level / 2 / 1.1, level / 2 * 1.1)}

@@ -62,12 +62,12 @@ def test_a_rule_allows_both_intervals_and_the_tolerance() -> None:
 def test_a_check_with_few_placements_is_skipped() -> None:
     check = latencies(idle(two_latencies(), estimate([[300.0], [301.0], [302.0]], "ns")))
     assert (check.outcome, check.bound) == ("skipped", None)
-    assert check.reason == f"{IDLE}: its interval covers the true value with 75 % only"
+    assert check.reason == f"{IDLE}: its interval has only 75 % coverage"
 
 
 def test_a_check_without_an_interval_is_skipped() -> None:
     check = latencies(idle(two_latencies(), estimate([[300.0]], "ns")))
-    assert (check.outcome, check.reason) == ("skipped", f"{IDLE}: it has no interval")
+    assert (check.outcome, check.reason) == ("skipped", f"{IDLE}: no interval")
 
 
 def test_latencies_on_pages_of_another_size_are_not_compared() -> None:

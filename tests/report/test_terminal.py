@@ -172,7 +172,7 @@ def test_output_that_cannot_be_written_is_reported(form: str, tmp_path: Path) ->
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
-    assert done.stderr == "calibration: what is printed cannot be written: No space left on device\n"
+    assert done.stderr == "calibration: cannot write the output: No space left on device\n"
 
 
 def test_characters_that_a_terminal_lacks_are_escaped() -> None:

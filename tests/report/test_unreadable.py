@@ -290,7 +290,7 @@ def test_commands_list_omitted_documents(small: Path) -> None:
     assert f"cannot read {file_of('s2', 1)[:30]}" in nights[str(night_of(1))]
     done = called("accept", (small / file_of("s2", 2)).parent, "--by", "Ada", "--reason", "as bought")
     assert done.exit_code == 0
-    assert f"left out, as it cannot be read: {file_of('s2', 1)}" in " ".join(done.output.split())
+    assert f"skipped, cannot be read: {file_of('s2', 1)}" in " ".join(done.output.split())
     done = called("report", small, "--json")
     assert done.exit_code == VERDICT_FAILED
     assert str(small / file_of("s2", 1)) in done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of gates share with those of pages: run documents made of what was recorded."""
+"""Tests of gates use the run documents of the tests of pages."""
 
 import sys
 from pathlib import Path

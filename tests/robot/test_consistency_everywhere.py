@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run is consistent or not alike for its page, the run's own verdict, the judge of the night and the gates."""
+"""The page, the run's own verdict, the judgement of the night and the gate agree on whether a run is consistent."""
 
 import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +13,7 @@ from report_documents import flagged, index_of, replace, run_document, scaled
 
 from calibration.cli import calibration
 from calibration.errors import VERDICT_FAILED
-from calibration.gates.run import GateOutcome, run_gates
+from calibration.gates.library import CalibrationLibrary
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.report.page import render
 from calibration.results.consistency import ConsistencyCheck
@@ -25,8 +24,6 @@ sys.path.append(str(Path(__file__).parents[1] / "ansible"))
 from support import load_plugin
 
 COLLECT = load_plugin("action", "calibration_collect")
-
-GATE = "No Figure Contradicts Another"
 
 NAMES = (
     "idle_latency",
@@ -184,41 +181,42 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
 
 
 @pytest.fixture(scope="module")
-def judged(night: tuple[Path, dict[str, str]]) -> list[dict[str, Any]]:
+def judged(night: tuple[Path, dict[str, str]]) -> Path:
+    """Return a file with the output of ``calibration judge --json``."""
     done = CliRunner().invoke(calibration, ["judge", str(night[0]), "--json"])
     assert done.exit_code == VERDICT_FAILED, done.output
-    return [verdict for verdict in json.loads(done.output)["verdicts"] if verdict["check"] == "consistency"]
+    path = night[0].parent / "judged.json"
+    path.write_text(done.output, encoding="utf-8")
+    return path
 
 
-@pytest.fixture(scope="module")
-def gates(night: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, GateOutcome]:
-    tested = run_gates(tmp_path_factory.mktemp("gate"), {"RESULTS": night[0]})
-    return {test.sut.rpartition(" / ")[2]: test for test in tested if test.gate == GATE}
+def gate(results: Path, verdicts: Path, sut: str) -> tuple[str, str]:
+    """Return how the gate of consistency ends for *sut*, and its message."""
+    try:
+        CalibrationLibrary(results, verdicts=verdicts).check_verdicts("consistency", sut, "testbed1")
+    except AssertionError as error:
+        return "FAIL", str(error)
+    return "PASS", ""
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_all_say_the_same_of_a_run(
-    name: str, night: tuple[Path, dict[str, str]], judged: list[dict[str, Any]], gates: dict[str, GateOutcome]
-) -> None:
+def test_page_verdict_judgement_and_gate_agree(name: str, night: tuple[Path, dict[str, str]], judged: Path) -> None:
     results, suts = night
     (directory,) = (results / "testbed1" / suts[name]).iterdir()
     stored = read_run(directory)
     found = contradictions(stored.consistency)
     wanted = IMPOSSIBLE[name][1] if name in IMPOSSIBLE else ()
     assert [item.partition(": ")[0] for item in found] == [figure for figure, _ in wanted]
-    assert all(reason in said for said, (_, reason) in zip(found, wanted, strict=True))
+    assert all(reason in text for text, (_, reason) in zip(found, wanted, strict=True))
     page = render((directory / "run.json").read_bytes()).text.replace("\\", "")
     assert ("Cross-check failed" in page) == bool(wanted)
     assert page.count(":invalid:`fail`: ") == len(found)
-    said = [
-        verdict for verdict in COLLECT.summary(directory, stored)["failed_verdicts"] if verdict.startswith(tuple(found))
-    ]
-    assert len(said) == bool(found)
-    assert all(text.endswith(f"(and {len(found) - 1} more cross-checks)") == (len(found) > 1) for text in said)
-    of = [verdict for verdict in judged if verdict["sut"] == suts[name]]
-    assert (
-        sorted(f"{verdict['metric']}: {verdict['reason']}" for verdict in of if verdict["outcome"] == "fail") == found
-    )
+    failed = COLLECT.summary(directory, stored)["failed_verdicts"]
+    lines = [line for line in failed if line.startswith(tuple(found))]
+    assert len(lines) == bool(found)
+    assert all(line.endswith(f"(and {len(found) - 1} more cross-checks)") == (len(found) > 1) for line in lines)
+    verdicts = json.loads(judged.read_bytes())["verdicts"]
+    of = [item for item in verdicts if (item["sut"], item["check"]) == (suts[name], "consistency")]
+    assert sorted(f"{item['metric']}: {item['reason']}" for item in of if item["outcome"] == "fail") == found
     assert len(of) == len([verdict for verdict in stored.consistency if verdict.outcome != "skipped"]) > 10
-    gate = gates[suts[name]]
-    assert (gate.status, gate.message if found else "") == ("FAIL" if found else "PASS", "\n".join(found))
+    assert gate(results, judged, suts[name]) == ("FAIL" if found else "PASS", "\n".join(found))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate that logs in, against real sshd processes: who is let in, what is refused, what is compared."""
+"""The gate that logs in, against real sshd processes: accepted and refused logins, comparisons."""
 
 import os
 import shutil
@@ -71,7 +71,7 @@ def test_known_sut_matches_its_run(servers: Servers) -> None:
     assert any(verdict.text.startswith("kernel release: ") and verdict.outcome == "passed" for verdict in found)
 
 
-def test_a_sut_with_the_key_of_another_is_refused(servers: Servers, tmp_path: Path) -> None:
+def test_a_wrong_host_key_is_refused(servers: Servers, tmp_path: Path) -> None:
     other = (servers.folder / "sut2.key.pub").read_text(encoding="ascii").split()[:2]
     known = tmp_path / "known_hosts"
     known.write_text(f"[{servers.suts[0].address}]:{servers.port} {' '.join(other)}\n", encoding="ascii")
@@ -87,7 +87,7 @@ def test_unknown_host_key_is_refused_and_not_stored(servers: Servers, tmp_path: 
     assert known.read_text(encoding="ascii") == ""
 
 
-def test_revoked_keys_are_not_passed_over(servers: Servers, tmp_path: Path) -> None:
+def test_revoked_keys_are_not_supported(servers: Servers, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     text = servers.known_hosts.read_text(encoding="ascii")
     known.write_text(f"{text}@revoked {text}", encoding="ascii")
@@ -95,18 +95,18 @@ def test_revoked_keys_are_not_passed_over(servers: Servers, tmp_path: Path) -> N
         look(login(servers), known, PATIENCE_S)
 
 
-def test_known_hosts_that_are_not_there_are_an_error(servers: Servers, tmp_path: Path) -> None:
+def test_missing_known_hosts_are_an_error(servers: Servers, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the known hosts .*/none: No such file"):
         look(login(servers), tmp_path / "none", PATIENCE_S)
 
 
-def test_another_key_is_not_let_in(servers: Servers, tmp_path: Path) -> None:
+def test_a_wrong_login_key_is_refused(servers: Servers, tmp_path: Path) -> None:
     key = make_key(tmp_path / "other")
     with pytest.raises(EnvironmentLacksError, match=f"refuses the key {key}"):
         look(login(servers, key_file=key), servers.known_hosts, PATIENCE_S)
 
 
-def test_keys_of_the_home_directory_are_not_looked_for(
+def test_keys_in_the_home_directory_are_not_used(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home" / ".ssh"
@@ -145,7 +145,7 @@ def agent(folder: Path) -> Iterator[Path]:
             process.terminate()
 
 
-def test_the_agent_lets_one_in(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agent_is_used(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with agent(tmp_path) as path:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         with pytest.raises(EnvironmentLacksError):
@@ -173,14 +173,14 @@ def test_a_key_with_a_passphrase_is_taken_from_the_agent(
 # Waits that end
 
 
-def test_a_server_that_never_answers_is_given_up(servers: Servers) -> None:
+def test_a_silent_server_times_out(servers: Servers) -> None:
     with socket.create_server(("127.85.1.3", 0)) as silent:
         where = login(servers, host="127.85.1.3", port=silent.getsockname()[1])
         with pytest.raises(EnvironmentLacksError, match="cannot connect: "):
             look(where, servers.known_hosts, IMPATIENCE_S)
 
 
-def test_a_server_that_stops_after_its_banner_is_given_up(servers: Servers) -> None:
+def test_a_server_that_stops_after_its_banner_times_out(servers: Servers) -> None:
     with socket.create_server(("127.85.1.3", 0)) as server:
         held: list[socket.socket] = []
 
@@ -206,7 +206,7 @@ def test_missing_listener_is_reported(servers: Servers) -> None:
         look(login(servers, host="127.85.1.3", port=port), servers.known_hosts, PATIENCE_S)
 
 
-def test_a_command_that_does_not_end_is_given_up(servers: Servers, tmp_path: Path) -> None:
+def test_a_command_that_does_not_end_times_out(servers: Servers, tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with connected(login(servers), servers.known_hosts, PATIENCE_S) as client:
@@ -216,7 +216,7 @@ def test_a_command_that_does_not_end_is_given_up(servers: Servers, tmp_path: Pat
         assert live.read_file(client, "/proc/nothing", PATIENCE_S) is None
 
 
-def test_an_answer_without_end_is_cut_off(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_is_refused(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MAX_FILE_BYTES", 1000)
     with (
         connected(login(servers), servers.known_hosts, PATIENCE_S) as client,
@@ -250,15 +250,15 @@ def now_of(document: RunDocument) -> Live:
         ("microcode", "microcode"),
     ],
 )
-def test_what_is_another_is_a_fault_and_what_is_not_told_is_no_pass(field: str, name: str) -> None:
+def test_differences_fail_and_unknown_values_are_undecided(field: str, name: str) -> None:
     document = run_document(names=())
     then = now_of(document)
     assert {verdict.outcome for verdict in still_as_measured(document, then)} == {"passed"}
     (fault,) = fell_out(document, then._replace(**{field: "another"}))
-    assert fault == ("failed", f"{name}: expected {getattr(then, field)} as in the run, found another")
+    assert fault == ("failed", f"{name}: {getattr(then, field)} in the run, another now")
     (unknown,) = fell_out(document, then._replace(**{field: None}))
     assert unknown.outcome == "undecided"
-    assert unknown.text.endswith("found unknown")
+    assert unknown.text.endswith("unknown now")
 
 
 def fell_out(document: RunDocument, now: Live) -> list[Result]:
@@ -266,10 +266,10 @@ def fell_out(document: RunDocument, now: Live) -> list[Result]:
     return [verdict for verdict in still_as_measured(document, now) if verdict.outcome != "passed"]
 
 
-def test_a_run_without_a_capture_can_be_compared_with_nothing() -> None:
+def test_a_run_without_a_capture_is_undecided() -> None:
     document = run_document(names=())
     found = still_as_measured(document.model_copy(update={"context": None}), now_of(document))
-    assert list(found) == [("undecided", "the run never captured the SUT")]
+    assert list(found) == [("undecided", "the run has no capture of the SUT")]
 
 
 # The inventory
@@ -309,7 +309,7 @@ def test_sut_uses_its_own_name() -> None:
     ],
     ids=["options of ssh", "local", "port", "template", "not there"],
 )
-def test_what_the_connection_does_not_know_is_refused(variables: dict[str, Any], wanted: str) -> None:
+def test_unsupported_connection_settings_are_refused(variables: dict[str, Any], wanted: str) -> None:
     with pytest.raises(InputError, match=wanted.replace("{", r"\{")):
         login_of(hosts(**variables), "testbed1", "sut1")
 
@@ -322,7 +322,7 @@ def test_an_inventory_that_ansible_cannot_read_is_an_error(tmp_path: Path) -> No
         live.read_inventory(tmp_path / "hosts.yml")
 
 
-def test_an_inventory_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_inventory_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "INVENTORY_TIMEOUT_S", 0.01)
     (tmp_path / "hosts.yml").write_text("all: {}\n", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match="ansible-inventory has not read"):
@@ -344,7 +344,7 @@ def test_without_an_inventory_the_gate_is_skipped() -> None:
         LiveLibrary().check_still_as_measured("sut1", "testbed1")
 
 
-def test_a_failure_to_log_in_is_one_of_the_gate(servers: Servers, tmp_path: Path) -> None:
+def test_a_failed_login_fails_the_gate(servers: Servers, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("", encoding="ascii")
     library = LiveLibrary(inventory(servers, tmp_path), known, PATIENCE_S)
@@ -352,7 +352,7 @@ def test_a_failure_to_log_in_is_one_of_the_gate(servers: Servers, tmp_path: Path
         library.check_still_as_measured("sut1", "testbed1")
 
 
-def test_the_gate_passes_one_sut_and_fails_the_one_with_another_kernel(servers: Servers, tmp_path: Path) -> None:
+def test_another_kernel_fails_the_gate(servers: Servers, tmp_path: Path) -> None:
     same, other = good_case("sut1"), good_case("sut2")
     document = this_machine(other.document)
     assert document.context is not None
@@ -370,4 +370,4 @@ def test_the_gate_passes_one_sut_and_fails_the_one_with_another_kernel(servers: 
     assert ended["testbed1 / sut1"].status == "PASS", ended
     assert ended["testbed1 / sut2"].status == "FAIL"
     now = Path(FILES["release"]).read_text(encoding="ascii").strip()
-    assert ended["testbed1 / sut2"].message == f"kernel release: expected 5.4.0-1 as in the run, found {now}"
+    assert ended["testbed1 / sut2"].message == f"kernel release: 5.4.0-1 in the run, {now} now"

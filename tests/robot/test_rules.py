@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gates check in a run document."""
+"""Rules of the gates."""
 
 from nights import MET
 from report_documents import attempt, run_document
@@ -7,7 +7,7 @@ from report_documents import attempt, run_document
 from calibration.gates.rules import check_promises
 
 
-def test_a_start_that_was_refused_counts_where_no_other_did() -> None:
+def test_a_refused_start_counts_only_without_another() -> None:
     refused = attempt(checks=(MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met"}),))
     document = run_document(names=())
     resumed = list(check_promises(document.model_copy(update={"attempts": (refused, attempt(checks=(MET,)))})))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories of nights, made by hand for what judges them."""
+"""Histories of nights, made by hand."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from calibration.judge.drift import Analysis, Change, Flips
+from calibration.judge.baseline_files import Baselines
+from calibration.judge.drift import Analysis, Change, Flips, analyse
+from calibration.judge.night import Judgement, judge_history
 from calibration.judge.run import verdicts_of
+from calibration.judge.tolerances import Tolerances
+from calibration.judge.waivers import Waivers
 from calibration.results.history import History, NightRun, Recorded, Series
 from tests.report.report_documents import replace, run_document, scaled, store
 
@@ -86,6 +90,22 @@ def history(
         high=values * (1 + half),
         runs=by_sut,
         recorded=recorded or {},
+    )
+
+
+def judged(
+    past: History,
+    analyses: Sequence[Analysis] | None = None,
+    references: Baselines | None = None,
+    waivers: Waivers | None = None,
+    tolerances: Tolerances | None = None,
+) -> Judgement:
+    return judge_history(
+        past,
+        analyse(past.values) if analyses is None else analyses,
+        references or Baselines(Path("/nonexistent")),
+        waivers or Waivers(),
+        tolerances or Tolerances(),
     )
 
 

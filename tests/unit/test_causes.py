@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes: which facts changed, and which of them can have moved a figure."""
+"""Causes: which facts changed, and which of them can affect a metric."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def run(facts: Mapping[str, str], *, sut: str = "sut1", night: date = date(2026,
     return NightRun("testbed1", sut, run_id, night, "complete", f"testbed1/{sut}/{run_id}", facts, ())
 
 
-def test_what_changed_is_told_in_the_order_of_the_facts_with_both_texts_and_the_night() -> None:
+def test_changes_have_both_values_and_the_night_in_order_of_facts() -> None:
     before = run(FACTS, night=date(2026, 1, 1))
     after = run({**FACTS, "DIMMs": "7 x 32 GB at 4800 MT/s", "microcode": "0x2"})
     changes = context_changes(before, after)
@@ -65,25 +65,25 @@ def test_unknown_fact_is_listed_last_with_none() -> None:
         ("core_frequency.scalar.all.median_hz", ["turbo", "microcode", "BIOS", "DIMMs"]),
     ],
 )
-def test_the_nearest_cause_of_a_figure_comes_first(metric: str, order: list[str]) -> None:
+def test_the_most_likely_cause_comes_first(metric: str, order: list[str]) -> None:
     changes = context_changes(run(FACTS), run({**FACTS, "microcode": "2", "BIOS": "2", "DIMMs": "2", "turbo": "off"}))
     assert [change.fact for change in likely(changes, metric)] == order
 
 
-def test_another_instrument_is_suspected_before_anything_of_the_sut() -> None:
+def test_a_new_sutprobe_is_the_first_suspect() -> None:
     changes = context_changes(run(FACTS), run({**FACTS, "DIMMs": "7", "kernel bytes": "ba9876543210"}))
     for metric in ("idle_latency.latency_ns", "jitter.cpu1.gaps.max_ns", "core_frequency.scalar.all.spread"):
         assert likely(changes, metric)[0].fact == "kernel bytes"
 
 
-def test_a_fact_that_cannot_move_a_figure_has_no_cause_and_one_that_can_says_why() -> None:
+def test_only_relevant_facts_are_causes() -> None:
     assert cause_of("DIMMs", "jitter.cpu1.inst_jitter_ns") is None
     cause = cause_of("DIMMs", "idle_latency.latency_ns")
     assert cause is not None
     assert "channels" in cause.reason
 
 
-def test_every_row_concerns_a_metric_that_exists() -> None:
+def test_every_rule_matches_a_metric() -> None:
     names = [
         *(form.names.replace("\\", "") for item in registry().values() for form in item.metric_patterns),
         "latency_ladder.L2.latency_ns",
@@ -99,7 +99,7 @@ def test_sut_is_compared_with_the_majority() -> None:
     assert (found.fact, found.before, found.after) == ("microcode", "0x1", "0x2")
 
 
-def test_what_half_of_the_others_have_too_or_nobody_knows_is_no_difference() -> None:
+def test_common_and_unknown_facts_are_no_difference() -> None:
     others = [run(FACTS, sut="sut2"), run({**FACTS, "BIOS": "Maker 2.0"}, sut="sut3")]
     assert differences_from(run({**FACTS, "BIOS": "Maker 2.0"}), others) == ()
     assert differences_from(run({**FACTS, "governor": "performance"}), others) == ()
@@ -109,6 +109,6 @@ def test_what_half_of_the_others_have_too_or_nobody_knows_is_no_difference() -> 
     assert differences_from(run(FACTS), []) == ()
 
 
-def test_every_fact_of_a_machine_can_move_something() -> None:
+def test_every_fact_has_a_rule() -> None:
     for fact in facts(load(CAPTURE), None):
         assert any(re.fullmatch(cause.facts, fact) for cause in CAUSES), fact

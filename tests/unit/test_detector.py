@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The detector's statistics are those worked out by hand, and its rates of false alarms and of detection as stated."""
+"""The detector's statistics match hand calculations; its false alarm and detection rates are as stated."""
 
 from math import log, sqrt
 
@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from scipy.special import fdtri, ndtr, stdtrit
 
-from bench.judgement import RISE, RISE_WITHIN, SHIFT, WITHIN, drifting, false_alarms, found, made, shifted
+from bench.judgement import (
+    RISE,
+    RISE_NIGHTS,
+    SHIFT,
+    SHIFT_NIGHTS,
+    count_false_alarms,
+    detected,
+    generate,
+    with_drift,
+    with_shift,
+)
 from calibration.judge import detector
 from calibration.judge.detector import Walk, correlation_of, normal_of_ratio, normal_of_student
 
@@ -30,7 +40,7 @@ def wallace(student: float, degrees: float) -> float:
     return (8.0 * degrees + 1.0) / (8.0 * degrees + 3.0) * sqrt(degrees * log(1.0 + student**2 / degrees))
 
 
-def test_three_nights_are_a_jump_from_the_figure_worked_out_by_hand() -> None:
+def test_jump_threshold_matches_hand_calculation() -> None:
     reference = [1.0, -1.0] * 6
     variance = 12.0 / 11.0  # around a mean of 0
     covariance = (-8.0 - 1.0 - 120.0 / 121.0) / 11.0  # of neighbours, off the mean of those before from the 11th on
@@ -55,7 +65,7 @@ DEVIATION = sqrt(108.0 / 41.0)
 """Of the first 42, of which the mean is 0."""
 
 
-def test_two_weeks_are_a_drift_from_the_rise_worked_out_by_hand() -> None:
+def test_drift_threshold_matches_hand_calculation() -> None:
     def drift(rise: float) -> list[float]:
         return [rise * DEVIATION * night for night in range(1, 15)]
 
@@ -68,7 +78,7 @@ def test_two_weeks_are_a_drift_from_the_rise_worked_out_by_hand() -> None:
     assert [kind for _, kind in changes([*QUIET[:42], *drift(0.109)])] == ["level"]
 
 
-def test_nights_are_weighed_as_the_change_is_without_what_it_inherits() -> None:
+def test_weights_match_the_change_minus_its_autocorrelation() -> None:
     walk = Walk(np.zeros((1, 4)), np.zeros(4, np.intp))
     walk.state[[detector.COUNT, detector.VARIANCE, detector.DEGREES]] = np.array([[100.0], [1.0], [100.0]])
     walk.state[detector.LAGGED] = 0.325  # an autocorrelation of (100 * 0.325 + 50 * 0.25) / 150 = 0.3
@@ -83,7 +93,7 @@ def test_nights_are_weighed_as_the_change_is_without_what_it_inherits() -> None:
     assert walk._level_moved(newest, np.full(4, 14)).tolist() == [False, True, False, True]
 
 
-def test_a_jump_has_three_nights_outside() -> None:
+def test_a_jump_needs_three_nights_outside() -> None:
     def newest(first: float) -> list[float]:
         return [DEVIATION * size for size in (first, 3.2, 3.2)]
 
@@ -93,7 +103,7 @@ def test_a_jump_has_three_nights_outside() -> None:
 
 
 @pytest.mark.parametrize("degrees", [9.0, 30.0, 100.0])
-def test_students_t_and_ratios_of_variances_become_the_normal_variable_of_their_probability(degrees: float) -> None:
+def test_normal_approximations_of_t_and_f(degrees: float) -> None:
     for normal in (1.0, 2.0, 3.4):
         assert normal_of_student(stdtrit(degrees, ndtr([normal])), np.array([degrees])) == pytest.approx(
             normal, rel=0.005
@@ -105,8 +115,8 @@ def test_students_t_and_ratios_of_variances_become_the_normal_variable_of_their_
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
-def test_level_deviation_and_correlation_are_estimated_without_bias(correlation: float) -> None:
-    walk = walked(made(f"autocorrelation {correlation:g}", 1, 1000, 74).T)  # 60 nights of reference
+def test_estimates_are_unbiased(correlation: float) -> None:
+    walk = walked(generate(f"autocorrelation {correlation:g}", 1, 1000, 74).T)  # 60 nights of reference
     assert walk.state[detector.COUNT].max() == 60
     expected = (59.0 * correlation + 50.0 * 0.25) / (59.0 + 50.0)
     quiet = [not begins for begins in walk.begins]
@@ -117,7 +127,7 @@ def test_level_deviation_and_correlation_are_estimated_without_bias(correlation:
     )
 
 
-def test_an_outlier_counts_as_much_as_the_clip_however_large_it_is() -> None:
+def test_outliers_are_clipped() -> None:
     figures = np.random.default_rng(1).standard_normal((60, 1))
     states = []
     for size in (20.0, 1e6):
@@ -128,8 +138,8 @@ def test_an_outlier_counts_as_much_as_the_clip_however_large_it_is() -> None:
     assert states[0] == pytest.approx(states[1], rel=1e-12)
 
 
-def test_what_is_known_on_a_night_does_not_depend_on_later_nights() -> None:
-    figures = shifted(made("Student t, 3 df", 2, 40, 90), 60, 3.0).T
+def test_a_night_does_not_depend_on_later_nights() -> None:
+    figures = with_shift(generate("Student t, 3 df", 2, 40, 90), 60, 3.0).T
     walk = Walk(figures, np.full(40, 90))
     for night in range(90):
         walk.step(night)
@@ -137,14 +147,14 @@ def test_what_is_known_on_a_night_does_not_depend_on_later_nights() -> None:
             assert walk.begins == walked(figures[: night + 1]).begins
 
 
-def test_the_last_digit_that_changes_once_a_week_is_noise() -> None:
+def test_a_weekly_change_of_the_last_digit_is_noise() -> None:
     figures = np.array([5.0] * 15 + [5.01, *[5.0] * 6] * 12)
     assert changes(figures.tolist()) == []
     deviation = sqrt(walked(figures[:, None]).state[detector.VARIANCE, 0])
     assert deviation == pytest.approx(figures.std(), rel=0.3)
 
 
-def test_an_excursion_of_five_nights_is_reported_and_taken_back() -> None:
+def test_a_five_night_excursion_is_reported_and_reverted() -> None:
     figures = np.random.default_rng(3).standard_normal(100)
     figures[60:65] += 6.0
     assert changes(figures[:64].tolist()) == [(60, "level")]
@@ -153,14 +163,14 @@ def test_an_excursion_of_five_nights_is_reported_and_taken_back() -> None:
     assert abs(level - figures[:86].mean()) < 0.3
 
 
-def test_a_change_that_stays_for_four_weeks_is_taken_back_no_more() -> None:
+def test_a_change_is_final_after_four_weeks() -> None:
     figures = np.random.default_rng(1).standard_normal((120, 1))
     figures[60:] += 6.0
     assert walked(figures[:80]).trial.tolist() == [True]
     assert walked(figures[:90]).trial.tolist() == [False]
 
 
-def test_an_excursion_is_not_flipping() -> None:
+def test_an_excursion_is_not_bimodal() -> None:
     figures = np.random.default_rng(1).standard_normal((1, 120))
     figures[0, 40:48] += 20.0
     assert not detector.two_levels(figures[:, :75]).found[0]
@@ -169,7 +179,7 @@ def test_an_excursion_is_not_flipping() -> None:
     assert detector.two_levels(figures[:, :75]).found[0]
 
 
-def test_after_a_change_of_the_spread_noise_is_that_since() -> None:
+def test_noise_is_learned_anew_after_a_spread_change() -> None:
     figures = np.random.default_rng(5).standard_normal((150, 1))
     figures[90:] *= 0.2
     walk = walked(figures)
@@ -177,14 +187,14 @@ def test_after_a_change_of_the_spread_noise_is_that_since() -> None:
     assert sqrt(walk.state[detector.VARIANCE, 0]) == pytest.approx(figures[90:].std(), rel=0.1)
 
 
-def test_a_drift_is_not_learned_before_it_is_searched() -> None:
+def test_recent_nights_are_kept_out_of_the_reference() -> None:
     figures = np.random.default_rng(4).standard_normal((120, 1))
     before = walked(figures[:106]).state[detector.LEVEL, 0]
     figures[106:] += 3.0 * np.linspace(0.0, 1.0, 14)[:, None]
     assert walked(figures[:119]).state[detector.LEVEL, 0] == pytest.approx(before, abs=0.1)
 
 
-def test_a_change_begins_on_no_night_of_the_reference() -> None:
+def test_changes_begin_after_the_reference() -> None:
     newest = np.full((14, 2), 3.0)  # all of them at the new level, and with its spread
     assert detector.dates(newest, 20, np.array([15.0, 3.0])).tolist() == [15.0, 7.0]
     assert detector.spread_dates(newest, 20, np.array([15.0, 3.0])).tolist() == [15.0, 7.0]
@@ -195,21 +205,21 @@ def test_a_change_begins_on_no_night_of_the_reference() -> None:
 any_size = pytest.mark.parametrize("series", [250, pytest.param(1000, marks=pytest.mark.thorough)])
 
 
-def most_alarms(series: int, allowed: float = 1.0) -> float:
+def max_alarms(series: int, allowed: float = 1.0) -> float:
     """Return how many alarms may begin in 180 nights of *series* where *allowed* begin in a thousand nights of one."""
     expected = allowed * 180 * series / 1000
     return expected + 2.33 * sqrt(expected)
 
 
-def least_found(series: int, share: float) -> float:
+def min_detected(series: int, share: float) -> float:
     """Return which share of the changes in *series* is found where *share* is expected."""
     return share - 2.33 * sqrt(share * (1 - share) / series)
 
 
 @any_size
 @pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "autocorrelation 0.3, weekly cycle"])
-def test_at_most_one_false_alarm_begins_in_a_thousand_nights_whatever_they_remember(noise: str, series: int) -> None:
-    assert false_alarms(made(noise, 5, series, 180), flips=False) <= most_alarms(series)
+def test_false_alarm_rate_with_autocorrelation(noise: str, series: int) -> None:
+    assert count_false_alarms(generate(noise, 5, series, 180), flips=False) <= max_alarms(series)
 
 
 @any_size
@@ -217,33 +227,35 @@ def test_at_most_one_false_alarm_begins_in_a_thousand_nights_whatever_they_remem
     ("noise", "allowed"),
     [("Student t, 3 df", 1.0), ("outliers, 2 %", 1.0), ("log-normal", 1.5), ("normal, 20 % missing", 1.0)],
 )
-def test_false_alarms_where_tails_are_heavy_are_as_few_as_stated(noise: str, allowed: float, series: int) -> None:
-    assert false_alarms(made(noise, 5, series, 180), flips=False) <= most_alarms(series, allowed)
+def test_false_alarm_rate_with_heavy_tails(noise: str, allowed: float, series: int) -> None:
+    assert count_false_alarms(generate(noise, 5, series, 180), flips=False) <= max_alarms(series, allowed)
 
 
 @any_size
 @pytest.mark.parametrize("noise", ["two levels, 50/50", "two levels, 80/20", "two levels, 90/10"])
-def test_flips_raise_no_alarm_of_a_changed_level_or_spread(noise: str, series: int) -> None:
-    assert false_alarms(made(noise, 5, series, 180), flips=True) <= most_alarms(series)
+def test_flips_raise_no_level_or_spread_alarm(noise: str, series: int) -> None:
+    assert count_false_alarms(generate(noise, 5, series, 180), flips=True) <= max_alarms(series)
 
 
 @any_size
 @pytest.mark.parametrize("after", [60, 120])
 @pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "autocorrelation 0.3, weekly cycle"])
-def test_a_shift_of_four_deviations_is_found_by_the_third_night(noise: str, after: int, series: int) -> None:
-    share = found(shifted(made(noise, 3, series, after + WITHIN), after, SHIFT), after, WITHIN).mean()
-    assert share >= least_found(series, 0.95)
+def test_a_shift_of_four_deviations_is_detected_by_the_third_night(noise: str, after: int, series: int) -> None:
+    share = detected(
+        with_shift(generate(noise, 3, series, after + SHIFT_NIGHTS), after, SHIFT), after, SHIFT_NIGHTS
+    ).mean()
+    assert share >= min_detected(series, 0.95)
 
 
-def test_a_shift_of_both_levels_is_found_where_figures_flip() -> None:
-    figures = shifted(made("two levels, 80/20", 3, 500, 120 + WITHIN), 120, SHIFT)
-    assert found(figures, 120, WITHIN).mean() >= least_found(500, 0.95)
+def test_a_shift_of_both_bimodal_levels_is_detected() -> None:
+    figures = with_shift(generate("two levels, 80/20", 3, 500, 120 + SHIFT_NIGHTS), 120, SHIFT)
+    assert detected(figures, 120, SHIFT_NIGHTS).mean() >= min_detected(500, 0.95)
 
 
 @pytest.mark.parametrize("rise", [0.3, 0.8])
-def test_shifts_and_drifts_stay_changes_of_the_level(rise: float) -> None:
-    quiet = made("autocorrelation 0.2", 3, 300, 150)
-    moved = shifted(quiet, 100, 8.0), drifting(quiet[:, :130], 100, rise)
+def test_shifts_and_drifts_are_level_changes(rise: float) -> None:
+    quiet = generate("autocorrelation 0.2", 3, 300, 150)
+    moved = with_shift(quiet, 100, 8.0), with_drift(quiet[:, :130], 100, rise)
     for figures in moved:
         for nights in (118, figures.shape[1]):
             kinds = [[kind for at, kind in begin if at > 95] for begin in walked(figures[:, :nights].T - 100.0).begins]
@@ -251,8 +263,8 @@ def test_shifts_and_drifts_stay_changes_of_the_level(rise: float) -> None:
 
 
 @pytest.mark.parametrize(("noise", "least"), [("autocorrelation 0", 0.90), ("Student t, 3 df", 0.60)])
-def test_a_threefold_spread_is_found_within_a_month_and_is_no_change_of_the_level(noise: str, least: float) -> None:
-    figures = made(noise, 9, 500, 120) - 100.0
+def test_a_threefold_spread_is_detected_within_a_month(noise: str, least: float) -> None:
+    figures = generate(noise, 9, 500, 120) - 100.0
     figures[:, 90:] *= 3.0
     kinds = [[kind for at, kind in begin if at > 80] for begin in walked(figures.T).begins]
     assert np.mean(["spread" in kind for kind in kinds]) > least
@@ -260,6 +272,6 @@ def test_a_threefold_spread_is_found_within_a_month_and_is_no_change_of_the_leve
 
 
 @any_size
-def test_a_slow_drift_is_found_within_two_weeks(series: int) -> None:
-    figures = drifting(made("autocorrelation 0", 3, series, 120 + RISE_WITHIN), 120, RISE)
-    assert found(figures, 120, RISE_WITHIN).mean() >= least_found(series, 0.8)
+def test_a_slow_drift_is_detected_within_two_weeks(series: int) -> None:
+    figures = with_drift(generate("autocorrelation 0", 3, series, 120 + RISE_NIGHTS), 120, RISE)
+    assert detected(figures, 120, RISE_NIGHTS).mean() >= min_detected(series, 0.8)

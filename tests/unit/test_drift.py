@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes over nights are found and dated, flips between two levels are told from them, and noise is neither."""
+"""Changes over nights are detected and dated; flips between two levels and noise are not changes."""
 
 import math
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bench.judgement import CLOSE, SHIFT, made, shifted
-from calibration.judge.detector import MIN_FIGURES
+from bench.judgement import DATE_TOLERANCE, SHIFT, generate, with_shift
+from calibration.judge.detector import MIN_VALUES
 from calibration.judge.drift import Analysis, Change, analyse
 
 
@@ -27,7 +27,7 @@ def noise(nights: int, seed: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_a_shift_is_found_when_three_figures_of_the_new_level_are_there(sign: float) -> None:
+def test_a_shift_is_detected_after_three_nights(sign: float) -> None:
     figures = 100.0 + noise(63)
     figures[60:] += 6.0 * sign
     (change,) = one(figures).changes
@@ -37,14 +37,14 @@ def test_a_shift_is_found_when_three_figures_of_the_new_level_are_there(sign: fl
     assert change.after / change.before - 1.0 == pytest.approx(change.size)
 
 
-def test_as_known_before_the_shift_nothing_has_changed() -> None:
+def test_no_change_before_the_shift() -> None:
     figures = 100.0 + noise(80)
     figures[60:] += 6.0
     assert one(figures[:60]).changes == ()
     assert [change.night for change in one(figures[:70]).changes] == [60]
 
 
-def test_back_to_the_old_level_is_a_second_change() -> None:
+def test_a_return_to_the_old_level_is_a_second_change() -> None:
     figures = 100.0 + noise(100)
     figures[60:80] += 6.0
     analysis = one(figures)
@@ -55,17 +55,17 @@ def test_back_to_the_old_level_is_a_second_change() -> None:
 
 
 @pytest.mark.parametrize("size", [8.0, 1000.0])
-def test_one_night_outside_is_no_change(size: float) -> None:
+def test_a_single_outlier_is_no_change(size: float) -> None:
     figures = 100.0 + noise(60)
     figures[40] += size
     assert one(figures).changes == ()
 
 
-def test_a_slow_rise_is_found() -> None:
+def test_a_slow_rise_is_detected() -> None:
     assert one(100.0 + noise(120) + 5.0 * np.clip((np.arange(120) - 60) / 40.0, 0.0, 1.0)).changes
 
 
-def test_a_spread_that_trebles_is_a_change_of_the_spread() -> None:
+def test_a_threefold_spread_is_a_spread_change() -> None:
     figures = 100.0 + noise(120)
     figures[80:] = 100.0 + 3.0 * (figures[80:] - 100.0)
     changes = one(figures).changes
@@ -77,7 +77,7 @@ def test_a_spread_that_trebles_is_a_change_of_the_spread() -> None:
     assert changes[0].interval[0] < 2.0 < changes[0].interval[1]
 
 
-def test_the_interval_of_a_level_is_the_one_worked_out_by_hand() -> None:
+def test_interval_of_a_level_matches_hand_calculation() -> None:
     (change,) = one([99.0, 101.0] * 20 + [198.0, 202.0] * 5).changes
     assert change.night == 40
     assert (change.before, change.after, change.size) == pytest.approx((100.0, 200.0, 1.0))
@@ -86,7 +86,7 @@ def test_the_interval_of_a_level_is_the_one_worked_out_by_hand() -> None:
     assert change.interval == pytest.approx((1.0 - 2.0106 * error, 1.0 + 2.0106 * error), rel=1e-4)
 
 
-def test_the_interval_of_a_spread_is_the_one_worked_out_by_hand() -> None:
+def test_interval_of_a_spread_matches_hand_calculation() -> None:
     (change,) = one([99.0, 101.0] * 30 + [97.0, 103.0] * 10).changes
     before, after = math.sqrt(60.0 / 59.0) / 100.0, math.sqrt(9.0 * 20.0 / 19.0) / 100.0
     assert (change.kind, change.night) == ("spread", 60)
@@ -96,15 +96,15 @@ def test_the_interval_of_a_spread_is_the_one_worked_out_by_hand() -> None:
     assert change.interval == pytest.approx((ratio / factor - 1.0, ratio * factor - 1.0), rel=1e-3)
 
 
-def test_a_level_is_the_mean_without_the_outer_fifths() -> None:
+def test_a_level_is_a_trimmed_mean() -> None:
     analysis = one([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0, 50.0, 90.0])
     assert analysis.level == pytest.approx((3.0 + 4.0 + 5.0 + 6.0 + 7.0 + 9.0) / 6.0)
 
 
-def test_the_interval_is_wider_where_nights_remember_the_night_before() -> None:
+def test_autocorrelation_widens_the_interval() -> None:
     widths = []
     for correlation in (0.0, 0.3):
-        figures = shifted(made(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
+        figures = with_shift(generate(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
         intervals = [change.interval for analysis in analyse(figures) for change in analysis.changes]
         widths.append(np.median([high - low for low, high in intervals]))
     estimated = [(100.0 * value + 50.0 * 0.25) / 150.0 for value in (0.0, 0.3)]
@@ -113,20 +113,20 @@ def test_the_interval_is_wider_where_nights_remember_the_night_before() -> None:
 
 
 @pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "Student t, 3 df", "log-normal"])
-def test_nineteen_in_twenty_intervals_have_the_true_size(noise: str) -> None:
-    figures = shifted(made(noise, 8, 500, 70), 60, SHIFT)
+def test_intervals_have_their_coverage(noise: str) -> None:
+    figures = with_shift(generate(noise, 8, 500, 70), 60, SHIFT)
     true = np.where(np.arange(500) % 2 == 0, 0.04, -0.04)
     inside = [
         change.interval[0] <= size <= change.interval[1]
         for size, analysis in zip(true, analyse(figures), strict=True)
         for change in analysis.changes
-        if abs(change.night - 60) <= CLOSE
+        if abs(change.night - 60) <= DATE_TOLERANCE
     ]
     assert len(inside) > 450
     assert 0.90 <= np.mean(inside) <= 0.99
 
 
-def test_missing_nights_are_left_out_and_columns_are_those_of_the_nights() -> None:
+def test_missing_nights_are_skipped() -> None:
     figures = 100.0 + noise(120)
     figures[60:] += 6.0
     figures[np.random.default_rng(2).random(120) < 0.4] = np.nan
@@ -141,7 +141,7 @@ def test_missing_nights_are_left_out_and_columns_are_those_of_the_nights() -> No
 
 
 @pytest.mark.parametrize(("share", "nights"), [(0.5, 30), (0.2, 50), (0.15, 90)])
-def test_two_levels_night_by_night_are_flips_and_not_changes(share: float, nights: int) -> None:
+def test_flips_are_not_changes(share: float, nights: int) -> None:
     rng = np.random.default_rng(4)
     figures = 100.0 + rng.standard_normal((50, nights)) + 20.0 * (rng.random((50, nights)) < share)
     analyses = analyse(figures)
@@ -154,7 +154,7 @@ def test_two_levels_night_by_night_are_flips_and_not_changes(share: float, night
     assert np.mean([flip.upper_share for flip in flips]) == pytest.approx(share, abs=0.04)
 
 
-def test_flips_begin_where_they_begin() -> None:
+def test_flips_are_dated() -> None:
     figures = 100.0 + noise(120)
     figures[70:] += np.random.default_rng(3).integers(0, 2, 50) * 20.0
     analysis = one(figures)
@@ -164,7 +164,7 @@ def test_flips_begin_where_they_begin() -> None:
     assert analysis.first == analysis.flips.night
 
 
-def test_two_levels_that_both_move_are_a_change_that_flips_do_not_hide() -> None:
+def test_flips_do_not_hide_a_level_change() -> None:
     rng = np.random.default_rng(6)
     figures = 100.0 + rng.standard_normal(100) + 20.0 * (rng.random(100) < 0.3)
     figures[60:] += 50.0
@@ -176,7 +176,7 @@ def test_two_levels_that_both_move_are_a_change_that_flips_do_not_hide() -> None
     assert analysis.flips.lower == pytest.approx(150.0, abs=2.0)
 
 
-def test_a_level_that_changed_and_changed_back_is_not_two_levels() -> None:
+def test_a_temporary_change_is_not_bimodal() -> None:
     figures = 100.0 + noise(120)
     figures[40:80] += 20.0
     analysis = one(figures)
@@ -187,8 +187,8 @@ def test_a_level_that_changed_and_changed_back_is_not_two_levels() -> None:
 # Any figures at all
 
 
-@pytest.mark.parametrize("nights", range(MIN_FIGURES))
-def test_a_few_figures_are_too_few_to_tell(nights: int) -> None:
+@pytest.mark.parametrize("nights", range(MIN_VALUES))
+def test_too_few_values_have_no_change(nights: int) -> None:
     analysis = one(np.arange(nights) ** 3.0)
     assert analysis.changes == ()
     assert analysis.flips is None
@@ -198,14 +198,14 @@ def test_a_few_figures_are_too_few_to_tell(nights: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -7.5, 1e300, 1e-300])
-def test_figures_that_are_all_the_same_have_not_changed(value: float) -> None:
+def test_constant_values_have_no_change(value: float) -> None:
     analysis = one([value] * 60)
     assert analysis.changes == ()
     assert analysis.level == pytest.approx(value)
     assert analysis.spread == 0.0 or (value == 0.0 and math.isnan(analysis.spread))
 
 
-def test_a_step_without_any_noise_is_one_change_of_its_exact_size() -> None:
+def test_a_noiseless_step_has_its_exact_size() -> None:
     (change,) = one([5.0] * 20 + [6.0] * 10).changes
     assert change == Change("level", 20, 5.0, 6.0, pytest.approx(0.2), pytest.approx((0.2, 0.2)))
 
@@ -217,7 +217,7 @@ def test_a_change_from_zero_has_no_relative_size() -> None:
     assert all(math.isnan(end) for end in change.interval)
 
 
-def test_below_zero_is_judged_as_above() -> None:
+def test_negative_values_are_judged_alike() -> None:
     figures = 100.0 + noise(90)
     figures[60:] += 6.0
     (above,), (below,) = one(figures).changes, one(-figures).changes
@@ -226,14 +226,14 @@ def test_below_zero_is_judged_as_above() -> None:
     assert below.after < below.before < 0.0
 
 
-def test_no_series_and_no_nights_are_nothing() -> None:
+def test_empty_input() -> None:
     assert analyse(np.empty((0, 30))) == []
     assert [analysis.count for analysis in analyse(np.empty((2, 0)))] == [0, 0]
     assert [analysis.count for analysis in analyse(np.full((2, 30), np.nan))] == [0, 0]
 
 
-def test_a_series_is_judged_as_if_it_were_alone() -> None:
-    figures = made("Student t, 3 df", 1, 30, 120)
+def test_series_are_independent() -> None:
+    figures = generate("Student t, 3 df", 1, 30, 120)
     figures[::3, 70:] += 5.0
     figures[1::3, ::2] = np.nan
     alone = [one(row) for row in figures]
@@ -242,7 +242,7 @@ def test_a_series_is_judged_as_if_it_were_alone() -> None:
         assert together.level == pytest.approx(item.level)
 
 
-def test_a_spread_of_a_stretch_that_just_began_waits_for_more_figures() -> None:
+def test_a_new_level_needs_more_values_for_a_spread_change() -> None:
     figures = np.full((1, 45), 0.25)
     figures[0, :2] = 0.0
     figures[0, [10, 37, 38, 39]] = 1.0
@@ -260,7 +260,7 @@ def test_a_spread_of_a_stretch_that_just_began_waits_for_more_figures() -> None:
         ),
     )
 )
-def test_whatever_the_figures_the_answer_is_whole(figures: np.ndarray) -> None:
+def test_any_values_give_a_valid_analysis(figures: np.ndarray) -> None:
     analyses = analyse(figures)
     assert len(analyses) == len(figures)
     for row, analysis in zip(figures, analyses, strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of a machine: each change that figures depend on is one, and nothing else is."""
+"""Facts of a machine: exactly the properties that metrics depend on."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def policy(**fields: Any) -> FrequencyPolicy:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name.partition(".")[0])
-def test_every_machine_has_every_fact_as_text(capture: Path, machine: Context) -> None:
+def test_every_machine_has_all_facts(capture: Path, machine: Context) -> None:
     found = facts(load(capture), None)
     assert list(found) == list(facts(machine, KERNELS))
     assert all(found.values())
@@ -96,10 +96,10 @@ def test_relevant_change_affects_only_its_fact(
     before, after = facts(machine, None), facts(changed(machine, part, **fields), None)
     assert [item for item in before if before[item] != after[item]] == [name]
     assert after[name].startswith(says) or says in after[name]
-    assert other_facts(before, after) == [f"{name}: expected {before[name]}, found {after[name]}"]
+    assert other_facts(before, after) == [f"{name}: {before[name]} -> {after[name]}"]
 
 
-def test_what_is_volatile_or_differs_between_any_two_machines_is_no_fact(machine: Context) -> None:
+def test_volatile_and_identifying_data_are_no_facts(machine: Context) -> None:
     other = changed(machine, "capture", hostname="sut9", uname="Linux sut9", captured_at="2027-01-01T00:00:00Z")
     other = changed(other, "memory", free_bytes=1, available_bytes=1)
     other = changed(other, "kernel", uptime_s=5.0, load_average=(9.0, 9.0, 9.0))
@@ -116,28 +116,30 @@ def test_what_is_volatile_or_differs_between_any_two_machines_is_no_fact(machine
     assert facts(first, KERNELS) == facts(same, KERNELS)
 
 
-def test_an_odd_or_missing_memory_module_is_seen(machine: Context) -> None:
+def test_a_missing_or_different_dimm_changes_the_facts(machine: Context) -> None:
     whole = [dimm("A1"), dimm("A2"), dimm("B1"), dimm("B2")]
 
-    def said(dimms: list[Dimm]) -> str:
+    def dimms_of(dimms: list[Dimm]) -> str:
         return facts(changed(machine, "firmware", dimms=tuple(dimms)), None)["DIMMs"]
 
-    assert said(whole) == "4 x 32 GiB DDR5 at 4800 MT/s, 2 ranks in A1, A2, B1, B2"
-    assert said([*whole[:3], dimm("B2", size_bytes=0)]).endswith("in A1, A2, B1; 1 x empty in B2")
-    assert "1 x 32 GiB DDR5 at 4400 MT/s, 2 ranks in B2" in said([*whole[:3], dimm("B2", configured_mt_s=4400)])
-    assert "1 x 16 GiB DDR5 at 4800 MT/s, 1 rank in B2" in said([*whole[:3], dimm("B2", size_bytes=16 << 30, ranks=1)])
+    assert dimms_of(whole) == "4 x 32 GiB DDR5 at 4800 MT/s, 2 ranks in A1, A2, B1, B2"
+    assert dimms_of([*whole[:3], dimm("B2", size_bytes=0)]).endswith("in A1, A2, B1; 1 x empty in B2")
+    assert "1 x 32 GiB DDR5 at 4400 MT/s, 2 ranks in B2" in dimms_of([*whole[:3], dimm("B2", configured_mt_s=4400)])
+    assert "1 x 16 GiB DDR5 at 4800 MT/s, 1 rank in B2" in dimms_of(
+        [*whole[:3], dimm("B2", size_bytes=16 << 30, ranks=1)]
+    )
     unknown = dimm("B2", bank="CHANNEL B", size_bytes=None, ranks=None, configured_mt_s=None)
-    assert said([unknown]) == "1 x size not known DDR5 speed not known, ranks not known in CHANNEL B B2"
-    assert said([dimm("X", size_bytes=(32 << 30) + 1024)]).startswith("1 x 33554433 KiB")
+    assert dimms_of([unknown]) == "1 x size not known DDR5 speed not known, ranks not known in CHANNEL B B2"
+    assert dimms_of([dimm("X", size_bytes=(32 << 30) + 1024)]).startswith("1 x 33554433 KiB")
 
 
-def test_what_a_run_may_tune_keeps_none_from_going_on(machine: Context) -> None:
+def test_tunable_settings_do_not_prevent_resuming(machine: Context) -> None:
     assert {"governor", "turbo"} < set(SETTINGS)
     tuned = changed(machine, "frequency", governors=("performance",), turbo=False)
     tuned = changed(tuned, "memory", hugepages=())
     assert differences(machine, tuned) == []
     other = changed(machine, "capture", uname="Linux sut9 6.1")
-    assert differences(machine, other) == [f"kernel: expected {machine.capture.uname}, found Linux sut9 6.1"]
-    assert differences(machine, machine.model_copy(update={"cmdline": None}))[0].endswith("found none")
+    assert differences(machine, other) == [f"kernel: {machine.capture.uname} -> Linux sut9 6.1"]
+    assert differences(machine, machine.model_copy(update={"cmdline": None}))[0].endswith(" -> none")
     other = changed(machine, "firmware", bios_version="9")
     assert [difference.partition(":")[0] for difference in differences(machine, other)] == ["BIOS"]

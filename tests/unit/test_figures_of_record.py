@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which figure is quoted for a quantity, and what is said of the other measurements of it."""
+"""The metric of record of each quantity, and cross-checks of the others."""
 
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ def by_quantity(measurements: tuple[Measurement, ...]) -> dict[str, RecordFigure
     return {item.quantity: item for item in found}
 
 
-def test_each_quantity_has_one_figure(document: RunDocument) -> None:
+def test_one_metric_of_record_per_quantity(document: RunDocument) -> None:
     found = by_quantity(document.measurements)
     assert found["idle_latency.0.0"].metric.name == "latency_matrix.0.0.latency_ns"
     assert found["read_bandwidth.machine"].metric.name == "peak_injection_bandwidth.reads.bandwidth_mb_s"
@@ -37,18 +37,18 @@ def test_each_quantity_has_one_figure(document: RunDocument) -> None:
     assert document.record == figures_of_record(document.measurements)
 
 
-def test_numa_machine_has_figures_per_node_and_pair(document: RunDocument) -> None:
+def test_numa_metrics_are_per_node_and_pair(document: RunDocument) -> None:
     found = by_quantity(with_nodes(document, 4).measurements)
     assert {f"read_bandwidth.{node}" for node in range(3)} <= found.keys()
     assert sum(item.family == "idle_latency" for item in found.values()) == 15  # the last cell has no value
 
 
-def test_without_the_matrix_the_idle_latency_is_of_record(document: RunDocument) -> None:
+def test_idle_latency_is_of_record_without_the_matrix(document: RunDocument) -> None:
     rest = tuple(measurement for measurement in document.measurements if measurement.kind != "latency_matrix")
     assert by_quantity(rest)["idle_latency"].metric.name == "idle_latency.latency_ns"
 
 
-def test_an_invalid_figure_is_of_record_only_where_there_is_no_other(document: RunDocument) -> None:
+def test_an_invalid_metric_is_of_record_only_without_another(document: RunDocument) -> None:
     def broken(*kinds: str) -> tuple[Measurement, ...]:
         faults = [flag("EMULATED", "an emulator"), flag("PLACEMENT_WRONG", "3 of 4 pages"), flag("DRIFT", "moved")]
         wrong = validity(faults)
@@ -63,7 +63,7 @@ def test_an_invalid_figure_is_of_record_only_where_there_is_no_other(document: R
     assert (found.trust, found.reason and found.reason.code) == ("invalid", "PLACEMENT_WRONG")
 
 
-def test_the_worst_gap_is_that_of_an_isolated_cpu_where_there_is_one(document: RunDocument) -> None:
+def test_worst_gap_prefers_isolated_cpus(document: RunDocument) -> None:
     (jitter,) = (measurement for measurement in document.measurements if measurement.kind == "jitter")
     assert isinstance(jitter.values, JitterValues)
 
@@ -78,7 +78,7 @@ def test_the_worst_gap_is_that_of_an_isolated_cpu_where_there_is_one(document: R
     assert worst["worst_gap"].metric.name == "jitter.cpu1.gaps.max_ns"
 
 
-def test_other_measurements_of_a_quantity_are_checked_against_its_figure_of_record(document: RunDocument) -> None:
+def test_repeated_measurements_are_checked_against_the_metric_of_record(document: RunDocument) -> None:
     record = {figure.metric.name for figure in document.record}
     checks = [item for item in consistency(document.measurements) if item.rule == "same_latency"]
     assert {check.figure.name for check in checks} >= {"idle_latency.latency_ns", "latency_ladder.memory.latency_ns"}

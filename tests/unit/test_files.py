@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only regular files are opened, of bounded size and without following links; new ones go where nobody waits."""
+"""Only regular files of bounded size are opened, without following links; new files have unpredictable names."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_small_regular_file_is_refused(tmp_path: Path, outside: Path, kind: str) -> None:
+def test_large_and_special_files_are_not_read(tmp_path: Path, outside: Path, kind: str) -> None:
     path = tmp_path / "file"
     plant(kind, path, outside)
     with watched(kind, path, outside) as witness:
@@ -38,7 +38,7 @@ def test_what_is_no_small_regular_file_is_refused(tmp_path: Path, outside: Path,
 
 @pytest.mark.parametrize("mode", ["r+b", "ab"])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in {"sparse", "large"}])
-def test_what_is_no_regular_file_is_not_written_to(tmp_path: Path, outside: Path, kind: str, mode: str) -> None:
+def test_special_files_are_not_written(tmp_path: Path, outside: Path, kind: str, mode: str) -> None:
     path = tmp_path / "file"
     plant(kind, path, outside)
     with watched(kind, path, outside) as witness:
@@ -48,7 +48,7 @@ def test_what_is_no_regular_file_is_not_written_to(tmp_path: Path, outside: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_swapped_after_the_look_is_not_opened(
+def test_a_file_swapped_after_the_check_is_not_opened(
     tmp_path: Path, outside: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -73,7 +73,7 @@ def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     assert read_regular(path, LIMIT) == bytes(LIMIT)
 
 
-def test_a_file_without_a_size_is_read_up_to_the_limit() -> None:
+def test_a_file_of_unknown_size_is_read_up_to_the_limit() -> None:
     with pytest.raises(InputError, match="larger than 64 bytes"):
         read_regular(Path("/proc/cpuinfo"), LIMIT)
 
@@ -99,7 +99,7 @@ def test_links_are_followed_above_the_directory_and_refused_below(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["../file", "/etc/hostname", "sut/../../file"])
-def test_a_name_that_leaves_the_directory_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_path_outside_the_directory_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("outside")
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -107,7 +107,7 @@ def test_a_name_that_leaves_the_directory_is_refused(tmp_path: Path, name: str) 
         read_regular(inside / name, LIMIT, below=inside)
 
 
-def test_no_descriptor_is_left_open(tmp_path: Path, outside: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "file").symlink_to(outside)
     before = set(Path("/proc/self/fd").iterdir())
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_pending_file_is_removed_after_a_failure(tmp_path: Path, file_size_limit
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_appended_follows_what_is_there(tmp_path: Path) -> None:
+def test_appending_keeps_the_content(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for content in (b"one", b"two"):
         with open_regular(path, "ab", create=True) as file:

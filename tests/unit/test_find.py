@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that people type: unique prefixes stand for runs, SUTs and commands; for an unknown one the nearest is said."""
+"""Names that people type: unique prefixes of runs, SUTs and commands, and suggestions for unknown ones."""
 
 import shlex
 from pathlib import Path
@@ -50,12 +50,12 @@ def _results(tmp_path: Path) -> Path:
         ("20260103", "t10/b/20260103T000000Z-0003"),
     ],
 )
-def test_a_run_is_found_by_what_people_type(results: Path, given: str | None, found: str) -> None:
+def test_a_run_is_found_by_path_name_or_prefix(results: Path, given: str | None, found: str) -> None:
     assert find_run(results, given) == results / found
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("b", "ambiguous SUT 'b': t10/b, t2/b"),
         ("a", "ambiguous SUT 'a': t1/a1, t1/a10"),
@@ -67,13 +67,13 @@ def test_a_run_is_found_by_what_people_type(results: Path, given: str | None, fo
         ("/nowhere/at/all", "cannot read the directory /nowhere/at/all"),
     ],
 )
-def test_what_is_no_run_is_answered_with_what_there_is(results: Path, given: str, said: str) -> None:
+def test_an_unknown_run_is_answered_with_suggestions(results: Path, given: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         find_run(results, given)
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
 
 
-def test_a_path_outranks_a_name(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_takes_precedence_over_a_name(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = results / RUNS[0]
     assert find_run(Path("/nowhere"), str(run)) == run
     assert find_run(Path("/nowhere"), str(run.parent)) == results / RUNS[1]
@@ -90,36 +90,36 @@ def test_a_run_without_its_document_is_not_found(results: Path) -> None:
         find_run(results, "t10/b")
 
 
-def test_references_are_no_testbed(results: Path) -> None:
+def test_references_are_not_a_testbed(results: Path) -> None:
     (results / "references" / "bounds").mkdir(parents=True)
     (results / ".hidden" / "x").mkdir(parents=True)
     assert suts_of(results) == ["t1/a1", "t1/a10", "t10/b", "t2/b", "t2/c"]
     assert pick_sut("t2/c", suts_of(results)) == "t2/c"
 
 
-def test_a_long_list_is_cut() -> None:
+def test_long_suggestions_are_truncated() -> None:
     with pytest.raises(InputError, match=r"expected n0, n1, n2, n3, n4 and 45 more$"):
         pick("x", [f"n{number}" for number in range(50)], "name")
-    with pytest.raises(InputError, match=r"unknown name 'x', there is none$"):
+    with pytest.raises(InputError, match=r"unknown name 'x', none exists$"):
         pick("x", [], "name")
 
 
 # Commands
 
 
-def said(*words: str) -> str:
+def output_of(*words: str) -> str:
     return CliRunner().invoke(calibration, words, prog_name="calibration").output
 
 
-def test_commands_may_be_shortened_and_the_nearest_is_suggested() -> None:
-    assert said("comp", "--help") == said("compare", "--help") != said("context", "--help")
-    assert "Ambiguous command 'co': context, counters, compare." in said("co")
-    assert "No such command 'reprot'. Did you mean 'report'?" in said("reprot")
-    assert "No such option" in said("--speed")
+def test_commands_have_prefixes_and_suggestions() -> None:
+    assert output_of("comp", "--help") == output_of("compare", "--help") != output_of("context", "--help")
+    assert "Ambiguous command 'co': context, counters, compare." in output_of("co")
+    assert "No such command 'reprot'. Did you mean 'report'?" in output_of("reprot")
+    assert "No such option" in output_of("--speed")
 
 
-def test_the_help_lists_each_command_once_on_one_line() -> None:
-    lines = said("--help").splitlines()
+def test_help_lists_each_command_on_one_line() -> None:
+    lines = output_of("--help").splitlines()
     assert [line for line in lines if line in {"Run:", "Read:", "Nightly:", "Plumbing:"}] == [
         *("Run:", "Read:", "Nightly:", "Plumbing:")
     ]
@@ -131,7 +131,7 @@ def test_the_help_lists_each_command_once_on_one_line() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_has_an_example_that_it_takes(name: str) -> None:
+def test_every_command_has_a_valid_example(name: str) -> None:
     context = click.Context(calibration)
     command = calibration.get_command(context, name)
     assert command is not None

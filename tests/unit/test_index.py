@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories through the index: what the documents say, whatever became of the index and of them."""
+"""Histories through the index match the documents, whatever happens to either."""
 
 import json
 import math
@@ -90,7 +90,7 @@ def changed_ns(results: Path) -> int:
     return (index.index_of(results) / index.DATABASE).stat().st_mtime_ns
 
 
-def test_a_history_is_what_the_documents_say(results: Path, document: RunDocument) -> None:
+def test_history_matches_the_documents(results: Path, document: RunDocument) -> None:
     made = {
         (sut, number): night(document, number, sut=sut, factor=1 + number / 10 + len(sut) / 100)
         for sut in ("s1", "s22")
@@ -133,11 +133,10 @@ def test_a_history_is_what_the_documents_say(results: Path, document: RunDocumen
     assert set(history.recorded) == {("t1", sut, name) for sut in ("s1", "s22") for name in names}
 
 
-def test_a_part_of_the_history_looks_at_no_other_document(results: Path, document: RunDocument) -> None:
+def test_a_filtered_history_reads_no_other_document(results: Path, document: RunDocument) -> None:
     for number in (0, 1):
-        store_document(night(document, number), results)
-        store_document(night(document, number, testbed="t2"), results)
-        store_document(night(document, number, sut="s2"), results)
+        for names in ({}, {"testbed": "t2"}, {"sut": "s2"}):
+            store_document(night(document, number, **names), results)
     whole = read_history(results)
     broken = [path for path in results.glob(f"*/*/*/{RUN}") if "t1/s1" not in str(path)]
     for path in broken:
@@ -154,7 +153,7 @@ def test_a_part_of_the_history_looks_at_no_other_document(results: Path, documen
     assert {(damaged.testbed, damaged.sut) for damaged in read_history(results, sut="s1").unreadable} == {("t2", "s1")}
 
 
-def test_of_several_runs_of_a_night_the_newest_complete_one_stands_for_it(results: Path, document: RunDocument) -> None:
+def test_the_newest_complete_run_represents_a_night(results: Path, document: RunDocument) -> None:
     complete = [night(document, 0, id=f"20260130T0{hour}0000Z-aaaa", factor=hour) for hour in (1, 2)]
     later = night(document, 0, id="20260130T030000Z-aaaa", factor=3, status="incomplete")
     for item in (*complete, later):
@@ -172,7 +171,7 @@ def test_of_several_runs_of_a_night_the_newest_complete_one_stands_for_it(result
     assert read_history(results, metric=METRIC).values.tolist() == [[latency(later)]]
 
 
-def test_the_night_is_that_of_the_identifier_else_of_the_start(results: Path, document: RunDocument) -> None:
+def test_the_night_comes_from_the_identifier_or_the_start(results: Path, document: RunDocument) -> None:
     late = FIRST.replace(hour=23) + timedelta(days=5)
     store_document(night(document, 0, id="20260301T235959Z-aaaa", started_at=late), results)
     store_document(night(document, 0, id="by-hand", started_at=late), results)
@@ -181,7 +180,7 @@ def test_the_night_is_that_of_the_identifier_else_of_the_start(results: Path, do
     assert history.nights == (late.date(), late.date() + timedelta(days=1), date(2026, 3, 1))
 
 
-def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, document: RunDocument) -> None:
+def test_invalid_missing_and_imported_metrics_are_excluded(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
     wrong = flagged(night(document, 1), 0, "PLACEMENT_WRONG", "its memory lay elsewhere")
     limits = (Limit(metric="c2c_latency.local_hitm_ns", lower=None, upper=9.0, unit="ns", reason="as promised"),)
@@ -211,14 +210,14 @@ def test_what_is_invalid_not_measured_or_imported_is_no_figure(results: Path, do
     assert failed.reason.startswith("not measured")
 
 
-def test_a_run_without_any_figure_is_a_night(results: Path) -> None:
+def test_a_run_without_metrics_is_a_night(results: Path) -> None:
     store_document(night(run_document(names=()), 0, status="incomplete"), results)
     history = read_history(results)
     assert (history.series, history.values.shape, len(history.nights)) == ((), (0, 1), 1)
     assert history.runs["t1", "s1"][FIRST.date()].status == "incomplete"
 
 
-def test_a_figure_whose_unit_changed_is_not_mixed(results: Path, document: RunDocument) -> None:
+def test_changed_units_are_not_mixed(results: Path, document: RunDocument) -> None:
     old = night(document, 0)
     store_document(old, results)
     path = results / "t1" / "s1" / old.run.id / RUN
@@ -235,7 +234,7 @@ def test_a_figure_whose_unit_changed_is_not_mixed(results: Path, document: RunDo
 # The index follows the documents
 
 
-def test_new_changed_and_gone_documents_are_honoured(results: Path, document: RunDocument) -> None:
+def test_index_follows_new_changed_and_deleted_documents(results: Path, document: RunDocument) -> None:
     for number in (0, 1, 2, 3):
         for sut in ("s1", "s2"):
             store_document(night(document, number, sut=sut), results)
@@ -263,7 +262,7 @@ def test_new_changed_and_gone_documents_are_honoured(results: Path, document: Ru
     assert read_history(results).runs == {}
 
 
-def test_what_is_renewed_for_one_sut_keeps_the_others(results: Path, document: RunDocument) -> None:
+def test_updating_one_sut_keeps_the_others(results: Path, document: RunDocument) -> None:
     for sut in ("s1", "s2"):
         store_document(night(document, 0, sut=sut), results)
     read_history(results)
@@ -275,30 +274,29 @@ def test_what_is_renewed_for_one_sut_keeps_the_others(results: Path, document: R
     assert not np.isnan(both.values).any()
 
 
-def damage(path: Path, how: str) -> None:
-    if how == "cut":
-        os.truncate(path, path.stat().st_size // 2)
-    elif how == "nonsense":
-        path.write_bytes(b"DUCK" * 10_000)
-    elif how == "other":
-        with duckdb.connect(path) as db:
-            db.execute("DROP TABLE figures")
-            db.execute("CREATE TABLE figures AS SELECT 1 AS one")
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("how", ["cut", "nonsense", "other"])
-def test_a_damaged_index_is_made_again(results: Path, document: RunDocument, how: str) -> None:
+def replace_table(path: Path) -> None:
+    with duckdb.connect(path) as db:
+        db.execute("DROP TABLE metrics")
+        db.execute("CREATE TABLE metrics AS SELECT 1 AS one")
+
+
+@pytest.mark.parametrize("damage", [cut, lambda path: path.write_bytes(b"DUCK" * 10_000), replace_table])
+def test_a_damaged_index_is_rebuilt(results: Path, document: RunDocument, damage: Callable[[Path], Any]) -> None:
     for number in (0, 3):
         store_document(night(document, number, factor=number + 1), results)
     whole = read_history(results)
-    damage(index.index_of(results) / index.DATABASE, how)
+    damage(index.index_of(results) / index.DATABASE)
     found = read_history(results)
     assert np.array_equal(found.values, whole.values, equal_nan=True)
     assert (found.series, found.runs, found.recorded) == (whole.series, whole.runs, whole.recorded)
     assert read_history(results, sut="s1", metric=METRIC).values.shape == (1, 2)
 
 
-def test_index_of_another_format_is_not_touched(results: Path, document: RunDocument) -> None:
+def test_an_index_of_another_format_is_kept(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
     other = index.index_of(results).parents[1] / f"index-{index.FORMAT + 1}" / "x"
     other.mkdir(parents=True)
@@ -307,7 +305,7 @@ def test_index_of_another_format_is_not_touched(results: Path, document: RunDocu
     assert index.index_of(results).parent.name == f"index-{index.FORMAT}"
 
 
-def test_a_process_that_was_killed_while_it_wrote_left_nothing_half(results: Path, document: RunDocument) -> None:
+def test_an_update_is_atomic(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
     read_history(results)
     store_document(night(document, 1), results)
@@ -328,7 +326,7 @@ index.read_history(Path(sys.argv[1]))
     assert np.isnan(history.values).tolist() == [[False, False]]
 
 
-def test_processes_that_come_at_the_same_time_agree(results: Path, document: RunDocument) -> None:
+def test_concurrent_readers_agree(results: Path, document: RunDocument) -> None:
     for number in range(4):
         store_document(night(document, number, factor=number + 1), results)
     found: list[list[float]] = []
@@ -347,8 +345,8 @@ def test_processes_that_come_at_the_same_time_agree(results: Path, document: Run
 # Documents that cannot be read
 
 
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
+def replacing(old: str, new: str, count: int = -1) -> Callable[[Path], Any]:
+    return lambda path: path.write_text(path.read_text().replace(old, new, count))
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -356,34 +354,34 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an empty object": (lambda path: path.write_text("{}"), "unknown schema_version null"),
     "two objects": (lambda path: path.write_text("{}{}"), "not valid JSON: trailing characters"),
     "no figure": (
-        lambda path: path.write_text(path.read_text().replace('"value": ', '"value": "x", "v": ')),
+        replacing('"value": ', '"value": "x", "v": '),
         "not valid by run.schema.json: at ",
     ),
     "no verdicts": (
-        lambda path: path.write_text(path.read_text().replace('"verdicts"', '"verdict"')),
+        replacing('"verdicts"', '"verdict"'),
         "not valid by run.schema.json: at ",
     ),
     "no start": (
-        lambda path: path.write_text(path.read_text().replace('"started_at": "2', '"started_at": "x2', 1)),
+        replacing('"started_at": "2', '"started_at": "x2', 1),
         "Invalid isoformat string",
     ),
     "an infinite bound": (
-        lambda path: path.write_text(path.read_text().replace('"lower": null', '"lower": 1e999')),
+        replacing('"lower": null', '"lower": 1e999'),
         "at verdicts/0/lower: ",
     ),
     "half a character": (
-        lambda path: path.write_text(path.read_text().replace("complete", "\\ud800", 1)),
+        replacing("complete", "\\ud800", 1),
         "not valid JSON: ",
     ),
     "of another run": (
-        lambda path: path.write_text(path.read_text().replace('"s2"', '"s1"', 1)),
-        "it is of the run t1/s1/20260131T010203Z-0a1b, and lies elsewhere",
+        replacing('"s2"', '"s1"', 1),
+        "contains the run t1/s1/20260131T010203Z-0a1b",
     ),
 }
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_document_that_cannot_be_read_is_set_aside(
+def test_an_unreadable_document_is_reported(
     results: Path, document: RunDocument, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damage, reason = BROKEN[how]
@@ -416,7 +414,7 @@ def test_a_document_that_cannot_be_read_is_set_aside(
     assert list(mended.runs) == [("t1", "s1"), ("t1", "s2")]
 
 
-def test_a_change_that_keeps_the_size_and_the_time_of_a_document_is_seen(results: Path, document: RunDocument) -> None:
+def test_a_change_with_equal_size_and_mtime_is_detected(results: Path, document: RunDocument) -> None:
     path = store_document(night(document, 0), results) / RUN
     before = path.stat()
     first = read_history(results, metric=METRIC)
@@ -434,7 +432,7 @@ def test_a_change_that_keeps_the_size_and_the_time_of_a_document_is_seen(results
     assert np.array_equal(again.values, first.values)
 
 
-def test_a_night_of_which_nothing_can_be_read_is_one_when_it_is_asked_for(results: Path, document: RunDocument) -> None:
+def test_a_night_with_only_unreadable_documents_can_be_requested(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
     broken = store_document(night(document, 5), results)
     (broken / RUN).write_text("")
@@ -448,7 +446,7 @@ def test_a_night_of_which_nothing_can_be_read_is_one_when_it_is_asked_for(result
     assert (only.nights, only.series, only.runs) == ((newest,), (), {})
 
 
-def test_document_removed_while_read_is_missing(
+def test_a_document_deleted_during_the_update_is_missing(
     results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (0, 1):
@@ -463,7 +461,7 @@ def test_document_removed_while_read_is_missing(
     assert read_history(results).nights == (FIRST.date(),)
 
 
-def test_a_directory_that_cannot_be_read_is_named(
+def test_an_unreadable_directory_is_reported(
     results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_document(night(document, 0), results)
@@ -486,9 +484,7 @@ def test_a_directory_that_cannot_be_read_is_named(
     assert list(read_history(results).runs) == [("t1", "s1"), ("t1", "s2")]
 
 
-def test_a_run_that_is_out_of_reach_is_set_aside_until_it_is_not(
-    results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inaccessible_run_is_retried(results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (0, 1):
         store_document(night(document, number), results)
     lstat = os.lstat
@@ -514,12 +510,12 @@ def test_a_run_that_is_out_of_reach_is_set_aside_until_it_is_not(
     assert len(read_history(results).nights) == 2
 
 
-def test_results_that_are_no_directory_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a directory of results at"):
+def test_results_must_be_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no directory of results at"):
         read_history(tmp_path / "none")
 
 
-def test_what_is_no_run_is_passed_over(results: Path, document: RunDocument) -> None:
+def test_other_files_are_ignored(results: Path, document: RunDocument) -> None:
     store_document(night(document, 0), results)
     for name in ("references/baselines/sut", "t1/s1/20260131T000000Z-aaaa/report", "t1/s1/.imported-1.ab", ".git/a/b"):
         (results / name).mkdir(parents=True)
@@ -532,7 +528,7 @@ def test_what_is_no_run_is_passed_over(results: Path, document: RunDocument) -> 
 # Documents of other versions and sizes
 
 
-def test_a_document_larger_than_duckdb_expects_is_read(results: Path, document: RunDocument) -> None:
+def test_a_document_larger_than_the_default_limit_is_read(results: Path, document: RunDocument) -> None:
     run = store_document(night(document, 0), results)
     raw = json.loads((run / RUN).read_bytes())
     raw["measurements"][0]["parameters"]["text"] = "x" * (index.MIN_OBJECT_BYTES + 1)
@@ -543,9 +539,7 @@ def test_a_document_larger_than_duckdb_expects_is_read(results: Path, document: 
 # What it is done with
 
 
-def test_nothing_is_written_outside_the_cache_and_nothing_is_fetched(
-    results: Path, document: RunDocument, tmp_path: Path
-) -> None:
+def test_writes_only_to_the_cache(results: Path, document: RunDocument, tmp_path: Path) -> None:
     store_document(night(document, 0), results)
     home, work = tmp_path / "home", tmp_path / "work"
     for path in (home, work):
@@ -577,7 +571,7 @@ def test_nothing_is_written_outside_the_cache_and_nothing_is_fetched(
     assert sorted(path.name for path in results.iterdir()) == ["t1"]
 
 
-def test_duckdb_may_load_and_fetch_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_is_sandboxed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, str]] = []
     refresh = index._refresh
 
@@ -604,7 +598,7 @@ def test_duckdb_may_load_and_fetch_nothing(results: Path, monkeypatch: pytest.Mo
     assert (settings["home_directory"], settings["temp_directory"]) == (home, f"{home}/.spill")
 
 
-def test_an_index_that_cannot_be_written_is_named(
+def test_an_unwritable_index_is_reported(
     results: Path, document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_document(night(document, 0), results)
@@ -614,18 +608,16 @@ def test_an_index_that_cannot_be_written_is_named(
         read_history(results)
 
 
-def test_a_disk_that_is_full_is_said_so(
-    results: Path, document: RunDocument, file_size_limit: Callable[[int], None]
-) -> None:
+def test_a_full_disk_is_reported(results: Path, document: RunDocument, file_size_limit: Callable[[int], None]) -> None:
     store_document(night(document, 0), results)
     file_size_limit(100)
-    with pytest.raises(EnvironmentLacksError, match="index of the results cannot be kept"):
+    with pytest.raises(EnvironmentLacksError, match="cannot write the index of the results"):
         read_history(results)
     file_size_limit(1 << 30)
     assert len(read_history(results).nights) == 1
 
 
-def test_only_tonights_documents_say_whether_a_run_contradicts_itself(results: Path) -> None:
+def test_consistency_comes_from_the_last_night(results: Path) -> None:
     document = run_document(names=("idle_latency", "latency_matrix", "bandwidth_ladder", "bandwidth_ladder-all"))
 
     def made(number: int, factor: float, **run: Any) -> RunDocument:
@@ -641,8 +633,8 @@ def test_only_tonights_documents_say_whether_a_run_contradicts_itself(results: P
     assert outcomes == {"s1": {METRIC: "pass", **ladder}, "s3": {METRIC: "fail", **ladder}}
     (check,) = (item for item in found["t1", "s3"] if item.metric == METRIC)
     stored = next(item for item in made(1, 3.0).consistency if item.figure.name == METRIC)
-    told = (check.value, check.unit, check.interval, check.bound, check.reason)
-    assert told == (stored.figure.value, stored.figure.unit, stored.figure.interval, stored.bound, stored.reason)
+    values = (check.value, check.unit, check.interval, check.bound, check.reason)
+    assert values == (stored.figure.value, stored.figure.unit, stored.figure.interval, stored.bound, stored.reason)
     past = read_history(results, until=date(2026, 1, 30)).consistency
     assert {sut: [verdict.outcome for verdict in of if verdict.metric == METRIC] for sut, of in past.items()} == {
         ("t1", "s1"): ["fail"],

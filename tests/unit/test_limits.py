@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits: bounds that can be judged by, and the verdicts they give."""
+"""Limits of the inventory: which are valid, and the verdicts they give."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def value(context: Context) -> tuple[float, tuple[float, float]]:
     return metric.value, metric.interval
 
 
-def test_a_figure_within_its_bounds_passes_and_says_so(context: Context) -> None:
+def test_a_metric_within_its_limits_passes(context: Context) -> None:
     figure, (low, high) = value(context)
     (verdict,) = verdicts(context, {**GOOD, "lower": low * 0.9, "upper": high * 1.1})
     assert verdict.outcome == "pass"
@@ -55,7 +55,7 @@ def test_a_figure_within_its_bounds_passes_and_says_so(context: Context) -> None
 
 
 @pytest.mark.parametrize(("bound", "factor", "words"), [("upper", 0.5, "at most"), ("lower", 2, "at least")])
-def test_a_figure_outside_its_bounds_fails(context: Context, bound: str, factor: float, words: str) -> None:
+def test_a_metric_outside_its_limits_fails(context: Context, bound: str, factor: float, words: str) -> None:
     figure, _ = value(context)
     limit = {**GOOD, "upper": None, bound: figure * factor}
     (verdict,) = verdicts(context, limit)
@@ -63,7 +63,7 @@ def test_a_figure_outside_its_bounds_fails(context: Context, bound: str, factor:
     assert verdict.reason.startswith(f"expected {words} {figure * factor:g} ns, found {figure:g} ns")
 
 
-def test_a_pass_whose_interval_reaches_beyond_says_so(context: Context) -> None:
+def test_a_pass_with_an_interval_beyond_the_limit_says_so(context: Context) -> None:
     figure, (_, high) = value(context)
     assert high > figure
     (verdict,) = verdicts(context, {**GOOD, "upper": (figure + high) / 2})
@@ -71,7 +71,7 @@ def test_a_pass_whose_interval_reaches_beyond_says_so(context: Context) -> None:
     assert verdict.reason.endswith("reaches beyond")
 
 
-def test_a_limit_whose_metric_was_not_measured_fails(context: Context) -> None:
+def test_a_limit_of_an_unmeasured_metric_fails(context: Context) -> None:
     limit = {"metric": "bandwidth_matrix.0.1.bandwidth_mb_s", "lower": 9000, "unit": "MB/s", "reason": "two channels"}
     latency, bandwidth = verdicts(context, limit)
     assert latency.outcome == "no_reference"
@@ -79,7 +79,7 @@ def test_a_limit_whose_metric_was_not_measured_fails(context: Context) -> None:
     assert bandwidth.reason == "not measured, expected at least 9000 MB/s (two channels)"
 
 
-def test_an_invalid_figure_is_not_compared_with_its_limit(context: Context) -> None:
+def test_an_invalid_metric_is_not_compared(context: Context) -> None:
     (verdict,) = verdicts(context, {**GOOD, "upper": 1e9}, invalid=True)
     assert (verdict.outcome, verdict.reason) == ("invalid", "a made up machine")
 
@@ -87,34 +87,34 @@ def test_an_invalid_figure_is_not_compared_with_its_limit(context: Context) -> N
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ("idle", "expected a list of limits, found 'idle'"),
-        ([["idle"]], "expected limit 1 to be a mapping of metric, lower, upper, unit, reason"),
-        ([{**GOOD, "most": 3}], "expected limit 1 to be a mapping of metric, lower, upper, unit, reason"),
-        ([{**GOOD, "metric": "idle_latency.latency"}], "found 'idle_latency.latency', which no measurement has"),
-        ([{**GOOD, "metric": "bandwidth_matrix.a.0.bandwidth_mb_s"}], "which no measurement has"),
-        ([{**GOOD, "unit": "us"}], "expected the unit ns for idle_latency.latency_ns, found us"),
-        ([{**GOOD, "unit": None}], "expected unit of limit 1 to be a text, found None"),
-        ([{**GOOD, "reason": " "}], "expected reason of limit 1 to be a text"),
-        ([{**GOOD, "reason": "a\x1b[2Jb"}], "expected reason of limit 1 to be a text"),
-        ([{**GOOD, "upper": None}], "expected a lower or an upper bound for idle_latency.latency_ns, found neither"),
-        ([{**GOOD, "upper": "500"}], "expected upper of idle_latency.latency_ns to be a number, found '500'"),
-        ([{**GOOD, "upper": float("nan")}], "to be a number, found nan"),
-        ([{**GOOD, "upper": True}], "to be a number, found True"),
-        ([{**GOOD, "lower": 501}], "found lower 501 above upper 500"),
-        ([GOOD, GOOD], "expected one limit for idle_latency.latency_ns, found 2"),
+        ("idle", "not a list: 'idle'"),
+        ([["idle"]], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
+        ([{**GOOD, "most": 3}], "limit 1: not a mapping of metric, lower, upper, unit, reason"),
+        ([{**GOOD, "metric": "idle_latency.latency"}], "unknown metric 'idle_latency.latency'"),
+        ([{**GOOD, "metric": "bandwidth_matrix.a.0.bandwidth_mb_s"}], "unknown metric 'bandwidth_matrix.a"),
+        ([{**GOOD, "unit": "us"}], "the unit of idle_latency.latency_ns is ns, not us"),
+        ([{**GOOD, "unit": None}], "limit 1: unit is not a line of text: None"),
+        ([{**GOOD, "reason": " "}], "limit 1: reason is not a line of text"),
+        ([{**GOOD, "reason": "a\x1b[2Jb"}], "limit 1: reason is not a line of text"),
+        ([{**GOOD, "upper": None}], "idle_latency.latency_ns has no lower or upper bound"),
+        ([{**GOOD, "upper": "500"}], "idle_latency.latency_ns: upper is not a number: '500'"),
+        ([{**GOOD, "upper": float("nan")}], "upper is not a number: nan"),
+        ([{**GOOD, "upper": True}], "upper is not a number: True"),
+        ([{**GOOD, "lower": 501}], "the lower bound 501 is above the upper bound 500"),
+        ([GOOD, GOOD], "several limits for idle_latency.latency_ns"),
     ],
 )
-def test_a_limit_that_nothing_can_be_judged_by_is_bad_input(limits: Any, words: str) -> None:
+def test_unusable_limits_are_refused(limits: Any, words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_limits(limits)
     assert str(refused.value).startswith("calibration_limits: ")
     assert words in str(refused.value)
 
 
-def test_bounds_may_allow_one_value_alone() -> None:
+def test_limits_may_allow_a_single_value() -> None:
     (limit,) = read_limits([{**GOOD, "lower": 500, "upper": 500}])
     assert (limit.lower, limit.upper) == (500, 500)
 
 
-def test_no_limits_are_no_limits() -> None:
+def test_limits_may_be_empty() -> None:
     assert read_limits([]) == ()

@@ -277,7 +277,7 @@ def test_what_it_printed_is_read_and_the_rest_is_missing(tmp_path: Path) -> None
     (reading,) = document.readings
     assert [(metric.name, metric.value) for metric in reading.values.metrics()] == [("idle_latency.latency_ns", 99.0)]
     assert gone(document) == [
-        ("Intel MLC --latency_matrix", "failed", "the run ended before this step and left no reason")
+        ("Intel MLC --latency_matrix", "failed", "the run ended before this step for an unknown reason")
     ]
 
 

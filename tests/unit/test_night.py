@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a night: each kind of verdict passes and fails here, on histories made by hand."""
+"""Verdicts of a night: each check passes and fails on histories made by hand."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,48 +21,26 @@ from calibration.judge.baseline_files import (
     add_acceptance,
     place_of,
 )
-from calibration.judge.drift import Analysis, Flips, analyse
-from calibration.judge.night import Judgement, judge_history, judge_night
-from calibration.judge.tolerances import Tolerances
+from calibration.judge.drift import Flips
+from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
 from calibration.results import index
 from calibration.results.history import History, Recorded
-from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, run, run_id, shift, steady, stored
-
-KEYS = {
-    "testbed",
-    "sut",
-    "run_id",
-    "night",
-    "metric",
-    "check",
-    "outcome",
-    "value",
-    "unit",
-    "bound",
-    "interval",
-    "since",
-    "context_changes",
-    "reason",
-    "waiver",
-}
-
-
-def judged(
-    past: History,
-    analyses: list[Analysis] | None = None,
-    references: Baselines | None = None,
-    waivers: Waivers | None = None,
-    tolerances: Tolerances | None = None,
-) -> Judgement:
-    return judge_history(
-        past,
-        analyse(past.values) if analyses is None else analyses,
-        references or Baselines(Path("/nonexistent")),
-        waivers or Waivers(),
-        tolerances or Tolerances(),
-    )
+from tests.unit.histories import (
+    BANDWIDTH,
+    FACTS,
+    LATENCY,
+    history,
+    judged,
+    night_of,
+    noise,
+    run,
+    run_id,
+    shift,
+    steady,
+    stored,
+)
 
 
 def the(judgement: Judgement, check: str, metric: str = BANDWIDTH, sut: str = "t1") -> NightVerdict:
@@ -124,14 +102,14 @@ def waiver(check: str, until: date, metric: str = BANDWIDTH, sut: str = "t1") ->
 # limits
 
 
-def test_a_figure_without_any_bounds_has_no_reference_and_says_what_to_do() -> None:
+def test_a_metric_without_bounds_has_no_reference() -> None:
     verdict = the(judged(history({BANDWIDTH: noise(20)})), "limits")
     assert verdict.outcome == "no_reference"
     assert verdict.bound is None
     assert "calibration accept" in verdict.reason
 
 
-def test_a_figure_within_accepted_bounds_passes_and_one_outside_fails_since_its_first_night_outside(
+def test_accepted_bounds_pass_and_fail(
     tmp_path: Path,
 ) -> None:
     references = accepted(tmp_path, 90.0, 110.0)
@@ -144,7 +122,7 @@ def test_a_figure_within_accepted_bounds_passes_and_one_outside_fails_since_its_
     assert bad.reason == "expected 90 to 110 MB/s, accepted by Ada on 2026-03-01, found 82 MB/s"
 
 
-def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
+def test_a_night_within_bounds_restarts_since(tmp_path: Path) -> None:
     row = [*noise(10), 80.0, 80.0, 100.0, 80.0]
     assert the(judged(history({BANDWIDTH: row}), references=accepted(tmp_path, 90, 110)), "limits").since == night_of(
         13
@@ -154,14 +132,12 @@ def test_a_night_inside_ends_what_was_outside_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lower", "upper", "outcome"), [(None, 90.0, "noted"), (None, 110.0, "pass"), (110.0, None, "fail")]
 )
-def test_one_open_end_is_judged_by_the_other(
-    tmp_path: Path, lower: float | None, upper: float | None, outcome: str
-) -> None:
+def test_one_sided_bounds(tmp_path: Path, lower: float | None, upper: float | None, outcome: str) -> None:
     past = history({BANDWIDTH: [100.0] * 12})
     assert the(judged(past, references=accepted(tmp_path, lower, upper)), "limits").outcome == outcome
 
 
-def test_a_sut_s_own_bounds_come_before_its_testbed_s_and_these_before_its_platform_s(tmp_path: Path) -> None:
+def test_own_bounds_override_testbed_and_platform(tmp_path: Path) -> None:
     past = history({BANDWIDTH: [100.0] * 12})
     assert the(judged(past, references=accepted(tmp_path, 191.0, 192.0, scope="platform")), "limits").outcome == "fail"
     by_testbed = the(judged(past, references=accepted(tmp_path, 90.0, 110.0, scope="testbed", sut="t2")), "limits")
@@ -170,7 +146,7 @@ def test_a_sut_s_own_bounds_come_before_its_testbed_s_and_these_before_its_platf
     assert the(judged(past, references=accepted(tmp_path, 98.0, 99.0)), "limits").bound == (98.0, 99.0)
 
 
-def test_bounds_of_another_platform_are_not_this_sut_s(tmp_path: Path) -> None:
+def test_bounds_of_another_platform_do_not_apply(tmp_path: Path) -> None:
     other = {**FACTS, "processor": "AuthenticAMD EPYC 25 1 1"}
     past = history({BANDWIDTH: [100.0] * 12}, facts={0: other})
     assert (
@@ -178,7 +154,7 @@ def test_bounds_of_another_platform_are_not_this_sut_s(tmp_path: Path) -> None:
     )
 
 
-def test_the_newest_acceptance_counts_and_a_night_before_it_is_judged_by_the_one_before(tmp_path: Path) -> None:
+def test_the_newest_acceptance_of_the_night_applies(tmp_path: Path) -> None:
     accepted(tmp_path, 90.0, 110.0, night=2)
     references = accepted(tmp_path, 70.0, 80.0, night=15)
     row = [*noise(10), *noise(10, 75.0)]
@@ -187,12 +163,12 @@ def test_the_newest_acceptance_counts_and_a_night_before_it_is_judged_by_the_one
     assert the(judged(history({BANDWIDTH: row[:2]}), references=references), "limits").outcome == "no_reference"
 
 
-def test_a_figure_in_another_unit_than_was_accepted_fails(tmp_path: Path) -> None:
+def test_a_different_unit_than_accepted_fails(tmp_path: Path) -> None:
     verdict = the(
         judged(history({BANDWIDTH: [100.0] * 12}), references=accepted(tmp_path, 90, 110, unit="GB/s")), "limits"
     )
     assert verdict.outcome == "fail"
-    assert "expected the accepted unit GB/s, found MB/s" in verdict.reason
+    assert "in MB/s, but accepted in GB/s" in verdict.reason
 
 
 def recorded(outcome: str, lower: float | None, upper: float | None) -> dict[tuple[str, str, str], Recorded]:
@@ -201,7 +177,7 @@ def recorded(outcome: str, lower: float | None, upper: float | None) -> dict[tup
     }
 
 
-def test_what_the_inventory_set_counts_beside_what_was_accepted(tmp_path: Path) -> None:
+def test_inventory_limits_apply_beside_accepted_bounds(tmp_path: Path) -> None:
     references = accepted(tmp_path, 90.0, 110.0)
     past = history({BANDWIDTH: [100.0] * 12}, recorded=recorded("fail", 101.0, None))
     bad = the(judged(past, references=references), "limits")
@@ -214,7 +190,7 @@ def test_what_the_inventory_set_counts_beside_what_was_accepted(tmp_path: Path) 
     assert the(judged(nothing), "limits").outcome == "no_reference"
 
 
-def test_a_limit_of_a_metric_that_was_never_measured_fails() -> None:
+def test_a_limit_of_an_unmeasured_metric_fails() -> None:
     past = history({LATENCY: [80.0] * 12}, recorded=recorded("fail", 101.0, None))
     verdict = the(judged(past), "limits")
     assert (verdict.outcome, verdict.value, verdict.run_id) == ("fail", None, run_id(11))
@@ -223,12 +199,12 @@ def test_a_limit_of_a_metric_that_was_never_measured_fails() -> None:
 # drift, spread, bimodal
 
 
-def test_too_few_nights_tell_nothing_and_say_how_many_it_takes() -> None:
+def test_too_few_nights_have_no_reference() -> None:
     judgement = judged(history({BANDWIDTH: noise(6)}))
     for check in ("drift", "spread", "bimodal"):
         verdict = the(judgement, check)
         assert verdict.outcome == "no_reference"
-        assert verdict.reason == "expected at least 13 nights with a figure to tell, found 6 nights with a figure"
+        assert verdict.reason == "measured on 6 nights, 13 are needed"
 
 
 def test_steady_nights_pass() -> None:
@@ -244,7 +220,7 @@ def drifted(facts: bool = True) -> History:
     return history({BANDWIDTH: row}, facts={20: new} if facts else None)
 
 
-def test_a_change_of_the_level_fails_and_says_since_when_by_how_much_and_what_else_changed() -> None:
+def test_a_level_change_fails_with_size_date_and_facts() -> None:
     past = drifted()
     verdict = the(judged(past, [steady(past.values[0].tolist(), (shift(20, 100.0, 90.0),))]), "drift")
     assert (verdict.outcome, verdict.since) == ("fail", night_of(20))
@@ -258,14 +234,14 @@ def test_a_change_of_the_level_fails_and_says_since_when_by_how_much_and_what_el
     assert set(changed) == {"BIOS", "microcode"}
 
 
-def test_the_method_itself_finds_it() -> None:
+def test_the_detector_finds_a_level_change() -> None:
     verdict = the(judged(drifted(facts=False)), "drift")
     assert (verdict.outcome, verdict.context_changes) == ("fail", ())
     assert verdict.since is not None
     assert abs((verdict.since - night_of(20)).days) <= 1
 
 
-def test_what_changed_is_looked_for_between_the_runs_around_a_gap() -> None:
+def test_facts_are_compared_across_a_gap() -> None:
     new = {**FACTS, "BIOS": "Example 2.2 2026-01-20"}
     row = [*noise(20), None, None, *noise(5, 90.0)]
     past = history({BANDWIDTH: row}, facts={21: new}, runs={20: None, 21: None})
@@ -273,7 +249,7 @@ def test_what_changed_is_looked_for_between_the_runs_around_a_gap() -> None:
     assert [(change.fact, change.night) for change in verdict.context_changes] == [("BIOS", night_of(22))]
 
 
-def test_a_change_that_was_accepted_passes_and_one_after_that_fails(tmp_path: Path) -> None:
+def test_an_accepted_change_passes(tmp_path: Path) -> None:
     past = drifted()
     analyses = [steady(past.values[0].tolist(), (shift(20, 100.0, 90.0),))]
     before = the(judged(past, analyses, accepted(tmp_path / "a", 80, 120, night=19)), "drift")
@@ -287,7 +263,7 @@ def test_a_change_that_was_accepted_passes_and_one_after_that_fails(tmp_path: Pa
     assert the(judged(past, analyses, of_another), "drift").outcome == "fail"
 
 
-def test_a_level_that_is_back_where_it_was_passes_and_one_elsewhere_fails() -> None:
+def test_a_level_that_returned_passes() -> None:
     row = [*noise(20), *noise(10, 90.0), *noise(10)]
     past = history({BANDWIDTH: row})
     back = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 100.2)))]), "drift")
@@ -298,7 +274,7 @@ def test_a_level_that_is_back_where_it_was_passes_and_one_elsewhere_fails() -> N
     assert elsewhere.reason.endswith("before 2026-01-21 it was 100 MB/s")
 
 
-def test_a_change_from_nothing_has_no_size() -> None:
+def test_a_change_from_zero_has_no_size() -> None:
     row = [0.0] * 20 + [5.0] * 5  # worse: a latency
     change = shift(20, 1.0, 2.0)._replace(
         before=0.0, after=5.0, size=float("nan"), interval=(float("nan"), float("nan"))
@@ -308,7 +284,7 @@ def test_a_change_from_nothing_has_no_size() -> None:
     assert verdict.reason == "level since 2026-01-21, from 0 ns to 5 ns"
 
 
-def test_a_change_of_the_spread_fails_and_is_accepted_like_one_of_the_level(tmp_path: Path) -> None:
+def test_a_spread_change_fails_until_accepted(tmp_path: Path) -> None:
     row = [*noise(20), *noise(20, spread=0.05)]
     past = history({BANDWIDTH: row})
     analyses = [steady(row, (shift(20, 0.01, 0.05, "spread"),))]
@@ -320,7 +296,7 @@ def test_a_change_of_the_spread_fails_and_is_accepted_like_one_of_the_level(tmp_
     assert the(judged(past, analyses, accepted(tmp_path, 50, 150, night=25)), "spread").outcome == "pass"
 
 
-def test_a_figure_that_flips_fails_as_bimodal_until_that_is_accepted(tmp_path: Path) -> None:
+def test_a_bimodal_metric_fails_until_accepted(tmp_path: Path) -> None:
     row = [*noise(20), *[90.0, 110.0] * 10]
     past = history({BANDWIDTH: row})
     analyses = [steady(row, flips=Flips(20, 90.0, 110.0, 0.5))]
@@ -331,7 +307,7 @@ def test_a_figure_that_flips_fails_as_bimodal_until_that_is_accepted(tmp_path: P
     assert the(judged(past, analyses, accepted(tmp_path / "b", 80, 120, night=20)), "bimodal").outcome == "pass"
 
 
-def test_what_is_wrong_stays_said_on_a_night_without_a_figure() -> None:
+def test_a_drift_is_still_reported_on_a_night_without_a_value() -> None:
     row = [*noise(20), *noise(5, 90.0), None]
     past = history({BANDWIDTH: row, LATENCY: noise(26)})
     level = steady(row, (shift(20, 100.0, 90.0),))  # type: ignore[arg-type]
@@ -343,74 +319,74 @@ def test_what_is_wrong_stays_said_on_a_night_without_a_figure() -> None:
 # missing
 
 
-def test_a_night_with_all_figures_passes() -> None:
+def test_a_complete_night_passes() -> None:
     judgement = judged(history({BANDWIDTH: noise(12), LATENCY: noise(12)}))
     found = {verdict.metric: verdict.outcome for verdict in judgement.verdicts if verdict.check == "missing"}
     assert found == {"run": "pass", BANDWIDTH: "pass", LATENCY: "pass"}
 
 
-def test_a_sut_without_a_run_fails_since_its_first_night_without() -> None:
+def test_a_missing_run_fails_since_its_first_night() -> None:
     figures = {("lab", "t1", BANDWIDTH): [*noise(12), None, None], ("lab", "t2", BANDWIDTH): noise(14)}
     past = history(figures, runs={12: None, 13: None})
     judgement = judged(past)
     verdict = the(judgement, "missing", "run")
     assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", None, night_of(12))
-    assert verdict.reason == f"expected a run of this night, found none; the last is {run_id(11)}"
+    assert verdict.reason == f"no run this night; the last is {run_id(11)}"
     assert [verdict.metric for verdict in judgement.verdicts if (verdict.sut, verdict.check) == ("t1", "missing")] == [
         "run"
     ]
     assert the(judgement, "missing", "run", "t2").outcome == "pass"
 
 
-def test_a_run_without_any_figure_fails_with_its_reason() -> None:
+def test_a_run_without_metrics_fails_with_its_reason() -> None:
     not_begun = run(12, "not_begun", ("run: the SUT could not be reached",))
     judgement = judged(history({BANDWIDTH: [*noise(12), None]}, runs={12: not_begun}))
     assert [verdict.metric for verdict in judgement.verdicts if verdict.check == "missing"] == ["run"]
     verdict = the(judgement, "missing", "run")
     assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", run_id(12), night_of(12))
-    assert "not_begun: run: the SUT could not be reached" in verdict.reason
+    assert "not_begun and has no valid metric: run: the SUT could not be reached" in verdict.reason
 
 
 @pytest.mark.parametrize(("figures", "since"), [(0, 0), (5, 5)])
-def test_a_sut_whose_runs_have_no_figure_fails_for_as_long_as_that_is_so(figures: int, since: int) -> None:
+def test_runs_without_metrics_fail_since_the_first(figures: int, since: int) -> None:
     row = [*noise(figures), *[None] * (45 - figures)]
     runs = {number: run(number, "not_begun", ("it cannot be reached",)) for number in range(figures, 45)}
     past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(45)}, runs=runs)
     verdict = the(judged(past), "missing", "run")
     assert (verdict.outcome, verdict.since) == ("fail", night_of(since))
-    assert verdict.reason.endswith("found a run that is not_begun: it cannot be reached")
+    assert verdict.reason.endswith("not_begun and has no valid metric: it cannot be reached")
 
 
-def test_a_figure_that_is_missing_fails_with_the_reasons_of_its_kind() -> None:
+def test_a_missing_metric_fails_with_the_reasons_of_its_kind() -> None:
     reasons = ("bandwidth_matrix: killed", "jitter: too short")
     past = history({BANDWIDTH: [*noise(12), None], LATENCY: noise(13)}, runs={12: run(12, "incomplete", reasons)})
     judgement = judged(past)
     verdict = the(judgement, "missing")
     assert (verdict.outcome, verdict.value, verdict.since) == ("fail", None, night_of(12))
-    assert verdict.reason == "expected a valid figure of this night, found none: bandwidth_matrix: killed"
+    assert verdict.reason == "no valid value this night: bandwidth_matrix: killed"
     assert the(judgement, "missing", LATENCY).outcome == "pass"
     assert the(judgement, "missing", "run").outcome == "pass"
 
 
-def test_an_incomplete_run_fails_also_where_what_it_lacks_was_never_measured() -> None:
+def test_an_incomplete_run_fails_for_new_metrics_too() -> None:
     past = history({BANDWIDTH: noise(13)}, runs={12: run(12, "incomplete", ("jitter: killed",))})
     verdict = the(judged(past), "missing", "run")
     assert verdict.outcome == "fail"
-    assert verdict.reason == "expected a complete run, found one that is incomplete: jitter: killed"
+    assert verdict.reason == "the run is incomplete: jitter: killed"
 
 
-@pytest.mark.parametrize(("gap", "said"), [(30, True), (31, False)])
-def test_what_had_no_figure_for_longer_than_a_month_is_not_expected(gap: int, said: bool) -> None:
+@pytest.mark.parametrize(("gap", "expected"), [(30, True), (31, False)])
+def test_a_sut_absent_for_a_month_is_forgotten(gap: int, expected: bool) -> None:
     row = [*noise(12), *[None] * gap]
     past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(12 + gap)})
     gone = replace(past, runs={**past.runs, ("lab", "t1"): {night_of(11): run(11)}})
-    assert bool([verdict for verdict in judged(gone).verdicts if verdict.sut == "t1"]) == said
+    assert bool([verdict for verdict in judged(gone).verdicts if verdict.sut == "t1"]) == expected
 
 
 # waivers
 
 
-def test_a_waiver_in_force_excuses_a_failure_and_says_so(tmp_path: Path) -> None:
+def test_a_waiver_excuses_a_failure(tmp_path: Path) -> None:
     past, references = history({BANDWIDTH: [100.0] * 12}), accepted(tmp_path, 101.0, 110.0)
     verdict = the(judged(past, references=references, waivers=waiver("limits", night_of(11))), "limits")
     assert verdict.outcome == "pass"
@@ -427,7 +403,7 @@ def test_an_expired_waiver_excuses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("until", [night_of(30), night_of(3)])
-def test_a_waiver_of_what_passes_fails(tmp_path: Path, until: date) -> None:
+def test_an_unnecessary_waiver_fails(tmp_path: Path, until: date) -> None:
     past, references = history({BANDWIDTH: [100.0] * 12}), accepted(tmp_path, 90.0, 110.0)
     verdict = the(judged(past, references=references, waivers=waiver("limits", until)), "limits")
     assert verdict.outcome == "fail"
@@ -449,7 +425,7 @@ def test_waiver_without_a_verdict_fails_unless_missing_tonight() -> None:
 # the whole
 
 
-def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path) -> None:
+def test_every_verdict_has_every_key(tmp_path: Path) -> None:
     import json
 
     figures = {
@@ -461,15 +437,9 @@ def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path
     judgement = judged(history(figures), references=accepted(tmp_path, 95.0, 110.0))
     found = json.loads(judgement.model_dump_json())
     assert set(found) == {"night", "verdicts", "events"}
-    assert all(set(verdict) == KEYS for verdict in found["verdicts"])
-    assert {verdict["check"] for verdict in found["verdicts"]} == {
-        "limits",
-        "drift",
-        "spread",
-        "bimodal",
-        "homogeneity",
-        "missing",
-    }
+    assert all(verdict.keys() == NightVerdict.model_fields.keys() for verdict in found["verdicts"])
+    checks = {"limits", "drift", "spread", "bimodal", "homogeneity", "missing"}
+    assert {verdict["check"] for verdict in found["verdicts"]} == checks
     assert {verdict["outcome"] for verdict in found["verdicts"]} == {"pass", "fail", "no_reference"}
     assert Judgement.model_validate_json(judgement.model_dump_json()) == judgement
     assert judgement.failed
@@ -477,7 +447,7 @@ def test_every_verdict_has_every_key_and_the_form_of_the_contract(tmp_path: Path
     assert suts == sorted(suts)
 
 
-def test_later_nights_change_nothing_that_was_said_before() -> None:
+def test_later_nights_do_not_change_earlier_verdicts() -> None:
     row = [*noise(30), *noise(10, 90.0), *noise(10)]
     whole = history({BANDWIDTH: row})
     for night in range(10, 50):
@@ -497,9 +467,7 @@ def test_later_nights_change_nothing_that_was_said_before() -> None:
 # reading
 
 
-def test_a_store_is_judged_on_its_newest_night_or_on_the_one_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judges_the_newest_or_the_given_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
     stored(tmp_path, noise(14, 80.0))
     newest = judge_night(tmp_path)
@@ -509,7 +477,7 @@ def test_a_store_is_judged_on_its_newest_night_or_on_the_one_that_is_asked_for(
     older = judge_night(tmp_path, night_of(5))
     assert older.night == night_of(5)
     assert the(older, "drift", LATENCY).outcome == "no_reference"
-    with pytest.raises(InputError, match=r"of the night 2027-01-01 .* found none: the newest night is 2026-01-14"):
+    with pytest.raises(InputError, match=r"of the night 2027-01-01 .*; the newest night is 2026-01-14"):
         judge_night(tmp_path, date(2027, 1, 1))
     with pytest.raises(InputError, match=r"of the night 2025-01-01 .* the newest night is 2026-01-14"):
         judge_night(tmp_path, date(2025, 1, 1))
@@ -517,5 +485,5 @@ def test_a_store_is_judged_on_its_newest_night_or_on_the_one_that_is_asked_for(
 
 def test_results_without_a_run_cannot_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
-    with pytest.raises(InputError, match=r"expected a run that can be judged below .*, found none"):
+    with pytest.raises(InputError, match=r"no run to judge below "):
         judge_night(tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judgement of a night as the nightly calibration keeps it, and which of its SUTs fail by it."""
+"""The stored judgement of a night, and the SUTs that fail by it."""
 
 import json
 from datetime import date
@@ -11,7 +11,7 @@ import pytest
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
-from calibration.judge.verdicts import NightVerdict
+from calibration.judge.verdicts import NightVerdict, Outcome
 from calibration.nightly import judgement as kept
 from calibration.nightly.judgement import failures, judge
 
@@ -20,25 +20,16 @@ RUN_ID = "20261122T023000Z-3f2a"
 FILES = {"judgement.json", "judgement.txt", "gates.json", "log.html", "xunit.xml"}
 
 
-def verdict(sut: str, outcome: str, testbed: str = "t1") -> NightVerdict:
-    return NightVerdict.model_validate(
-        {
-            "testbed": testbed,
-            "sut": sut,
-            "run_id": None,
-            "night": TONIGHT,
-            "metric": "run",
-            "check": "missing",
-            "outcome": outcome,
-            "value": None,
-            "unit": None,
-            "bound": None,
-            "interval": None,
-            "since": None,
-            "context_changes": (),
-            "reason": "it was not measured",
-            "waiver": None,
-        }
+def verdict(sut: str, outcome: Outcome, testbed: str = "t1") -> NightVerdict:
+    return NightVerdict(
+        testbed=testbed,
+        sut=sut,
+        run_id=None,
+        night=TONIGHT,
+        metric="run",
+        check="missing",
+        outcome=outcome,
+        reason="it was not measured",
     )
 
 
@@ -47,7 +38,7 @@ def ended(sut: str, status: str, *, verdicts: bool = False) -> GateOutcome:
 
 
 class Night:
-    """Stands for what judges: its verdicts, how the gates end, and how often each was asked."""
+    """Simulated judge and gates: their results, and the calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.verdicts: tuple[NightVerdict, ...] = (verdict("a", "pass"),)
@@ -85,12 +76,12 @@ def test_night_is_stored_with_its_judgement(night: Night, tmp_path: Path) -> Non
     assert str(tmp_path / "night" / "log.html") in " ".join(text.split())
 
 
-def test_the_night_of_a_run_that_was_named_by_hand_is_the_newest(night: Night, tmp_path: Path) -> None:
+def test_a_run_named_by_hand_stands_for_the_newest_night(night: Night, tmp_path: Path) -> None:
     judge(tmp_path / "results", "by-hand", tmp_path / "night")
     assert night.asked[0] is None
 
 
-def test_what_is_as_it_was_stays_as_it_was(night: Night, tmp_path: Path) -> None:
+def test_unchanged_files_are_not_rewritten(night: Night, tmp_path: Path) -> None:
     folder = tmp_path / "night"
     judge(tmp_path / "results", RUN_ID, folder)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
@@ -112,10 +103,10 @@ def test_failing_gates_keep_the_old_files(night: Night, tmp_path: Path, monkeypa
     night.verdicts = (verdict("a", "fail"),)
 
     def broken(*_: Any, **__: Any) -> list[GateOutcome]:
-        raise InputError("expected gates that Robot Framework can read")
+        raise InputError("Robot Framework cannot read the gates")
 
     monkeypatch.setattr(kept, "run_gates", broken)
-    with pytest.raises(InputError, match="expected gates"):
+    with pytest.raises(InputError, match="cannot read the gates"):
         judge(tmp_path / "results", RUN_ID, tmp_path / "night")
     assert before == {path: path.read_bytes() for path in (tmp_path / "night").iterdir()}
 
@@ -135,8 +126,8 @@ def test_unwritable_path_is_reported(night: Night, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["results", "results/t1"])
-def test_the_results_are_no_place_for_it(night: Night, tmp_path: Path, place: str) -> None:
-    with pytest.raises(InputError, match="outside of the results"):
+def test_a_directory_inside_the_results_is_refused(night: Night, tmp_path: Path, place: str) -> None:
+    with pytest.raises(InputError, match="inside the results; set judge_dir"):
         judge(tmp_path / "results", RUN_ID, tmp_path / place)
     assert night.asked == []
 
@@ -155,7 +146,7 @@ def test_suts_fail_by_their_own_verdicts_and_gates() -> None:
     }
 
 
-def test_what_is_one_event_is_one_line_and_a_gate_of_verdicts_says_nothing_more() -> None:
+def test_one_event_is_one_line_and_gates_of_verdicts_are_omitted() -> None:
     changed = {"check": "drift", "value": 94.0, "unit": "MB/s", "interval": (-0.07, -0.05), "since": TONIGHT}
     verdicts = [
         verdict("b", "fail").model_copy(update={**changed, "metric": f"bandwidth_matrix.0.{node}.bandwidth_mb_s"})
@@ -170,12 +161,12 @@ def test_what_is_one_event_is_one_line_and_a_gate_of_verdicts_says_nothing_more(
     }
 
 
-def test_a_sut_that_dropped_out_of_the_inventory_fails_its_testbed() -> None:
+def test_a_sut_missing_from_the_inventory_fails_its_testbed() -> None:
     verdicts, tested = [verdict("c", "fail"), verdict("y", "fail", "t3")], [ended("t1 / c", "FAIL")]
     assert failures(verdicts, tested, HOSTS, limited=False) == {
         "host-a": [
-            "t1 / c, which was not to be measured: Verdict failed: it was not measured",
-            "t1 / c, which was not to be measured: Gate failed: No Level Has Drifted: it has",
+            "t1 / c, missing from the inventory: Verdict failed: it was not measured",
+            "t1 / c, missing from the inventory: Gate failed: No Level Has Drifted: it has",
         ]
     }
     assert failures(verdicts, tested, HOSTS, limited=True) == {}

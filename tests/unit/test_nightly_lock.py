@@ -52,9 +52,9 @@ def holding(results: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_second_run_reports_the_lock_holder(tmp_path: Path) -> None:
-    with holding(tmp_path / "results") as process, pytest.raises(EnvironmentLacksError) as told:
+    with holding(tmp_path / "results") as process, pytest.raises(EnvironmentLacksError) as raised:
         hold(tmp_path / "results", NOW)
-    assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(told.value)
+    assert f"process {process.pid}, since 2026-11-22 02:30:05 UTC" in str(raised.value)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda item: item.name)
@@ -66,7 +66,7 @@ def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, 
             assert json.loads((tmp_path / LOCK).read_bytes())["pid"] == os.getpid()
 
 
-def test_the_lock_of_other_results_is_another(tmp_path: Path) -> None:
+def test_other_results_have_another_lock(tmp_path: Path) -> None:
     with holding(tmp_path / "one"), hold(tmp_path / "two", NOW) as held:
         assert not held.closed
 
@@ -77,20 +77,20 @@ def test_garbage_in_the_lock_file_is_ignored(tmp_path: Path) -> None:
         assert json.loads((tmp_path / LOCK).read_bytes())["pid"] == os.getpid()
 
 
-def test_a_lock_whose_holder_has_not_said_who_it_is_holds(tmp_path: Path) -> None:
+def test_a_lock_of_an_unknown_holder_holds(tmp_path: Path) -> None:
     with holding(tmp_path):
         os.truncate(tmp_path / LOCK, 0)
-        with pytest.raises(EnvironmentLacksError, match="one that has not said yet who it is"):
+        with pytest.raises(EnvironmentLacksError, match="its owner is unknown"):
             hold(tmp_path, NOW)
 
 
-def test_results_that_cannot_be_locked_are_told(tmp_path: Path) -> None:
+def test_unwritable_results_are_reported(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("no directory")
     with pytest.raises(EnvironmentLacksError, match="calibration_results_dir"):
         hold(tmp_path / "results", NOW)
 
 
-def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_as_lock_file_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("keep")
     results = tmp_path / "results"

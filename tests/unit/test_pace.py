@@ -35,7 +35,7 @@ def lasting(factor: float) -> RunDocument:
     return document.model_copy(update={"measurements": measurements, "plan": plan})
 
 
-def test_a_step_counts_once_however_many_measurements_it_gave() -> None:
+def test_a_step_counts_once() -> None:
     document = lasting(1.5)
     first = document.measurements[0]
     twice = document.model_copy(update={"measurements": (*document.measurements, first)})
@@ -45,11 +45,11 @@ def test_a_step_counts_once_however_many_measurements_it_gave() -> None:
 
 
 @pytest.mark.parametrize(("factor", "within"), [(1.19, True), (0.81, True), (1.21, False), (0.79, False)])
-def test_the_announcement_is_right_within_a_fifth(factor: float, within: bool) -> None:
+def test_a_fifth_longer_is_as_announced(factor: float, within: bool) -> None:
     assert within_announcement(lasting(factor)) is within
 
 
-def test_what_made_a_run_slow_is_named() -> None:
+def test_the_reason_of_a_slow_run_is_named() -> None:
     document = flagged(lasting(2), 0, "STOLEN", "12 ms taken by the hypervisor in 3 of 6 placements")
     text = pace_text(document) or ""
     assert f"the hypervisor took CPU time in 1 of {len(document.measurements)} measurements" in text
@@ -58,8 +58,8 @@ def test_what_made_a_run_slow_is_named() -> None:
     assert facts["Measuring"] == text
 
 
-def test_a_slow_run_without_evidence_says_so() -> None:
-    assert (pace_text(lasting(2)) or "").endswith("announced: nothing recorded explains the difference")
+def test_a_slow_run_without_a_recorded_reason() -> None:
+    assert (pace_text(lasting(2)) or "").endswith("announced: no recorded reason")
 
 
 def test_a_run_without_a_plan_has_no_pace() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What another user of shared results puts in the place of a file there is neither opened nor written to.
+"""Files that another user plants in shared results are neither opened nor written to.
 
-The files are not listed here: they are those that each operation looks for in results without a fault.
+The files to replace are those that each operation opens in results without a fault.
 """
 
 import shutil
@@ -29,7 +29,7 @@ from tests.unit.histories import noise, run_id, stored
 from tests.unit.test_results import CAPTURE, NOW, checker_run, end_step
 
 SUT = "t1/s1/r1"
-"""The run that was measured; those of lab/t1 have a document alone."""
+"""The run that was measured; those of lab/t1 only have a document."""
 
 
 def measured(results: Path) -> Path:
@@ -97,7 +97,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
 
 
 def reason(operation: Callable[[Path], object], results: Path, path: Path) -> str:
-    """Return why *operation* failed; if it did not, because it needs nothing of *path*, the path itself."""
+    """Return why *operation* failed; *path* itself if it did not, because it does not need the file."""
     try:
         operation(results)
     except CalibrationError as error:
@@ -110,7 +110,7 @@ def reason(operation: Callable[[Path], object], results: Path, path: Path) -> st
     [pytest.param(False, id="once"), pytest.param(True, id="everywhere", marks=pytest.mark.thorough)],
 )
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_nothing_that_is_planted_in_results_is_opened(
+def test_planted_files_are_not_opened(
     lab: Path,
     tmp_path: Path,
     looked_up: list[Path],
@@ -119,7 +119,7 @@ def test_nothing_that_is_planted_in_results_is_opened(
     *,
     everywhere: bool,
 ) -> None:
-    """Plant each kind in the place of the first file, and one kind, in turn, in that of each other: or all kinds."""
+    """Replace each file by one kind of planted file, in turn, or by all kinds."""
     monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
     results = tmp_path / "results"
     shutil.copytree(lab, results)
@@ -131,8 +131,8 @@ def test_nothing_that_is_planted_in_results_is_opened(
     paths = {path.relative_to(results) for path in looked_up if path.is_relative_to(results)}
     assert paths
     outside = tmp_path / "outside"
-    for number, path in enumerate(sorted(paths)):
-        for kind in KINDS if everywhere or not number else [[*KINDS][number % len(KINDS)]]:
+    for number, path in enumerate(sorted(paths), [*OPERATIONS].index(operation)):
+        for kind in KINDS if everywhere else [[*KINDS][number % len(KINDS)]]:
             shutil.rmtree(results)
             shutil.copytree(lab, results)
             outside.write_text("secret")
@@ -144,7 +144,7 @@ def test_nothing_that_is_planted_in_results_is_opened(
 
 
 @pytest.mark.parametrize("linked", ["lab", "lab/t1", f"lab/t1/{run_id(2)}"])
-def test_a_directory_that_is_a_link_is_set_aside(
+def test_linked_directories_are_reported(
     lab: Path, tmp_path: Path, linked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index, "CACHE", tmp_path / "cache")

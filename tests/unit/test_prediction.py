@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds for the nights to come: as many nights are outside as is said, whatever the spread was measured on."""
+"""Bounds for coming nights have their stated coverage, whatever the spread comes from."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ any_share = pytest.mark.parametrize("share", [0.1, pytest.param(0.02, marks=pyte
 
 @any_share
 @pytest.mark.parametrize("count", [5, 8, 30])
-def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int, share: float) -> None:
+def test_coverage_of_one_sut(count: int, share: float) -> None:
     generator = np.random.default_rng(count)
     outside, simulations = 0, round(60 / share)
     for row in 100 * np.exp(0.03 * generator.standard_normal((simulations, count + 1))):
@@ -59,7 +59,7 @@ def test_as_many_of_the_nights_to_come_are_outside_as_is_said(count: int, share:
 
 @any_share
 @pytest.mark.parametrize("suts", [3, 10])
-def test_of_any_sut_of_a_kind_at_most_as_many_nights_are_outside_as_is_said(suts: int, share: float) -> None:
+def test_coverage_of_several_suts(suts: int, share: float) -> None:
     generator = np.random.default_rng(suts)
     outside, simulations = 0, round(16 / share)
     for _ in range(simulations):
@@ -74,17 +74,17 @@ def test_of_any_sut_of_a_kind_at_most_as_many_nights_are_outside_as_is_said(suts
     assert outside > expected / 4
 
 
-def test_bounds_are_as_wide_as_the_nights_were_spread() -> None:
+def test_bounds_follow_the_spread() -> None:
     _, calm = made(nights(noise(30, spread=0.002)))
     _, wild = made(nights(noise(30, spread=0.05)))
     assert calm.upper / calm.lower < 1.03
     assert 1.4 < wild.upper / wild.lower < 2
     assert calm.lower < calm.value < calm.upper
     assert calm.value == pytest.approx(100, rel=0.002)
-    assert "spread of 30 nights of this level; 0.01 % outside per side" in calm.why
+    assert "spread of 30 nights at this level; 0.01 % outside per side" in calm.why
 
 
-def test_one_outlying_night_is_left_out_and_said() -> None:
+def test_an_outlier_is_excluded() -> None:
     row = noise(20)
     clean, _ = made(nights(row))
     level, found = made(nights([*row[:7], 50.0, *row[7:]]))
@@ -95,7 +95,7 @@ def test_one_outlying_night_is_left_out_and_said() -> None:
 
 
 @pytest.mark.parametrize("count", [10, 40])
-def test_nights_without_an_outlier_are_seldom_said_to_have_one(count: int) -> None:
+def test_outliers_are_rarely_false(count: int) -> None:
     found = sum(bool(len(outliers(row))) for row in np.random.default_rng(7).standard_normal((2000, count)))
     assert found < 60
 
@@ -105,7 +105,7 @@ def test_two_outliers_do_not_hide_each_other() -> None:
     assert outliers(row).tolist() == [18, 19]
 
 
-def test_a_run_of_a_level_that_is_not_found_yet_is_accepted_with_the_spread_of_the_nights_before() -> None:
+def test_an_undetected_level_uses_the_spread_of_earlier_nights() -> None:
     level, found = made(nights([*noise(20), 90.0]))
     assert level.columns == (20,)
     assert found.value == pytest.approx(90)
@@ -113,7 +113,7 @@ def test_a_run_of_a_level_that_is_not_found_yet_is_accepted_with_the_spread_of_t
     assert 80 < found.lower < 90 < found.upper < 99
 
 
-def test_few_nights_of_a_new_level_take_their_spread_from_the_levels_before() -> None:
+def test_a_new_level_uses_the_spread_of_earlier_levels() -> None:
     row = [*noise(20), 90.5, 89.5]
     level, found = made(nights(row, (shift(20, 100.0, 90.0),)))
     assert level.columns == (20, 21)
@@ -122,16 +122,16 @@ def test_few_nights_of_a_new_level_take_their_spread_from_the_levels_before() ->
     assert found.lower > 80
 
 
-def test_a_night_of_the_old_level_that_is_dated_as_new_does_not_widen_the_bounds() -> None:
+def test_a_misdated_night_does_not_widen_the_bounds() -> None:
     row = [*noise(20), 100.0, *noise(6, 90.0)]
     level, found = made(nights(row, (shift(20, 100.0, 90.0),)))
     assert level.columns == tuple(range(21, 27))
     assert found.upper < 96
 
 
-def test_a_spread_that_changed_says_nothing_of_the_one_before() -> None:
+def test_nights_before_a_spread_change_are_not_used() -> None:
     row = [*noise(20, spread=0.001), 92.0, 108.0]
-    with pytest.raises(UnknownSpreadError, match="only 2 nights of this level"):
+    with pytest.raises(UnknownSpreadError, match="only 2 nights at this level"):
         made(nights(row, (shift(20, 0.001, 0.1, "spread"),)))
     later = [*noise(20, spread=0.001), *noise(12, spread=0.05), 90.5, 89.5]
     level, _ = made(nights(later, (shift(20, 0.001, 0.05, "spread"), shift(32, 100.0, 90.0))))
@@ -139,42 +139,42 @@ def test_a_spread_that_changed_says_nothing_of_the_one_before() -> None:
     assert level.spread > 0.02
 
 
-def test_one_night_is_bounded_by_what_its_own_interval_allows() -> None:
+def test_one_night_is_bounded_by_its_interval() -> None:
     level, found = made(nights([100.0], half_width=0.01, coverage=0.9375, placements=5))
     assert found.method == "run"
     assert level.degrees == 4
     assert level.spread == pytest.approx(0.01 / 2.562, rel=0.01)  # Student's t of 4 degrees at 96.9 %
     assert found.upper / 100 == pytest.approx(np.exp(13.03 * level.spread * np.sqrt(2)), rel=0.01)
-    assert "only 1 night of this level and none before it" in found.why
+    assert "only 1 night at this level and none before it" in found.why
 
 
-def test_one_night_of_a_figure_without_an_interval_has_no_bounds() -> None:
-    with pytest.raises(UnknownSpreadError, match="no interval of its own: nothing says how much it may vary"):
+def test_one_night_without_an_interval_has_no_bounds() -> None:
+    with pytest.raises(UnknownSpreadError, match="no interval: its variation is unknown"):
         made(nights([100.0]))
     with pytest.raises(UnknownSpreadError):
         made(nights([100.0], half_width=0.01, coverage=None, placements=1))
 
 
 @pytest.mark.parametrize("row", [noise(7, spread=0.0001), [100.0] * 20])
-def test_few_nights_that_agree_too_well_are_not_trusted(row: list[float]) -> None:
+def test_too_small_a_spread_is_raised_to_the_interval(row: list[float]) -> None:
     level, found = made(nights(row, half_width=0.01, coverage=0.95, placements=9))
     assert level.spread == pytest.approx(0.01 / 2.306, rel=0.01)
     assert "at least that between 9 placements within a run" in found.why
 
 
-def test_enough_nights_outweigh_a_runs_interval() -> None:
+def test_enough_nights_outweigh_the_interval() -> None:
     level, found = made(nights(noise(30, spread=0.0001), half_width=0.01, coverage=0.95, placements=9))
     assert found.method == "nights"
     assert level.spread < 0.0002
 
 
-def test_a_figure_that_never_varied_has_bounds_that_say_so() -> None:
+def test_a_constant_metric_has_constant_bounds() -> None:
     _, found = made(nights([0.0] * 12))
     assert (found.lower, found.value, found.upper, found.method) == (0.0, 0.0, 0.0, "constant")
-    assert "the same on all of 12 nights" in found.why
+    assert "equal on all 12 nights" in found.why
 
 
-def test_figures_that_can_be_nothing_are_not_taken_as_factors() -> None:
+def test_metrics_with_zeros_use_a_linear_scale() -> None:
     of = nights([0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 2.0])
     assert not is_positive([of])
     _, found = made(of)
@@ -182,7 +182,7 @@ def test_figures_that_can_be_nothing_are_not_taken_as_factors() -> None:
     assert not found.relative
 
 
-def test_gaps_in_the_nights_change_nothing() -> None:
+def test_gaps_do_not_matter() -> None:
     row = noise(20)
     gaps: list[float | None] = [*row[:10], None, None, *row[10:]]
     _, one = made(nights(row))

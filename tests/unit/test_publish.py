@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night is published whole, at one moment, and nothing of others is touched."""
+"""A night is published atomically, and foreign files are not touched."""
 
 import os
 from pathlib import Path
@@ -36,7 +36,7 @@ def served(destination: Path) -> set[str]:
 SERVED = {"index.html", "calibration/t1/index.html", "_static/style.css", "night/judgement.json"}
 
 
-def test_the_whole_night_is_served_and_everybody_may_read_it(site: Path, night: Path, tmp_path: Path) -> None:
+def test_site_and_judgement_are_published_world_readable(site: Path, night: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         published = publish(site, night, tmp_path / "www", keep=2)
@@ -48,7 +48,7 @@ def test_the_whole_night_is_served_and_everybody_may_read_it(site: Path, night: 
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
 
 
-def test_what_is_published_already_stays_as_it_is(site: Path, night: Path, tmp_path: Path) -> None:
+def test_a_published_version_is_not_rewritten(site: Path, night: Path, tmp_path: Path) -> None:
     publish(site, night, tmp_path / "www", keep=2)
     before = {path: path.lstat().st_mtime_ns for path in (tmp_path / "www").rglob("*") if path.name != ".lock"}
     assert not publish(site, night, tmp_path / "www", keep=2).changed
@@ -74,7 +74,7 @@ def test_only_own_old_versions_are_removed(site: Path, night: Path, tmp_path: Pa
     assert publish(site, night, www, keep=2).changed
     assert (www / "current").resolve() == folders[2]
     (site / "index.html").write_text("night 0")
-    with pytest.raises(EnvironmentLacksError, match="without; move it"):
+    with pytest.raises(EnvironmentLacksError, match="has no list of published files; move it away"):
         publish(site, night, www, keep=2)
     assert (www / "current").resolve() == folders[2]
 
@@ -95,7 +95,7 @@ def test_foreign_link_in_a_version_is_not_followed(site: Path, night: Path, tmp_
     assert not (first / "index.html").exists()
 
 
-def test_what_a_publication_that_was_killed_left_goes(site: Path, night: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_publication_are_removed(site: Path, night: Path, tmp_path: Path) -> None:
     www = tmp_path / "www"
     publish(site, night, www, keep=3)
     version = (www / "current").resolve()
@@ -109,7 +109,7 @@ def test_what_a_publication_that_was_killed_left_goes(site: Path, night: Path, t
     assert version.is_dir()
 
 
-def test_a_publication_that_was_killed_is_taken_up(site: Path, night: Path, tmp_path: Path) -> None:
+def test_a_killed_publication_is_resumed(site: Path, night: Path, tmp_path: Path) -> None:
     www = tmp_path / "www"
     publish(site, night, www, keep=3)
     version = (www / "current").resolve()
@@ -119,24 +119,24 @@ def test_a_publication_that_was_killed_is_taken_up(site: Path, night: Path, tmp_
     assert served(www) == SERVED
 
 
-def test_what_is_in_the_way_is_not_replaced(site: Path, night: Path, tmp_path: Path) -> None:
+def test_foreign_files_are_not_replaced(site: Path, night: Path, tmp_path: Path) -> None:
     www = tmp_path / "www"
     (www / "current").mkdir(parents=True)
-    with pytest.raises(EnvironmentLacksError, match="found something else; move it"):
+    with pytest.raises(EnvironmentLacksError, match="not a link to a published version; move it away"):
         publish(site, night, www, keep=1)
     (www / "current").rmdir()
     (www / "current").symlink_to("/nonexistent")
-    with pytest.raises(EnvironmentLacksError, match="found something else; move it"):
+    with pytest.raises(EnvironmentLacksError, match="not a link to a published version; move it away"):
         publish(site, night, www, keep=1)
 
 
 @pytest.mark.parametrize("place", ["site", "site/www", "night", "."])
-def test_one_directory_in_another_is_refused(site: Path, night: Path, tmp_path: Path, place: str) -> None:
+def test_overlapping_directories_are_refused(site: Path, night: Path, tmp_path: Path, place: str) -> None:
     with pytest.raises(InputError, match="set publish_dir"):
         publish(site, night, tmp_path / place, keep=1)
 
 
-def test_no_site_and_no_version_are_refused(site: Path, night: Path, tmp_path: Path) -> None:
+def test_a_missing_site_and_zero_versions_are_refused(site: Path, night: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="publish_keep"):
         publish(site, night, tmp_path / "www", keep=0)
     (site / "index.html").unlink()
@@ -147,5 +147,5 @@ def test_no_site_and_no_version_are_refused(site: Path, night: Path, tmp_path: P
 
 def test_unwritable_path_is_reported(site: Path, night: Path, tmp_path: Path) -> None:
     (tmp_path / "www").write_text("no directory")
-    with pytest.raises(EnvironmentLacksError, match="cannot be published"):
+    with pytest.raises(EnvironmentLacksError, match="cannot publish the site"):
         publish(site, night, tmp_path / "www", keep=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traffic shape kept per platform: searched once, taken by later plans, and never silently ignored or replaced."""
+"""References kept per platform: found once, used by later plans, never ignored or overwritten."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from calibration.cli import plan_command
 from calibration.context import load
 from calibration.context.model import Context, Dimm
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.lifecycle import begin, finish
+from calibration.lifecycle import finish
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
@@ -24,14 +24,14 @@ from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.report.machine import machine
-from calibration.results.facts import facts
-from calibration.results.layout import SCHEMA_VERSION, run_directory
-from calibration.results.model import Attempt, CapturedContext, Measurement, Run, RunDocument
-from calibration.results.records import StepRecord, append_record
+from calibration.results.layout import run_directory
+from calibration.results.model import RunDocument
 from calibration.results.references import keep_references, kept_reference, kept_references, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe.document import read_document
 from calibration.validity import flag, validity
+from tests.report.report_documents import parsed_measurements, run_document
+from tests.unit.test_results import begin, end_step, recorded
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MACHINE = FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz"
@@ -43,93 +43,28 @@ def sut() -> Context:
     return load(MACHINE)
 
 
-def recorded(name: str) -> dict[str, Any]:
-    raw: dict[str, Any] = json.loads((FIXTURES / "sutprobe" / f"{name}.json").read_text(encoding="utf-8"))
-    return raw
+def step_of(width: str) -> Step:
+    return Step(
+        id=f"traffic_shape-{width}",
+        kind="traffic_shape",
+        title="Traffic shape",
+        argv=("sutprobe", "bandwidth"),
+        cpus=(0, 1),
+        nodes=(0,),
+        expected_duration_s=7.0,
+        longest_duration_s=7.0,
+        deadline_s=30.0,
+    )
 
 
 def searched(sut: Context, widths: tuple[str, ...] = ("avx2", "sse2"), planned: tuple[str, ...] = ()) -> RunDocument:
     """Return a run of *sut* that searched with the recorded *widths*; *planned* are widths without a measurement."""
-    kind = declaration("traffic_shape")
-    steps, found = [], []
-    for width in (*widths, *planned):
-        raw = recorded(f"traffic_shape-{width}")
-        document = read_document(raw)
-        step = Step(
-            id=f"traffic_shape-{width}",
-            kind=kind.kind,
-            title=kind.title,
-            argv=document.argv,
-            cpus=(0, 1),
-            nodes=(0,),
-            expected_duration_s=7.0,
-            longest_duration_s=7.0,
-            deadline_s=30.0,
-        )
-        steps.append(step)
-        if width in planned:
-            continue
-        (parsed,) = kind.parse(document, step, sut)
-        found.append(
-            Measurement(
-                id=parsed.id,
-                kind=kind.kind,
-                step=step.id,
-                title=step.title,
-                instrument="sutprobe",
-                argv=document.argv,
-                parameters=document.parameters,
-                started_at=WHEN,
-                duration_s=document.duration_s,
-                clock=document.clock,
-                warnings=document.warnings,
-                values=parsed.values,
-                missing=parsed.missing,
-                validity=validity(parsed.flags),
-            )
-        )
-    run = {measurement.id: measurement.values for measurement in found}
-    return RunDocument(
-        schema_version=SCHEMA_VERSION,
-        run=Run(
-            id="20260102T030405Z-0a1b",
-            testbed="lab",
-            sut="t1",
-            profile="nightly",
-            started_at=WHEN,
-            finished_at=WHEN,
-            harness_version="0",
-            kernels=None,
-            status="complete",
-        ),
-        attempts=(
-            Attempt(
-                started_at=WHEN,
-                finished_at=WHEN,
-                boot_id=None,
-                capture="context.tar.gz",
-                capture_sha256="ab" * 32,
-                checks=(),
-                changes=(),
-                ended=None,
-            ),
-        ),
-        context=CapturedContext(parsed=sut, capture="context.tar.gz", capture_sha256="ab" * 32),
-        facts=facts(sut, None),
-        plan=Plan(
-            profile="nightly",
-            steps=tuple(steps),
-            not_planned=(),
-            expected_duration_s=14.0,
-            longest_duration_s=14.0,
-            traffic_shape=None,
-        ),
-        measurements=tuple(
-            measurement.model_copy(update={"values": kind.completed(measurement.values, run)}) for measurement in found
-        ),
-        not_measured=(),
-        verdicts=(),
-    )
+    document = run_document(names=tuple(f"traffic_shape-{width}" for width in widths), testbed="lab", sut="t1")
+    assert document.context is not None
+    assert document.plan is not None
+    plan = document.plan.model_copy(update={"steps": tuple(map(step_of, (*widths, *planned)))})
+    context = document.context.model_copy(update={"parsed": sut})
+    return document.model_copy(update={"context": context, "plan": plan})
 
 
 def options(step: Step) -> dict[str, str]:
@@ -142,7 +77,7 @@ def shape(step: Step) -> tuple[str, str, str]:
     return found["--streams"], found["--prefetch-bytes"], found["--width"]
 
 
-def test_a_choice_is_kept_with_its_run_and_taken_by_the_next_plan(sut: Context, tmp_path: Path) -> None:
+def test_a_kept_shape_is_used_by_the_next_plan(sut: Context, tmp_path: Path) -> None:
     assert kept_reference(tmp_path, ShapeReference, sut) is None
     first = make_plan(sut, load_profile("nightly"))
     assert {step.id for step in first.steps if step.kind == "traffic_shape"}
@@ -159,15 +94,15 @@ def test_a_choice_is_kept_with_its_run_and_taken_by_the_next_plan(sut: Context, 
 
     later = make_plan(sut, load_profile("nightly"), kept)
     assert not [step for step in later.steps if step.kind == "traffic_shape"]
-    (told,) = [omitted for omitted in later.not_planned if omitted.kind == "traffic_shape"]
-    assert document.run.id in told.reason
+    (skipped,) = [omitted for omitted in later.not_planned if omitted.kind == "traffic_shape"]
+    assert document.run.id in skipped.reason
     assert later.traffic_shape == kept
     assert document.run.id in plan_text(later)
     path.unlink()
     assert kept_reference(tmp_path, ShapeReference, sut) is None
 
 
-def test_every_kind_of_traffic_takes_the_shape_that_is_kept_for_it(sut: Context) -> None:
+def test_each_kind_uses_the_shape_of_its_mix(sut: Context) -> None:
     common, reads = (
         ChosenShape(streams=2, prefetch_bytes=512, width="avx2"),
         ChosenShape(streams=8, prefetch_bytes=0, width="sse2"),
@@ -184,7 +119,7 @@ def test_every_kind_of_traffic_takes_the_shape_that_is_kept_for_it(sut: Context)
     assert shape(before["peak_injection_bandwidth"]) == default
 
 
-def test_what_a_profile_names_goes_before_what_is_kept(sut: Context) -> None:
+def test_profile_settings_override_the_kept_shape(sut: Context) -> None:
     kept = reference(sut, ChosenShape(streams=2, prefetch_bytes=512, width="avx2"), {})
     for kind, settings in (
         ("peak_injection_bandwidth", {"shape": {"streams": 1, "prefetch_bytes": 64}}),
@@ -214,7 +149,7 @@ def reference(sut: Context, common: ChosenShape, mixes: dict[str, ChosenShape]) 
     )
 
 
-def test_a_choice_that_is_there_stays(sut: Context, tmp_path: Path) -> None:
+def test_a_reference_is_never_overwritten(sut: Context, tmp_path: Path) -> None:
     (path,) = keep_references(tmp_path, searched(sut))
     before = path.read_bytes()
     other = searched(sut)
@@ -223,7 +158,7 @@ def test_a_choice_that_is_there_stays(sut: Context, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_search_that_did_not_come_out_whole_is_not_kept(sut: Context, tmp_path: Path) -> None:
+def test_an_incomplete_search_is_not_kept(sut: Context, tmp_path: Path) -> None:
     def changed(**fields: Any) -> RunDocument:
         document = searched(sut)
         first, *rest = document.measurements
@@ -253,9 +188,7 @@ def test_a_search_that_did_not_come_out_whole_is_not_kept(sut: Context, tmp_path
         (lambda text: text.replace('"threads_per_core": 2', '"threads_per_core": 1'), "another platform"),
     ],
 )
-def test_a_damaged_reference_is_an_error_that_names_the_file(
-    sut: Context, tmp_path: Path, damage: Any, message: str
-) -> None:
+def test_a_damaged_reference_is_reported(sut: Context, tmp_path: Path, damage: Any, message: str) -> None:
     path = path_of(tmp_path, ShapeReference, platform_of(sut))
     path.parent.mkdir(parents=True)
     good = reference(sut, ChosenShape(streams=4, prefetch_bytes=0, width="avx2"), {}).model_dump_json(indent=1)
@@ -268,44 +201,34 @@ def test_a_damaged_reference_is_an_error_that_names_the_file(
     assert str(path) in str(found.value)
     assert "remove it" in str(found.value)
     with pytest.raises(InputError, match="remove it"):
-        begin(
-            tmp_path,
-            testbed="lab",
-            sut="t1",
-            run_id="r1",
-            profile="quick",
-            capture=MACHINE.read_bytes(),
-            now=WHEN,
-        )
+        begin(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["references"]
 
 
-def test_a_reference_that_cannot_be_read_or_written_is_an_error(sut: Context, tmp_path: Path) -> None:
+def test_unreadable_and_unwritable_references_are_reported(sut: Context, tmp_path: Path) -> None:
     path_of(tmp_path, ShapeReference, platform_of(sut)).mkdir(parents=True)
     with pytest.raises(InputError, match="not a regular file; remove it"):
         kept_reference(tmp_path, ShapeReference, sut)
     blocked = tmp_path / "blocked"
     blocked.write_text("no directory", encoding="utf-8")
-    with pytest.raises(EnvironmentLacksError, match="run's document is whole"):
+    with pytest.raises(EnvironmentLacksError, match="run document is complete"):
         keep_references(blocked, searched(sut))
 
 
-def test_a_run_relies_on_the_reference_of_its_results_and_says_so(sut: Context, tmp_path: Path) -> None:
+def test_a_plan_records_its_reference(sut: Context, tmp_path: Path) -> None:
     keep_references(tmp_path, searched(sut))
-    begun = begin(
-        tmp_path, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
-    )
+    begun = begin(tmp_path)
     assert begun.plan.traffic_shape == kept_reference(tmp_path, ShapeReference, sut)
     printed = CliRunner().invoke(plan_command, [str(MACHINE), "--results", str(tmp_path), "--json"])
     assert json.loads(printed.output)["traffic_shape"]["run"]["id"] == "20260102T030405Z-0a1b"
 
 
-def test_no_testbed_has_the_name_of_the_references(tmp_path: Path) -> None:
+def test_a_testbed_cannot_be_called_references(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a testbed cannot be called"):
         run_directory(tmp_path, "references", "sut", "run")
 
 
-def test_the_platform_is_what_decides_the_shape_and_nothing_else(sut: Context) -> None:
+def test_platform_key_depends_on_relevant_facts_only(sut: Context) -> None:
     key = platform_of(sut).key
     model = sut.processor.models[0]
     processor = sut.processor.model_copy(update={"models": (model.model_copy(update={"stepping": "99"}),)})
@@ -326,7 +249,7 @@ def test_the_platform_is_what_decides_the_shape_and_nothing_else(sut: Context) -
     assert platform_of(sut.model_copy(update=same)).key == key
 
 
-def test_the_hash_of_the_traffic_sources_follows_them_alone(tmp_path: Path) -> None:
+def test_traffic_hash_covers_only_its_sources(tmp_path: Path) -> None:
     for name in ("load.c", "generator.c", "arch/streams.h", "arch/x/streams_a.c", "arch/x/widths.c", "latency.c"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -348,7 +271,7 @@ def look(mix: str, streams: int, prefetch_bytes: int, width: str, mb_s: float) -
     return Tried(mix=mix, group="0-1@0", setting=setting, bandwidth_mb_s=estimate([[mb_s] * 3], "MB/s"))
 
 
-def test_the_shape_that_moves_most_of_all_mixes_is_chosen() -> None:
+def test_the_fastest_shape_over_all_mixes_is_chosen() -> None:
     looks = [
         look("reads", 1, 0, "avx2", 20_000.0),
         look("reads", 4, 2048, "avx2", 30_000.0),
@@ -364,7 +287,7 @@ def test_the_shape_that_moves_most_of_all_mixes_is_chosen() -> None:
     assert choose([], ()) is None
 
 
-def test_of_shapes_that_are_alike_the_one_nearest_to_the_default_is_chosen() -> None:
+def test_of_equal_shapes_the_nearest_to_the_default_is_chosen() -> None:
     alike = [
         look("reads", 8, 0, "avx512", 40_000.0),
         look("reads", 2, 512, "avx512", 39_900.0),
@@ -385,9 +308,7 @@ def test_of_shapes_that_are_alike_the_one_nearest_to_the_default_is_chosen() -> 
         ((), ("auto",)),
     ],
 )
-def test_the_two_widest_vectors_of_the_processor_are_tried(
-    sut: Context, flags: tuple[str, ...], expected: tuple[str, ...]
-) -> None:
+def test_the_two_widest_vectors_are_tried(sut: Context, flags: tuple[str, ...], expected: tuple[str, ...]) -> None:
     machine = sut.model_copy(update={"processor": sut.processor.model_copy(update={"flags": flags})})
     assert widths(machine, ShapeSettings()) == expected
     assert widths(machine, ShapeSettings(width="sse2")) == ("sse2",)
@@ -406,22 +327,8 @@ def guest(sut: Context) -> Context:
 
 def laddered(guest: Context, **fields: Any) -> RunDocument:
     """Return a run of *guest* with the recorded ladder as its one measurement, with *fields* of it replaced."""
-    document = read_document(recorded("latency_ladder"))
-    step = next(step for step in make_plan(guest, load_profile("quick")).steps if step.id == "latency_ladder")
-    (parsed,) = declaration("latency_ladder").parse(document, step, guest)
-    run = searched(guest)
-    ladder = run.measurements[0].model_copy(
-        update={
-            "id": parsed.id,
-            "kind": step.kind,
-            "step": step.id,
-            "values": parsed.values,
-            "missing": (),
-            "validity": validity(parsed.flags),
-            **fields,
-        }
-    )
-    return run.model_copy(update={"measurements": (ladder,)})
+    (ladder,) = parsed_measurements("latency_ladder", read_document(recorded("latency_ladder")), guest)
+    return searched(guest).model_copy(update={"measurements": (ladder.model_copy(update={"missing": (), **fields}),)})
 
 
 def of_size(guest: Context, found_bytes: int) -> CacheReference:
@@ -439,7 +346,7 @@ def chain_mib(plan: Plan, step_id: str) -> int:
     return max(int(size) for size in options(step)["--size-bytes"].split(",")) >> 20
 
 
-def test_the_last_level_cache_of_a_ladder_is_kept_and_sizes_the_next_plan(guest: Context, tmp_path: Path) -> None:
+def test_a_kept_last_level_cache_sizes_the_next_plan(guest: Context, tmp_path: Path) -> None:
     (path,) = keep_references(tmp_path, laddered(guest))
     assert path == path_of(tmp_path, CacheReference, platform_of(guest))
     assert path.parent == tmp_path / "references" / "last_level_cache"
@@ -462,7 +369,7 @@ def test_the_last_level_cache_of_a_ladder_is_kept_and_sizes_the_next_plan(guest:
     )
 
 
-def test_the_threads_of_a_cache_share_what_was_found_of_it(guest: Context) -> None:
+def test_threads_share_the_found_cache(guest: Context) -> None:
     def buffer(kept: CacheReference | None) -> int:
         plan = make_plan(guest, load_profile("nightly"), None, kept)
         return int(options(next(step for step in plan.steps if step.id == "bandwidth_matrix"))["--buffer-bytes"])
@@ -470,7 +377,7 @@ def test_the_threads_of_a_cache_share_what_was_found_of_it(guest: Context) -> No
     assert buffer(of_size(guest, 20 << 20)) * 32 == buffer(None) * 20
 
 
-def test_buffers_are_never_sized_for_less_than_half_of_the_cache_reported(guest: Context) -> None:
+def test_at_least_half_of_the_reported_cache_is_assumed(guest: Context) -> None:
     found = {size: Sut(sized(guest, of_size(guest, size << 20))).llc_bytes for size in (1, 20, 40)}
     assert found == {1: 16 << 20, 20: 20 << 20, 40: 40 << 20}
     assert "sized for" not in of_size(guest, 20 << 20).words
@@ -479,17 +386,10 @@ def test_buffers_are_never_sized_for_less_than_half_of_the_cache_reported(guest:
     assert Sut(sized(silent, of_size(silent, 9 << 20))).llc_bytes == 9 << 20
 
 
-def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Context, tmp_path: Path) -> None:
+def test_buffers_are_judged_by_the_cache_of_the_plan(sut: Context, tmp_path: Path) -> None:
     def flags(results: Path) -> list[str]:
-        begun = begin(
-            results, testbed="lab", sut="t1", run_id="r1", profile="quick", capture=MACHINE.read_bytes(), now=WHEN
-        )
-        record = {"outcome": "ok", "reason": None, "rc": 0, "started_at": WHEN, "duration_s": 1.0, "stderr": ""}
-        step = next(step for step in begun.plan.steps if step.id == "idle_latency")
-        append_record(
-            begun.directory,
-            StepRecord.model_validate({**record, "step": step, "document": recorded("idle_latency")}),
-        )
+        begun = begin(results)
+        end_step(begun, "idle_latency")
         # what is kept later changes nothing: the plan says what it relied on
         path_of(results, CacheReference, platform_of(sut)).unlink(missing_ok=True)
         document = finish(begun.directory, now=WHEN)
@@ -500,11 +400,11 @@ def test_a_figure_is_judged_by_the_cache_that_its_plan_was_sized_for(sut: Contex
     path = path_of(tmp_path / "found", CacheReference, platform_of(sut))
     path.parent.mkdir(parents=True)
     path.write_text(of_size(sut, 40 << 20).model_dump_json(), encoding="utf-8")
-    (told,) = flags(tmp_path / "found")
-    assert "128 MiB against a last-level cache of 40 MiB" in told
+    (reason,) = flags(tmp_path / "found")
+    assert "128 MiB against a last-level cache of 40 MiB" in reason
 
 
-def test_a_ladder_that_does_not_show_the_end_of_the_last_cache_is_not_kept(guest: Context, tmp_path: Path) -> None:
+def test_an_unclear_last_level_cache_is_not_kept(guest: Context, tmp_path: Path) -> None:
     values = laddered(guest).measurements[0].values
     assert isinstance(values, LatencyLadderValues)
     level = {level.name: level for level in values.levels}
@@ -531,12 +431,12 @@ def test_a_ladder_that_does_not_show_the_end_of_the_last_cache_is_not_kept(guest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_says_which_last_level_cache_the_plan_relied_on(guest: Context) -> None:
+def test_page_shows_the_last_level_cache_of_the_plan(guest: Context) -> None:
     document = laddered(guest)
     assert document.plan is not None
     kept = of_size(guest, 6 << 20)
-    told = {
+    shown = {
         fact.name: fact.value for fact in machine(guest, document.plan.model_copy(update={"last_level_cache": kept}))
     }
-    assert told["Last-level cache"] == kept.words
+    assert shown["Last-level cache"] == kept.words
     assert "Last-level cache" not in {fact.name for fact in machine(guest, document.plan)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What matters: changes that are too small or for the better are noted, and what many SUTs share is one event."""
+"""Small changes and improvements are noted; changes shared by several SUTs are one event."""
 
 import io
 from pathlib import Path
@@ -8,24 +8,21 @@ from typing import Any
 import pytest
 
 from calibration.commands.judgement_screen import print_judgement
-from calibration.judge.baseline_files import Baselines
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.events import find_events
-from calibration.judge.night import Judgement, judge_history
+from calibration.judge.night import Judgement
 from calibration.judge.tolerances import FILE, OwnTolerance, Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
-from calibration.judge.waivers import Waivers
-from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, night_of, noise, shift, steady
+from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, shift, steady
 
 CLOCK = "core_frequency.cpu1.scalar.frequency_hz"
 UNITS = {BANDWIDTH: "MB/s", LATENCY: "ns", CLOCK: "MB/s"}
 
 
-def judged(
+def outcome_of(
     metric: str, row: list[float], analysis: Analysis, *own: OwnTolerance, check: str = "drift"
 ) -> tuple[str, str]:
-    past = history({metric: row}, unit=UNITS[metric])
-    judgement = judge_history(past, [analysis], Baselines(Path("/nonexistent")), Waivers(), Tolerances(own))
+    judgement = judged(history({metric: row}, unit=UNITS[metric]), [analysis], tolerances=Tolerances(own))
     (found,) = [item for item in judgement.verdicts if item.check == check]
     return found.outcome, found.reason
 
@@ -33,7 +30,7 @@ def judged(
 def moved(metric: str, before: float, after: float, *own: OwnTolerance, kind: str = "level") -> tuple[str, str]:
     row = [*noise(20, 100.0), *noise(10, 100.0 * after / before if kind == "level" else 100.0)]
     analysis = steady(row, (shift(20, before, after, kind),))
-    return judged(metric, row, analysis, *own, check="drift" if kind == "level" else "spread")
+    return outcome_of(metric, row, analysis, *own, check="drift" if kind == "level" else "spread")
 
 
 def own(**fields: Any) -> OwnTolerance:
@@ -53,13 +50,11 @@ def own(**fields: Any) -> OwnTolerance:
         (LATENCY, 0.5, "noted"),
     ],
 )
-def test_a_change_fails_where_it_is_for_the_worse_and_beyond_the_tolerance(
-    metric: str, factor: float, outcome: str
-) -> None:
+def test_a_change_fails_if_worse_and_beyond_the_tolerance(metric: str, factor: float, outcome: str) -> None:
     assert moved(metric, 100.0, 100.0 * factor)[0] == outcome
 
 
-def test_the_reason_says_why_a_change_is_only_noted() -> None:
+def test_a_noted_change_has_its_reason() -> None:
     assert moved(CLOCK, 100.0, 99.5)[1].endswith("; within the tolerance of 1 %")
     assert moved(LATENCY, 100.0, 50.0)[1].endswith("; better")
 
@@ -67,11 +62,11 @@ def test_the_reason_says_why_a_change_is_only_noted() -> None:
 def test_small_changes_add_up_to_one_that_matters() -> None:
     row = [*noise(20, 100.0), *noise(10, 98.5), *noise(10, 97.0)]
     changes = (shift(20, 100.0, 98.5), shift(30, 98.5, 97.0))
-    assert judged(BANDWIDTH, row, steady(row, changes))[0] == "fail"
-    assert judged(BANDWIDTH, row, steady(row, changes[:1]))[0] == "noted"
+    assert outcome_of(BANDWIDTH, row, steady(row, changes))[0] == "fail"
+    assert outcome_of(BANDWIDTH, row, steady(row, changes[:1]))[0] == "noted"
 
 
-def test_a_lab_sets_its_own_tolerance_and_has_improvements_fail() -> None:
+def test_own_tolerances_and_failing_improvements() -> None:
     assert moved(CLOCK, 100.0, 99.5, own(metrics="core_frequency.*", fraction=0.001))[0] == "fail"
     assert moved(BANDWIDTH, 100.0, 90.0, own(fraction=0.2))[0] == "noted"
     assert moved(BANDWIDTH, 100.0, 150.0, own(improvements_fail=True))[0] == "fail"
@@ -80,19 +75,19 @@ def test_a_lab_sets_its_own_tolerance_and_has_improvements_fail() -> None:
     assert moved(BANDWIDTH, 100.0, 90.0, first, own(fraction=0.001))[0] == "noted"
 
 
-def test_a_spread_matters_where_two_deviations_are_beyond_the_tolerance() -> None:
+def test_a_spread_fails_if_two_deviations_exceed_the_tolerance() -> None:
     assert moved(BANDWIDTH, 0.0001, 0.009, kind="spread")[0] == "noted"
     assert moved(BANDWIDTH, 0.005, 0.011, kind="spread")[0] == "fail"
     assert moved(BANDWIDTH, 0.1, 0.05, kind="spread")[0] == "noted"
 
 
 @pytest.mark.parametrize(("upper", "outcome"), [(101.9, "noted"), (102.1, "fail")])
-def test_flips_matter_where_the_levels_are_further_apart_than_the_tolerance(upper: float, outcome: str) -> None:
+def test_flips_fail_if_the_levels_exceed_the_tolerance(upper: float, outcome: str) -> None:
     row = noise(20)
-    assert judged(BANDWIDTH, row, steady(row, flips=Flips(5, 100.0, upper, 0.5)), check="bimodal")[0] == outcome
+    assert outcome_of(BANDWIDTH, row, steady(row, flips=Flips(5, 100.0, upper, 0.5)), check="bimodal")[0] == outcome
 
 
-def test_a_file_of_the_lab_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+def test_own_tolerances_are_read(tmp_path: Path) -> None:
     path = tmp_path / FILE
     assert read_tolerances(tmp_path).fraction(CLOCK) == 0.01
     path.parent.mkdir()
@@ -107,7 +102,7 @@ def test_a_file_of_the_lab_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> N
     [
         ("\n- {metrics: x, fraction: 0, reason: y}\n- {metrics: x}", "line 3, tolerance 2: fraction: "),
         ("- x", "line 1, tolerance 1: the top: "),
-        ("x: 1", "expected a list of tolerances"),
+        ("x: 1", "not a list of tolerances"),
         ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 1: fraction: "),
         ("[" * 2000, "nested too deeply"),
         ("- {a", "not valid YAML"),
@@ -115,9 +110,7 @@ def test_a_file_of_the_lab_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> N
         ("\0", "not valid YAML"),
     ],
 )
-def test_a_wrong_file_of_the_lab_leaves_the_defaults_and_says_where_it_is_wrong(
-    tmp_path: Path, text: str, fault: str
-) -> None:
+def test_invalid_tolerances_leave_the_defaults(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / FILE
     path.parent.mkdir()
     path.write_text(text)
@@ -148,11 +141,10 @@ def verdict(sut: str, night: int, metric: str = BANDWIDTH, outcome: str = "fail"
         since=night_of(night),
         context_changes=tuple(changes),
         reason="level -6 %",
-        waiver=None,
     )
 
 
-def test_what_begins_on_one_night_at_several_suts_is_one_event_with_the_facts_they_share() -> None:
+def test_simultaneous_failures_are_one_event_with_shared_facts() -> None:
     verdicts = [
         verdict("t1", 50, bios="2.2", dimms="8"),
         verdict("t1", 50, LATENCY, bios="2.2"),
@@ -168,13 +160,13 @@ def test_what_begins_on_one_night_at_several_suts_is_one_event_with_the_facts_th
     assert [event.has(item) for item in verdicts] == [True, True, True, True, False, False]
 
 
-def test_failures_of_other_kinds_on_one_night_are_no_event_unless_a_fact_ties_them() -> None:
+def test_different_failures_are_one_event_only_with_a_shared_fact() -> None:
     assert find_events([verdict("t1", 50), verdict("t2", 50, LATENCY)]) == ()
     assert len(find_events([verdict("t1", 50, a="x"), verdict("t2", 50, LATENCY, a="x")])) == 1
     assert find_events([verdict("t1", 50, a="x"), verdict("t2", 50, LATENCY, a="y")]) == ()
 
 
-def test_small_changes_are_an_event_only_where_a_fact_ties_them() -> None:
+def test_noted_changes_are_one_event_only_with_a_shared_fact() -> None:
     assert find_events([verdict("t1", 50, outcome="noted"), verdict("t2", 50, outcome="noted")]) == ()
     (event,) = find_events([verdict(name, 50, outcome="noted", kernel="6.2") for name in ("t1", "t2")])
     assert not event.failed
@@ -196,10 +188,10 @@ def lab(suts: int, factor: float) -> Judgement:
     past = history(rows, unit="MB/s", facts={0: {**FACTS, "kernel": "6.1"}, 20: {**FACTS, "kernel": "6.2"}})
     change: tuple[Change, ...] = (shift(20, 100.0, 100.0 * factor),)
     analyses = [steady(row, change) for row in past.values.tolist()]
-    return judge_history(past, analyses, Baselines(Path("/nonexistent")), Waivers(), Tolerances())
+    return judged(past, analyses)
 
 
-def test_a_lab_whose_clocks_moved_by_half_a_per_cent_is_green_and_says_so_once() -> None:
+def test_a_common_small_change_is_noted_once() -> None:
     judgement = lab(20, 0.995)
     assert not judgement.failed
     (event,) = judgement.events
@@ -210,7 +202,7 @@ def test_a_lab_whose_clocks_moved_by_half_a_per_cent_is_green_and_says_so_once()
     assert "noted: 20 SUTs (lab/t00, lab/t01, lab/t02 and 17 more): core_frequency" in text
 
 
-def test_a_lab_that_lost_two_per_cent_of_its_clock_is_one_line_with_its_cause() -> None:
+def test_a_common_failure_is_one_line_with_its_cause() -> None:
     judgement = lab(20, 0.98)
     assert judgement.failed
     text = " ".join(shown(judgement).split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store: nothing half-written, nothing lost, nothing believed that is not valid on disk."""
+"""Results on disk: complete writes, no lost records, and validation of what is read."""
 
 import hashlib
 import json
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from calibration import lifecycle
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.lifecycle import BegunRun, NotBegunError, begin, finish, resume
+from calibration.lifecycle import BegunRun, NotBegunError, finish, resume
 from calibration.preflight.checks import Check
 from calibration.results.attempts import (
     complete_suts,
@@ -48,32 +49,40 @@ KERNELS = Kernels(
 )
 
 
+def begin(results: Path, **changes: Any) -> BegunRun:
+    names = {"testbed": "t1", "sut": "s1", "run_id": "r1", "profile": "quick", "capture": CAPTURE, "now": NOW}
+    return lifecycle.begin(results, **{**names, **changes})
+
+
 @pytest.fixture
 def begun(tmp_path: Path) -> BegunRun:
-    return begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
+    return begin(tmp_path)
+
+
+def recorded(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FIXTURES / "sutprobe" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
 def end_step(begun: BegunRun, step_id: str, **changes: Any) -> None:
     step = next(step for step in begun.plan.steps if step.id == step_id)
+    fields = {"outcome": "ok", "reason": None, "rc": 0, "started_at": NOW, "duration_s": 1.0, "stderr": ""}
     if "document" not in changes:
-        changes["document"] = json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8"))
-    fields = {
-        "step": step,
-        "outcome": "ok",
-        "reason": None,
-        "rc": 0,
-        "started_at": NOW,
-        "duration_s": 1.0,
-        "stderr": "",
-    }
-    append_record(begun.directory, StepRecord.model_validate({**fields, **changes}))
+        changes["document"] = None if "outcome" in changes else recorded(step_id)
+    append_record(begun.directory, StepRecord.model_validate({"step": step, **fields, **changes}))
 
 
-def test_the_committed_schema_is_the_models() -> None:
+def change(**fields: Any) -> Change:
+    """Return a changed setting that was not restored."""
+    governor = {"setting": "governor", "where": "cpu{0-3}", "before": "schedutil", "wanted": "performance"}
+    return Change(**{**governor, "after": "performance", "restored": None, "restored_by": None, **fields})
+
+
+def test_committed_schema_matches_the_model() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == schema_text(), f"renew it: calibration schema > {SCHEMA}"
 
 
-def test_a_stored_document_has_every_field(begun: BegunRun) -> None:
+def test_stored_documents_have_every_field(begun: BegunRun) -> None:
     document = json.loads(finish(begun.directory, now=NOW).model_dump_json())
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert set(schema["required"]) == set(schema["properties"]) == document.keys()
@@ -107,10 +116,10 @@ def test_run_document_round_trips(begun: BegunRun) -> None:
         (lambda raw: raw["result"]["points"][0]["placements"][0].update(windows_ns=[]), "at least one window"),
     ],
 )
-def test_a_result_that_contradicts_itself_is_not_measured(
+def test_a_contradictory_result_is_not_measured(
     begun: BegunRun, change: Callable[[dict[str, Any]], None], reason: str
 ) -> None:
-    raw = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
+    raw = recorded("idle_latency")
     change(raw)
     end_step(begun, "idle_latency", document=raw)
     document = finish(begun.directory, now=NOW)
@@ -139,7 +148,7 @@ def test_every_planned_step_is_measured_or_has_its_reason(begun: BegunRun) -> No
 
 def ended_early(step_id: str, code: str, keep: int) -> dict[str, Any]:
     """Return a recorded document as it would be had its command been told to end after *keep* points."""
-    document = json.loads((FIXTURES / "sutprobe" / f"{step_id}.json").read_text(encoding="utf-8"))
+    document = recorded(step_id)
     document["status"] = "failed"
     document["error"] = {"code": code, "message": "told to end"}
     for point in document["result"]["points"][keep:]:
@@ -173,17 +182,17 @@ def test_terminated_step_keeps_its_measurements(
 
 
 def test_sutprobe_killed_by_a_signal_fails_the_run(begun: BegunRun) -> None:
-    end_step(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139, document=None)
+    end_step(begun, "latency_ladder", outcome="killed", reason="ended by SIGSEGV", rc=139)
     run = finish(begun.directory, now=NOW)
     (gone,) = [omitted for omitted in run.not_measured if omitted.kind == "latency_ladder"]
     assert (gone.cause, gone.reason) == ("failed", "ended by SIGSEGV")
     assert run.run.status == "incomplete"
 
 
-def test_what_an_interrupted_attempt_lacked_is_missing_from_a_resumed_run_too(begun: BegunRun) -> None:
+def test_steps_lost_in_an_interrupted_attempt_stay_missing_after_resuming(begun: BegunRun) -> None:
     directory = begun.directory
     done = [step for step in begun.plan.steps if step.id != "latency_ladder"]
-    end_step(begun, "latency_ladder", outcome="killed", reason="ended", rc=4, document=None)
+    end_step(begun, "latency_ladder", outcome="killed", reason="ended", rc=4)
     append_record(directory, EndRecord(finished_at=NOW, interrupted=True))
     resume(directory, capture=CAPTURE, now=NOW)
     for step in done:
@@ -191,7 +200,7 @@ def test_what_an_interrupted_attempt_lacked_is_missing_from_a_resumed_run_too(be
     assert finish(directory, now=NOW).run.status == "incomplete"
 
 
-def test_what_failed_by_itself_is_no_interruption(begun: BegunRun) -> None:
+def test_a_failed_part_of_an_interrupted_step_is_a_failure(begun: BegunRun) -> None:
     document = ended_early("latency_ladder", "interrupted", 30)
     document["result"]["points"][40]["error"] = {"code": "no_memory", "message": "too large"}
     end_step(begun, "latency_ladder", outcome="killed", reason="told to end", rc=4, document=document)
@@ -201,7 +210,7 @@ def test_what_failed_by_itself_is_no_interruption(begun: BegunRun) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, None])
-def test_a_step_that_ended_with_nothing_has_its_reason(begun: BegunRun, keep: int | None) -> None:
+def test_a_step_without_values_has_its_reason(begun: BegunRun, keep: int | None) -> None:
     document = ended_early("latency_ladder", "deadline", keep or 0)
     if keep is None:
         document["result"] = None
@@ -213,16 +222,16 @@ def test_a_step_that_ended_with_nothing_has_its_reason(begun: BegunRun, keep: in
     assert gone.cause == "failed"
 
 
-def test_a_failure_of_another_kind_keeps_no_figure(begun: BegunRun) -> None:
+def test_a_failed_step_keeps_no_measurement(begun: BegunRun) -> None:
     """An answer of the wrong bytes, for example, is kept in the record and is no figure, told to end or not."""
     document = ended_early("latency_ladder", "deadline", 30)
     end_step(begun, "latency_ladder", outcome="failed", reason="not the bytes built", rc=3, document=document)
     assert finish(begun.directory, now=NOW).measurements == ()
 
 
-def test_the_maximum_is_never_below_the_peak_of_the_same_run(begun: BegunRun) -> None:
+def test_the_maximum_is_not_below_the_peak(begun: BegunRun) -> None:
     directory = begun.directory
-    peak = json.loads((FIXTURES / "sutprobe" / "peak_injection_bandwidth.json").read_text(encoding="utf-8"))
+    peak = recorded("peak_injection_bandwidth")
     for point in peak["result"]["points"]:
         for placement in point["placements"]:
             factor = 100.0 if point["mix"] == "reads" else 0.01
@@ -248,7 +257,7 @@ def test_interrupted_run_keeps_its_measurements(begun: BegunRun) -> None:
     assert len(left) == len(begun.plan.steps) - 1
 
 
-def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: BegunRun) -> None:
+def test_a_truncated_last_record_is_skipped(begun: BegunRun) -> None:
     directory = begun.directory
     end_step(begun, "idle_latency")
     whole = (directory / RECORDS).read_bytes()
@@ -261,7 +270,7 @@ def test_a_record_cut_off_by_a_crash_is_left_out_and_others_are_kept(begun: Begu
         list(records(directory))
 
 
-def test_what_a_sut_says_cannot_end_a_record(begun: BegunRun) -> None:
+def test_line_separators_do_not_end_a_record(begun: BegunRun) -> None:
     steps = [step.id for step in begun.plan.steps[:2]]
     for step_id in steps:
         end_step(begun, step_id, stderr="a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}")
@@ -270,7 +279,7 @@ def test_what_a_sut_says_cannot_end_a_record(begun: BegunRun) -> None:
     assert {item.stderr for item in found} == {"a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}"}
 
 
-def test_a_run_whose_records_are_full_keeps_no_more_answers(begun: BegunRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_records_keep_no_more_documents(begun: BegunRun, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (step.id for step in begun.plan.steps[:2])
     end_step(begun, first)
     size = (begun.directory / RECORDS).stat().st_size
@@ -279,11 +288,11 @@ def test_a_run_whose_records_are_full_keeps_no_more_answers(begun: BegunRun, mon
     found = {record.step.id: record for record in records(begun.directory) if isinstance(record, StepRecord)}
     assert found[first].document is not None
     assert found[second].document is None
-    assert found[second].reason == f"the records of the run have {size} bytes, more than {size - 1}: this is not kept"
+    assert found[second].reason == f"not kept: the records of the run exceed {size - 1} bytes"
 
 
-def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: BegunRun) -> None:
-    document = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
+def test_a_wrong_placement_invalidates_a_measurement(begun: BegunRun) -> None:
+    document = recorded("idle_latency")
     pages = document["result"]["points"][0]["placements"][2]["pages"]
     pages["on_node"], pages["elsewhere"] = pages["checked"] - 1, 1
     end_step(begun, "idle_latency", document=document)
@@ -292,12 +301,12 @@ def test_a_wrong_placement_makes_the_figure_invalid_and_keeps_it(begun: BegunRun
     assert run.verdicts[0].outcome == "invalid"
 
 
-def test_figure_has_the_start_and_duration_reported_by_sutprobe(begun: BegunRun) -> None:
+def test_start_and_duration_come_from_sutprobe(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
     (measured,) = finish(begun.directory, now=NOW).measurements
-    said = json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8"))
-    assert measured.started_at == datetime.fromtimestamp(said["started_at_unix_ns"] // 10**9, UTC)
-    assert measured.duration_s == said["duration_s"] > 1  # else the whole second would be the same at its end
+    document = recorded("idle_latency")
+    assert measured.started_at == datetime.fromtimestamp(document["started_at_unix_ns"] // 10**9, UTC)
+    assert measured.duration_s == document["duration_s"] > 1  # else the whole second would be the same at its end
 
 
 def test_invalid_peak_is_not_the_maximum() -> None:
@@ -320,7 +329,7 @@ def test_invalid_peak_is_not_the_maximum() -> None:
     assert found == {True: higher, False: maximum.values.mixes[name]}  # type: ignore[union-attr]
 
 
-def test_a_document_that_is_not_valid_is_not_written(begun: BegunRun) -> None:
+def test_an_invalid_document_is_not_written(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
     directory = begun.directory
     document = finish(directory, now=NOW)
@@ -332,7 +341,7 @@ def test_a_document_that_is_not_valid_is_not_written(begun: BegunRun) -> None:
     assert sorted(path.name for path in directory.iterdir()) == ["context.tar.gz", RECORDS, RUN]
 
 
-def test_records_that_cannot_be_read_are_named(begun: BegunRun) -> None:
+def test_unreadable_records_are_reported(begun: BegunRun) -> None:
     path = begun.directory / RECORDS
     with path.open("ab") as file:
         file.write(b'{"record": "note", "reason": ' + b"[" * 10**6 + b"\n")
@@ -347,7 +356,7 @@ def test_records_that_cannot_be_read_are_named(begun: BegunRun) -> None:
         list(records(path.parent))
 
 
-def test_a_changed_capture_is_noticed(begun: BegunRun) -> None:
+def test_a_changed_capture_is_refused(begun: BegunRun) -> None:
     directory = begun.directory
     (directory / "context.tar.gz").write_bytes((FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes())
     with pytest.raises(InputError, match="sha256 differs"):
@@ -364,7 +373,7 @@ def test_a_changed_capture_is_noticed(begun: BegunRun) -> None:
         ('"converged"', '"converted"', "conver"),
     ],
 )
-def test_a_document_that_is_not_valid_on_disk_is_refused(begun: BegunRun, find: str, put: str, says: str) -> None:
+def test_an_invalid_document_is_refused(begun: BegunRun, find: str, put: str, says: str) -> None:
     end_step(begun, "idle_latency")
     finish(begun.directory, now=NOW)
     path = begun.directory / RUN
@@ -391,24 +400,16 @@ def test_name_unfit_for_a_directory_is_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize(("capture", "profile"), [(b"no archive", "quick"), (CAPTURE, "slow")])
-def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, capture: bytes, profile: str) -> None:
+def test_a_run_that_cannot_begin_leaves_no_files(tmp_path: Path, capture: bytes, profile: str) -> None:
     with pytest.raises(InputError):
-        begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile=profile, capture=capture, now=NOW)
+        begin(tmp_path, profile=profile, capture=capture)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_never_replaces_another(begun: BegunRun) -> None:
     before = (begun.directory / RECORDS).read_bytes()
     with pytest.raises(EnvironmentLacksError, match="exists"):
-        begin(
-            begun.directory.parent.parent.parent,
-            testbed="t1",
-            sut="s1",
-            run_id="r1",
-            profile="quick",
-            capture=CAPTURE,
-            now=NOW,
-        )
+        begin(begun.directory.parent.parent.parent)
     assert (begun.directory / RECORDS).read_bytes() == before
 
 
@@ -418,18 +419,18 @@ def test_failed_write_keeps_the_old_file(begun: BegunRun, file_size_limit: Any) 
     document = finish(directory, now=NOW)
     kept = {path.name: path.read_bytes() for path in directory.iterdir()}
     file_size_limit(len(kept[RECORDS]) + 100)
-    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+    with pytest.raises(EnvironmentLacksError, match="cannot write to"):
         end_step(begun, "latency_matrix")
     file_size_limit(1000)
-    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
+    with pytest.raises(EnvironmentLacksError, match="cannot write to"):
         write_document(directory, document)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == kept
 
 
-def test_a_start_that_cannot_be_written_leaves_nothing(tmp_path: Path, file_size_limit: Any) -> None:
+def test_an_unwritable_start_leaves_no_files(tmp_path: Path, file_size_limit: Any) -> None:
     file_size_limit(1000)
-    with pytest.raises(EnvironmentLacksError, match="cannot be written"):
-        begin(tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", capture=CAPTURE, now=NOW)
+    with pytest.raises(EnvironmentLacksError, match="cannot write to"):
+        begin(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -453,7 +454,7 @@ def names(directory: Path) -> dict[str, str]:
     return dict(zip(("testbed", "sut", "run_id"), directory.parts[-3:], strict=True))
 
 
-def test_a_sut_that_was_never_reached_has_a_document(tmp_path: Path) -> None:
+def test_an_unreachable_sut_has_a_document(tmp_path: Path) -> None:
     directory = record_reason(
         tmp_path, testbed="t1", sut="s1", run_id="r1", profile="quick", now=NOW, reason="no route to it"
     )
@@ -465,10 +466,9 @@ def test_a_sut_that_was_never_reached_has_a_document(tmp_path: Path) -> None:
     assert [attempt.ended for attempt in document.attempts] == ["no route to it"]
 
 
-def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Path) -> None:
-    fields = {"testbed": "t1", "sut": "s1", "run_id": "r1", "profile": "quick", "capture": CAPTURE, "now": NOW}
+def test_a_blocking_check_prevents_the_run(tmp_path: Path) -> None:
     with pytest.raises(NotBegunError, match=r"expected 6\.1"):
-        begin(tmp_path, **fields, examine=lambda _context, _plan: [CHECK])
+        begin(tmp_path, examine=lambda _context, _plan: [CHECK])
     directory = tmp_path / "t1" / "s1" / "r1"
     record_reason(tmp_path, **names(directory), profile="quick", now=NOW, reason="it failed")
     document = finish(directory, now=NOW)
@@ -479,7 +479,7 @@ def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Pat
     assert "found 5.4.0" in str(attempt.ended)
     append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
     # the same identifier may begin there once the SUT is as expected
-    begun = begin(tmp_path, **{**fields, "now": LATER}, examine=lambda _context, _plan: [])
+    begun = begin(tmp_path, now=LATER, examine=lambda _context, _plan: [])
     assert begun.directory == directory
     end_step(begun, "idle_latency")
     document = finish(directory, now=LATER)
@@ -487,29 +487,20 @@ def test_a_sut_that_is_not_as_expected_begins_nothing_and_says_why(tmp_path: Pat
     assert len(document.measurements) == 1
 
 
-def test_an_expectation_that_does_not_block_is_flagged_once_for_the_run(tmp_path: Path) -> None:
+def test_a_nonblocking_check_is_flagged_once(tmp_path: Path) -> None:
     flagged = CHECK.model_copy(update={"effect": "flag"})
-    begun = begin(
-        tmp_path,
-        testbed="t1",
-        sut="s1",
-        run_id="r1",
-        profile="quick",
-        capture=CAPTURE,
-        now=NOW,
-        examine=lambda _context, _plan: [flagged],
-    )
+    begun = begin(tmp_path, examine=lambda _context, _plan: [flagged])
     end_step(begun, "idle_latency")
     document = finish(begun.directory, now=NOW)
     assert [flag.code for flag in document.flags].count("NOT_AS_EXPECTED") == 1
     assert "NOT_AS_EXPECTED" not in {flag.code for flag in document.measurements[0].validity.flags}
 
 
-def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: BegunRun) -> None:
+def test_resume_runs_the_remaining_steps(begun: BegunRun) -> None:
     directory = begun.directory
     assert outstanding(directory) == begun.plan.steps
     end_step(begun, "idle_latency")
-    end_step(begun, "latency_matrix", outcome="failed", reason="the connection to the SUT was lost", document=None)
+    end_step(begun, "latency_matrix", outcome="failed", reason="the connection to the SUT was lost")
     append_record(directory, NoteRecord(reason="the SUT is gone"))
     append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
     before = finish(directory, now=NOW)
@@ -527,12 +518,12 @@ def test_a_run_goes_on_with_the_steps_that_have_no_result(begun: BegunRun) -> No
     assert finish(directory, now=datetime(2027, 1, 1, tzinfo=UTC)) == document
 
 
-def test_a_result_is_not_lost_to_a_later_failure(begun: BegunRun) -> None:
+def test_a_later_failure_keeps_the_earlier_result(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
-    end_step(begun, "idle_latency", outcome="failed", reason="cut off", document=None)
+    end_step(begun, "idle_latency", outcome="failed", reason="cut off")
     early = ended_early("latency_ladder", "deadline", 30)
     end_step(begun, "latency_ladder", outcome="timed_out", reason="told to end", rc=3, document=early)
-    end_step(begun, "latency_ladder", outcome="failed", reason="cut off", document=None)
+    end_step(begun, "latency_ladder", outcome="failed", reason="cut off")
     document = finish(begun.directory, now=NOW)
     assert {measurement.kind for measurement in document.measurements} == {"idle_latency", "latency_ladder"}
 
@@ -541,72 +532,46 @@ def test_a_run_is_not_resumed_on_another_machine(begun: BegunRun) -> None:
     directory = begun.directory
     end_step(begun, "idle_latency")
     other = (FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes()
-    with pytest.raises(NotBegunError, match=r"not the one that the run began on: .*CPUs: expected .*, found"):
+    with pytest.raises(NotBegunError, match=r"has changed since the run began: .*CPUs: .* -> "):
         resume(directory, capture=other, now=LATER)
     document = finish(directory, now=LATER)
     assert len(document.measurements) == 1
     assert document.context is not None
     assert document.context.capture == "context.tar.gz"
-    assert "not the one that the run began on" in str(document.attempts[-1].ended)
+    assert "has changed since the run began" in str(document.attempts[-1].ended)
 
 
-def test_a_run_is_not_resumed_with_other_bytes(begun: BegunRun) -> None:
+def test_a_run_is_not_resumed_with_another_sutprobe(begun: BegunRun) -> None:
     directory = begun.directory
     record_kernels(directory, KERNELS)
     record_kernels(directory, KERNELS)
-    with pytest.raises(EnvironmentLacksError, match=r"began with the sutprobe 0000.*builds 2222"):
+    with pytest.raises(EnvironmentLacksError, match=r"used sutprobe 0000.*builds 2222"):
         record_kernels(directory, KERNELS.model_copy(update={"sha256": "2" * 64}))
 
 
-def test_an_attempt_whose_controller_was_lost_says_so(begun: BegunRun) -> None:
+def test_a_lost_controller_is_recorded(begun: BegunRun) -> None:
     directory = begun.directory
     resume(directory, capture=CAPTURE, now=LATER)
     append_record(directory, EndRecord(finished_at=LATER, interrupted=True))
     document = finish(directory, now=LATER)
     first, second = document.attempts
-    assert (first.finished_at, first.ended) == (None, "the controller was lost before it could say why")
-    assert (second.finished_at, second.ended) == (LATER, "it was interrupted")
+    assert (first.finished_at, first.ended) == (None, "the controller was lost")
+    assert (second.finished_at, second.ended) == (LATER, "interrupted")
     assert document.run.status == "interrupted"
 
 
-def test_what_was_put_back_replaces_what_was_changed(tmp_path: Path) -> None:
-    change = Change(
-        setting="governor",
-        where="cpu{0-3}",
-        before="schedutil",
-        wanted="performance",
-        after="performance",
-        restored=None,
-        restored_by=None,
-    )
-    begun = begin(
-        tmp_path,
-        testbed="t1",
-        sut="s1",
-        run_id="r1",
-        profile="quick",
-        capture=CAPTURE,
-        now=NOW,
-        changes=[change],
-    )
-    directory = begun.directory
-    assert finish(directory, now=NOW).attempts[0].changes == (change,)
-    back = change.model_copy(update={"restored": "schedutil", "restored_by": "guardian"})
+def test_restored_changes_replace_earlier_ones(tmp_path: Path) -> None:
+    tuned = change()
+    directory = begin(tmp_path, changes=[tuned]).directory
+    assert finish(directory, now=NOW).attempts[0].changes == (tuned,)
+    back = tuned.model_copy(update={"restored": "schedutil", "restored_by": "guardian"})
     append_record(directory, RestoredRecord(changes=(back,)))
     assert finish(directory, now=NOW).attempts[0].changes == (back,)
 
 
 def test_switch_for_a_step_is_reported_once_however_restored(begun: BegunRun) -> None:
     directory = begun.directory
-    off = Change(
-        setting="prefetchers",
-        where="/dev/cpu/0/msr:0x1a4",
-        before="0x0",
-        wanted="0xf",
-        after="0xf",
-        restored=None,
-        restored_by=None,
-    )
+    off = change(setting="prefetchers", where="/dev/cpu/0/msr:0x1a4", before="0x0", wanted="0xf", after="0xf")
     back = off.model_copy(update={"restored": "0x0", "restored_by": "run"})
     other = back.model_copy(update={"where": "/dev/cpu/1/msr:0x1a4"})
     append_record(directory, SwitchedRecord(changes=(other, off)))
@@ -614,8 +579,8 @@ def test_switch_for_a_step_is_reported_once_however_restored(begun: BegunRun) ->
     assert finish(directory, now=NOW).attempts[0].changes == (back, other)
 
 
-def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has anything missing"):
+def test_the_newest_incomplete_run_is_found(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no incomplete run"):
         newest_missing(tmp_path, [("t1", "s1")])
     suts = [("t1", "s1"), ("t1", "s2")]
     shared = {"testbed": "t1", "profile": "quick", "now": NOW, "reason": "gone"}
@@ -630,9 +595,9 @@ def test_the_newest_run_with_something_missing_is_found(tmp_path: Path) -> None:
         path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
     assert newest_missing(tmp_path, suts) == "r1"
     assert complete_suts(tmp_path, "r2") == suts
-    with pytest.raises(InputError, match="has anything missing"):
+    with pytest.raises(InputError, match="no incomplete run"):
         newest_missing(tmp_path, [("t2", "s1")])
-    begun = begin(tmp_path, testbed="t1", sut="s1", run_id="r4", profile="quick", capture=CAPTURE, now=NOW)
+    begun = begin(tmp_path, run_id="r4")
     assert newest_missing(tmp_path, suts) == "r4"
     for step in begun.plan.steps:
         end_step(begun, step.id, document={})
@@ -660,7 +625,7 @@ def checker_run(**changes: Any) -> CheckerRun:
     return CheckerRun(**{**fields, **changes})
 
 
-def test_what_the_checker_printed_is_kept_and_read(begun: BegunRun) -> None:
+def test_checker_output_is_stored_and_read(begun: BegunRun) -> None:
     directory = begun.directory
     record_checker(directory, checker_run(), CHECKED)
     assert (directory / CHECKER_OUTPUT).read_bytes() == CHECKED
@@ -676,26 +641,24 @@ def test_what_the_checker_printed_is_kept_and_read(begun: BegunRun) -> None:
     ).items()
 
 
-def test_a_checker_that_has_no_answer_has_its_reason(begun: BegunRun) -> None:
+@pytest.mark.parametrize(
+    ("fields", "output"),
+    [({"reason": "timed out"}, b"["), ({"argv": None, "user_id": None, "reason": "no script"}, None)],
+)
+def test_a_checker_without_an_answer_has_its_reason(
+    begun: BegunRun, fields: dict[str, Any], output: bytes | None
+) -> None:
     directory = begun.directory
-    record_checker(directory, checker_run(rc=None, reason="it was not over after 120 s"), b"[")
+    record_checker(directory, checker_run(rc=None, **fields), output)
     checker = finish(directory, now=NOW).meltdown_checker
     assert checker is not None
-    assert (checker.reason, checker.findings) == ("it was not over after 120 s", ())
-    assert (directory / CHECKER_OUTPUT).read_bytes() == b"["
-
-
-def test_a_checker_that_never_ran_leaves_no_file(begun: BegunRun) -> None:
-    directory = begun.directory
-    record_checker(directory, checker_run(argv=None, user_id=None, rc=None, reason="no such script"), None)
-    checker = finish(directory, now=NOW).meltdown_checker
-    assert checker is not None
-    assert (checker.output, checker.output_sha256, checker.reason) == (None, None, "no such script")
-    assert not (directory / CHECKER_OUTPUT).exists()
+    assert (checker.reason, checker.findings) == (fields["reason"], ())
+    assert checker.output == (CHECKER_OUTPUT if output else None)
+    assert (directory / CHECKER_OUTPUT).exists() == bool(output)
 
 
 @pytest.mark.parametrize("harm", ["garbage", "another", "gone"])
-def test_an_output_that_cannot_be_read_is_a_reason_and_fails_nothing(begun: BegunRun, harm: str) -> None:
+def test_unreadable_checker_output_is_a_reason(begun: BegunRun, harm: str) -> None:
     directory = begun.directory
     record_checker(directory, checker_run(), b"modprobe: not found" if harm == "garbage" else CHECKED)
     if harm == "another":

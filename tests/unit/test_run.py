@@ -34,7 +34,7 @@ CHECKOUT = Path(__file__).parent.parent.parent
         (130, set(), 4),
     ],
 )
-def test_exit_codes_follow_the_contract(ansible: int, noted: set[int], code: int) -> None:
+def test_exit_codes(ansible: int, noted: set[int], code: int) -> None:
     assert exit_code_of(ansible, noted) == code
 
 
@@ -51,7 +51,7 @@ def test_exit_codes_follow_the_contract(ansible: int, noted: set[int], code: int
         (["context", "/nonexistent", "--json"], 2, "/nonexistent"),
     ],
 )
-def test_bad_input_is_named_and_ends_with_2(arguments: list[str], code: int, says: str) -> None:
+def test_bad_input_is_reported_with_exit_code_2(arguments: list[str], code: int, says: str) -> None:
     ended = calibration(*arguments)
     assert ended.code == code, ended.said
     assert says in ended.said
@@ -66,14 +66,14 @@ def test_this_machine_can_be_planned_and_described() -> None:
     assert calibration("--version").code == 0
 
 
-def test_a_process_of_the_command_ends_with_its_exit_code() -> None:
+def test_the_process_ends_with_the_exit_code() -> None:
     command = [sys.executable, "-m", "calibration.cli", "fly"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "fly" in done.stderr
 
 
-def test_what_ansible_forks_is_one_thread() -> None:
+def test_ansible_forks_have_one_thread() -> None:
     """A lock of a thread that does not go with a fork is held for good in the forked process."""
     program = "import os, calibration.report, calibration.commands.judging; print(len(os.listdir('/proc/self/task')))"
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}

@@ -409,6 +409,7 @@ EXEMPT: dict[str, str] = {
     "calibration.profiles.parse_profile": OPERATOR,
     "calibration.report.tonight.read_nights": TEXT_OF_PROJECT,
     "calibration.results.documents.parse_json": "called by read_document",
+    "calibration.results.documents.read_reference": TEXT_OF_PROJECT,
     "calibration.results.imports.read_file": "a file for read_published",
     "calibration.results.index.read_history": TEXT_OF_PROJECT,
     "calibration.results.records.read_kept": "bounded in what it reads; what is read is compared",
