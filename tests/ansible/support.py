@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tests here run playbooks, and how they load plugins, which Ansible finds by path."""
+"""Run playbooks, and load plugins, which Ansible finds by path."""
 
 import importlib.util
 import io
@@ -31,12 +31,12 @@ SLOW = HERE / "profiles" / "slow.yml"
 BROKEN = HERE / "profiles" / "broken.yml"
 
 PATIENCE_S = 300
-"""A playbook that takes longer hangs. No test asserts how long one takes."""
+"""Limit for a playbook that hangs. No test asserts a duration."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code and all it wrote."""
+    """Exit code and output of a command."""
 
     rc: int
     text: str
@@ -44,23 +44,23 @@ class Ended:
 
 @dataclass(frozen=True)
 class Lab:
-    """Where one test keeps its results (controller) and its runs' private directories (SUT), and its home directory."""
+    """Directories for results (controller), for runs' private directories (SUT), and for the home."""
 
     directory: Path
 
     @property
     def results(self) -> Path:
-        """Directory of the results; made by the first run."""
+        """Results; created by the first run."""
         return self.directory / "results"
 
     @property
     def remote(self) -> Path:
-        """What calibration_remote_base is set to."""
+        """calibration_remote_base."""
         return self.directory / "remote"
 
     @property
     def reservation(self) -> Path:
-        """Where the SUT is reserved: this machine stands for many SUTs."""
+        """Reservation of the SUT; this machine stands for many SUTs."""
         return self.remote / "calibration-reservation"
 
     @property
@@ -75,7 +75,7 @@ class Lab:
         return self
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """Return the environment of a playbook: nothing of the caller's but what a program needs."""
+        """Return the environment of a playbook, with as little as possible of the caller's."""
         kept = {name: os.environ[name] for name in ("PATH", "LC_ALL", "LANG") if name in os.environ}
         return {
             "LC_ALL": "C.UTF-8",
@@ -89,7 +89,7 @@ class Lab:
         }
 
     def command(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY) -> list[str]:
-        """Return the command that runs *playbook* with this lab's directories; without a profile the playbook's own."""
+        """Return the command that runs *playbook* with this lab's directories and *profile*, if any."""
         return [
             sys.executable,
             "-m",
@@ -105,12 +105,12 @@ class Lab:
         ]
 
     def run(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY, **extra: str) -> Ended:
-        """Run *playbook* to its end."""
+        """Run *playbook*."""
         return run(self.command(playbook, *options, profile=profile), self.environment(**extra))
 
     @contextmanager
     def started(self, log: Path, *options: str, **extra: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start a run of hours, which ends with the block at the latest."""
+        """Start a run that takes hours; it is killed at the end of the block."""
         command = self.command("calibrate.yml", *options, profile=SLOW)
         with begun(command, self.environment(**extra), log) as process:
             yield process
@@ -120,7 +120,7 @@ class Lab:
         return sorted(path for path in self.results.glob("*/*/*") if path.is_dir())
 
     def leftovers(self) -> list[str]:
-        """Return what is left where nothing may be: on the SUT, in the home and in the temporary directories."""
+        """Return files and processes that should be gone: on the SUT, in the home and in temporary directories."""
         places = (self.remote, self.home, self.directory / "local")
         files = [str(path) for place in places if place.exists() for path in place.rglob("*")]
         partial = [str(path) for path in self.results.rglob(".*")] if self.results.exists() else []
@@ -130,10 +130,10 @@ class Lab:
 
 @contextmanager
 def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start *command* in the checkout, in a process group of its own as a shell does.
+    """Start *command* in the checkout, in its own process group like a shell.
 
-    Where it still runs at the end of the block, it is ended with its group; what outlives one that has ended is left
-    for the test to find. The output goes to a file: who waits for the end of a pipe waits for all that have it open.
+    If it still runs at the end of the block, its group is killed. Processes that outlive it are left for the test to
+    find. The output goes to a file, because a pipe only ends when all processes have closed it.
     """
     with (
         log.open("wb") as stream,
@@ -157,27 +157,27 @@ def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterato
 def wait_until(
     condition: Callable[[], object], process: "subprocess.Popen[bytes] | None" = None, log: Path | None = None
 ) -> None:
-    """Wait until *condition* holds; where *process* is given, while that runs. A failure shows *log*."""
+    """Wait until *condition* holds; fail with *log* if *process* ends before."""
     until = time.monotonic() + PATIENCE_S
     while not condition():
-        said = "" if log is None else log.read_text(encoding="utf-8")
-        assert process is None or process.poll() is None, said
-        assert time.monotonic() < until, said
+        text = "" if log is None else log.read_text(encoding="utf-8")
+        assert process is None or process.poll() is None, text
+        assert time.monotonic() < until, text
         time.sleep(0.1)
 
 
 def steps_recorded(lab: Lab) -> int:
-    """Return how many steps all runs of *lab* have recorded."""
+    """Return the number of steps recorded by all runs of *lab*."""
     return sum(path.read_text(encoding="utf-8").count('"record":"step"') for path in lab.results.rglob("records.jsonl"))
 
 
 def probes_of(lab: Lab) -> list[str]:
-    """Return the running processes of sutprobe that were started by runs of *lab*."""
+    """Return the processes of sutprobe started by runs of *lab*."""
     return [process for process in processes_of(lab.remote) if re.match(r"process \d+: \S*/sutprobe latency", process)]
 
 
 def run(command: list[str], environment: dict[str, str]) -> Ended:
-    """Run *command* to its end in the checkout. One that hangs has failed, with what it wrote."""
+    """Run *command* in the checkout; fail with its output if it hangs."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with begun(command, environment, log) as process:
@@ -190,7 +190,7 @@ def run(command: list[str], environment: dict[str, str]) -> Ended:
 
 
 def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TINY) -> Path:
-    """Write an inventory of SUTs that are all this machine, each with a reservation of its own."""
+    """Write an inventory of SUTs that are all this machine, each with its own reservation."""
     common = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
@@ -206,7 +206,7 @@ def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TIN
 
 
 def calibrate(lab: Lab, inventory: Path, *options: str, **extra: str) -> Ended:
-    """Run ``calibration run`` on *inventory*: its exit codes are those of the command."""
+    """Run ``calibration run`` on *inventory*."""
     return run(calibrate_command(inventory, *options), lab.environment(**extra))
 
 
@@ -216,12 +216,12 @@ def calibrate_command(inventory: Path, *options: str) -> list[str]:
 
 
 SSH = """#!/bin/sh
-# Stands for ssh to a SUT, which is this machine.
+# A simulated ssh: the SUT is this machine.
 [ "$1" = -V ] || [ "$#" -lt 3 ] && exit 0
 for command; do :; done
 starts_probe() { case "$command" in *sutprobe*latency*) true;; *) false;; esac }
 BODY
-ulimit -S -d unlimited  # a SUT has not the bounds of its controller
+ulimit -S -d unlimited  # the controller's limits do not apply to a SUT
 exec /bin/sh -c "$command"
 """
 
@@ -234,11 +234,11 @@ if starts_probe; then
     fi
 fi
 """
-"""A SUT on which the second step never answers, the first time that it is tried."""
+"""A SUT whose second step hangs the first time."""
 
 
 def over_ssh(lab: Lab, name: str, body: str) -> dict[str, Any]:
-    """Return the variables of the SUT *name*, reached by a stand-in for ssh; in *body* LOG is a file of its own."""
+    """Return the variables of the SUT *name*, reached by a simulated ssh; LOG in *body* is replaced by its own file."""
     ssh, log = lab.directory / f"{name}-ssh", lab.directory / f"{name}-log"
     log.touch()
     ssh.write_text(SSH.replace("BODY", body.replace("LOG", str(log))), encoding="utf-8")
@@ -247,7 +247,7 @@ def over_ssh(lab: Lab, name: str, body: str) -> dict[str, Any]:
 
 
 def base_of(lab: Lab, name: str) -> dict[str, Any]:
-    """Return the variables of a SUT with a remote directory of its own."""
+    """Return the variables of a SUT with its own remote directory."""
     base = lab.remote / name
     base.mkdir()
     return {"calibration_remote_base": str(base), "reserve_path": str(base / "reservation")}
@@ -260,7 +260,7 @@ def run_of(lab: Lab, name: str) -> Path:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the processes that name *directory* in their command line."""
+    """Return the processes with *directory* in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -273,10 +273,10 @@ def processes_of(directory: Path) -> list[str]:
 
 
 ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGINS": "/nonexistent"}
-"""What ansible-runner and AWX do: a callback of their own shows the run, and ansible.cfg's directories are left out."""
+"""Another display, as with ansible-runner and AWX, which ignore the callback directories of ansible.cfg."""
 
 MODULE_UTILS = ROOT / "ansible" / "plugins" / "module_utils"
-ansible.module_utils.__path__.append(str(MODULE_UTILS))  # where Ansible itself is told to look by ansible.cfg
+ansible.module_utils.__path__.append(str(MODULE_UTILS))  # as ansible.cfg does
 
 
 def load_plugin(kind: str, name: str) -> ModuleType:
@@ -292,14 +292,14 @@ def load_plugin(kind: str, name: str) -> ModuleType:
 
 
 def run_module(module: ModuleType, arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run an Ansible module of ours in this process and return its answer."""
+    """Run one of this project's modules in this process; return its answer."""
     with patch_module_args(arguments), pytest.raises(SystemExit):
         module.main()
     return json.loads(capsys.readouterr().out)
 
 
 def pack(path: Path, name: str, content: bytes) -> Path:
-    """Make an archive at *path* with one program in it, as Intel's has MLC; return its path."""
+    """Make an archive at *path* with one program in it, like Intel's; return its path."""
     with tarfile.open(path, "w:gz") as packed:
         member = tarfile.TarInfo(name)
         member.size, member.mode = len(content), 0o755
@@ -308,7 +308,7 @@ def pack(path: Path, name: str, content: bytes) -> Path:
 
 
 def runs(process: int) -> bool:
-    """Return whether *process* has not ended."""
+    """Return whether *process* is running."""
     try:
         status = Path(f"/proc/{process}/stat").read_text(encoding="ascii")
     except OSError:
@@ -317,7 +317,7 @@ def runs(process: int) -> bool:
 
 
 class StandIn:
-    """For a plugin what Ansible gives it: a SUT whose reservation is answered with the exit code *held*."""
+    """Ansible's part of an action plugin, for a SUT whose reservation check exits with *held*."""
 
     def __init__(self, held: int) -> None:
         self.held = held

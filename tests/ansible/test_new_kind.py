@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A measurement is added by its own files alone: all lists of measurements are made from the declarations."""
+"""A new measurement consists of its own files only; all lists are generated from the declarations."""
 
 import json
 import os
@@ -21,15 +21,15 @@ ADDED = {
     "l1_latency.rst": "docs/method",
     "l1_latency.json": "tests/fixtures/sutprobe",
 }
-"""The made kind's files, each with the folder that a new kind's has its place in. Its profile is the fifth."""
+"""Files of the example kind, with their folders; the profile is used in place."""
 
 CONTRACTS = ("tests/unit/test_measurements.py", "tests/report/test_docs.py", "tests/report/test_environment.py")
-"""What every kind is held to."""
+"""Tests of all kinds."""
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the checkout that has the made kind."""
+    """Return a copy of the checkout with the example kind."""
     copy = tmp_path_factory.mktemp("new-kind") / "checkout"
     kept = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, kept.split("\0")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every question to a SUT ends in its time, over Ansible's own connections."""
+"""Every query to a SUT ends within its time limit, over Ansible's own connections."""
 
 import contextlib
 import gc
@@ -34,7 +34,7 @@ DRIPS = "while :; do printf .; sleep 0.1; done"
 HANGS = "exec sleep 600"
 
 LIMIT_S = 5.0
-"""What a question is given that has no answer; no test asserts how long one takes."""
+"""Time limit of a query without an answer."""
 
 init_plugin_loader()
 
@@ -47,7 +47,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 def action(servers: Servers, connection: str, limit_s: float = PATIENCE_S, **variables: Any) -> Any:
-    """Return an action that asks the SUT over Ansible's own *connection*."""
+    """Return an action that queries the SUT over Ansible's own *connection*."""
     if connection not in connection_loader:
         pytest.skip(f"this machine has an ansible-core without the connection {connection}")
     inventory = servers.inventory()["all"]
@@ -75,7 +75,7 @@ def action(servers: Servers, connection: str, limit_s: float = PATIENCE_S, **var
     return asker
 
 
-# What is given up is not waited for: Python warns of a process that nobody asks about any more.
+# Python warns of abandoned processes.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -93,7 +93,7 @@ def running(others: set[int]) -> set[int]:
 
 @pytest.mark.parametrize("script", [DRIPS, HANGS], ids=["drips", "hangs"])
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh", "local"])
-def test_endless_answer_times_out_and_the_next_arrives(connection: str, script: str, servers: Servers) -> None:
+def test_an_endless_answer_times_out_and_the_next_arrives(connection: str, script: str, servers: Servers) -> None:
     asker = action(servers, connection, LIMIT_S)
     others = PLUGINS.children()
     with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 5 s; ") as caught:
@@ -107,7 +107,7 @@ def test_endless_answer_times_out_and_the_next_arrives(connection: str, script: 
     assert asker.command("the weather", "echo fine")["stdout"].strip() == "fine"
 
 
-def test_all_that_a_question_takes_has_one_limit(servers: Servers) -> None:
+def test_nested_queries_share_one_limit(servers: Servers) -> None:
     asker = action(servers, "local")
     with (
         pytest.raises(PLUGINS.NoAnswerError, match=r"^many had no complete answer within 1 s"),
@@ -116,7 +116,7 @@ def test_all_that_a_question_takes_has_one_limit(servers: Servers) -> None:
         asker.command("one", HANGS, 600.0)
 
 
-def test_a_module_and_a_file_have_a_limit_too(servers: Servers, tmp_path: Path) -> None:
+def test_modules_files_and_connections_have_a_limit(servers: Servers, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{DRIPS}\n")
     python.chmod(0o755)
@@ -134,9 +134,7 @@ def test_a_module_and_a_file_have_a_limit_too(servers: Servers, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh"])
-def test_an_answer_of_a_gibibyte_does_not_fill_the_controllers_memory(
-    connection: str, servers: Servers, tmp_path: Path
-) -> None:
+def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers: Servers, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nhead -c 1073741824 /dev/zero\n")
     python.chmod(0o755)
@@ -153,9 +151,7 @@ def test_an_answer_of_a_gibibyte_does_not_fill_the_controllers_memory(
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10, what  # KiB
 
 
-def test_a_python_that_prints_is_borne_and_one_that_fails_is_reported_with_all_it_said(
-    servers: Servers, tmp_path: Path
-) -> None:
+def test_tolerates_a_python_that_prints_and_reports_one_that_fails(servers: Servers, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9\n")
     python.chmod(0o755)
@@ -167,7 +163,7 @@ def test_a_python_that_prints_is_borne_and_one_that_fails_is_reported_with_all_i
     assert asker.ask("sut_kernel", {"path": "/nonexistent/calibration-x", "state": "ended"})["ended"] == []
 
 
-def test_a_tasks_own_timeout_is_kept() -> None:
+def test_keeps_the_timeout_of_the_task() -> None:
     def late(*_: object) -> None:
         raise TimeoutError
 
@@ -188,7 +184,7 @@ def test_a_tasks_own_timeout_is_kept() -> None:
         signal.signal(signal.SIGALRM, previous)
 
 
-def test_it_comes_again_where_python_dropped_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeats_a_timeout_that_python_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PLUGINS, "REPEAT_S", 0.1)
     with pytest.raises(PLUGINS.GivenUp), PLUGINS.backstop(0.1):  # noqa: PT012 - the second time
         with contextlib.suppress(PLUGINS.GivenUp):
@@ -196,7 +192,7 @@ def test_it_comes_again_where_python_dropped_it(monkeypatch: pytest.MonkeyPatch)
         time.sleep(600)
 
 
-def test_an_error_that_came_of_the_interruption_is_one() -> None:
+def test_an_error_caused_by_the_timeout_counts_as_one() -> None:
     with pytest.raises(PLUGINS.GivenUp), PLUGINS.backstop(0.01):
         interrupted()
 
@@ -208,7 +204,7 @@ def interrupted() -> None:
         raise SystemError from None
 
 
-def test_there_is_no_other_way_to_a_sut() -> None:
+def test_limits_cover_all_of_ansibles_ways_to_a_sut() -> None:
     ways = {
         name
         for name, method in inspect.getmembers(ActionBase, inspect.isfunction)
@@ -220,7 +216,7 @@ def test_there_is_no_other_way_to_a_sut() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_an_action_that_needs_the_sut_asks_within_limits(name: str) -> None:
+def test_actions_query_suts_within_limits(name: str) -> None:
     plugin = load_plugin("action", name)
     found = plugin.ActionModule
     shared = sys.modules["calibration_plugins"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same calibration as an ordinary user, and as root that becomes one."""
+"""Calibration as an ordinary user, and protection from other users."""
 
 import os
 import pwd
@@ -18,7 +18,7 @@ from calibration.results.store import read_run
 from tests.tools import require, require_root
 
 USER = f"calibration-{os.environ.get('PYTEST_XDIST_WORKER', 'test')}"
-"""Tests may run side by side, each with a user of its own."""
+"""A user per worker."""
 
 NEEDED = ("ansible", "ansible.cfg", "calibration", "docs", "playbooks", "roles", "templates", ".cache/kernels")
 
@@ -45,7 +45,7 @@ def user_lab(user: pwd.struct_passwd) -> Iterator[Lab]:
 
 
 def python_of(user: pwd.struct_passwd) -> list[str]:
-    """Return a Python of this version that *user* may start, with the variable that makes it find what is installed."""
+    """Return a Python of this version that *user* may start, and the PYTHONPATH of the installed packages."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/{version}"):
         try:
@@ -56,7 +56,7 @@ def python_of(user: pwd.struct_passwd) -> list[str]:
     pytest.skip(f"no {version} that an ordinary user can start: install the Debian package {version}")
 
 
-def test_an_ordinary_user_calibrates_from_a_checkout_of_their_own(user: pwd.struct_passwd, user_lab: Lab) -> None:
+def test_an_ordinary_user_calibrates_from_their_own_checkout(user: pwd.struct_passwd, user_lab: Lab) -> None:
     python, packages = python_of(user)
     checkout = user_lab.directory / "checkout"
     for name in NEEDED:
@@ -125,7 +125,7 @@ for name, attempt in attempts.items():
         print(name, "succeeded")
 print("tried", len(attempts))
 """
-"""What another user tries between the check of the program and its use."""
+"""Attacks of another user between the check of the program and its use."""
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
@@ -161,7 +161,7 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int
         shutil.rmtree(own.parent)
 
 
-def test_another_user_with_a_place_on_the_way_is_noticed(user: pwd.struct_passwd, tmp_path: Path) -> None:
+def test_notices_a_directory_swapped_by_another_user(user: pwd.struct_passwd, tmp_path: Path) -> None:
     module = load_plugin("modules", "sut_kernel")
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)

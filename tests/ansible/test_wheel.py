@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``pip install .`` gives: everything that a calibration needs, without the checkout."""
+"""``pip install .`` installs everything that a calibration needs."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from support import ROOT, TINY
 from calibration.places import CACHE
 
 SHARED = ("ansible", "docs", "playbooks", "results/example/run.json", "roles", "templates")
-"""Directories beside the package that a wheel has in ``calibration/share/``."""
+"""Directories beside the package that are in ``calibration/share/`` of a wheel."""
 
 
 def run(*command: str | Path, **options: object) -> str:
-    """Return what *command* printed; the test fails with it where the exit code is not 0."""
+    """Return the output of *command*; fail with it if the exit code is not 0."""
     done = subprocess.run(
         [*map(str, command)],
         stdin=subprocess.DEVNULL,
@@ -37,7 +37,7 @@ def run(*command: str | Path, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what is committed or would be: what git ignores cannot help."""
+    """A wheel built without the files that git ignores."""
     source = tmp_path_factory.mktemp("source")
     names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
     for name in names:
@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_the_wheel_has_every_file_of_the_package_and_of_what_it_shares(wheel: Path) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_its_shared_directories(wheel: Path) -> None:
     names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "calibration", *SHARED)
     wanted = {
         name if name.startswith("calibration/") else f"calibration/share/{name}"
@@ -66,7 +66,7 @@ def test_the_wheel_has_every_file_of_the_package_and_of_what_it_shares(wheel: Pa
 
 
 def link_requirements(requires: Iterable[str], packages: Path) -> None:
-    """Link into *packages* what is required, and what that requires, as installed for the tests: nothing else."""
+    """Link the installed requirements, with their own, into *packages*."""
     for requirement in map(Requirement, requires):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -80,7 +80,7 @@ def link_requirements(requires: Iterable[str], packages: Path) -> None:
             link_requirements(found.requires or (), packages)
 
 
-def test_the_wheel_calibrates_with_nothing_but_its_requirements(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_calibrates_with_only_its_requirements(wheel: Path, tmp_path: Path) -> None:
     environment, home, place = (tmp_path / name for name in ("environment", "home", "place"))
     run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"
