@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
@@ -23,12 +24,18 @@ import ansible.module_utils
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from calibration.lifecycle import begin
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 TWO = HERE / "profiles" / "two.yml"
 TINY = HERE / "profiles" / "tiny.yml"
 SLOW = HERE / "profiles" / "slow.yml"
 BROKEN = HERE / "profiles" / "broken.yml"
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+ANSIBLE = (sys.executable, "-m", "ansible")
 
 PATIENCE_S = 300
 """Limit for a playbook that hangs. No test asserts a duration."""
@@ -91,11 +98,7 @@ class Lab:
     def command(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY) -> list[str]:
         """Return the command that runs *playbook* with this lab's directories and *profile*, if any."""
         return [
-            sys.executable,
-            "-m",
-            "ansible",
-            "playbook",
-            str(ROOT / "playbooks" / playbook),
+            *(*ANSIBLE, "playbook", str(ROOT / "playbooks" / playbook)),
             *("-e", f"calibration_results_dir={self.results}"),
             *("-e", f"calibration_remote_base={self.remote}"),
             *("-e", f"reserve_path={self.reservation}"),
@@ -107,6 +110,15 @@ class Lab:
     def run(self, playbook: Path | str, *options: str, profile: Path | str | None = TINY, **extra: str) -> Ended:
         """Run *playbook*."""
         return run(self.command(playbook, *options, profile=profile), self.environment(**extra))
+
+    def ansible(self, *words: str, **extra: str) -> Ended:
+        """Run ``ansible`` with *words*, such as ``playbook`` and its options."""
+        return run([*ANSIBLE, *words], self.environment(**extra))
+
+    def clean_up(self, inventory: Path, run_id: str, suts: str) -> Ended:
+        """Run the cleanup playbook for a run on *suts*."""
+        limits = ("--limit", suts, "-e", f"calibration_run_id={run_id}")
+        return self.ansible("playbook", str(ROOT / "playbooks" / "cleanup.yml"), "-i", str(inventory), *limits)
 
     @contextmanager
     def started(self, log: Path, *options: str, **extra: str) -> Iterator["subprocess.Popen[bytes]"]:
@@ -215,7 +227,14 @@ def calibrate_command(inventory: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), *options]
 
 
-SSH = """#!/bin/sh
+def executable(path: Path, script: str) -> Path:
+    """Write a shell script to *path* and make it executable; return its path."""
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+SSH = """
 # A simulated ssh: the SUT is this machine.
 [ "$1" = -V ] || [ "$#" -lt 3 ] && exit 0
 for command; do :; done
@@ -241,8 +260,7 @@ def over_ssh(lab: Lab, name: str, body: str) -> dict[str, Any]:
     """Return the variables of the SUT *name*, reached by a simulated ssh; LOG in *body* is replaced by its own file."""
     ssh, log = lab.directory / f"{name}-ssh", lab.directory / f"{name}-log"
     log.touch()
-    ssh.write_text(SSH.replace("BODY", body.replace("LOG", str(log))), encoding="utf-8")
-    ssh.chmod(0o755)
+    executable(ssh, SSH.replace("BODY", body.replace("LOG", str(log))))
     return {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
 
 
@@ -316,15 +334,38 @@ def runs(process: int) -> bool:
     return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
+CONTEXTS = ROOT / "tests" / "fixtures" / "context"
+"""Captured machines."""
+
+RESERVED: dict[str, Any] = {
+    "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
+    "lease_s": 300.0,
+}
+"""Arguments of actions that need the reservation."""
+
+
+def begin_run(folder: Path, profile: Path | str, capture: str, *, prefetchers_ok: bool = False) -> str:
+    """Begin a run of a captured machine in *folder*; return its directory."""
+    content = (CONTEXTS / f"{capture}.tar.gz").read_bytes()
+    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
+    options = {"now": NOW, "prefetchers_ok": prefetchers_ok}
+    return begin(folder, **names, profile=str(profile), capture=content, **options).directory  # type: ignore[arg-type]
+
+
 class StandIn:
     """Ansible's part of an action plugin, for a SUT whose reservation check exits with *held*."""
 
-    def __init__(self, held: int) -> None:
+    def __init__(self, held: int = 0) -> None:
         self.held = held
         self.task_vars = {"inventory_hostname": "sut1"}
         self.shown: list[str] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append(text))  # noqa: ARG005 - as Ansible calls it
+        self.colors: list[str | None] = []
+        self._display = SimpleNamespace(display=self.show)
         self._connection = SimpleNamespace(close=lambda: None)
+
+    def show(self, text: str, color: str | None) -> None:
+        self.shown.append(text)
+        self.colors.append(color)
 
     def _low_level_execute_command(self, _command: str, in_data: bytes | None = None) -> dict[str, Any]:  # noqa: ARG002 - Ansible's
         return {"rc": self.held, "stdout": "", "stderr": ""}

@@ -5,15 +5,13 @@ import base64
 import hashlib
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from support import ROOT, StandIn, load_plugin, run_module, runs, wait_until
+from support import RESERVED, StandIn, begin_run, load_plugin, run_module, runs, wait_until
 
-from calibration.lifecycle import begin
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results.model import MeltdownChecker
 from calibration.results.records import records
@@ -22,9 +20,6 @@ PLUGIN = load_plugin("action", "calibration_meltdown_checker")
 MODULE = load_plugin("modules", "sut_meltdown_checker")
 PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
 
-CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
-
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 # The plugin
 
@@ -60,22 +55,20 @@ class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
 def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: bytes = b"echo") -> MeltdownChecker:
     """Return the record of the checker on *sut*; a second call runs nothing."""
     monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    begun = begin(folder, **names, profile="quick", capture=CAPTURE.read_bytes(), now=NOW)
+    directory = begin_run(folder, "quick", "x86_64-two-nodes-smt")
     (folder / "checker.sh").write_bytes(script)
     arguments = {
         "script": str(folder / "checker.sh"),
         "path": "/tmp/calibration-x",
-        "directory": begun.directory,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
+        "directory": directory,
+        **RESERVED,
         "timeout_s": 1.0,
     }
     assert sut.act(arguments)["changed"]
     asked = sut.asked
     assert sut.act(arguments) == {}
     assert sut.asked == asked
-    (record,) = [record for record in records(begun.directory) if record.record == "meltdown_checker"]
+    (record,) = [record for record in records(directory) if record.record == "meltdown_checker"]
     return record.checker
 
 

@@ -6,15 +6,25 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from support import HERE, ROOT, StandIn, load_plugin, pack, run_module, runs, wait_until
+from support import (
+    HERE,
+    RESERVED,
+    ROOT,
+    StandIn,
+    begin_run,
+    executable,
+    load_plugin,
+    pack,
+    run_module,
+    runs,
+    wait_until,
+)
 
-from calibration.lifecycle import begin
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results.model import MlcRun
 from calibration.results.records import records
@@ -26,8 +36,6 @@ GUARDIAN = MODULE.guardian
 
 STAND_IN = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 PROFILE = HERE / "profiles" / "mlc.yml"
-CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 # The plugin
 
@@ -67,22 +75,20 @@ class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
 def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[str | None, list[MlcRun]]:
     """Return the record of MLC on *sut*: why it was not run, and its commands."""
     monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    begun = begin(folder, **names, profile=str(PROFILE), capture=CAPTURE.read_bytes(), now=NOW)
+    directory = begin_run(folder, PROFILE, "x86_64-two-nodes-smt")
     arguments = {
         "archive": str(STAND_IN),
         "path": "/tmp/calibration-x",
         "machine": "x86_64",
-        "directory": begun.directory,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
+        "directory": directory,
+        **RESERVED,
         "timeout_s": 1.0,
         "prefetchers_ok": False,
         "publish": False,
         **changes,
     }
     assert sut.act(arguments)["changed"]
-    found = list(records(begun.directory))
+    found = list(records(directory))
     (program,) = [item.program for item in found if item.record == "mlc"]
     return program.reason, [item.run for item in found if item.record == "mlc_command"]
 
@@ -179,9 +185,7 @@ def test_shows_prefetchers_that_stay_changed(tmp_path: Path, monkeypatch: pytest
 
 
 def run_mlc(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **changes: Any) -> Any:
-    program = directory / "mlc"
-    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    program.chmod(0o700)
+    program = executable(directory / "mlc", script)
     arguments = {
         "path": str(directory),
         "sha256": hashlib.sha256(program.read_bytes()).hexdigest(),

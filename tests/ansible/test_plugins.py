@@ -8,18 +8,17 @@ import re
 import shutil
 import subprocess
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from support import load_plugin
+from support import NOW, RESERVED, StandIn, begin_run, load_plugin
 
 from calibration.errors import EnvironmentLacksError
 from calibration.judge.run import verdicts_of
-from calibration.lifecycle import begin, finish
+from calibration.lifecycle import finish
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, RESTARTED
 from calibration.results.records import RestoredRecord, SwitchedRecord, append_record
@@ -92,7 +91,6 @@ def step(deadline_s: float = 30.0) -> Step:
     )
 
 
-CAPTURE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 STEPS = """
 title: x
 measurements:
@@ -111,15 +109,13 @@ CHANGE = {
 PUT_BACK = {**CHANGE, "restored": "0x0", "restored_by": "run"}
 
 
-class Switching(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+class Switching(StandIn, MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
     """The plugin on a SUT with prepared answers to switching; ``did`` has the order of steps and queries."""
 
     def __init__(self, **switched: Any) -> None:
+        super().__init__()
         self.switched_by = {"tuned": {"changes": [CHANGE], "mark": 7}, "untuned": {"changes": [PUT_BACK]}, **switched}
         self.did: list[str] = []
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[tuple[str, str | None]] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append((text, color)))
 
     def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         assert (module, arguments["path"], arguments["token"]) == ("sut_reservation", "/tmp/a reservation", "0" * 32)
@@ -144,29 +140,20 @@ def switched(sut: Switching, folder: Path, monkeypatch: pytest.MonkeyPatch, *, a
     monkeypatch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
     profile = folder / "steps.yml"
     profile.write_text(STEPS, encoding="utf-8")
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    capture = CAPTURE.read_bytes()
-    now = datetime(2026, 1, 2, tzinfo=UTC)
-    begun = begin(folder, **names, profile=str(profile), capture=capture, now=now, prefetchers_ok=True)
-    arguments = {
-        "directory": begun.directory,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
-        "prefetchers_ok": agreed,
-    }
-    told = sut.act(arguments)
-    if told["left"]:
-        back = [{**item, "restored": "0x0", "restored_by": "run"} for item in told["left"]]
+    directory = begin_run(folder, profile, "x86_64-isolated", prefetchers_ok=True)
+    result = sut.act({"directory": directory, **RESERVED, "prefetchers_ok": agreed})
+    if result["left"]:
+        back = [{**item, "restored": "0x0", "restored_by": "run"} for item in result["left"]]
         changes = tuple(Change.model_validate(item) for item in back)
-        append_record(begun.directory, RestoredRecord(changes=changes))
-    return told, finish(begun.directory, now=now)
+        append_record(directory, RestoredRecord(changes=changes))
+    return result, finish(directory, now=NOW)
 
 
 def test_switches_prefetchers_off_for_the_steps_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Switching()
-    told, document = switched(sut, tmp_path, monkeypatch)
+    result, document = switched(sut, tmp_path, monkeypatch)
     assert sut.did == ["prefetcher_effect", "idle_latency", "tuned", "prefetcher_effect-off", "untuned"]
-    assert told["left"] == []
+    assert result["left"] == []
     assert [change.model_dump() for change in document.attempts[0].changes] == [PUT_BACK]
 
 
@@ -193,9 +180,9 @@ def test_only_steps_with_prefetchers_off_fail_if_they_cannot_be_switched(
 ) -> None:
     answers, agreed, reason = REFUSING[case]
     sut = Switching(**answers)
-    told, document = switched(sut, tmp_path, monkeypatch, agreed=agreed)
+    result, document = switched(sut, tmp_path, monkeypatch, agreed=agreed)
     assert sut.did == ["prefetcher_effect", "idle_latency", *(["tuned"] if agreed else [])]
-    assert reason in told["steps"][-1]["reason"]
+    assert reason in result["steps"][-1]["reason"]
     (gone,) = [omitted for omitted in document.not_measured if omitted.what.endswith("prefetchers off")]
     assert (gone.cause, reason in gone.reason) == ("failed", True)
     assert document.attempts[0].changes == ()
@@ -214,21 +201,19 @@ def test_the_end_of_the_run_restores_what_the_steps_could_not(
     answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sut = Switching(untuned=answer)
-    told, document = switched(sut, tmp_path, monkeypatch)
-    assert [item["where"] for item in told["left"]] == [CHANGE["where"]]
+    result, document = switched(sut, tmp_path, monkeypatch)
+    assert [item["where"] for item in result["left"]] == [CHANGE["where"]]
     (change,) = document.attempts[0].changes
     assert (change.where, change.restored) == (CHANGE["where"], "0x0")
 
 
 def test_reports_changes_of_steps_beside_those_of_the_run(tmp_path: Path) -> None:
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    now = datetime(2026, 1, 2, tzinfo=UTC)
-    begun = begin(tmp_path, **names, profile="quick", capture=CAPTURE.read_bytes(), now=now).directory
+    begun = begin_run(tmp_path, "quick", "x86_64-isolated")
     of_steps = Change.model_validate(PUT_BACK)
     of_run = of_steps.model_copy(update={"setting": "governor", "where": "cpu0"})
     append_record(begun, SwitchedRecord(changes=(of_steps,)))
     append_record(begun, RestoredRecord(changes=(of_run,)))
-    assert finish(begun, now=now).attempts[0].changes == (of_run, of_steps)
+    assert finish(begun, now=NOW).attempts[0].changes == (of_run, of_steps)
 
 
 def test_the_module_switches_off_and_back_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,16 +244,13 @@ def test_the_module_switches_off_and_back_during_a_run(tmp_path: Path, monkeypat
     assert list(base.iterdir()) == []
 
 
-class Sut(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+class Sut(StandIn, MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
     """The measuring plugin on a SUT with prepared answers."""
 
     def __init__(self, *answers: Any) -> None:
+        super().__init__()
         self.answers = list(answers)
         self.commands: list[str] = []
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[tuple[str, str | None]] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append((text, color)))
-        self._connection = SimpleNamespace(close=lambda: None)
 
     def _low_level_execute_command(self, command: str, in_data: bytes | None = None) -> dict[str, Any]:  # type: ignore[override]  # noqa: ARG002 - Ansible's
         self.commands.append(command)
@@ -285,8 +267,7 @@ def measure(sut: Sut, directory: Path, *, deadline_s: float = 30.0) -> tuple[str
         "kernel": "/tmp/a b/sutprobe",
         "source_sha256": SOURCE,
         "grace_s": 0.1,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
+        **RESERVED,
     }
     outcome, reason, *_ = sut.measure(step(deadline_s), arguments)
     return outcome, reason
@@ -365,8 +346,7 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
                 "source_sha256": SOURCE,
                 "grace_s": 0.1,
                 "reconnect_s": reconnect_s,
-                "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-                "lease_s": 300.0,
+                **RESERVED,
             }
         )
     assert [item["step"] for item in result["steps"]] == [f"x{number}" for number in range(steps)]
@@ -382,10 +362,11 @@ def test_shows_each_step_when_it_ends(tmp_path: Path) -> None:
     sut = Sut(ANSWERS["ok"][0], {"rc": 2, "stdout": says, "stderr": ""}, ANSWERS["ok"][0])
     assert run_steps(sut, tmp_path, 3)[0] == ["ok", "failed", "ok"]
     assert sut.shown == [
-        ("sut1: step 1 of 3: x: 0 s, about 2 s left", None),
-        ("sut1: step 2 of 3: x: failed: no such\n  option", "red"),
-        ("sut1: step 3 of 3: x: 0 s, about 0 s left", None),
+        "sut1: step 1 of 3: x: 0 s, about 2 s left",
+        "sut1: step 2 of 3: x: failed: no such\n  option",
+        "sut1: step 3 of 3: x: 0 s, about 0 s left",
     ]
+    assert sut.colors == [None, "red", None]
 
 
 def test_stops_measuring_if_results_cannot_be_written(tmp_path: Path) -> None:
