@@ -5,7 +5,9 @@ import importlib.util
 import io
 import json
 import os
+import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +26,9 @@ import ansible.module_utils
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from calibration.build import build
 from calibration.lifecycle import begin
+from calibration.places import CACHE
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -314,6 +318,28 @@ def run_module(module: ModuleType, arguments: dict[str, Any], capsys: pytest.Cap
     with patch_module_args(arguments), pytest.raises(SystemExit):
         module.main()
     return json.loads(capsys.readouterr().out)
+
+
+def files_of_checkout(*paths: str) -> list[str]:
+    """Return the files below *paths* that git does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def copy_checkout(target: Path) -> Path:
+    """Copy the files of the checkout that git does not ignore to *target*."""
+    for name in files_of_checkout():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+    return target
+
+
+def copy_sutprobe(cache: Path) -> None:
+    """Copy the built sutprobe to another cache directory."""
+    build(platform.machine())
+    sanitized = shutil.ignore_patterns("address", "named", "thread")  # larger, and not for calibrations
+    shutil.copytree(CACHE / "kernels", cache / "kernels", ignore=sanitized)
 
 
 def pack(path: Path, name: str, content: bytes) -> Path:
