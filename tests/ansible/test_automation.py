@@ -2,7 +2,6 @@
 """The playbooks under ansible-runner and AWX, and the definition of their execution environment."""
 
 import json
-import platform
 import re
 import shutil
 import subprocess
@@ -15,9 +14,19 @@ from typing import Any
 import ansible_runner
 import pytest
 import yaml
-from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, probes_of, steps_recorded, wait_until
+from support import (
+    PATIENCE_S,
+    ROOT,
+    SLOW,
+    TINY,
+    Lab,
+    copy_checkout,
+    copy_sutprobe,
+    probes_of,
+    steps_recorded,
+    wait_until,
+)
 
-from calibration.build import build
 from calibration.results.store import read_run
 
 DEFINITION = ROOT / "execution-environment.yml"
@@ -73,18 +82,13 @@ def job(
 @pytest.fixture
 def runner_lab(lab: Lab) -> Lab:
     """A lab with caches outside the checkout, which contain sutprobe."""
-    build(platform.machine())
-    shutil.copytree(ROOT / ".cache" / "kernels", lab.directory / "cache" / "kernels")
+    copy_sutprobe(lab.directory / "cache")
     return lab
 
 
 def test_ansible_runner_calibrates_and_does_not_change_the_project(runner_lab: Lab) -> None:
     # A copy, because other tests use the checkout at the same time.
-    project = runner_lab.directory / "project"
-    project.mkdir()
-    for name in ("ansible", "ansible.cfg", "calibration", "playbooks", "roles", "templates"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, project / name)
+    project = copy_checkout(runner_lab.directory / "project")
     before = written(project)
     display = {
         "ANSIBLE_STDOUT_CALLBACK": "calibration",

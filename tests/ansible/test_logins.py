@@ -52,8 +52,7 @@ def night() -> Iterator[Night]:
     require("passwd", "useradd")
     require("openssh-server", "sshd")
     shells = {name: shell for name, (shell, _) in (NOISY | REFUSED).items() if Path(shell).exists()}
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "test")
-    logins = {name: f"cal-{worker}-{name}" for name in shells}
+    logins = {name: f"cal-{os.getpid()}-{name}" for name in shells}
     directory = Path(tempfile.mkdtemp(prefix="calibration-logins-", dir="/var/tmp"))  # where ordinary users may go
     directory.chmod(0o755)
     suts = [Sut(name, f"127.85.3.{number}", 0.0, login=login) for number, (name, login) in enumerate(logins.items(), 1)]

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT, copy_checkout
 
 from calibration.places import CACHE, CACHE_VARIABLE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-MADE = CHECKOUT / "tests" / "fixtures" / "new_kind"
+MADE = ROOT / "tests" / "fixtures" / "new_kind"
 
 ADDED = {
     "l1_latency.py": "calibration/measurements",
@@ -30,12 +30,7 @@ CONTRACTS = ("tests/unit/test_measurements.py", "tests/report/test_docs.py", "te
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the checkout with the example kind."""
-    copy = tmp_path_factory.mktemp("new-kind") / "checkout"
-    kept = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, kept.split("\0")):
-        if (source := CHECKOUT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, copy / name, follow_symlinks=False)
+    copy = copy_checkout(tmp_path_factory.mktemp("new-kind"))
     for name, folder in ADDED.items():
         assert not (copy / folder / name).exists()
         shutil.copy(MADE / name, copy / folder)
@@ -74,11 +69,12 @@ def test_a_new_kind_is_calibrated_to_a_page(checkout: Path, tmp_path: Path) -> N
 
 
 def test_a_new_kind_meets_the_contracts_of_all_kinds(checkout: Path) -> None:
-    selected = ("-k", "l1_latency or every_kind or readme_has", "-n", "0", "-q", "-p", "no:cacheprovider")
-    wrong = run(checkout, "-m", "pytest", *CONTRACTS, *selected)
+    pytest_here = ("-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider")
+    readme = (*pytest_here, CONTRACTS[1], "-k", "readme_has")
+    wrong = run(checkout, *readme)
     assert wrong.returncode == 1
-    assert "1 failed" in wrong.stdout, wrong.stdout  # the README's table, which is then written again
-    run(checkout, "-m", "pytest", CONTRACTS[1], "-k", "readme_has", "-q", "-n", "0", CALIBRATION_BLESS="1")
-    right = run(checkout, "-m", "pytest", *CONTRACTS, *selected)
+    assert "1 failed" in wrong.stdout, wrong.stdout
+    run(checkout, *readme, CALIBRATION_BLESS="1")
+    right = run(checkout, *pytest_here, *CONTRACTS, "-k", "l1_latency or every_kind or readme_has")
     assert right.returncode == 0, right.stdout
     assert "L1 latency" in (checkout / "README.rst").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from support import ROOT, TINY
+from support import TINY, copy_checkout, files_of_checkout
 
 from calibration.places import CACHE
 
@@ -38,12 +38,7 @@ def run(*command: str | Path, **options: object) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built without the files that git ignores."""
-    source = tmp_path_factory.mktemp("source")
-    names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-    for name in names:
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    source = copy_checkout(tmp_path_factory.mktemp("source"))
     for made in ("docs/_build/html/index.html", "docs/calibration/lab/sut/index.rst"):
         (source / made).parent.mkdir(parents=True)
         (source / made).write_text("made by a run in this checkout\n")
@@ -54,11 +49,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_has_every_file_of_the_package_and_its_shared_directories(wheel: Path) -> None:
-    names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "calibration", *SHARED)
     wanted = {
         name if name.startswith("calibration/") else f"calibration/share/{name}"
-        for name in names.splitlines()
-        if (ROOT / name).is_file() and not name.startswith("docs/calibration/")
+        for name in files_of_checkout("calibration", *SHARED)
+        if not name.startswith("docs/calibration/")
     }
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if name.startswith("calibration/")}
