@@ -175,7 +175,7 @@ def test_the_execution_environment_has_the_pinned_requirements(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda item: item.update(version=9), "schema version"),
         (lambda item: item["dependencies"].update(pythons="x"), "pythons"),
@@ -183,7 +183,7 @@ def test_the_execution_environment_has_the_pinned_requirements(tmp_path: Path) -
     ids=["version", "key"],
 )
 def test_rejects_an_invalid_execution_environment(
-    spoil: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+    spoil: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
 ) -> None:
     content = yaml.safe_load(DEFINITION.read_text())
     spoil(content)
@@ -193,4 +193,4 @@ def test_rejects_an_invalid_execution_environment(
     shutil.copy(ROOT / "requirements" / "calibrate.txt", tmp_path / "requirements")
     done = build_context(definition, tmp_path / "context")
     assert done.returncode != 0
-    assert said in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr

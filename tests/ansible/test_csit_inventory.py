@@ -76,13 +76,13 @@ def refused(source: Path, *earlier: Path) -> str:
     inventory, loader = InventoryData(), DataLoader()
     for path in earlier:
         PLUGIN.InventoryModule().parse(inventory, loader, str(path))
-    plugin, said = PLUGIN.InventoryModule(), []
-    plugin.display = SimpleNamespace(error=said.append, warning=said.append)
+    plugin, errors = PLUGIN.InventoryModule(), []
+    plugin.display = SimpleNamespace(error=errors.append, warning=errors.append)
     assert plugin.verify_file(str(source))
     with pytest.raises(SystemExit) as ended:
         plugin.parse(inventory, loader, str(source))
     assert ended.value.code == BAD_INPUT
-    (message,) = said
+    (message,) = errors
     assert "Made.up" not in message
     return str(message)
 
@@ -149,9 +149,9 @@ def test_a_password_is_not_evaluated_as_a_template(lab: Lab) -> None:
     ],
 )
 def test_rejects_an_unusable_topology(name: str, words: str) -> None:
-    said = refused(TOPOLOGIES / name)
-    assert said.startswith(f"{TOPOLOGIES / name}: ")
-    assert words in said
+    message = refused(TOPOLOGIES / name)
+    assert message.startswith(f"{TOPOLOGIES / name}: ")
+    assert words in message
 
 
 def test_a_damaged_topology_ends_the_command_without_showing_a_secret(lab: Lab) -> None:
@@ -209,9 +209,9 @@ def with_key(topology: Path, key: Path, target: Path, **changes: Any) -> Path:
 def test_rejects_a_key_without_an_agent_and_does_not_show_it(tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, capture_output=True)
-    said = refused(with_key(TESTBED91, key, tmp_path / "testbed91.yaml"))
-    assert "start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent" in said
-    assert [line for line in secrets_of(key) if line in said] == []
+    message = refused(with_key(TESTBED91, key, tmp_path / "testbed91.yaml"))
+    assert "start the command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent" in message
+    assert [line for line in secrets_of(key) if line in message] == []
 
 
 # CSIT's Ansible inventory

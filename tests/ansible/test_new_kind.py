@@ -13,7 +13,7 @@ from support import ROOT, copy_checkout
 
 from calibration.places import CACHE, CACHE_VARIABLE
 
-MADE = ROOT / "tests" / "fixtures" / "new_kind"
+EXAMPLE = ROOT / "tests" / "fixtures" / "new_kind"
 
 ADDED = {
     "l1_latency.py": "calibration/measurements",
@@ -33,7 +33,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = copy_checkout(tmp_path_factory.mktemp("new-kind"))
     for name, folder in ADDED.items():
         assert not (copy / folder / name).exists()
-        shutil.copy(MADE / name, copy / folder)
+        shutil.copy(EXAMPLE / name, copy / folder)
     return copy
 
 
@@ -51,7 +51,7 @@ def test_a_new_kind_is_calibrated_to_a_page(checkout: Path, tmp_path: Path) -> N
     (checkout / "calibration" / "results" / "run.schema.json").write_text(generated.stdout, encoding="utf-8")
     results = tmp_path / "results"
     done = run(
-        checkout, "-m", "calibration.cli", "run", "--profile", str(MADE / "profile.yml"),
+        checkout, "-m", "calibration.cli", "run", "--profile", str(EXAMPLE / "profile.yml"),
         "-e", f"calibration_results_dir={results}", CALIBRATION_HOME=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,8 +64,8 @@ def test_a_new_kind_is_calibrated_to_a_page(checkout: Path, tmp_path: Path) -> N
     assert f"loads from its first-level cache in {latency_ns:.2f} ns." in text
     assert "figures/l1-latency.svg" in text
     for command in (("validate",), ("report", "--json"), ("report", "--csv")):
-        told = run(checkout, "-m", "calibration.cli", *command, str(path.parent))
-        assert told.returncode == 0, told.stderr
+        shown = run(checkout, "-m", "calibration.cli", *command, str(path.parent))
+        assert shown.returncode == 0, shown.stderr
 
 
 def test_a_new_kind_meets_the_contracts_of_all_kinds(checkout: Path) -> None:

@@ -288,10 +288,10 @@ def test_the_lease_outlasts_the_step(tmp_path: Path) -> None:
 
 
 def test_records_the_end_of_the_standard_error(tmp_path: Path) -> None:
-    said = "x" * MEASURE_PLUGIN.STDERR_KEPT + "the reason"
-    run_steps(Sut({"rc": 1, "stdout": "", "stderr": said}), tmp_path)
+    stderr = "x" * MEASURE_PLUGIN.STDERR_KEPT + "the reason"
+    run_steps(Sut({"rc": 1, "stdout": "", "stderr": stderr}), tmp_path)
     (record,) = map(json.loads, (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines())
-    assert record["stderr"] == said[-MEASURE_PLUGIN.STDERR_KEPT :]
+    assert record["stderr"] == stderr[-MEASURE_PLUGIN.STDERR_KEPT :]
     assert record["reason"].endswith("the reason")
 
 
@@ -475,7 +475,7 @@ def test_ends_the_programs_in_a_directory_and_removes_it(tmp_path: Path) -> None
 def test_removes_only_directories_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "precious"
     kept.mkdir(mode=0o700)
-    said: dict[str, Any] = {}
+    failure: dict[str, Any] = {}
 
     class Module:
         params = {"path": str(kept), "state": "absent", "name": "sutprobe", "src": None, "content": None}  # noqa: RUF012 - a stand-in
@@ -485,13 +485,13 @@ def test_removes_only_directories_of_runs(tmp_path: Path, monkeypatch: pytest.Mo
             pass
 
         def fail_json(self, **result: Any) -> None:
-            said.update(result)
+            failure.update(result)
             raise SystemExit(1)
 
     monkeypatch.setattr(KERNEL_MODULE, "AnsibleModule", Module)
     with pytest.raises(SystemExit):
         KERNEL_MODULE.main()
-    assert said["msg"] == f"the run's directory on the SUT: not a run's private directory: {kept}"
+    assert failure["msg"] == f"the run's directory on the SUT: not a run's private directory: {kept}"
     assert kept.is_dir()
 
 
@@ -541,15 +541,15 @@ def test_reports_failed_verdicts_by_kind_with_the_worst_first() -> None:
         ("e", "pass", 9.0),
     ]
     verdicts = tuple(
-        figure.model_copy(
+        verdict.model_copy(
             update={
                 "name": name,
                 "outcome": outcome,
                 "reason": f"{name} is wrong",
-                "upper": None if off is None else figure.metric.value / (1 + off),
+                "upper": None if off is None else verdict.metric.value / (1 + off),
             }
         )
-        for figure, (name, outcome, off) in zip(some, values, strict=True)
+        for verdict, (name, outcome, off) in zip(some, values, strict=True)
     )
     assert COLLECT_PLUGIN.failed_verdicts(run.model_copy(update={"verdicts": verdicts, "consistency": ()})) == [
         "b: b is wrong (and 1 more limits)",

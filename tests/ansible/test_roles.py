@@ -65,8 +65,8 @@ def test_assert_reports_expected_and_found(role: str) -> None:
         if "ansible.builtin.assert" in task:
             message = task["ansible.builtin.assert"]["fail_msg"]
             private = ROOT / "roles" / role / "vars" / "main.yml"
-            said = [message, *(text for name, text in read(private).items() if name in message)]
-            assert any("xpected" in text for text in said), (file, task["name"])
+            texts = [message, *(text for name, text in read(private).items() if name in message)]
+            assert any("xpected" in text for text in texts), (file, task["name"])
 
 
 def test_playbooks_have_valid_syntax(lab: Lab) -> None:

@@ -104,8 +104,8 @@ def test_reports_wrong_settings_and_touches_nothing_of_those_suts(lab: Lab) -> N
     ended = calibrate(lab, inventory_of(lab, {**hosts, "lost": lost}, SLOW), **ANOTHER_DISPLAY)
     assert ended.rc == 2, ended.text
     assert "TASK [" in ended.text
-    for name, (_, said) in REFUSED.items():
+    for name, (_, message) in REFUSED.items():
         (line,) = [line for line in ended.text.splitlines() if line.startswith(f"fatal: [{name}]")][:1]
-        assert said in line
+        assert message in line
     assert [run.parts[-2] for run in lab.runs()] == ["lost"]
     assert list(lab.remote.iterdir()) == []

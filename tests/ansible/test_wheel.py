@@ -97,9 +97,9 @@ def test_the_wheel_calibrates_with_only_its_requirements(wheel: Path, tmp_path: 
     assert json.loads(calibration("plan", "--profile", "full", "--json"))["steps"]
     (tmp_path / "remote").mkdir()  # this machine stands for other tests' SUTs too
     places = {"calibration_remote_base": f"{tmp_path}/remote", "reserve_path": f"{tmp_path}/remote/reservation"}
-    said = calibration("run", "--profile", TINY, "-e", json.dumps(places))
+    output = calibration("run", "--profile", TINY, "-e", json.dumps(places))
     (document,) = place.glob("results/*/*/*/run.json")
-    assert f"Results: {document.parent}\n" in said
+    assert f"Results: {document.parent}\n" in output
     assert "valid, complete, 1 measurement" in calibration("validate", document)
     assert (place / "docs" / "_build" / "html" / "index.html").is_file()
     assert "idle_latency" in calibration("judge", "results", "--json")
