@@ -12,7 +12,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from support import HERE, ROOT, Ended, Lab, calibrate_command, inventory_of, load_plugin, run, run_of
+from support import HERE, ROOT, Ended, Lab, calibrate_command, executable, inventory_of, load_plugin, run, run_of
 
 from calibration.results.records import records
 from calibration.results.store import read_run
@@ -60,19 +60,17 @@ def attacked(module_lab: Lab, site_dir: Path) -> Ended:
     (lab.directory / "marks").mkdir()
     hosts = {}
     for mood in MOODS:
-        ssh = lab.directory / f"{mood}-ssh"
-        ssh.write_text(f'#!/bin/sh\nHOSTILE_MOOD={mood} exec {sys.executable} {HERE / "hostile_ssh.py"} "$@"\n')
-        ssh.chmod(0o755)
+        command = f'HOSTILE_MOOD={mood} exec {sys.executable} {HERE / "hostile_ssh.py"} "$@"'
         hosts[mood] = {
             "ansible_host": "192.0.2.1",
             "ansible_connection": "ssh",
-            "ansible_ssh_executable": str(ssh),
+            "ansible_ssh_executable": str(executable(lab.directory / f"{mood}-ssh", command)),
             "report_site": True,
             "report_site_dir": str(site_dir),
         }
-    command = calibrate_command(inventory_of(lab, hosts))
+    calibration = calibrate_command(inventory_of(lab, hosts))
     environment = lab.environment(HOSTILE_MARK=str(lab.directory / "marks" / MARK))
-    return run([sys.executable, "-c", WITH_PEAK, *command], environment)
+    return run([sys.executable, "-c", WITH_PEAK, *calibration], environment)
 
 
 def reasons(lab: Lab, mood: str) -> list[str]:
@@ -105,10 +103,10 @@ def test_reports_a_hostile_reason(mood: str, attacked: Ended, module_lab: Lab) -
     document = read_run(run_of(module_lab, mood))
     assert document.measurements == ()
     assert list(records(run_of(module_lab, mood)))
-    said = visible(" ".join(reasons(module_lab, mood)))
+    text = visible(" ".join(reasons(module_lab, mood)))
     # the end of each output is quoted, and the beginning of a reason
-    assert mood == "garbage" or "lookup('pipe'" in said
-    assert mood == "preflight" or "\\x1b]0;owned\\x07" in said
+    assert mood == "garbage" or "lookup('pipe'" in text
+    assert mood == "preflight" or "\\x1b]0;owned\\x07" in text
     assert f"{mood}: " in attacked.text
 
 

@@ -20,7 +20,7 @@ from ansible.playbook.play_context import PlayContext
 from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader, init_plugin_loader
 from ansible.template import Templar
-from support import PATIENCE_S, ROOT, load_plugin
+from support import PATIENCE_S, ROOT, executable, load_plugin
 
 from ansible.plugins import loader
 from ansible.plugins.action import ActionBase
@@ -33,7 +33,7 @@ ACTIONS = sorted(path.stem for path in (ROOT / "ansible" / "plugins" / "action")
 DRIPS = "while :; do printf .; sleep 0.1; done"
 HANGS = "exec sleep 600"
 
-LIMIT_S = 5.0
+LIMIT_S = 3.0
 """Time limit of a query without an answer."""
 
 init_plugin_loader()
@@ -96,7 +96,7 @@ def running(others: set[int]) -> set[int]:
 def test_an_endless_answer_times_out_and_the_next_arrives(connection: str, script: str, servers: Servers) -> None:
     asker = action(servers, connection, LIMIT_S)
     others = PLUGINS.children()
-    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 5 s; ") as caught:
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 3 s; ") as caught:
         asker.command("the weather", script)
     assert not asker.asking
     if connection == "ssh" and script == DRIPS:
@@ -117,27 +117,23 @@ def test_nested_queries_share_one_limit(servers: Servers) -> None:
 
 
 def test_modules_files_and_connections_have_a_limit(servers: Servers, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{DRIPS}\n")
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", DRIPS)
     kernel = {"path": "/nonexistent/calibration-x", "state": "ended"}
     asker = action(servers, "ssh")
     assert asker.ask("sut_kernel", kernel)["ended"] == []  # Ansible makes the module once, which takes its time
     asker = action(servers, "ssh", LIMIT_S, ansible_python_interpreter=str(python))
-    with pytest.raises(PLUGINS.NoAnswerError, match=r"^sut_kernel had no complete answer within 5 s"):
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^sut_kernel had no complete answer within 3 s"):
         asker.ask("sut_kernel", kernel)
     asker = action(servers, "ssh", LIMIT_S, ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
-    with pytest.raises(PLUGINS.NoAnswerError, match=rf"^the copy of {python} had no complete answer within 5 s"):
+    with pytest.raises(PLUGINS.NoAnswerError, match=rf"^the copy of {python} had no complete answer within 3 s"):
         asker._transfer_file(str(python), "/tmp/nowhere")
-    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the connection had no complete answer within 5 s"):
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the connection had no complete answer within 3 s"):
         asker.reconnect()
 
 
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh"])
 def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers: Servers, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nhead -c 1073741824 /dev/zero\n")
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", "head -c 1073741824 /dev/zero")
     asker = action(servers, connection, ansible_python_interpreter=str(python))
     asks = {"a command": lambda: asker.command("the weather", str(python))}
     if connection == "ssh":  # the servers here have no SFTP, by which paramiko would copy a module
@@ -152,13 +148,11 @@ def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers:
 
 
 def test_tolerates_a_python_that_prints_and_reports_one_that_fails(servers: Servers, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9\n")
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", "echo 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9")
     answer = action(servers, "ssh", ansible_python_interpreter=str(python)).ask("sut_kernel", {"path": "/nonexistent"})
     assert answer["failed"]
     assert answer["msg"] == "sut_kernel had no result: exit code 9; stderr: call IT; stdout: no licence\\x1b[2J"
-    python.write_text(f"#!/bin/sh\necho 'no licence'\nexec {sut_python()}\n")
+    executable(python, f"echo 'no licence'\nexec {sut_python()}")
     asker = action(servers, "ssh", ansible_python_interpreter=str(python))
     assert asker.ask("sut_kernel", {"path": "/nonexistent/calibration-x", "state": "ended"})["ended"] == []
 
