@@ -363,12 +363,11 @@ RESERVED: dict[str, Any] = {
 """Arguments of actions that need the reservation."""
 
 
-def begin_run(folder: Path, profile: Path | str, capture: str, *, prefetchers_ok: bool = False) -> str:
+def begin_run(folder: Path, profile: Path | str, capture: str, *, prefetchers_ok: bool = False) -> Path:
     """Begin a run of a captured machine in *folder*; return its directory."""
+    names = {"testbed": "t1", "sut": "s1", "run_id": "r1", "profile": str(profile)}
     content = (CONTEXTS / f"{capture}.tar.gz").read_bytes()
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    options = {"now": NOW, "prefetchers_ok": prefetchers_ok}
-    return begin(folder, **names, profile=str(profile), capture=content, **options).directory  # type: ignore[arg-type]
+    return begin(folder, **names, capture=content, now=NOW, prefetchers_ok=prefetchers_ok).directory
 
 
 class StandIn:

@@ -45,7 +45,7 @@ def user_lab(user: pwd.struct_passwd) -> Iterator[Lab]:
 
 def run_as(user: pwd.struct_passwd, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run *command* as *user*."""
-    who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    who: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, **who, **options)
 
 
