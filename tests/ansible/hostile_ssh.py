@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for ssh to a SUT that wants to harm its controller.
+"""A simulated ssh to a SUT that attacks its controller.
 
-It does what it is told on this machine and then answers with hostile text wherever an answer has text. HOSTILE_MOOD
-says how; HOSTILE_MARK is a file that must never come to be: each text tries to make one of that name.
+It runs commands on this machine and adds hostile text to every text of an answer, as HOSTILE_MOOD says. Each text tries
+to create a file named HOSTILE_MARK.
 """
 
 import base64
@@ -38,7 +38,7 @@ TEXTS = (
 
 
 def hostile(limit=None):
-    """Return all texts as one."""
+    """Return all texts, joined."""
     text = " ".join(TEXTS).replace("MARK", MARK)
     return text if limit is None else text[:limit]
 
@@ -55,7 +55,7 @@ def spoil(value, kept=()):
 
 
 def spoil_capture(archive):
-    """Return a capture in which every name and text that a page may show is hostile."""
+    """Return the capture with hostile text in everything that a page may show."""
     spoilt = io.BytesIO()
     line = hostile().replace("\n", " ").encode("utf-8", "surrogatepass")
     with (
@@ -83,7 +83,7 @@ def spoil_capture(archive):
 
 
 def magic():
-    """Return what Ansible acts on in a result, aimed at the controller."""
+    """Return result keys on which Ansible acts, aimed at the controller."""
     evil = {
         "calibration_results_dir": f"{MARK}.results",
         "calibration_remote_base": f"{MARK}.remote",
@@ -110,7 +110,7 @@ def magic():
 
 
 def answer_module(output):
-    """Return a module's output, spoilt."""
+    """Return a module's output with hostile text."""
     result = json.loads(output)
     if MOOD == "preflight" and "python_version" in result:
         result["machine"] = hostile()
@@ -124,7 +124,7 @@ def answer_module(output):
 
 
 def answer_step(output):
-    """Return what the kernel printed, spoilt."""
+    """Return sutprobe's output with hostile text."""
     document = json.loads(output)
     if MOOD == "kernel":
         document |= {"status": "failed", "error": {"code": "environment", "message": hostile()}, "result": None}
@@ -133,7 +133,7 @@ def answer_step(output):
 
 
 def main():
-    """Run the command, and answer."""
+    """Run the command and answer."""
     command = sys.argv[-1]
     given = None if sys.stdin.isatty() else sys.stdin.buffer.read()
     if MOOD == "endless" and "sutprobe" in command and "sha256sum" not in command:
@@ -141,7 +141,7 @@ def main():
         while True:
             sys.stdout.buffer.write(block)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # a SUT has not the bounds of its controller
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the controller's limits do not apply to a SUT
     done = subprocess.run(["/bin/sh", "-c", command], input=given, capture_output=True, check=False)
     output = done.stdout.decode("utf-8", "replace")
     errors = hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr

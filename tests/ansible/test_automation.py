@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The playbooks under ansible-runner and as a project of AWX, and the definition of the container that they need."""
+"""The playbooks under ansible-runner and AWX, and the definition of their execution environment."""
 
 import json
-import platform
 import re
 import shutil
 import subprocess
@@ -15,9 +14,19 @@ from typing import Any
 import ansible_runner
 import pytest
 import yaml
-from support import PATIENCE_S, ROOT, SLOW, TINY, Lab, probes_of, steps_recorded, wait_until
+from support import (
+    PATIENCE_S,
+    ROOT,
+    SLOW,
+    TINY,
+    Lab,
+    copy_checkout,
+    copy_sutprobe,
+    probes_of,
+    steps_recorded,
+    wait_until,
+)
 
-from calibration.build import build
 from calibration.results.store import read_run
 
 DEFINITION = ROOT / "execution-environment.yml"
@@ -26,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # ansible-runner's own
 
 
 def written(project: Path) -> dict[str, int]:
-    """Return every file of *project* with the time of its last change."""
+    """Return the modification time of every file of *project*."""
     return {str(path.relative_to(project)): path.stat().st_mtime_ns for path in project.rglob("*") if path.is_file()}
 
 
@@ -38,7 +47,7 @@ def job(
     extra: Mapping[str, str] = MappingProxyType({}),
     **options: Any,
 ) -> ansible_runner.Runner:
-    """Run *playbook* as AWX does: by ansible-runner, with a checkout as project and an inventory of its own."""
+    """Run *playbook* like AWX: with ansible-runner, a checkout as the project, and a separate inventory."""
     data = lab.directory / "private"
     (data / "inventory").mkdir(parents=True, exist_ok=True)
     hosts = {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
@@ -72,19 +81,14 @@ def job(
 
 @pytest.fixture
 def runner_lab(lab: Lab) -> Lab:
-    """A lab whose caches lie outside the checkout; the built program is brought along."""
-    build(platform.machine())
-    shutil.copytree(ROOT / ".cache" / "kernels", lab.directory / "cache" / "kernels")
+    """A lab with caches outside the checkout, which contain sutprobe."""
+    copy_sutprobe(lab.directory / "cache")
     return lab
 
 
-def test_ansible_runner_calibrates_with_our_display_and_writes_nothing_into_the_project(runner_lab: Lab) -> None:
-    # A copy, for other tests use the checkout at the same time.
-    project = runner_lab.directory / "project"
-    project.mkdir()
-    for name in ("ansible", "ansible.cfg", "calibration", "playbooks", "roles", "templates"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, project / name)
+def test_ansible_runner_calibrates_and_does_not_change_the_project(runner_lab: Lab) -> None:
+    # A copy, because other tests use the checkout at the same time.
+    project = copy_checkout(runner_lab.directory / "project")
     before = written(project)
     display = {
         "ANSIBLE_STDOUT_CALLBACK": "calibration",
@@ -103,7 +107,7 @@ def test_ansible_runner_calibrates_with_our_display_and_writes_nothing_into_the_
     assert runner_lab.leftovers() == []
 
 
-def test_ansible_runner_learns_that_a_job_failed_and_why(runner_lab: Lab) -> None:
+def test_ansible_runner_reports_why_a_job_failed(runner_lab: Lab) -> None:
     ended = job(runner_lab, "calibrate.yml", {"calibration_profile": "thorough"})
     assert (ended.status, ended.rc) == ("failed", 2)
     failures = [event for event in ended.events if event["event"] == "runner_on_failed"]
@@ -111,29 +115,29 @@ def test_ansible_runner_learns_that_a_job_failed_and_why(runner_lab: Lab) -> Non
     assert runner_lab.runs() == []
 
 
-def test_a_cancelled_job_ends_and_the_cleanup_playbook_keeps_what_was_measured(runner_lab: Lab) -> None:
+def test_cleanup_after_a_cancelled_job_keeps_its_measurements(runner_lab: Lab) -> None:
     cancelled: list[bool] = []
 
     def second_step_runs() -> bool:
-        # It is asked again until the job has ended, and the last answer counts.
+        # Called until the job has ended; the last answer counts.
         if steps_recorded(runner_lab) == 1 and probes_of(runner_lab):
             cancelled.append(True)
         return bool(cancelled)
 
     ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(SLOW)}, cancel_callback=second_step_runs)
     assert ended.status == "canceled", ended.stdout.read()
-    # What measures ends by itself; the guardian stays, and would put the SUT right without anybody's help.
+    # sutprobe ends by itself; the guardian stays until its lease ends.
     wait_until(lambda: probes_of(runner_lab) == [])
     (run,) = runner_lab.runs()
-    tidied = job(runner_lab, "cleanup.yml", {"calibration_run_id": run.name})
-    assert (tidied.status, tidied.rc) == ("successful", 0), tidied.stdout.read()
+    cleaned = job(runner_lab, "cleanup.yml", {"calibration_run_id": run.name})
+    assert (cleaned.status, cleaned.rc) == ("successful", 0), cleaned.stdout.read()
     document = read_run(run)
     assert document.run.status == "interrupted"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
     assert list(runner_lab.remote.iterdir()) == []
 
 
-def test_a_project_needs_nothing_fetched_and_asks_nothing() -> None:
+def test_the_project_needs_no_collections_and_no_prompts() -> None:
     assert (ROOT / "ansible.cfg").is_file()
     for path in ("collections/requirements.yml", "roles/requirements.yml"):
         assert not (ROOT / path).exists()
@@ -159,7 +163,7 @@ def build_context(definition: Path, place: Path) -> subprocess.CompletedProcess[
     )
 
 
-def test_the_execution_environment_is_one_and_has_our_requirements(tmp_path: Path) -> None:
+def test_the_execution_environment_has_the_pinned_requirements(tmp_path: Path) -> None:
     done = build_context(DEFINITION, tmp_path / "context")
     assert done.returncode == 0, done.stdout + done.stderr
     lock = ROOT / "requirements" / "calibrate.txt"
@@ -171,15 +175,15 @@ def test_the_execution_environment_is_one_and_has_our_requirements(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda item: item.update(version=9), "schema version"),
         (lambda item: item["dependencies"].update(pythons="x"), "pythons"),
     ],
     ids=["version", "key"],
 )
-def test_a_wrong_execution_environment_is_refused(
-    spoil: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+def test_rejects_an_invalid_execution_environment(
+    spoil: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
 ) -> None:
     content = yaml.safe_load(DEFINITION.read_text())
     spoil(content)
@@ -189,4 +193,4 @@ def test_a_wrong_execution_environment_is_refused(
     shutil.copy(ROOT / "requirements" / "calibrate.txt", tmp_path / "requirements")
     done = build_context(definition, tmp_path / "context")
     assert done.returncode != 0
-    assert said in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr

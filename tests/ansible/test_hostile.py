@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SUT that wants to harm its controller, from its first answer to the page in the site.
+"""SUTs that attack their controller, from the first answer to the page in the site.
 
-``hostile_ssh.py`` stands in for ssh: Ansible's own connection plugin is used as with a real SUT.
+Ansible's own connection plugin is used, with ``hostile_ssh.py`` in place of ssh.
 """
 
 import re
@@ -12,7 +12,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from support import HERE, ROOT, Ended, Lab, calibrate_command, inventory_of, load_plugin, run, run_of
+from support import HERE, ROOT, Ended, Lab, calibrate_command, executable, inventory_of, load_plugin, run, run_of
 
 from calibration.results.records import records
 from calibration.results.store import read_run
@@ -22,7 +22,7 @@ from tests.harmless import check_page
 PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
 
 MARK = "calibration-hostile-mark"
-"""What every file that a hostile text would make has in its name."""
+"""Part of the name of every file that a hostile text would create."""
 
 
 WITH_PEAK = """
@@ -31,11 +31,11 @@ code = subprocess.call(sys.argv[1:])
 print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, "KiB")
 sys.exit(code)
 """
-"""Runs a command, and says how much memory the largest of its processes had."""
+"""Run a command and print the peak memory of its largest process."""
 
 
 def marks(lab: Lab) -> list[str]:
-    """Return what a hostile text has made, wherever it could."""
+    """Return the files created by a hostile text."""
     places = (lab.directory, ROOT, Path("/tmp"), Path("/"))
     found = {str(path) for place in places for path in place.glob(f"*{MARK}*")}
     found |= {str(path) for path in lab.directory.rglob(f"*{MARK}*")}
@@ -43,7 +43,7 @@ def marks(lab: Lab) -> list[str]:
 
 
 def check_shown(ended: Ended) -> None:
-    """Check that nothing in what the controller showed can move a cursor, or pass for another SUT's line."""
+    """Check that the output has no control characters and no forged line."""
     for line in ended.text.split("\n"):
         assert not [item for item in line if unicodedata.category(item) in HIDDEN], ascii(line)
         assert not line.startswith(("sut2", "TASK", "PLAY")), line
@@ -55,24 +55,22 @@ MOODS = ("answers", "preflight", "module", "kernel", "garbage", "endless")
 
 @pytest.fixture(scope="module")
 def attacked(module_lab: Lab, site_dir: Path) -> Ended:
-    """Calibrate a SUT in each mood, with a site of them all."""
+    """Calibrate a SUT in each mood and build their site."""
     lab = module_lab
     (lab.directory / "marks").mkdir()
     hosts = {}
     for mood in MOODS:
-        ssh = lab.directory / f"{mood}-ssh"
-        ssh.write_text(f'#!/bin/sh\nHOSTILE_MOOD={mood} exec {sys.executable} {HERE / "hostile_ssh.py"} "$@"\n')
-        ssh.chmod(0o755)
+        command = f'HOSTILE_MOOD={mood} exec {sys.executable} {HERE / "hostile_ssh.py"} "$@"'
         hosts[mood] = {
             "ansible_host": "192.0.2.1",
             "ansible_connection": "ssh",
-            "ansible_ssh_executable": str(ssh),
+            "ansible_ssh_executable": str(executable(lab.directory / f"{mood}-ssh", command)),
             "report_site": True,
             "report_site_dir": str(site_dir),
         }
-    command = calibrate_command(inventory_of(lab, hosts))
+    calibration = calibrate_command(inventory_of(lab, hosts))
     environment = lab.environment(HOSTILE_MARK=str(lab.directory / "marks" / MARK))
-    return run([sys.executable, "-c", WITH_PEAK, *command], environment)
+    return run([sys.executable, "-c", WITH_PEAK, *calibration], environment)
 
 
 def reasons(lab: Lab, mood: str) -> list[str]:
@@ -80,15 +78,13 @@ def reasons(lab: Lab, mood: str) -> list[str]:
     return [gone.reason for gone in read_run(run_of(lab, mood)).not_measured if gone.cause != "not_planned"]
 
 
-def test_nothing_that_a_sut_says_is_obeyed_or_moves_a_cursor(attacked: Ended, module_lab: Lab) -> None:
+def test_hostile_answers_are_neither_executed_nor_shown_raw(attacked: Ended, module_lab: Lab) -> None:
     assert attacked.rc == 3, attacked.text
     check_shown(attacked)
     assert marks(module_lab) == []
 
 
-def test_a_hostile_sut_is_measured_and_the_pages_of_all_are_harmless(
-    attacked: Ended, module_lab: Lab, site_dir: Path
-) -> None:
+def test_pages_of_hostile_suts_are_harmless(attacked: Ended, module_lab: Lab, site_dir: Path) -> None:
     document = read_run(run_of(module_lab, "answers"))
     assert document.run.status == "complete", attacked.text
     assert "lookup('pipe'" in str(document.context.parsed.capture.hostname)
@@ -103,18 +99,18 @@ def test_a_hostile_sut_is_measured_and_the_pages_of_all_are_harmless(
 
 
 @pytest.mark.parametrize("mood", ["preflight", "module", "kernel", "garbage"])
-def test_hostile_reason_is_reported(mood: str, attacked: Ended, module_lab: Lab) -> None:
+def test_reports_a_hostile_reason(mood: str, attacked: Ended, module_lab: Lab) -> None:
     document = read_run(run_of(module_lab, mood))
     assert document.measurements == ()
     assert list(records(run_of(module_lab, mood)))
-    said = visible(" ".join(reasons(module_lab, mood)))
+    text = visible(" ".join(reasons(module_lab, mood)))
     # the end of each output is quoted, and the beginning of a reason
-    assert mood == "garbage" or "lookup('pipe'" in said
-    assert mood == "preflight" or "\\x1b]0;owned\\x07" in said
+    assert mood == "garbage" or "lookup('pipe'" in text
+    assert mood == "preflight" or "\\x1b]0;owned\\x07" in text
     assert f"{mood}: " in attacked.text
 
 
-def test_a_sut_that_prints_without_end_costs_little_memory_and_disk(attacked: Ended, module_lab: Lab) -> None:
+def test_endless_output_takes_little_memory_and_disk(attacked: Ended, module_lab: Lab) -> None:
     found = reasons(module_lab, "endless")
     assert found
     for reason in found:
@@ -129,7 +125,7 @@ def test_a_sut_that_prints_without_end_costs_little_memory_and_disk(attacked: En
     assert int(peak[1]) < 700 << 10
 
 
-def test_only_what_is_documented_of_an_answer_is_kept() -> None:
+def test_keeps_only_documented_fields_of_an_answer() -> None:
     magic = {
         "ansible_facts": {"calibration_results_dir": "/evil", "discovered_interpreter_python": "/usr/bin/python3"},
         "add_host": {"host_name": "evil"},
@@ -161,17 +157,17 @@ except MemoryError: print("bounded")
 """
 
 
-def test_memory_freed_before_does_not_widen_the_bound() -> None:
+def test_freed_memory_does_not_raise_the_limit() -> None:
     done = subprocess.run([sys.executable, "-c", FREED_FIRST], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout == "bounded\n"
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "ansible/plugins/modules").glob("*.py")))
-def test_what_a_module_returns_is_documented_with_known_types(module: str) -> None:
+def test_documented_return_values_have_known_types(module: str) -> None:
     assert PLUGINS.documented(module)["changed"] is bool
 
 
-def test_memory_is_bounded_in_the_block_and_not_after_it() -> None:
+def test_memory_is_limited_only_in_the_block() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with pytest.raises(MemoryError), PLUGINS.bounded_memory(1 << 20):
         bytearray(PLUGINS.MEMORY_SPARE_BYTES + (64 << 20))

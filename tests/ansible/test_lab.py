@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab over real ssh: SUTs are sshd processes on loopback addresses, each with a host key of its own."""
+"""A lab over real ssh: SUTs are sshd processes on loopback addresses, each with its own host key."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, TINY, Ended, Lab, calibrate, load_plugin, run, wait_until
+from support import ROOT, TINY, Ended, Lab, calibrate, executable, load_plugin, run, wait_until
 
 from bench.suts import Servers, Sut, user
 from calibration.results.model import RunDocument
@@ -29,23 +29,23 @@ from tests.tools import require
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 
 DOCUMENTATION_NET, LOOPBACK_NET = "192.0.2.", "127.84.2."
-"""The example's addresses lead nowhere; in a test they become addresses of this machine."""
+"""The example's documentation addresses become loopback addresses."""
 
 ADDRESSES = {
     name: f"{LOOPBACK_NET}{number}"
     for number, name in enumerate(("trusted", "changed", "unknown", "signed", "locked"), 101)
 }
-"""Addresses of the SUTs, by what is special about the key of the host or of the login."""
+"""Addresses of SUTs, by the property of their host key or login key."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Running SUTs, and the lab that calibrates them."""
+    """Running SUTs and the lab that calibrates them."""
 
     lab: Lab
     servers: Servers
     passphrase: str = ""
-    """Of the key ``locked`` in the lab's directory, which logs in to one of them."""
+    """Passphrase of the login key ``locked`` in the lab's directory."""
 
     def host_key(self, name: str) -> Path:
         """Return the private host key of a SUT."""
@@ -58,7 +58,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration of a site: how it ended, and the documents that it left."""
+    """Output and documents of a calibration."""
 
     ended: Ended
     documents: dict[str, RunDocument]
@@ -71,7 +71,7 @@ def _server() -> None:
 
 @pytest.fixture(scope="module")
 def site(module_lab: Lab) -> Iterator[Site]:
-    """SUTs whose keys the controller trusts in different ways; the home directory is read-only."""
+    """SUTs with host keys trusted in different ways, and a read-only home directory."""
     module_lab.home.chmod(0o500)
     suts = [Sut(name, address, 0.0) for name, address in ADDRESSES.items()]
     with Servers(suts, module_lab.directory / "suts") as servers:
@@ -84,13 +84,13 @@ def site(module_lab: Lab) -> Iterator[Site]:
         places = {name: f"[{address}]:{servers.port}" for name, address in ADDRESSES.items()}
         known[places["changed"]] = known[places["trusted"]].replace(places["trusted"], places["changed"])
         del known[places["unknown"]], known[places["signed"]]
-        # The laboratory's authority is trusted for all SUTs, and has signed the key of one.
+        # An authority is trusted for all SUTs and has signed one key.
         authority = module_lab.directory / "lab-ca"
         keygen("-t", "ed25519", "-N", "", "-f", str(authority))
         keygen("-s", str(authority), "-I", "x", "-h", "-n", ADDRESSES["signed"], f"{found.host_key('signed')}.pub")
         with (servers.folder / "signed.conf").open("a") as config:
             config.write(f"HostCertificate {found.host_key('signed')}-cert.pub\n")
-        servers._processes["signed"].send_signal(signal.SIGHUP)  # it reads its configuration again
+        servers._processes["signed"].send_signal(signal.SIGHUP)  # reload the configuration
         public = authority.with_suffix(".pub").read_text(encoding="ascii")
         certified = f"@cert-authority [{LOOPBACK_NET}*]:{servers.port} {public}"
         servers.known_hosts.write_text("\n".join([*known.values(), certified]), encoding="ascii")
@@ -102,7 +102,7 @@ def keygen(*arguments: str) -> None:
 
 
 def calibrate_site(site: Site, *options: str, **extra: str) -> Calibrated:
-    """Calibrate the SUTs of *site*, one of which wants a key with a passphrase."""
+    """Calibrate the SUTs of *site*; ``locked`` needs a key with a passphrase."""
     variables = {"calibration_results_dir": str(site.lab.results), "calibration_profile": str(TINY)}
     inventory = site.servers.inventory(**variables, report_site=False)
     inventory["all"]["hosts"]["locked"]["ansible_ssh_private_key_file"] = str(site.lab.directory / "locked")
@@ -116,7 +116,7 @@ def calibrate_site(site: Site, *options: str, **extra: str) -> Calibrated:
 def first(site: Site) -> Calibrated:
     """Calibrate all without an agent, from a directory whose path is too long for sockets.
 
-    Ansible's own check of host keys is off, as ansible-runner has it: ssh's stays on.
+    Ansible's own check of host keys is off, as with ansible-runner; ssh's remains on.
     """
     deep = str(site.lab.directory / ("deep" * 25))
     return calibrate_site(site, ANSIBLE_HOST_KEY_CHECKING="False", ANSIBLE_HOME=deep, ANSIBLE_STRATEGY="free")
@@ -130,7 +130,7 @@ def first(site: Site) -> Calibrated:
         ("locked", "Permission denied"),
     ],
 )
-def test_a_sut_whose_key_does_not_fit_is_refused(site: Site, first: Calibrated, name: str, reason: str) -> None:
+def test_refuses_a_sut_with_a_wrong_key(site: Site, first: Calibrated, name: str, reason: str) -> None:
     assert first.ended.rc == 3, first.ended.text
     assert f"{name}: not reachable:" in first.ended.text
     assert reason in first.ended.text
@@ -140,11 +140,11 @@ def test_a_sut_whose_key_does_not_fit_is_refused(site: Site, first: Calibrated, 
 
 
 @pytest.mark.parametrize("name", ["trusted", "signed"])
-def test_the_others_are_measured_also_by_the_key_of_the_labs_authority(first: Calibrated, name: str) -> None:
+def test_measures_suts_with_known_or_signed_keys(first: Calibrated, name: str) -> None:
     assert first.documents[name].run.status == "complete"
 
 
-def test_homes_and_paths_are_no_obstacle_to_ssh(site: Site, first: Calibrated) -> None:
+def test_a_read_only_home_and_a_long_path_do_not_stop_ssh(site: Site, first: Calibrated) -> None:
     assert first.documents["trusted"].run.status == "complete"
     assert list(site.lab.home.iterdir()) == []
     assert not (site.lab.directory / ("deep" * 25) / "cp").exists()
@@ -153,7 +153,7 @@ def test_homes_and_paths_are_no_obstacle_to_ssh(site: Site, first: Calibrated) -
 
 @contextmanager
 def agent(lab: Lab) -> Iterator[dict[str, str]]:
-    """Run an agent of the test's own; yield the variable that leads to it."""
+    """Run an ssh-agent; yield its environment variable."""
     socket = lab.directory / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
         try:
@@ -165,7 +165,7 @@ def agent(lab: Lab) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def second(site: Site, first: Calibrated) -> Calibrated:
-    """Calibrate two SUTs that were refused, as the guide says: with the key learnt, and with an agent."""
+    """Calibrate two refused SUTs as the guide says: after learning the host key, and with an agent."""
     assert first.ended.rc == 3, first.ended.text
     address, known = ADDRESSES["unknown"], site.servers.known_hosts
     scanned = subprocess.run(
@@ -174,9 +174,7 @@ def second(site: Site, first: Calibrated) -> Calibrated:
     console = site.host_key("unknown").with_suffix(".key.pub").read_text(encoding="ascii")
     assert fingerprints(scanned, site.lab.directory / "new") == fingerprints(console, site.lab.directory / "console")
     known.write_text(known.read_text(encoding="ascii") + scanned, encoding="ascii")
-    answer = site.lab.directory / "answer"
-    answer.write_text(f"#!/bin/sh\necho {site.passphrase}\n")
-    answer.chmod(0o700)
+    answer = executable(site.lab.directory / "answer", f"echo {site.passphrase}")
     with agent(site.lab) as variable:
         asked = {**os.environ, **variable, "SSH_ASKPASS": str(answer), "SSH_ASKPASS_REQUIRE": "force"}
         key = str(site.lab.directory / "locked")
@@ -191,7 +189,7 @@ def fingerprints(keys: str, path: Path) -> list[str]:
     return [line.split()[1] for line in done.stdout.splitlines()]
 
 
-def test_a_key_that_was_learnt_and_one_in_an_agent_are_accepted(site: Site, second: Calibrated) -> None:
+def test_accepts_a_learnt_host_key_and_a_key_in_an_agent(site: Site, second: Calibrated) -> None:
     assert second.ended.rc == 0, second.ended.text
     assert {second.documents[name].run.status for name in ("unknown", "locked")} == {"complete"}
     assert site.passphrase not in second.ended.text
@@ -208,14 +206,14 @@ def test_one_fork_measures_one_sut_after_another(site: Site, second: Calibrated)
     paths = [site.lab.results / name / name / second.documents[name].run.id for name in ("unknown", "locked")]
     steps = [step for path in paths for step in records(path) if isinstance(step, StepRecord)]
     begun, _ = sorted(steps, key=lambda step: step.started_at)
-    a_second_for_recorded_times_are_whole = timedelta(seconds=begun.duration_s - 1)
-    assert begun.started_at + a_second_for_recorded_times_are_whole <= max(step.started_at for step in steps)
+    duration = timedelta(seconds=begun.duration_s - 1)  # recorded times are whole seconds
+    assert begun.started_at + duration <= max(step.started_at for step in steps)
 
 
 SSH = load_plugin("callback", "calibration_ssh")
 
 
-def test_sockets_go_where_they_fit(tmp_path: Path) -> None:
+def test_detects_paths_too_long_for_sockets(tmp_path: Path) -> None:
     assert SSH.fit(str(tmp_path / "cp")) == (len(str(tmp_path / "cp")) + SSH.NAME_BYTES <= SSH.SOCKET_BYTES)
     assert SSH.fit("/tmp")
     assert not SSH.fit(str(tmp_path / ("deep" * 25)))
@@ -223,15 +221,11 @@ def test_sockets_go_where_they_fit(tmp_path: Path) -> None:
     assert not SSH.fit(str(tmp_path / "file" / "cp"))
 
 
-def test_a_shared_connection_that_does_not_answer_holds_nothing_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_shared_connection_does_not_block_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sockets, asked = tmp_path / "sockets", tmp_path / "asked"
     sockets.mkdir()
     (sockets / "socket").touch()
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 10000\n")
-    ssh.chmod(0o755)
+    executable(tmp_path / "ssh", f"touch {asked}\nexec sleep 10000")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(SSH, "ANSWER_S", 1)
     SSH.CallbackModule().remove(str(sockets), os.getpid())
@@ -244,7 +238,7 @@ def test_a_shared_connection_that_does_not_answer_holds_nothing_up(
 
 @pytest.fixture
 def example(lab: Lab) -> Iterator[Site]:
-    """The documented inventory, with nothing changed but what leads to its SUTs: addresses, port, login and key."""
+    """The example inventory with other addresses, port, login and key."""
     hosts = yaml.safe_load((EXAMPLE / "hosts.yml").read_text(encoding="utf-8"))["all"]["children"]
     addresses = {
         name: variables["ansible_host"].replace(DOCUMENTATION_NET, LOOPBACK_NET)
@@ -269,12 +263,12 @@ def example(lab: Lab) -> Iterator[Site]:
         yield Site(lab, servers)
 
 
-def test_the_example_inventory_is_carried_out(example: Site) -> None:
+def test_checks_the_suts_of_the_example_inventory(example: Site) -> None:
     options = shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={example.servers.known_hosts}"])
     own = {"ansible_ssh_common_args": options, "ansible_become": False, "ansible_port": example.servers.port}
     settings = {**own, "calibration_results_dir": str(example.lab.results), "report_site": False}
     ended = calibrate(example.lab, example.lab.directory / "lab", "--check", "-e", json.dumps(settings))
-    # This machine stands for all of them, and was not booted as those of the first testbed must be.
+    # This machine was not booted with the kernel arguments of the first testbed.
     assert ended.rc == 3, ended.text
     for sut in example.servers.suts:
         as_expected = sut.name.startswith("testbed2")
@@ -285,19 +279,7 @@ def test_the_example_inventory_is_carried_out(example: Site) -> None:
     assert not example.lab.results.exists()
 
 
-def test_what_a_group_sets_in_the_example_outranks_what_all_have(lab: Lab) -> None:
-    command = [sys.executable, "-m", "ansible", "inventory", "-i", str(EXAMPLE), "--list"]
-    hosts = json.loads(run(command, lab.environment()).text)["_meta"]["hostvars"]
-    assert (hosts["testbed1-sut1"]["calibration_profile"], hosts["testbed2-sut1"]["calibration_profile"]) == (
-        "full",
-        "nightly",
-    )
-    assert hosts["testbed1-sut1"]["calibration_limits"]
-    assert not hosts["testbed2-sut1"]["calibration_limits"]
-    assert hosts["testbed1-tg1"]["preflight_effects"]["bios"] == "off"
-
-
-def test_the_commands_of_the_readme_are_understood(lab: Lab) -> None:
+def test_commands_of_the_readme_are_valid(lab: Lab) -> None:
     text = (
         (ROOT / "README.rst")
         .read_text(encoding="utf-8")

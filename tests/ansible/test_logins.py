@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins with other shells, over real ssh: they print whatever they like, and are measured or refused with a remedy."""
+"""Login shells over real ssh: noisy ones are measured, restricted ones refused with a remedy."""
 
 import os
 import pwd
@@ -26,20 +26,20 @@ NOISY = {
     "tcsh": ("/usr/bin/tcsh", ".cshrc"),
     "zsh": ("/usr/bin/zsh", ".zshenv"),
 }
-"""Shells that must do, each with the file that it reads at its start."""
+"""Supported shells with the file that each reads at its start."""
 
 REFUSED = {
     "nologin": ("/usr/sbin/nologin", "stdout: This account is currently not available."),
     "rbash": ("/bin/rbash", "restricted: cannot specify `/' in command names"),
 }
-"""Shells that run no command of ours, and what they say."""
+"""Shells that run no commands, and their messages."""
 
 PRINTS = "echo 'Welcome {\"a\": 1}'\necho 'Unpaid bills!' >&2\n"
 
 
 @dataclass(frozen=True)
 class Night:
-    """One calibration of a SUT per shell."""
+    """One calibration with a SUT per shell."""
 
     ended: Ended
     documents: dict[str, RunDocument]
@@ -52,15 +52,14 @@ def night() -> Iterator[Night]:
     require("passwd", "useradd")
     require("openssh-server", "sshd")
     shells = {name: shell for name, (shell, _) in (NOISY | REFUSED).items() if Path(shell).exists()}
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "test")
-    logins = {name: f"cal-{worker}-{name}" for name in shells}
+    logins = {name: f"cal-{os.getpid()}-{name}" for name in shells}
     directory = Path(tempfile.mkdtemp(prefix="calibration-logins-", dir="/var/tmp"))  # where ordinary users may go
     directory.chmod(0o755)
     suts = [Sut(name, f"127.85.3.{number}", 0.0, login=login) for number, (name, login) in enumerate(logins.items(), 1)]
     servers = Servers(suts, directory / "suts")
     try:
         for name, login in logins.items():
-            # Without a password, and not locked as an account without one is by default.
+            # No password, but not locked.
             options = ["--no-create-home", "--home-dir", "/nonexistent", "--password", "*", "--shell", shells[name]]
             subprocess.run(["useradd", *options, login], check=True)
         lab = Lab(directory / "lab").make()
@@ -89,7 +88,7 @@ def night() -> Iterator[Night]:
 
 
 def give(servers: Servers, sut: Sut) -> None:
-    """Give the login of *sut* its home, where its shell finds something to print, and its remote directory."""
+    """Make the home, with a shell start file that prints, and the remote directory belong to the login of *sut*."""
     home = servers.home(sut)
     if sut.name in NOISY:
         start = home / NOISY[sut.name][1]
@@ -120,13 +119,13 @@ def of(night: Night, name: str) -> RunDocument:
 
 
 @pytest.mark.parametrize("name", NOISY)
-def test_a_login_is_measured_whatever_its_shell_is_and_prints(name: str, night: Night) -> None:
+def test_measures_with_any_supported_shell_and_noise(name: str, night: Night) -> None:
     document = of(night, name)
     assert document.run.status == "complete", night.ended.text
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_shell_that_runs_nothing_is_refused_with_what_it_said_and_the_remedy(name: str, night: Night) -> None:
+def test_refuses_a_restricted_shell_with_its_message_and_a_remedy(name: str, night: Night) -> None:
     document = of(night, name)
     assert document.run.status == "not_begun"
     (missing,) = document.not_measured

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's checker for Spectre and Meltdown, by scripts that stand for it: an answer, or what went wrong."""
+"""The operator's checker for Spectre and Meltdown, simulated by scripts."""
 
 import base64
 import hashlib
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from support import ROOT, StandIn, load_plugin, run_module, runs, wait_until
+from support import RESERVED, StandIn, begin_run, load_plugin, run_module, runs, wait_until
 
-from calibration.lifecycle import begin
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results.model import MeltdownChecker
 from calibration.results.records import records
@@ -22,11 +20,8 @@ PLUGIN = load_plugin("action", "calibration_meltdown_checker")
 MODULE = load_plugin("modules", "sut_meltdown_checker")
 PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
 
-CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
 
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-# The plugin, on SUTs that are not as they should be
+# The plugin
 
 
 ANSWER = {
@@ -41,7 +36,7 @@ ANSWER = {
 
 
 class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
-    """The plugin on a SUT that answers with what it is given."""
+    """The plugin on a SUT with a prepared answer."""
 
     def __init__(self, answer: Any, *, held: int = 0) -> None:
         super().__init__(held)
@@ -58,24 +53,22 @@ class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
 
 
 def checked(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, *, script: bytes = b"echo") -> MeltdownChecker:
-    """Return what is recorded of the checker, which *sut* runs twice: once is enough."""
+    """Return the record of the checker on *sut*; a second call runs nothing."""
     monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    begun = begin(folder, **names, profile="quick", capture=CAPTURE.read_bytes(), now=NOW)
+    directory = begin_run(folder, "quick", "x86_64-two-nodes-smt")
     (folder / "checker.sh").write_bytes(script)
     arguments = {
         "script": str(folder / "checker.sh"),
         "path": "/tmp/calibration-x",
-        "directory": begun.directory,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
+        "directory": directory,
+        **RESERVED,
         "timeout_s": 1.0,
     }
     assert sut.act(arguments)["changed"]
     asked = sut.asked
     assert sut.act(arguments) == {}
     assert sut.asked == asked
-    (record,) = [record for record in records(begun.directory) if record.record == "meltdown_checker"]
+    (record,) = [record for record in records(directory) if record.record == "meltdown_checker"]
     return record.checker
 
 
@@ -97,7 +90,7 @@ UNFIT: dict[str, tuple[Sut, str]] = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_failed_expectation_is_a_reason(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_the_reason_without_an_answer(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut, reason = UNFIT[case]
     checker = checked(sut, tmp_path, monkeypatch)
     assert reason in str(checker.reason)
@@ -105,14 +98,14 @@ def test_failed_expectation_is_a_reason(case: str, tmp_path: Path, monkeypatch: 
     assert shown.startswith("sut1: the Spectre and Meltdown checker has no answer: ")
 
 
-def test_an_answer_of_odd_parts_is_recorded_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_an_argument_list_of_other_types_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Sut({**ANSWER, "argv": [1, None, {"a": 2}]})
     checker = checked(sut, tmp_path, monkeypatch)
     assert (checker.argv, checker.reason) == (("1", "None", "{'a': 2}"), None)
     assert sut.shown == []
 
 
-def test_invalid_script_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_send_a_script_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Sut(ANSWER)
     checker = checked(sut, tmp_path, monkeypatch, script=b"x" * (PLUGIN.MAX_SCRIPT_BYTES + 1))
     assert "expected a script of at most" in str(checker.reason)
@@ -131,7 +124,9 @@ def printed(answer: Any) -> str:
     return base64.b64decode(answer["output"]).decode()
 
 
-def test_the_checker_runs_without_what_could_change_the_sut(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_checker_runs_without_privileges_to_change_the_sut(
+    private: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = run_checker(private, "grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status; env; pwd", capsys)
     lines = printed(answer).splitlines()
     status = dict(line.split(":\t") for line in lines if ":\t" in line)
@@ -149,7 +144,7 @@ def test_the_checker_runs_without_what_could_change_the_sut(private: Path, capsy
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_root_is_refused_to_mount(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_even_root_cannot_mount(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (private / "here").mkdir()
     answer = run_checker(private, 'mount -t tmpfs none "$PWD/../here" && echo mounted && umount "$PWD/../here"', capsys)
     assert printed(answer) == ""
@@ -167,7 +162,7 @@ def test_root_is_refused_to_mount(private: Path, capsys: pytest.CaptureFixture[s
         ),
     ],
 )
-def test_a_checker_that_does_not_end_is_ended(
+def test_kills_a_checker_that_does_not_end(
     private: Path, capsys: pytest.CaptureFixture[str], script: str, fault: str
 ) -> None:
     answer = run_checker(private, script, capsys, 1.0 if "sleep" in script else 60.0)
@@ -176,17 +171,17 @@ def test_a_checker_that_does_not_end_is_ended(
     assert list(private.iterdir()) == []
 
 
-def test_what_the_checker_leaves_behind_is_ended_with_it(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kills_processes_left_by_the_checker(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run_checker(private, "sleep 600 & echo $!; exit 3", capsys)
     assert (answer["rc"], answer["fault"]) == (3, None)
-    wait_until(lambda: not runs(int(printed(answer))))  # the kernel ends a process soon after the signal, not with it
+    wait_until(lambda: not runs(int(printed(answer))))  # a killed process ends soon, not at once
 
 
-def test_a_checker_that_is_killed_has_its_signal(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_the_signal_of_a_killed_checker(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_checker(private, "kill -9 $$", capsys)["rc"] == -9
 
 
-def test_only_a_private_directory_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refuses_a_directory_that_is_not_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "calibration-x").mkdir(mode=0o755)
     answer = run_checker(tmp_path / "calibration-x", "echo here", capsys)
     assert answer["failed"]

@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's Intel MLC, by scripts that stand for it.
-
-They prove how it is pushed, bounded, run, recorded and shown, and nothing of what the real program prints or does.
-"""
+"""The operator's Intel MLC, simulated by scripts: how it is pushed, limited, run and recorded."""
 
 import base64
 import hashlib
 import os
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from support import HERE, ROOT, StandIn, load_plugin, pack, run_module, runs, wait_until
+from support import (
+    HERE,
+    RESERVED,
+    ROOT,
+    StandIn,
+    begin_run,
+    executable,
+    load_plugin,
+    pack,
+    run_module,
+    runs,
+    wait_until,
+)
 
-from calibration.lifecycle import begin
 from calibration.reservation import NOT_RESERVED, REASONS
 from calibration.results.model import MlcRun
 from calibration.results.records import records
@@ -29,10 +36,8 @@ GUARDIAN = MODULE.guardian
 
 STAND_IN = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 PROFILE = HERE / "profiles" / "mlc.yml"
-CAPTURE = ROOT / "tests" / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz"
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
-# The plugin, on SUTs that are not as they should be
+# The plugin
 
 
 PRINTED = b"Each iteration took 227.2 core clocks ( 99.0 ns)\n"
@@ -46,7 +51,7 @@ ANSWER = {
 
 
 class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
-    """The plugin on a SUT that answers with what it is given, one answer after another."""
+    """The plugin on a SUT with prepared answers."""
 
     def __init__(self, *answers: Any, held: int = 0, installed: str | None = None) -> None:
         super().__init__(held)
@@ -68,24 +73,22 @@ class Sut(StandIn, PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
 
 
 def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[str | None, list[MlcRun]]:
-    """Return what is recorded of a run of MLC on *sut*: why it was not run, and its commands."""
+    """Return the record of MLC on *sut*: why it was not run, and its commands."""
     monkeypatch.setattr(PLUGIN, "end_with_controller", lambda: None)
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    begun = begin(folder, **names, profile=str(PROFILE), capture=CAPTURE.read_bytes(), now=NOW)
+    directory = begin_run(folder, PROFILE, "x86_64-two-nodes-smt")
     arguments = {
         "archive": str(STAND_IN),
         "path": "/tmp/calibration-x",
         "machine": "x86_64",
-        "directory": begun.directory,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
+        "directory": directory,
+        **RESERVED,
         "timeout_s": 1.0,
         "prefetchers_ok": False,
         "publish": False,
         **changes,
     }
     assert sut.act(arguments)["changed"]
-    found = list(records(begun.directory))
+    found = list(records(directory))
     (program,) = [item.program for item in found if item.record == "mlc"]
     return program.reason, [item.run for item in found if item.record == "mlc_command"]
 
@@ -97,7 +100,7 @@ UNFIT: dict[str, tuple[Sut, str]] = {
 }
 
 
-def test_an_archive_without_the_program_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_an_archive_without_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = pack(tmp_path / "empty.tgz", "Linux/readme", b"none")
     reason, runs = tried(Sut(), tmp_path, monkeypatch, archive=str(archive))
     assert reason == f"expected Linux/mlc once in the archive {archive}, found it 0 times"
@@ -105,9 +108,7 @@ def test_an_archive_without_the_program_is_a_reason(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_a_sut_that_does_not_take_the_program_is_a_reason(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_why_the_program_is_not_run(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut, expected = UNFIT[case]
     reason, runs = tried(sut, tmp_path, monkeypatch)
     assert expected in str(reason)
@@ -115,7 +116,7 @@ def test_a_sut_that_does_not_take_the_program_is_a_reason(
     assert sut.shown == [f"sut1: Intel MLC is not run: {reason}"]
 
 
-def test_another_architecture_is_not_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_run_on_another_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Sut()
     reason, runs = tried(sut, tmp_path, monkeypatch, machine="aarch64")
     assert reason == "there is Intel MLC for x86_64 alone, and the SUT is aarch64"
@@ -131,7 +132,7 @@ LOST: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_after_a_command_without_an_answer_none_is_tried(
+def test_runs_no_command_after_one_without_an_answer(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, reason = LOST[case]
@@ -158,7 +159,7 @@ ODD: dict[str, tuple[dict[str, Any], str, str | None]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_how_a_command_ended_is_recorded_and_the_next_is_run(
+def test_records_how_a_command_ended_and_runs_the_next(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes, outcome, reason = ODD[case]
@@ -172,7 +173,7 @@ def test_how_a_command_ended_is_recorded_and_the_next_is_run(
     assert [item["argv"][1] for item in sut.asked] == ["--idle_latency", "--latency_matrix"]
 
 
-def test_prefetchers_that_stay_changed_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shows_prefetchers_that_stay_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = {"where": "/dev/cpu/0/msr", "before": "0x0", "after": "0xf", "restored": None}
     sut = Sut({**ANSWER, "prefetchers": {"places": [place], "unread": None}}, ANSWER)
     _, runs = tried(sut, tmp_path, monkeypatch)
@@ -184,9 +185,7 @@ def test_prefetchers_that_stay_changed_are_shown(tmp_path: Path, monkeypatch: py
 
 
 def run_mlc(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **changes: Any) -> Any:
-    program = directory / "mlc"
-    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    program.chmod(0o700)
+    program = executable(directory / "mlc", script)
     arguments = {
         "path": str(directory),
         "sha256": hashlib.sha256(program.read_bytes()).hexdigest(),
@@ -204,7 +203,7 @@ def run_mlc(directory: Path, script: str, capsys: pytest.CaptureFixture[str], **
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A machine of two CPUs with registers of files, instead of the one that the module is on."""
+    """A simulated machine of two CPUs whose registers are files."""
     root = tmp_path / "root"
     for cpu in (0, 1):
         (root / f"dev/cpu/{cpu}").mkdir(parents=True)
@@ -227,9 +226,7 @@ def switching(machine: Any) -> str:
     return f"printf '\\017' | dd of={where} bs=1 seek=420 conv=notrunc 2>/dev/null"
 
 
-def test_registers_that_it_changed_are_put_back(
-    private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_restores_changed_registers(private: Path, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run_mlc(private, switching(machine), capsys, prefetchers_ok=True)
     assert answer["prefetchers"] == {
         "places": [
@@ -243,7 +240,7 @@ def test_registers_that_it_changed_are_put_back(
     assert machine.noted == ["/dev/cpu/0/msr:0x1a4", "/dev/cpu/1/msr:0x1a4"]
 
 
-def test_without_consent_a_difference_is_told_and_nothing_is_written(
+def test_without_consent_reports_a_change_and_writes_nothing(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = run_mlc(private, switching(machine), capsys)
@@ -252,7 +249,7 @@ def test_without_consent_a_difference_is_told_and_nothing_is_written(
     assert Path(machine.path("/dev/cpu/1/msr")).read_bytes()[0x1A4] == 0xF
 
 
-def test_register_that_is_not_restored_is_reported(
+def test_reports_a_register_that_is_not_restored(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GUARDIAN, "write_value", lambda *_: None)
@@ -260,7 +257,7 @@ def test_register_that_is_not_restored_is_reported(
     assert answer["prefetchers"]["places"][-1]["restored"] == "0xf"
 
 
-def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_does_not_run_without_the_reservation(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = GUARDIAN.Entry("prefetchers", "/dev/cpu/0/msr:0x1a4", "0x0", None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GUARDIAN, "prefetchers", lambda _machine: ([entry], None))
@@ -270,7 +267,7 @@ def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: p
 
 
 @pytest.mark.parametrize("prefetchers_ok", [False, True])
-def test_it_keeps_no_capability_that_could_change_the_sut(
+def test_drops_capabilities_that_could_change_the_sut(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str], prefetchers_ok: bool
 ) -> None:
     answer = run_mlc(private, "grep -E '^(Cap|NoNew)' /proc/self/status", capsys, prefetchers_ok=prefetchers_ok)
@@ -284,13 +281,13 @@ def test_it_keeps_no_capability_that_could_change_the_sut(
     assert machine.noted == (["/dev/cpu/0/msr:0x1a4", "/dev/cpu/1/msr:0x1a4"] if prefetchers_ok else [])
 
 
-def test_both_streams_are_one_in_their_order(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merges_both_streams_in_order(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run_mlc(private, "echo one; echo two >&2; echo three", capsys)
     assert base64.b64decode(answer["output"]) == b"one\ntwo\nthree\n"
     assert (answer["rc"], answer["fault"], answer["user_id"]) == (0, None, os.geteuid())
 
 
-def test_other_bytes_are_not_run(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_does_not_run_other_bytes(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run_mlc(private, "touch here", capsys, sha256="12" * 32)
     assert answer["failed"]
     assert "expected the program with sha256 1212" in answer["msg"]
@@ -307,14 +304,14 @@ def test_other_bytes_are_not_run(private: Path, capsys: pytest.CaptureFixture[st
         ),
     ],
 )
-def test_a_program_that_does_not_end_is_ended(
+def test_kills_a_program_that_does_not_end(
     private: Path, capsys: pytest.CaptureFixture[str], script: str, timeout_s: float, fault: str
 ) -> None:
     answer = run_mlc(private, script, capsys, timeout_s=timeout_s)
     assert (answer["rc"], answer["fault"]) == (None, fault)
 
 
-def test_what_it_leaves_behind_is_ended_with_it(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kills_processes_left_by_the_program(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run_mlc(private, "sleep 600 & echo $!", capsys)
     assert (answer["rc"], answer["fault"]) == (0, None)
     left = int(base64.b64decode(answer["output"]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A measurement is added by its own files alone: all lists of measurements are made from the declarations."""
+"""A new measurement consists of its own files only; all lists are generated from the declarations."""
 
 import json
 import os
@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT, copy_checkout
 
 from calibration.places import CACHE, CACHE_VARIABLE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-MADE = CHECKOUT / "tests" / "fixtures" / "new_kind"
+EXAMPLE = ROOT / "tests" / "fixtures" / "new_kind"
 
 ADDED = {
     "l1_latency.py": "calibration/measurements",
@@ -21,24 +21,19 @@ ADDED = {
     "l1_latency.rst": "docs/method",
     "l1_latency.json": "tests/fixtures/sutprobe",
 }
-"""The made kind's files, each with the folder that a new kind's has its place in. Its profile is the fifth."""
+"""Files of the example kind, with their folders; the profile is used in place."""
 
 CONTRACTS = ("tests/unit/test_measurements.py", "tests/report/test_docs.py", "tests/report/test_environment.py")
-"""What every kind is held to."""
+"""Tests of all kinds."""
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the checkout that has the made kind."""
-    copy = tmp_path_factory.mktemp("new-kind") / "checkout"
-    kept = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, kept.split("\0")):
-        if (source := CHECKOUT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, copy / name, follow_symlinks=False)
+    """Return a copy of the checkout with the example kind."""
+    copy = copy_checkout(tmp_path_factory.mktemp("new-kind"))
     for name, folder in ADDED.items():
         assert not (copy / folder / name).exists()
-        shutil.copy(MADE / name, copy / folder)
+        shutil.copy(EXAMPLE / name, copy / folder)
     return copy
 
 
@@ -56,7 +51,7 @@ def test_a_new_kind_is_calibrated_to_a_page(checkout: Path, tmp_path: Path) -> N
     (checkout / "calibration" / "results" / "run.schema.json").write_text(generated.stdout, encoding="utf-8")
     results = tmp_path / "results"
     done = run(
-        checkout, "-m", "calibration.cli", "run", "--profile", str(MADE / "profile.yml"),
+        checkout, "-m", "calibration.cli", "run", "--profile", str(EXAMPLE / "profile.yml"),
         "-e", f"calibration_results_dir={results}", CALIBRATION_HOME=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -69,16 +64,17 @@ def test_a_new_kind_is_calibrated_to_a_page(checkout: Path, tmp_path: Path) -> N
     assert f"loads from its first-level cache in {latency_ns:.2f} ns." in text
     assert "figures/l1-latency.svg" in text
     for command in (("validate",), ("report", "--json"), ("report", "--csv")):
-        told = run(checkout, "-m", "calibration.cli", *command, str(path.parent))
-        assert told.returncode == 0, told.stderr
+        shown = run(checkout, "-m", "calibration.cli", *command, str(path.parent))
+        assert shown.returncode == 0, shown.stderr
 
 
 def test_a_new_kind_meets_the_contracts_of_all_kinds(checkout: Path) -> None:
-    selected = ("-k", "l1_latency or every_kind or readme_has", "-n", "0", "-q", "-p", "no:cacheprovider")
-    wrong = run(checkout, "-m", "pytest", *CONTRACTS, *selected)
+    pytest_here = ("-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider")
+    readme = (*pytest_here, CONTRACTS[1], "-k", "readme_has")
+    wrong = run(checkout, *readme)
     assert wrong.returncode == 1
-    assert "1 failed" in wrong.stdout, wrong.stdout  # the README's table, which is then written again
-    run(checkout, "-m", "pytest", CONTRACTS[1], "-k", "readme_has", "-q", "-n", "0", CALIBRATION_BLESS="1")
-    right = run(checkout, "-m", "pytest", *CONTRACTS, *selected)
+    assert "1 failed" in wrong.stdout, wrong.stdout
+    run(checkout, *readme, CALIBRATION_BLESS="1")
+    right = run(checkout, *pytest_here, *CONTRACTS, "-k", "l1_latency or every_kind or readme_has")
     assert right.returncode == 0, right.stdout
     assert "L1 latency" in (checkout / "README.rst").read_text(encoding="utf-8")

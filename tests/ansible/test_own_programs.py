@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's own programs in one calibration: Intel MLC and the checker for Spectre and Meltdown, by stand-ins.
 
-They prove how the programs are pushed, run, recorded and shown, and nothing of what the real ones print or do. What the
-plugins and modules make of programs that go wrong is in test_mlc and test_meltdown_checker.
+They test how the programs are pushed, run, recorded and shown; test_mlc and test_meltdown_checker have faulty answers.
 """
 
 import hashlib
 import os
 import shlex
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,8 +37,7 @@ AGREED: dict[str, Any] = {"mlc_license_accepted": True, "mlc_timeout_s": 300.0}
 
 SUTS: dict[str, dict[str, Any]] = {
     "private": {**AGREED, "mlc_archive": "{lab}/mlc_v0.tgz", "context_meltdown_checker": "{lab}/checker"},
-    "published": {**AGREED, "mlc_archive": "{lab}/mlc_v0.tgz", "mlc_publish": True},
-    "allowed": {**AGREED, "mlc_archive": str(MLC), "mlc_publish": True, "mlc_prefetchers_ok": True},
+    "published": {**AGREED, "mlc_archive": str(MLC), "mlc_publish": True, "mlc_prefetchers_ok": True},
     "absent": {**AGREED, "mlc_archive": "{lab}/absent", "context_meltdown_checker": "{lab}/absent.sh"},
     "fails": {
         **AGREED,
@@ -51,7 +51,6 @@ SUTS: dict[str, dict[str, Any]] = {
         "mlc_publish": True,
         "context_meltdown_checker": "{lab}/checker-garbage",
     },
-    "without": {},
 }
 
 MLC_REASONS = {
@@ -70,8 +69,35 @@ CHECKER_REASONS = {
 }
 
 
+@dataclass(frozen=True)
+class Calibrated:
+    """One calibration of all SUTs."""
+
+    lab: Lab
+    ended: Ended
+
+    def directory(self, name: str) -> Path:
+        return run_of(self.lab, name)
+
+    def document(self, name: str) -> RunDocument:
+        return read_run(self.directory(name))
+
+    def page(self, name: str) -> str:
+        return (self.directory(name) / "report" / "page.rst").read_text(encoding="utf-8")
+
+    def mlc(self, name: str) -> Mlc:
+        found = self.document(name).mlc
+        assert found is not None
+        return found
+
+    def checker(self, name: str) -> MeltdownChecker:
+        found = self.document(name).meltdown_checker
+        assert found is not None
+        return found
+
+
 @pytest.fixture(scope="module")
-def calibrated(module_lab: Lab) -> Ended:
+def calibrated(module_lab: Lab) -> Calibrated:
     folder = module_lab.directory
     pack(folder / "mlc_v0.tgz", "mlc_v0/Linux/mlc", MLC.read_bytes())
     for name, body in SCRIPTS.items():
@@ -80,93 +106,70 @@ def calibrated(module_lab: Lab) -> Ended:
         name: {key: value.format(lab=folder) if isinstance(value, str) else value for key, value in variables.items()}
         for name, variables in SUTS.items()
     }
-    # One after another: at the same time they would take the machine that stands for all of them from each other.
-    return calibrate(module_lab, inventory_of(module_lab, hosts, PROFILE), "--forks", "1")
+    # One after another: they share a machine.
+    ended = calibrate(module_lab, inventory_of(module_lab, hosts, PROFILE), "--forks", "1")
+    assert ended.rc == 0, ended.text
+    return Calibrated(module_lab, ended)
 
 
-def page_of(lab: Lab, name: str) -> str:
-    return (run_of(lab, name) / "report" / "page.rst").read_text(encoding="utf-8")
-
-
-def document_of(lab: Lab, name: str) -> RunDocument:
-    return read_run(run_of(lab, name))
-
-
-def mlc_of(lab: Lab, name: str) -> Mlc:
-    found = document_of(lab, name).mlc
-    assert found is not None
-    return found
-
-
-def checker_of(lab: Lab, name: str) -> MeltdownChecker:
-    found = document_of(lab, name).meltdown_checker
-    assert found is not None
-    return found
-
-
-def test_whatever_the_programs_do_every_sut_is_measured(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    documents = [document_of(module_lab, name) for name in SUTS]
+def test_measures_every_sut_whatever_the_programs_do(calibrated: Calibrated) -> None:
+    documents = [calibrated.document(name) for name in SUTS]
     assert {document.run.status for document in documents} == {"complete"}
     assert {len(document.measurements) for document in documents} == {1}
-    assert list(module_lab.remote.iterdir()) == []
-    assert processes_of(module_lab.remote) == []
+    assert list(calibrated.lab.remote.iterdir()) == []
+    assert processes_of(calibrated.lab.remote) == []
 
 
-def test_the_checker_runs_before_anything_is_measured_and_mlc_after_it(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    kinds = [record.record for record in records(run_of(module_lab, "private"))]
+def test_runs_the_checker_before_measuring_and_mlc_after(calibrated: Calibrated) -> None:
+    kinds = [record.record for record in records(calibrated.directory("private"))]
     assert kinds == ["start", "meltdown_checker", "kernels", "step", "mlc", "mlc_command", "mlc_command", "end"]
 
 
-def test_a_sut_without_them_has_none(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    directory, document = run_of(module_lab, "without"), document_of(module_lab, "without")
+def test_a_run_without_programs_has_no_trace_of_them(calibrated_lab: tuple[Lab, Ended]) -> None:
+    (directory,) = calibrated_lab[0].runs()
+    document = read_run(directory)
     assert (document.mlc, document.meltdown_checker) == (None, None)
     assert not (directory / "mlc").exists()
     assert not (directory / "meltdown-checker.txt").exists()
-    assert "Intel MLC" not in page_of(module_lab, "without")
+    assert "Intel MLC" not in (directory / "report" / "page.rst").read_text(encoding="utf-8")
 
 
 # Spectre and Meltdown
 
 
-def test_what_the_checker_says_is_kept_with_its_hash_and_on_the_page(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    directory, checker = run_of(module_lab, "private"), checker_of(module_lab, "private")
+def test_records_and_shows_the_output_of_the_checker(calibrated: Calibrated) -> None:
+    directory, checker = calibrated.directory("private"), calibrated.checker("private")
     assert (directory / "meltdown-checker.txt").read_bytes() == CHECKER_OUTPUT.read_bytes()
-    script = (module_lab.directory / "checker").read_bytes()
+    script = (calibrated.lab.directory / "checker").read_bytes()
     assert checker.script_sha256 == hashlib.sha256(script).hexdigest()
     assert checker.output_sha256 == hashlib.sha256(CHECKER_OUTPUT.read_bytes()).hexdigest()
     assert checker.argv == ("/bin/sh", "spectre-meltdown-checker.sh", "--batch", "json")
     assert (checker.rc, checker.user_id, checker.reason) == (2, os.geteuid(), None)
     assert checker.stderr == "accuracy might be reduced\n"
     assert len(checker.findings) == 16
-    page = page_of(module_lab, "private")
+    page = calibrated.page("private")
     assert "> CHECKER: VULNERABLE (IBRS+IBPB or retpoline+IBPB is needed to mitigate the vulnerability)" in page
 
 
 @pytest.mark.parametrize("name", CHECKER_REASONS)
-def test_why_the_checker_has_no_answer_is_recorded_and_shown(calibrated: Ended, module_lab: Lab, name: str) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    reason = CHECKER_REASONS[name].format(lab=module_lab.directory)
-    checker = checker_of(module_lab, name)
+def test_records_and_shows_why_the_checker_has_no_answer(calibrated: Calibrated, name: str) -> None:
+    reason = CHECKER_REASONS[name].format(lab=calibrated.lab.directory)
+    checker = calibrated.checker(name)
     assert (checker.reason, checker.findings) == (reason, ())
-    assert "The checker has no answer" in page_of(module_lab, name)
-    assert (run_of(module_lab, name) / "meltdown-checker.txt").exists() == (name != "absent")
+    assert "The checker has no answer" in calibrated.page(name)
+    assert (calibrated.directory(name) / "meltdown-checker.txt").exists() == (name != "absent")
     if name != "garbage":  # what it printed is read with the document
-        assert f"{name}: the Spectre and Meltdown checker has no answer: {reason}" in calibrated.text
+        assert f"{name}: the Spectre and Meltdown checker has no answer: {reason}" in calibrated.ended.text
 
 
 # Intel MLC
 
 
-def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    directory, mlc = run_of(module_lab, "private"), mlc_of(module_lab, "private")
+def test_records_and_reads_the_output_of_mlc(calibrated: Calibrated) -> None:
+    directory, mlc = calibrated.directory("private"), calibrated.mlc("private")
     content = MLC.read_bytes()
     assert mlc.program_sha256 == hashlib.sha256(content).hexdigest()
-    assert mlc.archive_sha256 == hashlib.sha256((module_lab.directory / "mlc_v0.tgz").read_bytes()).hexdigest()
+    assert mlc.archive_sha256 == hashlib.sha256((calibrated.lab.directory / "mlc_v0.tgz").read_bytes()).hexdigest()
     assert (mlc.archive, mlc.member, mlc.form, mlc.reason) == ("mlc_v0.tgz", "mlc_v0/Linux/mlc", "script", None)
     assert [command.argv for command in mlc.commands] == [
         ("mlc", "--idle_latency", "-e", "-r"),
@@ -187,57 +190,53 @@ def test_what_mlc_prints_is_kept_with_its_hash_and_read(calibrated: Ended, modul
     assert [metric.value for metric in idle.values.metrics()] == [88.2]
 
 
-def test_figures_stay_off_the_page_unless_the_operator_says_otherwise(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    page = page_of(module_lab, "private")
+def test_shows_values_of_mlc_only_if_the_operator_publishes_them(calibrated: Calibrated) -> None:
+    page = calibrated.page("private")
     assert "2 results of it are kept in the run document and not shown here" in " ".join(page.split())
     assert "THIS IS A STAND" not in page
-    for figure in ("88.2", "87.6", "140.9"):
-        assert figure not in page.partition("Intel MLC\n---------")[2]
-    shown = page_of(module_lab, "published")
+    for value in ("88.2", "87.6", "140.9"):
+        assert value not in page.partition("Intel MLC\n---------")[2]
+    shown = calibrated.page("published")
     assert "Intel MLC / sutprobe" in shown
     assert "88.20 ns" in shown
     assert "a SCRIPT, which may print anything" in shown
     assert "THIS IS A STAND" in shown
 
 
-def test_with_consent_it_is_not_told_to_leave_the_prefetchers_alone(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    mlc = mlc_of(module_lab, "allowed")
+def test_mlc_may_switch_the_prefetchers_with_consent(calibrated: Calibrated) -> None:
+    mlc = calibrated.mlc("published")
     assert [command.argv for command in mlc.commands] == [
         ("mlc", "--idle_latency"),
         ("mlc", "--latency_matrix", "-b200000"),
     ]
     assert (mlc.prefetchers_ok, mlc.member) == (True, None)
-    assert "Intel MLC was allowed to switch them" in page_of(module_lab, "allowed")
+    assert "Intel MLC was allowed to switch them" in calibrated.page("published")
 
 
 @pytest.mark.parametrize("name", MLC_REASONS)
-def test_why_mlc_has_no_figures_is_recorded_and_shown(calibrated: Ended, module_lab: Lab, name: str) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    reason = MLC_REASONS[name].format(lab=module_lab.directory)
-    document = document_of(module_lab, name)
+def test_records_and_shows_why_mlc_has_no_values(calibrated: Calibrated, name: str) -> None:
+    reason = MLC_REASONS[name].format(lab=calibrated.lab.directory)
+    document = calibrated.document(name)
     missing = [gone for gone in document.not_measured if gone.kind == "mlc"]
     assert [gone.what for gone in missing] == ["Intel MLC --idle_latency", "Intel MLC --latency_matrix"]
     assert {gone.cause for gone in missing} == {"failed"}
     assert missing[0].reason.startswith(reason)
     if name != "garbage":  # what it printed is read with the document
-        assert reason in calibrated.text
+        assert reason in calibrated.ended.text
     assert document.readings == ()
-    page = page_of(module_lab, name)
+    page = calibrated.page(name)
     assert ("was not run" if name == "absent" else "Without a figure of Intel MLC") in page
 
 
-def test_prefetchers_that_stay_changed_are_a_sut_left_changed(calibrated: Ended, module_lab: Lab) -> None:
-    assert calibrated.rc == 0, calibrated.text
-    document = read_run(run_of(module_lab, "private"))
+def test_reports_prefetchers_that_mlc_left_changed(calibrated: Calibrated) -> None:
+    document = read_run(calibrated.directory("private"))
     assert document.mlc is not None
     places = [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0xf", "restored": None}]
     spoilt = document.mlc.commands[0].model_copy(
         update={"prefetchers": read_prefetchers({"places": places, "unread": None})}
     )
-    assert COLLECT.summary(run_of(module_lab, "private"), document)["left_changed"] == []
+    assert COLLECT.summary(calibrated.directory("private"), document)["left_changed"] == []
     changed = document.model_copy(update={"mlc": document.mlc.model_copy(update={"commands": (spoilt,)})})
-    assert COLLECT.summary(run_of(module_lab, "private"), changed)["left_changed"] == [
+    assert COLLECT.summary(calibrated.directory("private"), changed)["left_changed"] == [
         "prefetchers at /dev/cpu/{0-3}/msr: 0x0 before Intel MLC --idle_latency, then 0xf"
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugins decide, without Ansible around them."""
+"""Decisions of the plugins, without Ansible."""
 
 import hashlib
 import json
@@ -8,18 +8,17 @@ import re
 import shutil
 import subprocess
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from support import load_plugin
+from support import NOW, RESERVED, StandIn, begin_run, load_plugin
 
 from calibration.errors import EnvironmentLacksError
 from calibration.judge.run import verdicts_of
-from calibration.lifecycle import begin, finish
+from calibration.lifecycle import finish
 from calibration.measurements.base import Step
 from calibration.reservation import REASONS, RESTARTED
 from calibration.results.records import RestoredRecord, SwitchedRecord, append_record
@@ -68,7 +67,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_an_answer_is_judged(case: str) -> None:
+def test_judges_an_answer(case: str) -> None:
     answer, outcome, reason = ANSWERS[case]
     found, why, kept = MEASURE_PLUGIN.judge_answer(answer, SOURCE)
     assert found == outcome
@@ -92,7 +91,6 @@ def step(deadline_s: float = 30.0) -> Step:
     )
 
 
-CAPTURE = Path(__file__).parents[1] / "fixtures" / "context" / "x86_64-isolated.tar.gz"
 STEPS = """
 title: x
 measurements:
@@ -111,15 +109,13 @@ CHANGE = {
 PUT_BACK = {**CHANGE, "restored": "0x0", "restored_by": "run"}
 
 
-class Switching(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
-    """The plugin on a SUT whose prefetchers are switched as *switched* says; it tells in which order what was asked."""
+class Switching(StandIn, MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+    """The plugin on a SUT with prepared answers to switching; ``did`` has the order of steps and queries."""
 
     def __init__(self, **switched: Any) -> None:
+        super().__init__()
         self.switched_by = {"tuned": {"changes": [CHANGE], "mark": 7}, "untuned": {"changes": [PUT_BACK]}, **switched}
         self.did: list[str] = []
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[tuple[str, str | None]] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append((text, color)))
 
     def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         assert (module, arguments["path"], arguments["token"]) == ("sut_reservation", "/tmp/a reservation", "0" * 32)
@@ -140,41 +136,28 @@ class Switching(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
 
 
 def switched(sut: Switching, folder: Path, monkeypatch: pytest.MonkeyPatch, *, agreed: bool = True) -> tuple[Any, Any]:
-    """Return what measuring on *sut* told, and the run document."""
+    """Return the result of measuring on *sut* and the run document."""
     monkeypatch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
     profile = folder / "steps.yml"
     profile.write_text(STEPS, encoding="utf-8")
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    capture = CAPTURE.read_bytes()
-    now = datetime(2026, 1, 2, tzinfo=UTC)
-    begun = begin(folder, **names, profile=str(profile), capture=capture, now=now, prefetchers_ok=True)
-    arguments = {
-        "directory": begun.directory,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
-        "prefetchers_ok": agreed,
-    }
-    told = sut.act(arguments)
-    if told["left"]:
-        back = [{**item, "restored": "0x0", "restored_by": "run"} for item in told["left"]]
+    directory = begin_run(folder, profile, "x86_64-isolated", prefetchers_ok=True)
+    result = sut.act({"directory": directory, **RESERVED, "prefetchers_ok": agreed})
+    if result["left"]:
+        back = [{**item, "restored": "0x0", "restored_by": "run"} for item in result["left"]]
         changes = tuple(Change.model_validate(item) for item in back)
-        append_record(begun.directory, RestoredRecord(changes=changes))
-    return told, finish(begun.directory, now=now)
+        append_record(directory, RestoredRecord(changes=changes))
+    return result, finish(directory, now=NOW)
 
 
-def test_prefetchers_are_off_for_the_steps_that_want_it_and_back_after_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_switches_prefetchers_off_for_the_steps_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Switching()
-    told, document = switched(sut, tmp_path, monkeypatch)
+    result, document = switched(sut, tmp_path, monkeypatch)
     assert sut.did == ["prefetcher_effect", "idle_latency", "tuned", "prefetcher_effect-off", "untuned"]
-    assert told["left"] == []
+    assert result["left"] == []
     assert [change.model_dump() for change in document.attempts[0].changes] == [PUT_BACK]
 
 
-def test_prefetchers_that_were_off_before_are_not_switched_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaves_prefetchers_off_that_were_off_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Switching(tuned={"changes": [], "mark": 0})
     _, document = switched(sut, tmp_path, monkeypatch)
     assert sut.did == ["prefetcher_effect", "idle_latency", "tuned", "prefetcher_effect-off"]
@@ -192,14 +175,14 @@ REFUSING: dict[str, tuple[dict[str, Any], bool, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSING)
-def test_where_the_prefetchers_cannot_be_off_those_steps_fail_with_the_reason_and_the_others_do_not(
+def test_only_steps_with_prefetchers_off_fail_if_they_cannot_be_switched(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, agreed, reason = REFUSING[case]
     sut = Switching(**answers)
-    told, document = switched(sut, tmp_path, monkeypatch, agreed=agreed)
+    result, document = switched(sut, tmp_path, monkeypatch, agreed=agreed)
     assert sut.did == ["prefetcher_effect", "idle_latency", *(["tuned"] if agreed else [])]
-    assert reason in told["steps"][-1]["reason"]
+    assert reason in result["steps"][-1]["reason"]
     (gone,) = [omitted for omitted in document.not_measured if omitted.what.endswith("prefetchers off")]
     assert (gone.cause, reason in gone.reason) == ("failed", True)
     assert document.attempts[0].changes == ()
@@ -214,30 +197,26 @@ def test_where_the_prefetchers_cannot_be_off_those_steps_fail_with_the_reason_an
     ],
     ids=["refused", "not back", "lost"],
 )
-def test_what_is_not_back_after_the_steps_is_left_to_the_end_of_the_run_and_told_once(
+def test_the_end_of_the_run_restores_what_the_steps_could_not(
     answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sut = Switching(untuned=answer)
-    told, document = switched(sut, tmp_path, monkeypatch)
-    assert [item["where"] for item in told["left"]] == [CHANGE["where"]]
+    result, document = switched(sut, tmp_path, monkeypatch)
+    assert [item["where"] for item in result["left"]] == [CHANGE["where"]]
     (change,) = document.attempts[0].changes
     assert (change.where, change.restored) == (CHANGE["where"], "0x0")
 
 
-def test_settings_switched_for_steps_are_told_beside_those_of_the_run(tmp_path: Path) -> None:
-    names = {"testbed": "t1", "sut": "s1", "run_id": "r1"}
-    now = datetime(2026, 1, 2, tzinfo=UTC)
-    begun = begin(tmp_path, **names, profile="quick", capture=CAPTURE.read_bytes(), now=now).directory
+def test_reports_changes_of_steps_beside_those_of_the_run(tmp_path: Path) -> None:
+    begun = begin_run(tmp_path, "quick", "x86_64-isolated")
     of_steps = Change.model_validate(PUT_BACK)
     of_run = of_steps.model_copy(update={"setting": "governor", "where": "cpu0"})
     append_record(begun, SwitchedRecord(changes=(of_steps,)))
     append_record(begun, RestoredRecord(changes=(of_run,)))
-    assert finish(begun, now=now).attempts[0].changes == (of_run, of_steps)
+    assert finish(begun, now=NOW).attempts[0].changes == (of_run, of_steps)
 
 
-def test_the_module_switches_off_and_back_before_the_run_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_module_switches_off_and_back_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guardian = RESERVATION_MODULE.guardian
     root, base = tmp_path / "root", tmp_path / "base"
     for directory in (base, root / "dev/cpu/0", root / "proc/sys/kernel/random"):
@@ -265,16 +244,13 @@ def test_the_module_switches_off_and_back_before_the_run_is_over(
     assert list(base.iterdir()) == []
 
 
-class Sut(MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
-    """The plugin that measures, on a SUT that answers with what it is given."""
+class Sut(StandIn, MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defined]
+    """The measuring plugin on a SUT with prepared answers."""
 
     def __init__(self, *answers: Any) -> None:
+        super().__init__()
         self.answers = list(answers)
         self.commands: list[str] = []
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[tuple[str, str | None]] = []
-        self._display = SimpleNamespace(display=lambda text, color: self.shown.append((text, color)))
-        self._connection = SimpleNamespace(close=lambda: None)
 
     def _low_level_execute_command(self, command: str, in_data: bytes | None = None) -> dict[str, Any]:  # type: ignore[override]  # noqa: ARG002 - Ansible's
         self.commands.append(command)
@@ -291,14 +267,13 @@ def measure(sut: Sut, directory: Path, *, deadline_s: float = 30.0) -> tuple[str
         "kernel": "/tmp/a b/sutprobe",
         "source_sha256": SOURCE,
         "grace_s": 0.1,
-        "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-        "lease_s": 300.0,
+        **RESERVED,
     }
     outcome, reason, *_ = sut.measure(step(deadline_s), arguments)
     return outcome, reason
 
 
-def test_a_command_is_an_argument_list_for_the_shell(tmp_path: Path) -> None:
+def test_quotes_the_arguments_of_a_command(tmp_path: Path) -> None:
     sut = Sut(ANSWERS["ok"][0])
     assert measure(sut, tmp_path) == ("ok", None)
     (command,) = sut.commands
@@ -312,22 +287,22 @@ def test_the_lease_outlasts_the_step(tmp_path: Path) -> None:
     assert int(lease) >= 400 + 300  # s: the step's deadline and the lease of 300 s after it
 
 
-def test_the_end_of_what_the_kernel_said_is_recorded(tmp_path: Path) -> None:
-    said = "x" * MEASURE_PLUGIN.STDERR_KEPT + "the reason"
-    run_steps(Sut({"rc": 1, "stdout": "", "stderr": said}), tmp_path)
+def test_records_the_end_of_the_standard_error(tmp_path: Path) -> None:
+    stderr = "x" * MEASURE_PLUGIN.STDERR_KEPT + "the reason"
+    run_steps(Sut({"rc": 1, "stdout": "", "stderr": stderr}), tmp_path)
     (record,) = map(json.loads, (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines())
-    assert record["stderr"] == said[-MEASURE_PLUGIN.STDERR_KEPT :]
+    assert record["stderr"] == stderr[-MEASURE_PLUGIN.STDERR_KEPT :]
     assert record["reason"].endswith("the reason")
 
 
-def test_a_step_that_never_answers_is_given_up(tmp_path: Path) -> None:
+def test_a_step_without_an_answer_times_out(tmp_path: Path) -> None:
     outcome, reason = measure(Sut(lambda: time.sleep(600)), tmp_path, deadline_s=0.1)
     assert outcome == "timed_out"
     assert reason is not None
     assert reason.startswith("sutprobe latency had no complete answer within 0.2 s; check ")
 
 
-def test_a_lost_connection_fails_the_step_and_after_two_nothing_is_tried(tmp_path: Path) -> None:
+def test_tries_nothing_after_two_lost_connections(tmp_path: Path) -> None:
     sut = Sut(AnsibleConnectionFailure("gone"), AnsibleConnectionFailure("gone"))
     for _ in range(2):
         outcome, reason = measure(sut, tmp_path)
@@ -337,13 +312,13 @@ def test_a_lost_connection_fails_the_step_and_after_two_nothing_is_tried(tmp_pat
     assert len(sut.commands) == 2
 
 
-def test_a_connection_that_comes_back_is_used(tmp_path: Path) -> None:
+def test_uses_a_connection_that_comes_back(tmp_path: Path) -> None:
     sut = Sut(AnsibleConnectionFailure("gone"), ANSWERS["ok"][0], AnsibleConnectionFailure("gone"), ANSWERS["ok"][0])
     assert [measure(sut, tmp_path)[0] for _ in range(4)] == ["failed", "ok", "failed", "ok"]
 
 
 class Returning(Sut):
-    """A SUT that may be lost and come back; *reached* is what each look for it leads to."""
+    """A SUT that is lost; *reached* has the result of each attempt to reconnect."""
 
     def __init__(self, reached: list[Any], *answers: Any) -> None:
         super().__init__(*answers)
@@ -359,7 +334,7 @@ class Returning(Sut):
 
 
 def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.0) -> tuple[list[str], list[str]]:
-    """Return the outcomes of so many steps, and those that were recorded."""
+    """Return the outcomes of the *steps*, and the recorded outcomes."""
     planned = tuple(step().model_copy(update={"id": f"x{number}"}) for number in range(steps))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MEASURE_PLUGIN, "end_with_controller", lambda: None)
@@ -371,8 +346,7 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
                 "source_sha256": SOURCE,
                 "grace_s": 0.1,
                 "reconnect_s": reconnect_s,
-                "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-                "lease_s": 300.0,
+                **RESERVED,
             }
         )
     assert [item["step"] for item in result["steps"]] == [f"x{number}" for number in range(steps)]
@@ -383,18 +357,19 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
     )
 
 
-def test_each_step_is_shown_when_it_ends_whatever_the_display(tmp_path: Path) -> None:
+def test_shows_each_step_when_it_ends(tmp_path: Path) -> None:
     says = failed("usage", "no such\noption")
     sut = Sut(ANSWERS["ok"][0], {"rc": 2, "stdout": says, "stderr": ""}, ANSWERS["ok"][0])
     assert run_steps(sut, tmp_path, 3)[0] == ["ok", "failed", "ok"]
     assert sut.shown == [
-        ("sut1: step 1 of 3: x: 0 s, about 2 s left", None),
-        ("sut1: step 2 of 3: x: failed: no such\n  option", "red"),
-        ("sut1: step 3 of 3: x: 0 s, about 0 s left", None),
+        "sut1: step 1 of 3: x: 0 s, about 2 s left",
+        "sut1: step 2 of 3: x: failed: no such\n  option",
+        "sut1: step 3 of 3: x: 0 s, about 0 s left",
     ]
+    assert sut.colors == [None, "red", None]
 
 
-def test_nothing_is_measured_that_cannot_be_recorded(tmp_path: Path) -> None:
+def test_stops_measuring_if_results_cannot_be_written(tmp_path: Path) -> None:
     sut = Sut(ANSWERS["ok"][0])
     with pytest.raises(EnvironmentLacksError, match="cannot write to"):
         run_steps(sut, tmp_path / "gone", 2)
@@ -402,7 +377,7 @@ def test_nothing_is_measured_that_cannot_be_recorded(tmp_path: Path) -> None:
     assert sut.shown == []
 
 
-def test_a_step_whose_connection_was_lost_is_tried_once_more_and_both_are_recorded(
+def test_retries_a_step_after_a_lost_connection_and_records_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MEASURE_PLUGIN, "RECONNECT_PAUSE_S", 0)
@@ -411,13 +386,13 @@ def test_a_step_whose_connection_was_lost_is_tried_once_more_and_both_are_record
     assert sut.reached == []
 
 
-def test_a_sut_that_does_not_come_back_is_not_asked_for_the_other_steps(tmp_path: Path) -> None:
+def test_skips_all_steps_if_the_sut_does_not_come_back(tmp_path: Path) -> None:
     sut = Returning([EnvironmentLacksError("gone")], AnsibleConnectionFailure("cut"))
     assert run_steps(sut, tmp_path, 2, reconnect_s=0.0) == (["failed"] * 2, ["failed"] * 2)
     assert len(sut.commands) == 1
 
 
-def test_a_sut_that_was_restarted_is_not_measured_and_every_step_says_so(tmp_path: Path) -> None:
+def test_does_not_measure_a_restarted_sut(tmp_path: Path) -> None:
     refused = {"rc": RESTARTED, "stdout": "", "stderr": ""}
     sut = Returning([{}], AnsibleConnectionFailure("cut"), refused)
     assert run_steps(sut, tmp_path, 2)[0] == ["failed"] * 2
@@ -431,7 +406,7 @@ def test_no_retry_while_sutprobe_is_still_running(tmp_path: Path) -> None:
     assert run_steps(sut, tmp_path) == (["failed"], ["failed"])
 
 
-def test_sutprobe_is_installed_in_a_private_directory_once(tmp_path: Path) -> None:
+def test_installs_sutprobe_once_in_a_private_directory(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     sha256 = hashlib.sha256(b"bytes").hexdigest()
     assert KERNEL_MODULE.install(str(directory), b"bytes", True) == (True, None)
@@ -445,7 +420,7 @@ def test_sutprobe_is_installed_in_a_private_directory_once(tmp_path: Path) -> No
     assert [path.name for path in directory.iterdir()] == ["sutprobe"]
 
 
-def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_directory_that_others_may_enter(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o755)
     with pytest.raises(KERNEL_MODULE.files.Refused, match="found mode 0o755"):
@@ -453,7 +428,7 @@ def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def test_a_symbolic_link_is_neither_used_nor_followed(tmp_path: Path) -> None:
+def test_refuses_a_symbolic_link(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir(mode=0o700)
     (target / "file").write_text("kept")
@@ -467,7 +442,7 @@ def test_a_symbolic_link_is_neither_used_nor_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_directory_of_another_user(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     os.chown(directory, 65534, 65534)
@@ -475,7 +450,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
         KERNEL_MODULE.install(str(directory), b"bytes", False)
 
 
-def test_what_runs_from_the_directory_is_ended_and_all_of_it_removed(tmp_path: Path) -> None:
+def test_ends_the_programs_in_a_directory_and_removes_it(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     shutil.copy("/bin/sleep", directory / "sutprobe")
@@ -497,10 +472,10 @@ def test_what_runs_from_the_directory_is_ended_and_all_of_it_removed(tmp_path: P
     assert KERNEL_MODULE.remove(str(directory), False) == (False, [])
 
 
-def test_only_a_runs_directory_may_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removes_only_directories_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "precious"
     kept.mkdir(mode=0o700)
-    said: dict[str, Any] = {}
+    failure: dict[str, Any] = {}
 
     class Module:
         params = {"path": str(kept), "state": "absent", "name": "sutprobe", "src": None, "content": None}  # noqa: RUF012 - a stand-in
@@ -510,17 +485,17 @@ def test_only_a_runs_directory_may_be_removed(tmp_path: Path, monkeypatch: pytes
             pass
 
         def fail_json(self, **result: Any) -> None:
-            said.update(result)
+            failure.update(result)
             raise SystemExit(1)
 
     monkeypatch.setattr(KERNEL_MODULE, "AnsibleModule", Module)
     with pytest.raises(SystemExit):
         KERNEL_MODULE.main()
-    assert said["msg"] == f"the run's directory on the SUT: not a run's private directory: {kept}"
+    assert failure["msg"] == f"the run's directory on the SUT: not a run's private directory: {kept}"
     assert kept.is_dir()
 
 
-def test_a_run_that_had_not_begun_is_removed_with_its_empty_parents(tmp_path: Path) -> None:
+def test_removes_a_run_that_did_not_begin_with_its_empty_parents(tmp_path: Path) -> None:
     results = tmp_path / "results"
     directory = results / "testbed1" / "sut1" / "run"
     directory.mkdir(parents=True)
@@ -531,7 +506,7 @@ def test_a_run_that_had_not_begun_is_removed_with_its_empty_parents(tmp_path: Pa
     assert list(results.iterdir()) == []
 
 
-def test_half_a_document_is_removed_and_the_run_kept(tmp_path: Path) -> None:
+def test_removes_a_partial_document_and_keeps_the_run(tmp_path: Path) -> None:
     directory = tmp_path / "testbed1" / "sut1" / "run"
     directory.mkdir(parents=True)
     (directory / ".run.json.4711").write_bytes(b"{")
@@ -540,7 +515,7 @@ def test_half_a_document_is_removed_and_the_run_kept(tmp_path: Path) -> None:
     assert [path.name for path in directory.iterdir()] == ["records.jsonl"]
 
 
-def test_a_reference_that_cannot_be_read_keeps_all_runs_and_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_reference_keeps_all_runs(tmp_path: Path) -> None:
     plugin = load_plugin("action", "calibration_retention")
     action = plugin.ActionModule.__new__(plugin.ActionModule)
     warnings: list[str] = []
@@ -555,7 +530,7 @@ def test_a_reference_that_cannot_be_read_keeps_all_runs_and_is_named(tmp_path: P
     assert "nothing was removed" in warning
 
 
-def test_what_fails_in_a_run_is_told_by_kind_with_the_worst_first() -> None:
+def test_reports_failed_verdicts_by_kind_with_the_worst_first() -> None:
     run = run_document(names=("idle_latency", "latency_matrix"))
     some = list(verdicts_of(run.measurements))[:1] * 5
     values = [
@@ -566,15 +541,15 @@ def test_what_fails_in_a_run_is_told_by_kind_with_the_worst_first() -> None:
         ("e", "pass", 9.0),
     ]
     verdicts = tuple(
-        figure.model_copy(
+        verdict.model_copy(
             update={
                 "name": name,
                 "outcome": outcome,
                 "reason": f"{name} is wrong",
-                "upper": None if off is None else figure.metric.value / (1 + off),
+                "upper": None if off is None else verdict.metric.value / (1 + off),
             }
         )
-        for figure, (name, outcome, off) in zip(some, values, strict=True)
+        for verdict, (name, outcome, off) in zip(some, values, strict=True)
     )
     assert COLLECT_PLUGIN.failed_verdicts(run.model_copy(update={"verdicts": verdicts, "consistency": ()})) == [
         "b: b is wrong (and 1 more limits)",

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The role preflight: what keeps a SUT or the controller from a calibration is found, each for its own reason.
+"""The role preflight: reading a SUT's facts, and the reasons for which a playbook fails.
 
-What the checks of a SUT find in its facts is tested without a playbook (tests/unit/test_preflight.py); here the facts
-are read, and a playbook fails for the right reason.
+tests/unit/test_preflight.py tests the checks of given facts.
 """
 
 import ctypes
@@ -106,7 +105,7 @@ def test_a_check_fails_for_its_own_reason(checked: Ended, case: str) -> None:
     assert CASES[case][1] in lines[0]
 
 
-def test_good_sut_passes_and_returns_details(checked: Ended, module_lab: Lab) -> None:
+def test_a_good_sut_passes_with_details(checked: Ended, module_lab: Lab) -> None:
     assert checked.rc == 2
     paths = [path for path in module_lab.directory.glob("*.json") if path.name != "hosts.json"]
     found = {path.stem: json.loads(path.read_text()) for path in paths}
@@ -140,7 +139,7 @@ PLACE = {"path": "/srv/results", "existing": "/srv", "directory": True, "writabl
         ("2.19.0", {"free_bytes": 9}, EnvironmentLacksError, "Expected at least 10 bytes free for the results at"),
     ],
 )
-def test_what_the_controller_lacks_is_named(
+def test_reports_a_fault_of_the_controller(
     found: str, state: dict[str, Any], error: type[CalibrationError], words: str
 ) -> None:
     action = load_plugin("action", "calibration_preflight")
@@ -150,13 +149,13 @@ def test_what_the_controller_lacks_is_named(
     assert words in str(refused.value)
 
 
-def test_a_profile_that_cannot_be_used_is_bad_input() -> None:
+def test_an_unusable_profile_is_bad_input() -> None:
     action = load_plugin("action", "calibration_preflight")
     with pytest.raises(InputError, match=r"The profile cannot be used: .*Set calibration_profile to one that can"):
         action.check_controller({**GOOD, "profile": "none"}, "2.19.0", lambda _: PLACE)
 
 
-def test_suts_that_could_not_be_asked_are_compared_with_nothing() -> None:
+def test_does_not_compare_suts_without_facts() -> None:
     action = load_plugin("action", "calibration_testbeds")
     answers = [
         {"known": {"testbed": "t1", "identities": {"a": {"bios": "1"}}}},
@@ -173,7 +172,7 @@ def test_suts_that_could_not_be_asked_are_compared_with_nothing() -> None:
 module = load_plugin("modules", "sut_preflight_info")
 
 
-def test_a_directory_state_is_read_without_writing(tmp_path: Path) -> None:
+def test_reads_the_state_of_a_directory_without_writing(tmp_path: Path) -> None:
     state = module.directory_state(str(tmp_path))
     assert state["exists"]
     assert state["directory"]
@@ -184,19 +183,19 @@ def test_a_directory_state_is_read_without_writing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_runs_below_the_same_directory_are_other_calibrations(tmp_path: Path) -> None:
+def test_finds_other_calibrations_below_the_same_directory(tmp_path: Path) -> None:
     for pid, program in (("10", "/base/calibration-1-a/sutprobe"), ("11", "/elsewhere/sutprobe"), ("12", "/base/x")):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "exe").symlink_to(program)
     (tmp_path / "13").mkdir()
     proc = str(tmp_path)
     assert module.running_kernels("/base", None, proc) == [{"pid": 10, "path": "/base/calibration-1-a/sutprobe"}]
-    # Of a run that has reserved the SUT the reservation itself tells, with the holder's name.
+    # The reservation reports its own run, with the name of the holder.
     assert module.running_kernels("/base", "calibration-1-a", proc) == []
 
 
 @pytest.mark.parametrize("holder", ["", "[]", '{"directory": 5}', '{"directory": "/base/calibration-1-a"}'])
-def test_a_reservation_that_cannot_be_read_names_no_directory(tmp_path: Path, holder: str) -> None:
+def test_an_unreadable_reservation_names_no_directory(tmp_path: Path, holder: str) -> None:
     assert module.reserved_directory(str(tmp_path / "none")) is None
     (tmp_path / "holder.json").write_text(holder)
     named = "calibration-1-a" if "/base" in holder else None
@@ -228,14 +227,14 @@ def places(**modes: tuple[int, int, int]) -> Any:
         ({"root": (0o757, 0, 0)}, {"/": "everybody may write there"}),
     ],
 )
-def test_directories_through_which_others_could_reach_in_are_named(
+def test_reports_parent_directories_that_others_can_change(
     modes: dict[str, tuple[int, int, int]], unsafe: dict[str, str]
 ) -> None:
     found = module.files.unsafe_places("/var/tmp", 1000, places(**modes))
     assert {file["path"]: file["reason"] for file in found} == unsafe
 
 
-def test_symbolic_links_are_followed_through_every_directory_on_the_way() -> None:
+def test_follows_symbolic_links_through_all_directories() -> None:
     lstat = places(link=(0o777, -1, 0), other=(0o777, -1, 0), shared=(0o777, 0, 0), pool=(0o775, 0, 27))
     targets = {"/srv/link": "/shared/other", "/shared/other": "../pool/runs"}
     found = module.files.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
@@ -253,7 +252,7 @@ microcode\t: {1}
 """
 
 
-def test_what_suts_are_compared_by_is_read(tmp_path: Path) -> None:
+def test_reads_the_identity_of_a_sut(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     dmi = tmp_path / "sys/class/dmi/id"
     dmi.mkdir(parents=True)
@@ -268,7 +267,7 @@ def test_what_suts_are_compared_by_is_read(tmp_path: Path) -> None:
     }
 
 
-def test_arm_processor_is_named_by_its_ids_or_none(tmp_path: Path) -> None:
+def test_identifies_an_arm_processor_by_its_ids(tmp_path: Path) -> None:
     assert module.identity(str(tmp_path)) == {"cpu_model": None, "microcode": [], "product": None, "bios": None}
     assert module.memory_available_bytes(str(tmp_path)) is None
     (tmp_path / "proc").mkdir()
@@ -284,7 +283,7 @@ def test_arm_processor_is_named_by_its_ids_or_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "status", "expected"), [(0, 0x2001, True), (0, 0x40, False), (5, 0x40, False), (5, 0, False)]
 )
-def test_the_kernel_is_asked_whether_its_clock_is_synchronised(state: int, status: int, *, expected: bool) -> None:
+def test_reads_clock_synchronisation_from_the_kernel(state: int, status: int, *, expected: bool) -> None:
     def adjtimex(pointer: Any) -> int:
         asked = pointer._obj
         assert asked.modes == 0
@@ -294,7 +293,7 @@ def test_the_kernel_is_asked_whether_its_clock_is_synchronised(state: int, statu
     assert module.synchronisation(adjtimex) == {"synchronised": expected, "maximum_error_s": 0.0025, "reason": None}
 
 
-def test_a_refusal_to_tell_is_a_reason() -> None:
+def test_reports_why_clock_synchronisation_is_unknown() -> None:
     def adjtimex(_: Any) -> int:
         ctypes.set_errno(1)
         return -1
@@ -305,7 +304,7 @@ def test_a_refusal_to_tell_is_a_reason() -> None:
     assert (said["synchronised"] is None) == (said["reason"] is not None)
 
 
-def test_what_the_module_returns_is_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_of_the_module_is_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = {"remote_base": str(tmp_path), "reserve_path": str(tmp_path / "reservation")}
     facts = read_facts(run_module(module, arguments, capsys))
     assert facts.remote_base.path == str(tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees: live lines on a terminal, plain lines elsewhere, failures in full."""
+"""The display: live lines on a terminal, plain lines elsewhere, complete failures."""
 
 import io
 import json
@@ -51,18 +51,18 @@ class Stream(io.StringIO):
         (False, {"TERM": "xterm"}, (False, False)),
     ],
 )
-def test_live_lines_and_colour_are_for_terminals_that_know_them(
+def test_live_lines_and_colour_need_a_capable_terminal(
     terminal: bool, environment: dict[str, str], wanted: tuple[bool, bool]
 ) -> None:
     assert CALLBACK.terminal_wants(Stream(terminal=terminal), environment) == wanted
 
 
 def step_records(*steps: str) -> bytes:
-    """Return the records of *steps* as a run keeps them."""
+    """Return records of *steps*."""
     return b"".join(json.dumps({"record": "step", "step": {"id": step}}).encode() + b"\n" for step in steps)
 
 
-def test_progress_follows_the_records_of_the_run_and_expects_the_rest(tmp_path: Path) -> None:
+def test_progress_follows_the_records_and_estimates_the_rest(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     records.write_bytes(step_records("a", "b"))  # of an attempt before
     progress = CALLBACK.Progress("sut1", STEPS, str(records))
@@ -91,7 +91,7 @@ def screen(*, live: bool, colour: bool = False) -> tuple[Any, Stream]:
     return CALLBACK.Screen(stream, live, colour), stream
 
 
-def test_a_log_gets_plain_lines_only() -> None:
+def test_a_log_has_only_plain_lines() -> None:
     shown, stream = screen(live=False)
     shown.draw(["live"])
     shown.message("first", CALLBACK.RED)
@@ -100,7 +100,7 @@ def test_a_log_gets_plain_lines_only() -> None:
     assert stream.getvalue() == "first\n"
 
 
-def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_replaces_its_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda *_args, **_named: (20, 24))
     shown, stream = screen(live=True)
     shown.draw(["one", "a line that is much too long for it"])
@@ -111,7 +111,7 @@ def test_a_terminal_gets_its_live_lines_replaced(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_what_ansible_writes_itself_stands_above_the_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_ansible_appears_above_the_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda *_args, **_named: (20, 24))
     shown, stream = screen(live=True)
     shown.draw(["live"])
@@ -119,7 +119,7 @@ def test_what_ansible_writes_itself_stands_above_the_live_lines(monkeypatch: pyt
     assert stream.getvalue() == "live\033[K\n\033[J\r\033[1A\033[Ja \\x07 warning\n"
 
 
-def test_more_suts_than_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_suts_that_do_not_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CALLBACK.shutil, "get_terminal_size", lambda *_args, **_named: (80, 6))
     shown, stream = screen(live=True)
     shown.draw([f"sut{number}" for number in range(10)])
@@ -127,13 +127,13 @@ def test_more_suts_than_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shown.drawn == 4
 
 
-def test_a_failure_is_shown_in_full() -> None:
+def test_shows_a_failure_completely() -> None:
     long = "expected this, " * 100
     assert CALLBACK.failure_text({"msg": long}) == long.strip()
     assert CALLBACK.failure_text({}) == "no reason was given"
 
 
-def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> None:
+def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
     controller, terminal = pty.openpty()
     seen = b""
     with subprocess.Popen(
@@ -179,7 +179,7 @@ def test_a_terminal_shows_the_step_live_until_it_is_interrupted(lab: Lab) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 100])
-def test_the_end_of_a_run_has_a_screen_for_a_few_suts_and_a_line_for_many(count: int) -> None:
+def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None:
     told = story(run_document())
     fields = json.loads(json.dumps(asdict(told)))  # as it comes from a task
     shown, stream = screen(live=False)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every role, playbook and inventory without running anything."""
+"""All roles, playbooks and inventories, without running anything."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support import ROOT, Lab, run
+from support import ROOT, Lab
 
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
@@ -34,21 +33,21 @@ def options_of(role: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_roles_options_are_its_defaults(role: str) -> None:
+def test_specified_defaults_equal_the_defaults_file(role: str) -> None:
     defaults = read(ROOT / "roles" / role / "defaults" / "main.yml")
     specified = {name: option["default"] for name, option in options_of(role).items() if "default" in option}
     assert specified == defaults
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_option_has_a_type_and_a_description(role: str) -> None:
+def test_every_option_has_a_type_and_a_description(role: str) -> None:
     for name, option in options_of(role).items():
         assert option.get("type"), name
         assert option.get("description"), name
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_task_file_that_a_playbook_may_import_is_specified(role: str) -> None:
+def test_every_entry_point_is_specified(role: str) -> None:
     specs = read(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
     imported = {
         task["ansible.builtin.import_tasks"].removesuffix(".yml")
@@ -66,41 +65,45 @@ def test_assert_reports_expected_and_found(role: str) -> None:
         if "ansible.builtin.assert" in task:
             message = task["ansible.builtin.assert"]["fail_msg"]
             private = ROOT / "roles" / role / "vars" / "main.yml"
-            said = [message, *(text for name, text in read(private).items() if name in message)]
-            assert any("xpected" in text for text in said), (file, task["name"])
+            texts = [message, *(text for name, text in read(private).items() if name in message)]
+            assert any("xpected" in text for text in texts), (file, task["name"])
 
 
-def test_all_playbooks_are_understood(lab: Lab) -> None:
-    command = [sys.executable, "-m", "ansible", "playbook", "--syntax-check", *map(str, PLAYBOOKS)]
-    ended = run(command, lab.environment())
+def test_playbooks_have_valid_syntax(lab: Lab) -> None:
+    ended = lab.ansible("playbook", "--syntax-check", *map(str, PLAYBOOKS))
     assert ended.rc == 0, ended.text
     for playbook in PLAYBOOKS:
         assert f"playbook: {playbook}" in ended.text
 
 
-def inventory(lab: Lab, name: str) -> dict[str, Any]:
-    command = lab.command("calibrate.yml")[:3]
-    path = ROOT / "ansible" / "inventories" / name
-    ended = run([*command, "inventory", "-i", str(path), "--list", "--export"], lab.environment())
+def listed(lab: Lab, *options: str) -> dict[str, Any]:
+    """Return what ``ansible-inventory`` lists."""
+    ended = lab.ansible("inventory", "--list", *options)
     assert ended.rc == 0, ended.text
     parsed: dict[str, Any] = json.loads(ended.text)
     return parsed
 
 
 def test_the_default_inventory_is_this_machine(lab: Lab) -> None:
-    ended = run([*lab.command("x")[:3], "inventory", "--list", "--export"], lab.environment())
-    assert list(json.loads(ended.text)["_meta"]["hostvars"]) == ["localhost"]
+    assert list(listed(lab)["_meta"]["hostvars"]) == ["localhost"]
 
 
-def test_the_example_shows_every_setting_and_documentation_addresses_only(lab: Lab) -> None:
-    text = json.dumps(inventory(lab, "example-lab"))
+def test_the_example_inventory_shows_every_setting_and_only_documentation_addresses(lab: Lab) -> None:
+    found = listed(lab, "-i", str(ROOT / "ansible" / "inventories" / "example-lab"))
+    text = json.dumps(found)
     for name, option in options_of("settings").items():
         if "default" in option:
             assert f'"{name}"' in text, name
-    hosts = inventory(lab, "example-lab")["_meta"]["hostvars"]
+    hosts = found["_meta"]["hostvars"]
     assert len(hosts) > 1
     for name, variables in hosts.items():
         assert variables["ansible_host"].startswith("192.0.2."), name
+    # What a group sets outranks what all have.
+    first, second = hosts["testbed1-sut1"], hosts["testbed2-sut1"]
+    assert (first["calibration_profile"], second["calibration_profile"]) == ("full", "nightly")
+    assert first["calibration_limits"]
+    assert not second["calibration_limits"]
+    assert hosts["testbed1-tg1"]["preflight_effects"]["bios"] == "off"
 
 
 def test_a_playbook_is_a_list_of_roles() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on this machine: what it leaves, what is shown, and which input is refused before anything is touched."""
+"""A run on this machine: results, output, and input that is rejected before anything is touched."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from calibration.nightly.lock import LOCK
 from calibration.results.store import read_run
 
 
-def test_a_run_ends_well_with_a_valid_document_and_a_page(calibrated_lab: tuple[Lab, Ended]) -> None:
+def test_a_run_has_a_valid_document_and_a_page(calibrated_lab: tuple[Lab, Ended]) -> None:
     lab, ended = calibrated_lab
     assert ended.rc == 0, ended.text
     (run,) = lab.runs()
@@ -27,7 +27,7 @@ def test_a_run_ends_well_with_a_valid_document_and_a_page(calibrated_lab: tuple[
     assert f"Results: {run}\n" in ended.text
 
 
-def test_the_output_has_one_line_per_event_and_no_control_character(calibrated_lab: tuple[Lab, Ended]) -> None:
+def test_the_output_has_a_line_per_event_and_no_control_characters(calibrated_lab: tuple[Lab, Ended]) -> None:
     _, ended = calibrated_lab
     assert "localhost: step 1 of 1: Idle latency" in ended.text
     assert all(character.isprintable() or character == "\n" for character in ended.text)
@@ -38,10 +38,10 @@ def test_the_output_has_one_line_per_event_and_no_control_character(calibrated_l
 def test_a_run_leaves_nothing_behind(calibrated_lab: tuple[Lab, Ended]) -> None:
     lab, _ = calibrated_lab
     assert lab.leftovers() == []  # nor anything in the home directory, which is read-only
-    assert not (lab.results / LOCK).exists()  # only nights take turns
+    assert not (lab.results / LOCK).exists()  # only nights are exclusive
 
 
-def test_all_pages_and_the_site_are_rendered_again(calibrated_lab: tuple[Lab, Ended], lab: Lab, site_dir: Path) -> None:
+def test_renders_pages_and_site_again(calibrated_lab: tuple[Lab, Ended], lab: Lab, site_dir: Path) -> None:
     shutil.copytree(calibrated_lab[0].results, lab.results)
     (run,) = lab.runs()
     page = run / "report" / "page.rst"
@@ -52,7 +52,7 @@ def test_all_pages_and_the_site_are_rendered_again(calibrated_lab: tuple[Lab, En
     assert (site_dir / "calibration" / "localhost" / "index.html").is_file()
 
 
-def test_check_mode_shows_the_plan_of_the_night_and_touches_nothing(lab: Lab) -> None:
+def test_check_mode_shows_the_plan_and_touches_nothing(lab: Lab) -> None:
     ended = lab.run("nightly.yml", "--check", profile=None)
     assert ended.rc == 0, ended.text
     assert "Maximum bandwidth" in ended.text
@@ -65,7 +65,7 @@ def test_check_mode_shows_the_plan_of_the_night_and_touches_nothing(lab: Lab) ->
 
 
 @pytest.mark.parametrize("content", [None, "all: [not, an, inventory"], ids=["missing", "yaml"])
-def test_an_inventory_that_cannot_be_read_is_an_error(lab: Lab, content: str | None) -> None:
+def test_rejects_an_unreadable_inventory(lab: Lab, content: str | None) -> None:
     inventory = lab.directory / "hosts.yml"
     if content is not None:
         inventory.write_text(content)
@@ -75,7 +75,7 @@ def test_an_inventory_that_cannot_be_read_is_an_error(lab: Lab, content: str | N
     assert not lab.results.exists()
 
 
-def test_an_inventory_without_a_sut_is_an_error_whatever_shows_it(lab: Lab) -> None:
+def test_rejects_an_inventory_without_a_sut_with_any_display(lab: Lab) -> None:
     inventory = lab.directory / "hosts.yml"
     inventory.write_text(yaml.safe_dump({"all": {"children": {"testbed1": None}}}))
     ended = lab.run("calibrate.yml", "--inventory", str(inventory), **ANOTHER_DISPLAY)
@@ -90,11 +90,11 @@ REFUSED = {
     "file": ({"calibration_results_dir": "{lab}/file"}, "/file which is no directory"),
     "full": ({"preflight_results_free_bytes": str(1 << 60)}, f"Expected at least {1 << 60} bytes free for the results"),
 }
-"""What is wrong with each SUT's variables, and what is said of it."""
+"""Wrong variables of a SUT, and the message."""
 
 
-def test_what_is_wrong_with_the_settings_is_told_and_nothing_of_those_suts_is_touched(lab: Lab) -> None:
-    """It outranks what is wrong with a SUT, also where another callback than the project's own shows the run."""
+def test_reports_wrong_settings_and_touches_nothing_of_those_suts(lab: Lab) -> None:
+    """They outrank faults of a SUT, with any display."""
     hosts = {
         name: {key: value.format(lab=lab.directory) for key, value in variables.items()}
         for name, (variables, _) in REFUSED.items()
@@ -104,8 +104,8 @@ def test_what_is_wrong_with_the_settings_is_told_and_nothing_of_those_suts_is_to
     ended = calibrate(lab, inventory_of(lab, {**hosts, "lost": lost}, SLOW), **ANOTHER_DISPLAY)
     assert ended.rc == 2, ended.text
     assert "TASK [" in ended.text
-    for name, (_, said) in REFUSED.items():
+    for name, (_, message) in REFUSED.items():
         (line,) = [line for line in ended.text.splitlines() if line.startswith(f"fatal: [{name}]")][:1]
-        assert said in line
+        assert message in line
     assert [run.parts[-2] for run in lab.runs()] == ["lost"]
     assert list(lab.remote.iterdir()) == []

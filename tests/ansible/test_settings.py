@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of all roles are checked at once, by what the roles themselves specify."""
+"""The variables of all roles are checked at once against the roles' specifications."""
 
 import pytest
 import yaml
@@ -8,14 +8,14 @@ from support import ROOT, load_plugin
 SETTINGS = load_plugin("plugin_utils", "calibration_variables")
 
 
-def test_every_role_with_variables_takes_part() -> None:
+def test_covers_every_role_with_variables() -> None:
     found = SETTINGS.options_of_roles()
     assert sorted(found) == sorted(path.parts[-3] for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
     assert "measure_grace_s" in found["measure"]
     assert "report_site" in found["report"], "of another entry point than the first"
 
 
-def test_what_is_missing_is_left_to_the_defaults() -> None:
+def test_missing_variables_have_defaults() -> None:
     assert SETTINGS.faults({"wanted": {"type": "int", "required": True}}, {}) == []
 
 
@@ -28,13 +28,13 @@ def test_what_is_missing_is_left_to_the_defaults() -> None:
         ({"type": "int"}, []),
     ],
 )
-def test_variable_that_violates_its_specification_is_reported(option: dict[str, object], value: object) -> None:
+def test_reports_a_variable_that_violates_its_specification(option: dict[str, object], value: object) -> None:
     faults = SETTINGS.faults({"some_name": option}, {"some_name": value})
     assert len(faults) == 1
     assert "some_name" in faults[0]
 
 
-def test_the_playbook_leaves_all_checking_of_roles_to_it() -> None:
+def test_the_playbook_disables_the_checks_of_single_roles() -> None:
     text = (ROOT / "playbooks" / "calibrate.yml").read_text(encoding="utf-8")
 
     def imports(tasks: list[dict[str, object]]) -> list[dict[str, object]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same calibration as an ordinary user, and as root that becomes one."""
+"""Calibration as an ordinary user, and protection from other users."""
 
 import os
 import pwd
@@ -10,17 +10,16 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, Lab, load_plugin
+from support import PATIENCE_S, ROOT, TINY, Lab, copy_checkout, copy_sutprobe, load_plugin
 
 from calibration.results.store import read_run
 from tests.tools import require, require_root
 
-USER = f"calibration-{os.environ.get('PYTEST_XDIST_WORKER', 'test')}"
-"""Tests may run side by side, each with a user of its own."""
-
-NEEDED = ("ansible", "ansible.cfg", "calibration", "docs", "playbooks", "roles", "templates", ".cache/kernels")
+USER = f"calibration-{os.getpid()}"
+"""Tests may run side by side, also of several checkouts."""
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +43,28 @@ def user_lab(user: pwd.struct_passwd) -> Iterator[Lab]:
     shutil.rmtree(directory)
 
 
+def run_as(user: pwd.struct_passwd, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run *command* as *user*."""
+    who: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, **who, **options)
+
+
 def python_of(user: pwd.struct_passwd) -> list[str]:
-    """Return a Python of this version that *user* may start, with the variable that makes it find what is installed."""
+    """Return a Python of this version that *user* may start, and the PYTHONPATH of the installed packages."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/{version}"):
         try:
-            subprocess.run([candidate, "-c", ""], user=user.pw_uid, group=user.pw_gid, extra_groups=[], check=True)
+            run_as(user, [candidate, "-c", ""]).check_returncode()
         except OSError:
             continue
         return [candidate, sysconfig.get_path("purelib")]
     pytest.skip(f"no {version} that an ordinary user can start: install the Debian package {version}")
 
 
-def test_an_ordinary_user_calibrates_from_a_checkout_of_their_own(user: pwd.struct_passwd, user_lab: Lab) -> None:
+def test_an_ordinary_user_calibrates_from_their_own_checkout(user: pwd.struct_passwd, user_lab: Lab) -> None:
     python, packages = python_of(user)
-    checkout = user_lab.directory / "checkout"
-    for name in NEEDED:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / name, checkout / name)
+    checkout = copy_checkout(user_lab.directory / "checkout")
+    copy_sutprobe(checkout / ".cache")
     profile = Path(shutil.copy(TINY, checkout / "tiny.yml"))
     for path in (user_lab.directory, *user_lab.directory.rglob("*")):
         os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
@@ -71,18 +73,7 @@ def test_an_ordinary_user_calibrates_from_a_checkout_of_their_own(user: pwd.stru
         for word in user_lab.command("calibrate.yml", profile=profile)
     ]
     environment = user_lab.environment(PYTHONPATH=packages, ANSIBLE_CONFIG=str(checkout / "ansible.cfg"))
-    done = subprocess.run(
-        command,
-        cwd=checkout,
-        env=environment,
-        user=user.pw_uid,
-        group=user.pw_gid,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = run_as(user, command, cwd=checkout, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = user_lab.runs()
     assert run.stat().st_uid == user.pw_uid
@@ -125,7 +116,7 @@ for name, attempt in attempts.items():
         print(name, "succeeded")
 print("tried", len(attempts))
 """
-"""What another user tries between the check of the program and its use."""
+"""Attacks of another user between the check of the program and its use."""
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
@@ -143,16 +134,8 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int
         path = Path(directory, "sutprobe")
         before = path.stat()
         path.chmod(mode)  # it is the directory that keeps others out
-        done = subprocess.run(
-            ["/usr/bin/python3", str(script), directory, str(own)],
-            user=user.pw_uid,
-            group=user.pw_gid,
-            extra_groups=[],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout == "tried 17\n"
+        done = run_as(user, ["/usr/bin/python3", str(script), directory, str(own)])
+        assert done.stdout == "tried 17\n", done.stderr
         assert path.read_bytes() == b"the right bytes"
         assert path.stat().st_ino == before.st_ino
         assert [path.name for path in Path(directory).iterdir()] == ["sutprobe"]
@@ -161,7 +144,7 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int
         shutil.rmtree(own.parent)
 
 
-def test_another_user_with_a_place_on_the_way_is_noticed(user: pwd.struct_passwd, tmp_path: Path) -> None:
+def test_notices_a_directory_swapped_by_another_user(user: pwd.struct_passwd, tmp_path: Path) -> None:
     module = load_plugin("modules", "sut_kernel")
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``pip install .`` gives: everything that a calibration needs, without the checkout."""
+"""``pip install .`` installs everything that a calibration needs."""
 
 import json
 import os
@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from support import ROOT, TINY
+from support import TINY, copy_checkout, files_of_checkout
 
 from calibration.places import CACHE
 
 SHARED = ("ansible", "docs", "playbooks", "results/example/run.json", "roles", "templates")
-"""Directories beside the package that a wheel has in ``calibration/share/``."""
+"""Directories beside the package that are in ``calibration/share/`` of a wheel."""
 
 
 def run(*command: str | Path, **options: object) -> str:
-    """Return what *command* printed; the test fails with it where the exit code is not 0."""
+    """Return the output of *command*; fail with it if the exit code is not 0."""
     done = subprocess.run(
         [*map(str, command)],
         stdin=subprocess.DEVNULL,
@@ -37,13 +37,8 @@ def run(*command: str | Path, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from what is committed or would be: what git ignores cannot help."""
-    source = tmp_path_factory.mktemp("source")
-    names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-    for name in names:
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    """A wheel built without the files that git ignores."""
+    source = copy_checkout(tmp_path_factory.mktemp("source"))
     for made in ("docs/_build/html/index.html", "docs/calibration/lab/sut/index.rst"):
         (source / made).parent.mkdir(parents=True)
         (source / made).write_text("made by a run in this checkout\n")
@@ -53,12 +48,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_the_wheel_has_every_file_of_the_package_and_of_what_it_shares(wheel: Path) -> None:
-    names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "calibration", *SHARED)
+def test_the_wheel_has_every_file_of_the_package_and_its_shared_directories(wheel: Path) -> None:
     wanted = {
         name if name.startswith("calibration/") else f"calibration/share/{name}"
-        for name in names.splitlines()
-        if (ROOT / name).is_file() and not name.startswith("docs/calibration/")
+        for name in files_of_checkout("calibration", *SHARED)
+        if not name.startswith("docs/calibration/")
     }
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if name.startswith("calibration/")}
@@ -66,7 +60,7 @@ def test_the_wheel_has_every_file_of_the_package_and_of_what_it_shares(wheel: Pa
 
 
 def link_requirements(requires: Iterable[str], packages: Path) -> None:
-    """Link into *packages* what is required, and what that requires, as installed for the tests: nothing else."""
+    """Link the installed requirements, with their own, into *packages*."""
     for requirement in map(Requirement, requires):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -80,7 +74,7 @@ def link_requirements(requires: Iterable[str], packages: Path) -> None:
             link_requirements(found.requires or (), packages)
 
 
-def test_the_wheel_calibrates_with_nothing_but_its_requirements(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_calibrates_with_only_its_requirements(wheel: Path, tmp_path: Path) -> None:
     environment, home, place = (tmp_path / name for name in ("environment", "home", "place"))
     run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"
@@ -103,9 +97,9 @@ def test_the_wheel_calibrates_with_nothing_but_its_requirements(wheel: Path, tmp
     assert json.loads(calibration("plan", "--profile", "full", "--json"))["steps"]
     (tmp_path / "remote").mkdir()  # this machine stands for other tests' SUTs too
     places = {"calibration_remote_base": f"{tmp_path}/remote", "reserve_path": f"{tmp_path}/remote/reservation"}
-    said = calibration("run", "--profile", TINY, "-e", json.dumps(places))
+    output = calibration("run", "--profile", TINY, "-e", json.dumps(places))
     (document,) = place.glob("results/*/*/*/run.json")
-    assert f"Results: {document.parent}\n" in said
+    assert f"Results: {document.parent}\n" in output
     assert "valid, complete, 1 measurement" in calibration("validate", document)
     assert (place / "docs" / "_build" / "html" / "index.html").is_file()
     assert "idle_latency" in calibration("judge", "results", "--json")
