@@ -678,10 +678,10 @@ def test_what_the_checker_printed_is_kept_and_read(begun: BegunRun) -> None:
 
 def test_a_checker_that_has_no_answer_has_its_reason(begun: BegunRun) -> None:
     directory = begun.directory
-    record_checker(directory, checker_run(rc=None, reason="it was not over after 120 s"), b"[")
+    record_checker(directory, checker_run(rc=None, reason="the checker timed out after 120 s"), b"[")
     checker = finish(directory, now=NOW).meltdown_checker
     assert checker is not None
-    assert (checker.reason, checker.findings) == ("it was not over after 120 s", ())
+    assert (checker.reason, checker.findings) == ("the checker timed out after 120 s", ())
     assert (directory / CHECKER_OUTPUT).read_bytes() == b"["
 
 

@@ -115,7 +115,7 @@ def main():
                 stream.write(content)
             with open(path, "rb") as stream:
                 found = hashlib.sha256(stream.read()).hexdigest()
-            result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, most_bytes=MAX_OUTPUT_BYTES)
+            result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, max_bytes=MAX_OUTPUT_BYTES)
         finally:
             shutil.rmtree(inside)
     except (files.Refused, OSError, subprocess.SubprocessError) as error:

@@ -96,8 +96,9 @@ import subprocess
 import tempfile
 
 from ansible.module_utils import sut_files as files
-from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_hold
 from ansible.module_utils import sut_program as program
+from ansible.module_utils import sut_settings as settings
 from ansible.module_utils.basic import AnsibleModule
 
 MAX_OUTPUT_BYTES = 128 * 1024
@@ -115,7 +116,7 @@ def check_bytes(path, wanted):
     with os.fdopen(files.open_file(path), "rb") as stream:
         found = hashlib.sha256(stream.read()).hexdigest()
     if found != wanted:
-        raise files.Refused("expected the program with sha256 %s, found %s" % (wanted, found))
+        raise files.Refused(f"the program has sha256 {found}, not {wanted}")
 
 
 def driver(machine):
@@ -123,28 +124,28 @@ def driver(machine):
     return "loaded" if machine.exists(DRIVER) else "not loaded"
 
 
-def reading(machine, entry):
+def current_value(machine, entry):
     """Return the current value at *entry*'s path, or None."""
     try:
-        return guardian.read_value(machine, entry)
+        return settings.read_value(machine, entry.where)
     except OSError:
         return None
 
 
 def watched(machine, arguments, start):
     """Call *start*; return its result with the state of the prefetchers before and after."""
-    entries, unread = guardian.prefetchers(machine)
+    entries, unread = settings.read_prefetchers(machine)
     if arguments["prefetchers_ok"] and entries:
-        guardian.note(arguments["reservation"], machine, arguments["token"], entries)
+        sut_hold.record(arguments["reservation"], machine, arguments["token"], entries)
     places = [{"where": DRIVER, "before": driver(machine)}]
     result = start()
     places[0].update(after=driver(machine), restored=None)
     for entry in entries:
-        place = {"where": entry.where, "before": entry.before, "after": reading(machine, entry), "restored": None}
+        place = {"where": entry.where, "before": entry.before, "after": current_value(machine, entry), "restored": None}
         if arguments["prefetchers_ok"] and place["after"] != entry.before:
-            place["restored"] = guardian.put_back(machine, entry)[1]
+            place["restored"] = settings.restore(machine, entry)[1]
         places.append(place)
-    return dict(result, prefetchers={"places": guardian.grouped(places), "unread": unread})
+    return dict(result, prefetchers={"places": settings.group_changes(places), "unread": unread})
 
 
 def main():
@@ -170,7 +171,7 @@ def main():
         inside = tempfile.mkdtemp(prefix="mlc-", dir=directory)
         try:
             result = watched(
-                guardian.Machine(),
+                settings.Machine(),
                 arguments,
                 lambda: program.run(
                     arguments["argv"],
@@ -178,7 +179,7 @@ def main():
                     arguments["timeout_s"],
                     program=path,
                     kept=kept,
-                    most_bytes=MAX_OUTPUT_BYTES,
+                    max_bytes=MAX_OUTPUT_BYTES,
                     stderr=subprocess.STDOUT,
                 ),
             )

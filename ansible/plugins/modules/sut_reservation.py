@@ -146,63 +146,42 @@ alive:
   type: bool
 """
 
-import inspect
 import subprocess
 
-from ansible.module_utils import sut_files as files
-from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_hold, sut_settings, sut_tg
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.sut_files import Refused
 
 
 def act(arguments, check_mode):
     """Perform the state in *arguments*; return the answer."""
-    state, path, run_id, sut = (arguments[name] for name in ("state", "path", "run_id", "sut"))
-    machine = guardian.Machine()
+    state, path, run_id, sut, base, token, lease_s = map(
+        arguments.get, ("state", "path", "run_id", "sut", "base", "token", "lease_s")
+    )
+    machine = sut_settings.Machine()
     if state == "read":
-        holder, alive = guardian.look(path, machine)
+        holder, alive = sut_hold.read_state(path, machine)
         return {"changed": False, "holder": holder, "alive": alive}
     if state == "tg_held":
         text = "%s %s" % (arguments["controller"], arguments["started_at"])
-        return {"changed": guardian.tg_hold(path, run_id, sut, text, check_mode)}
+        return {"changed": sut_tg.hold(path, run_id, sut, text, check_mode)}
     if state == "tg_released":
-        return {"changed": guardian.tg_release(path, run_id, sut, check_mode)}
+        return {"changed": sut_tg.release(path, run_id, sut, check_mode)}
     if state == "tuned":
-        changes, mark = guardian.tune(
-            path,
-            machine,
-            arguments["token"],
-            arguments["settings"],
-            lease_s=arguments["lease_s"],
-            check_mode=check_mode,
-        )
+        settings = arguments["settings"]
+        changes, mark = sut_hold.tune(path, machine, token, settings, lease_s=lease_s, check_mode=check_mode)
         return {"changed": bool(changes), "changes": changes, "mark": mark}
     if state == "untuned":
         if check_mode:
             return {"changed": True, "changes": []}
-        changes = guardian.untune(path, machine, arguments["token"], arguments["mark"], lease_s=arguments["lease_s"])
+        changes = sut_hold.untune(path, machine, token, arguments["mark"], lease_s=lease_s)
         return {"changed": bool(changes), "changes": changes}
     if state == "released":
-        return guardian.release(
-            path,
-            machine,
-            arguments["base"],
-            run_id,
-            sut,
-            changes=arguments["changes"],
-            who=arguments["by"],
-            check_mode=check_mode,
-        )
+        changes, who = arguments["changes"], arguments["by"]
+        return sut_hold.release(path, machine, base, run_id, sut, changes=changes, who=who, check_mode=check_mode)
     wanted = {name: arguments[name] for name in ("run_id", "sut", "controller", "started_at")}
-    holder, taken_over = guardian.hold(
-        path,
-        machine,
-        arguments["base"],
-        wanted,
-        lease_s=arguments["lease_s"],
-        sources={guardian.GUARDIAN: inspect.getsource(guardian), "sut_files.py": inspect.getsource(files)},
-        resume=arguments["resume"],
-        check_mode=check_mode,
-    )
+    options = {"lease_s": lease_s, "resume": arguments["resume"], "check_mode": check_mode}
+    holder, taken_over = sut_hold.hold(path, machine, base, wanted, **options)
     return {
         "changed": True,
         "directory": holder["directory"],
@@ -248,7 +227,7 @@ def main():
     )
     try:
         answer = act(module.params, module.check_mode)
-    except guardian.Refused as error:
+    except Refused as error:
         module.fail_json(msg=str(error))
     except (OSError, subprocess.SubprocessError) as error:
         module.fail_json(msg="the reservation %s on the SUT: %s" % (module.params["path"], error))
