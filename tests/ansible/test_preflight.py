@@ -36,11 +36,11 @@ PLAY = """
 LIMIT = {"metric": "idle_latency.latency_ns", "upper": 500, "unit": "ns", "reason": "as it was"}
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
-    "ansible": ({"preflight_ansible_minimum": "99.0"}, "Expected ansible-core 99.0 or newer, found 2."),
-    "profile": ({"calibration_profile": "quickly"}, "The profile cannot be used: "),
+    "ansible": ({"preflight_ansible_minimum": "99.0"}, " is older than 99.0: start the calibration"),
+    "profile": ({"calibration_profile": "quickly"}, "invalid profile: "),
     "results-space": (
         {"preflight_results_free_bytes": 1 << 60},
-        "Expected at least 1152921504606846976 bytes free for the results at ",
+        "of 1152921504606846976 required: free some space",
     ),
     "no-python": (
         {"ansible_python_interpreter": "/no/such/python"},
@@ -129,15 +129,20 @@ PLACE = {"path": "/srv/results", "existing": "/srv", "directory": True, "writabl
 @pytest.mark.parametrize(
     ("found", "state", "error", "words"),
     [
-        ("2.18.9", {}, EnvironmentLacksError, "Expected ansible-core 2.19 or newer, found 2.18.9."),
-        ("2.19.0", {"writable": False}, EnvironmentLacksError, "/srv/results, found /srv without permission to write."),
+        ("2.18.9", {}, EnvironmentLacksError, "ansible-core 2.18.9 is older than 2.19"),
+        ("2.19.0", {"writable": False}, EnvironmentLacksError, "/srv/results: /srv is not writable;"),
         (
             "2.19.0",
             {"writable": False, "directory": False},
             EnvironmentLacksError,
-            "/srv/results, found /srv which is no directory. Set calibration_results_dir",
+            "/srv/results: /srv is not a directory; set calibration_results_dir",
         ),
-        ("2.19.0", {"free_bytes": 9}, EnvironmentLacksError, "Expected at least 10 bytes free for the results at"),
+        (
+            "2.19.0",
+            {"free_bytes": 9},
+            EnvironmentLacksError,
+            "only 9 bytes are free for the results at /srv/results, of 10 required",
+        ),
     ],
 )
 def test_what_the_controller_lacks_is_named(
@@ -152,7 +157,7 @@ def test_what_the_controller_lacks_is_named(
 
 def test_a_profile_that_cannot_be_used_is_bad_input() -> None:
     action = load_plugin("action", "calibration_preflight")
-    with pytest.raises(InputError, match=r"The profile cannot be used: .*Set calibration_profile to one that can"):
+    with pytest.raises(InputError, match=r"invalid profile: .*; correct it or calibration_profile"):
         action.check_controller({**GOOD, "profile": "none"}, "2.19.0", lambda _: PLACE)
 
 

@@ -122,10 +122,10 @@ def test_a_module_and_a_file_have_a_limit_too(servers: Servers, tmp_path: Path) 
     python.chmod(0o755)
     kernel = {"path": "/nonexistent/calibration-x", "state": "ended"}
     asker = action(servers, "ssh")
-    assert asker.ask("sut_kernel", kernel)["ended"] == []  # Ansible makes the module once, which takes its time
+    assert asker.ask("sutprobe", kernel)["ended"] == []  # Ansible makes the module once, which takes its time
     asker = action(servers, "ssh", LIMIT_S, ansible_python_interpreter=str(python))
-    with pytest.raises(PLUGINS.NoAnswerError, match=r"^sut_kernel had no complete answer within 5 s"):
-        asker.ask("sut_kernel", kernel)
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^sutprobe had no complete answer within 5 s"):
+        asker.ask("sutprobe", kernel)
     asker = action(servers, "ssh", LIMIT_S, ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
     with pytest.raises(PLUGINS.NoAnswerError, match=rf"^the copy of {python} had no complete answer within 5 s"):
         asker._transfer_file(str(python), "/tmp/nowhere")
@@ -143,12 +143,12 @@ def test_an_answer_of_a_gibibyte_does_not_fill_the_controllers_memory(
     asker = action(servers, connection, ansible_python_interpreter=str(python))
     asks = {"a command": lambda: asker.command("the weather", str(python))}
     if connection == "ssh":  # the servers here have no SFTP, by which paramiko would copy a module
-        asks["a module"] = lambda: asker.ask("sut_kernel", {"path": "/nonexistent/calibration-x", "state": "ended"})
+        asks["a module"] = lambda: asker.ask("sutprobe", {"path": "/nonexistent/calibration-x", "state": "ended"})
         copier = action(servers, connection, ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
         asks["a copy"] = lambda: copier._transfer_file(str(python), "/tmp/nowhere")
     for what, question in asks.items():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with pytest.raises(PLUGINS.AnswerTooLongError, match=r"^expected an answer of at most 1048576 bytes"):
+        with pytest.raises(PLUGINS.AnswerTooLongError, match=r"answer exceeds 1048576 bytes"):
             question()
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10, what  # KiB
 
@@ -159,12 +159,12 @@ def test_a_python_that_prints_is_borne_and_one_that_fails_is_reported_with_all_i
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9\n")
     python.chmod(0o755)
-    answer = action(servers, "ssh", ansible_python_interpreter=str(python)).ask("sut_kernel", {"path": "/nonexistent"})
+    answer = action(servers, "ssh", ansible_python_interpreter=str(python)).ask("sutprobe", {"path": "/nonexistent"})
     assert answer["failed"]
-    assert answer["msg"] == "sut_kernel had no result: exit code 9; stderr: call IT; stdout: no licence\\x1b[2J"
+    assert answer["msg"] == "sutprobe had no result: exit code 9; stderr: call IT; stdout: no licence\\x1b[2J"
     python.write_text(f"#!/bin/sh\necho 'no licence'\nexec {sut_python()}\n")
     asker = action(servers, "ssh", ansible_python_interpreter=str(python))
-    assert asker.ask("sut_kernel", {"path": "/nonexistent/calibration-x", "state": "ended"})["ended"] == []
+    assert asker.ask("sutprobe", {"path": "/nonexistent/calibration-x", "state": "ended"})["ended"] == []
 
 
 def test_a_tasks_own_timeout_is_kept() -> None:
@@ -190,21 +190,21 @@ def test_a_tasks_own_timeout_is_kept() -> None:
 
 def test_it_comes_again_where_python_dropped_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PLUGINS, "REPEAT_S", 0.1)
-    with pytest.raises(PLUGINS.GivenUp), PLUGINS.backstop(0.1):  # noqa: PT012 - the second time
-        with contextlib.suppress(PLUGINS.GivenUp):
+    with pytest.raises(PLUGINS.GiveUp), PLUGINS.backstop(0.1):  # noqa: PT012 - the second time
+        with contextlib.suppress(PLUGINS.GiveUp):
             time.sleep(600)
         time.sleep(600)
 
 
 def test_an_error_that_came_of_the_interruption_is_one() -> None:
-    with pytest.raises(PLUGINS.GivenUp), PLUGINS.backstop(0.01):
+    with pytest.raises(PLUGINS.GiveUp), PLUGINS.backstop(0.01):
         interrupted()
 
 
 def interrupted() -> None:
     try:
         time.sleep(600)
-    except PLUGINS.GivenUp:
+    except PLUGINS.GiveUp:
         raise SystemError from None
 
 

@@ -54,24 +54,25 @@ def check_controller(arguments, found=ansible_version, state=results_state):
     minimum = arguments["ansible_minimum"]
     if version(found) < version(minimum):
         raise EnvironmentLacksError(
-            f"Expected ansible-core {minimum} or newer, found {found}. "
-            "Start the calibration with the command in README.rst, which brings its own."
+            f"ansible-core {found} is older than {minimum}: start the calibration with the command in README.rst, "
+            "which installs a newer one"
         )
     try:
         load_profile(arguments["profile"])
     except CalibrationError as error:
-        raise InputError(f"The profile cannot be used: {error}. Set calibration_profile to one that can.") from error
+        raise InputError(f"invalid profile: {error}; correct it or calibration_profile") from error
     results = state(arguments["results"])
     if not results["writable"]:
-        what = "without permission to write" if results["directory"] else "which is no directory"
+        what = "is not writable" if results["directory"] else "is not a directory"
         raise EnvironmentLacksError(
-            f"Expected a directory that can be written for the results at {results['path']}, found "
-            f"{results['existing']} {what}. Set calibration_results_dir to another directory."
+            f"no results can be written to {results['path']}: {results['existing']} {what}; set "
+            "calibration_results_dir to another directory"
         )
     if results["free_bytes"] < arguments["results_free_bytes"]:
         raise EnvironmentLacksError(
-            f"Expected at least {arguments['results_free_bytes']} bytes free for the results at {results['path']}, "
-            f"found {results['free_bytes']}. Free some space or set calibration_results_dir to another directory."
+            f"only {results['free_bytes']} bytes are free for the results at {results['path']}, of "
+            f"{arguments['results_free_bytes']} required: free some space or set calibration_results_dir to another "
+            "directory"
         )
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controller side of the module ``sut_reservation``: adds who asks, checks consent, and validates the answer.
 
-Arguments are those of the module. ``settings`` are checked here against ``consent`` (setting to whether it may be
-changed) before the SUT is asked.
+``consent`` maps each of ``settings`` to whether it may be changed; the other arguments are the module's.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ STATES = ["held", "tuned", "untuned", "released", "read", "tg_held", "tg_release
 
 
 def controller():
-    """Return who reserves, for users of other controllers."""
+    """Return the user and host of this controller."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -69,8 +68,7 @@ class ActionModule(SutAction):
         if arguments["state"] == "held":
             for path in (answer.get("directory"), (answer.get("reservation") or {}).get("path")):
                 if not isinstance(path, str) or not SAFE_PATH.fullmatch(path):
-                    message = f"expected the path of the run's directory from the SUT, found {str(path)[:200]!r}"
-                    raise EnvironmentLacksError(message)
+                    raise EnvironmentLacksError(f"the SUT returned an invalid path: {str(path)[:200]!r}")
             answer.setdefault("taken_over", None)
         if "changes" in answer:
             answer["changes"] = [change.model_dump(mode="json") for change in read_changes(answer["changes"])]

@@ -54,7 +54,7 @@ PHASES = {
     "preflight": "Checking the controller and the SUTs",
     "context": "Collecting system information",
     "reserve": "Reserving the SUTs",
-    "kernels": "Building sutprobe and copying it to the SUTs",
+    "sutprobe": "Building sutprobe and copying it to the SUTs",
     "measure": "Measuring",
     "cleanup": "Cleaning up on the SUTs",
     "collect": "Writing run documents and pages",

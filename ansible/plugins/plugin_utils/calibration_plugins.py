@@ -129,19 +129,19 @@ takes a tenth of this."""
 ANSWER_BYTES = 1 << 20
 """Default limit on a SUT's answer; an ordinary one has a few thousand characters."""
 
-SAID_CHARACTERS = 20_000
+MAX_OUTPUT = 20_000
 """Characters kept of a program's standard error, from the end, where the reason is."""
 
-QUOTED_CHARACTERS = 1500
-"""Characters of each of a program's outputs quoted in a reason, so that both fit into ``REASON_KEPT``."""
+MAX_QUOTED = 1500
+"""Characters of each of a program's outputs quoted in a reason, so that both fit into ``MAX_REASON``."""
 
-REASON_KEPT = 4000
+MAX_REASON = 4000
 """Limit on a reason, which is displayed and printed on the page."""
 
-GATHERING = 4
+RECEIVE_FACTOR = 4
 """Memory for receiving an answer, as a multiple of its size: in pieces, joined, as text."""
 
-UNDERSTANDING = 16
+PARSE_FACTOR = 16
 """Memory for parsing an answer, as a multiple of its size: JSON of many small numbers becomes many objects."""
 
 MEMORY_SPARE_BYTES = 32 << 20
@@ -170,7 +170,7 @@ class ShellError(SutError):
     """A SUT did not run a command: refused by its login shell or the program to become another user."""
 
 
-def taken_bytes():
+def data_bytes():
     """Return the memory that counts against this process's data limit, or None if unknown."""
     try:
         with open("/proc/self/status") as stream:
@@ -189,7 +189,7 @@ def bounded_memory(wanted_bytes):
     """
     with contextlib.suppress(AttributeError):  # a C library without it
         ctypes.CDLL(None).malloc_trim(0)  # freed but still mapped memory would add to the bound
-    taken = taken_bytes()
+    taken = data_bytes()
     if taken is None:
         yield
         return
@@ -212,7 +212,7 @@ def children():
         return set()  # an abandoned client ends when its pipes are closed
 
 
-class GivenUp(BaseException):
+class GiveUp(BaseException):
     """A question to a SUT timed out; a BaseException, so that no ``except Exception`` swallows it."""
 
 
@@ -222,12 +222,12 @@ REPEAT_S = 5.0
 
 @contextlib.contextmanager
 def backstop(seconds):
-    """Raise ``GivenUp`` in the block after *seconds*. A task's own timeout is suspended meanwhile."""
+    """Raise ``GiveUp`` in the block after *seconds*. A task's own timeout is suspended meanwhile."""
     began, late = time.monotonic(), []
 
     def give_up(*_):
         late.append(True)
-        raise GivenUp
+        raise GiveUp
 
     previous = signal.signal(signal.SIGALRM, give_up)
     other_s, interval_s = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT_S)
@@ -235,7 +235,7 @@ def backstop(seconds):
         yield
     except Exception as error:
         if late:  # the interrupted code converted it to another error
-            raise GivenUp from error
+            raise GiveUp from error
         raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -261,7 +261,7 @@ def read_so_far(error):
 def quoted(stdout, stderr):
     """Return a SUT's output for the end of a reason: both streams, bounded, on one line; empty if there was none."""
     parts = {"stderr": stderr.strip(), "stdout": stdout.strip()}
-    return "".join(f"; {name}: {visible(text[-QUOTED_CHARACTERS:])}" for name, text in parts.items() if text)
+    return "".join(f"; {name}: {visible(text[-MAX_QUOTED:])}" for name, text in parts.items() if text)
 
 
 KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": list, "path": str, "str": str}
@@ -269,7 +269,7 @@ KINDS = {"bool": bool, "dict": dict, "float": (int, float), "int": int, "list": 
 
 
 @functools.cache
-def documented(module):
+def documented_types(module):
     """Return the documented return values of one of this project's modules: names and types."""
     with open(os.path.join(ROOT, "ansible", "plugins", "modules", f"{module}.py")) as stream:
         text = re.search(r'^RETURN = r"""\n(.*?)^"""', stream.read(), re.MULTILINE | re.DOTALL).group(1)
@@ -277,7 +277,7 @@ def documented(module):
     return {"changed": bool, **{name: KINDS[field["type"]] for name, field in fields.items()}}
 
 
-def of_kind(value, kind):
+def is_kind(value, kind):
     """Return whether *value* is a plain *kind* or None; a bool is not a number."""
     return value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool)))
 
@@ -293,14 +293,14 @@ def encodable(value):
     return value
 
 
-def trimmed(result, module):
+def documented_fields(result, module):
     """Return the documented fields of *module*'s *result* that have the documented type.
 
     A module's answer is under the SUT's control, and Ansible acts on some keys: facts become variables that override
     the inventory. The interpreter that Ansible found is kept; it is only used on the same SUT.
     """
-    known = documented(module)
-    kept = {key: encodable(result[key]) for key in known if key in result and of_kind(result[key], known[key])}
+    known = documented_types(module)
+    kept = {key: encodable(result[key]) for key in known if key in result and is_kind(result[key], known[key])}
     for key in ("failed", "unreachable"):
         if result.get(key):
             kept[key] = True
@@ -308,7 +308,7 @@ def trimmed(result, module):
     if result.get("failed") and (stdout or stderr):  # the module printed no result
         kept["msg"] = f"{module} had no result: exit code {result.get('rc')}{quoted(stdout, stderr)}"
     elif result.get("msg"):
-        kept["msg"] = encodable(str(result["msg"])[-SAID_CHARACTERS:])
+        kept["msg"] = encodable(str(result["msg"])[-MAX_OUTPUT:])
     facts = result.get("ansible_facts")
     found = {
         key: value
@@ -347,9 +347,9 @@ class SutAction(CalibrationAction):
         try:
             with backstop(limit_s):
                 yield
-        except GivenUp as given_up:
+        except GiveUp as given_up:
             stdout, stderr = read_so_far(given_up)
-            said = quoted(unframed(stdout, self.token) or stdout, stderr)
+            output = quoted(unframed(stdout, self.token) or stdout, stderr)
         except AnswerTooLongError:
             self.hang_up(others)
             raise
@@ -364,7 +364,8 @@ class SutAction(CalibrationAction):
             self.asking = False
         self.hang_up(others)
         raise NoAnswerError(
-            f"{what} had no complete answer within {limit_s:g} s{said}; check what keeps the SUT or its connection busy"
+            f"{what} had no complete answer within {limit_s:g} s{output}; check what keeps the SUT or its connection "
+            "busy"
         )
 
     def hang_up(self, others):
@@ -387,13 +388,12 @@ class SutAction(CalibrationAction):
             pass  # the memory is freed with the exception
         else:
             return
-        raise self.too_long("one that does not end")
+        raise self.too_long()
 
-    def too_long(self, found):
+    def too_long(self):
         """Return the error for an answer that is too long."""
         return AnswerTooLongError(
-            f"expected an answer of at most {self.ANSWER_BYTES} bytes from the SUT, found {found}; "
-            "find out what prints so much there"
+            f"the SUT's answer exceeds {self.ANSWER_BYTES} bytes: find out what prints so much there"
         )
 
     def _low_level_execute_command(self, cmd, sudoable=True, in_data=None, **named):
@@ -404,16 +404,15 @@ class SutAction(CalibrationAction):
         if not in_data and self._connection.has_pipelining:
             in_data = NO_TERMINAL
         self.token = secrets.token_hex(8)
-        with self.question("a command"), self.bounded(GATHERING):
+        with self.question("a command"), self.bounded(RECEIVE_FACTOR):
             answer = super()._low_level_execute_command(framed(cmd, self.token), sudoable, in_data, **named)
-            size = len(answer["stdout"]) + len(answer["stderr"])
-        if size > self.ANSWER_BYTES:
-            raise self.too_long(f"one of {size}")
+        if len(answer["stdout"]) + len(answer["stderr"]) > self.ANSWER_BYTES:
+            raise self.too_long()
         answer = encodable(answer)
         stdout = unframed(answer["stdout"], self.token)
         if stdout is None:
             raise ShellError(
-                f"the SUT ran no command: {self.said(answer)}; the login's shell must run /bin/sh: set another one "
+                f"the SUT ran no command: {self.output_of(answer)}; the login's shell must run /bin/sh: set another "
                 f"(chsh -s /bin/sh {self._get_remote_user() or 'LOGIN'}) or use another login"
                 + (", and allow it to become another user" if self._connection.become else "")
             )
@@ -421,7 +420,7 @@ class SutAction(CalibrationAction):
 
     def _transfer_file(self, local_path, remote_path):
         """Copy a file to the SUT, for connections without pipelining."""
-        with self.question(f"the copy of {local_path}"), self.bounded(GATHERING):
+        with self.question(f"the copy of {local_path}"), self.bounded(RECEIVE_FACTOR):
             return super()._transfer_file(local_path, remote_path)
 
     def reconnect(self):
@@ -445,11 +444,11 @@ class SutAction(CalibrationAction):
                 if not isinstance(error.__cause__, BrokenPipeError):
                     raise
                 answer = self.execute(module, arguments)
-        return trimmed(answer, module)
+        return documented_fields(answer, module)
 
     def execute(self, module, arguments):
         """Return the complete answer of *module* on the SUT."""
-        with self.bounded(UNDERSTANDING):
+        with self.bounded(PARSE_FACTOR):
             return self._execute_module(module_name=module, module_args=arguments, task_vars=self.task_vars)
 
     def say(self, text, color=None):
@@ -457,6 +456,6 @@ class SutAction(CalibrationAction):
         self._display.display(message(f"{self.task_vars['inventory_hostname']}: {text}"), color=color)
 
     @staticmethod
-    def said(answer):
+    def output_of(answer):
         """Return exit code and output of a command on the SUT."""
         return f"exit code {answer['rc']}{quoted(answer['stdout'], answer['stderr'])}"

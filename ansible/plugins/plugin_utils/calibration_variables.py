@@ -52,7 +52,7 @@ def check_variables(known, template):
         given = {name: template(known[name]) for name in options if name in known}
         found += [f"{role}: {fault}" for fault in faults(options, given)]
     if found:
-        raise InputError("; ".join(found) + ". What each variable may be stands in its role's meta/argument_specs.yml.")
+        raise InputError("; ".join(found) + ". See meta/argument_specs.yml of the role.")
     archive = str(template(known.get("mlc_archive", "")))
     check_licence(archive, accepted=boolean(template(known.get("mlc_license_accepted", False))))
     testbed, sut = names_of(known, template)
@@ -90,13 +90,13 @@ def hosts_by_names(task_vars, loader):
     """Return the play's hosts by testbed and SUT. Raises InputError if two share both names."""
     found = {}
     everyone = task_vars["hostvars"]
-    of_all = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}
+    shared = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}
     for host in task_vars["ansible_play_hosts_all"]:
-        names = names_of_host({**of_all, **everyone.raw_get(host)}, loader)
+        names = names_of_host({**shared, **everyone.raw_get(host)}, loader)
         if names in found:
             raise InputError(
-                f"expected SUTs of different names, found {found[names]} and {host}, both with the testbed "
-                f"{names[0]} and the SUT {names[1]}; set calibration_sut for one of them"
+                f"{found[names]} and {host} have the same name: testbed {names[0]}, SUT {names[1]}; set "
+                "calibration_sut for one of them"
             )
         found[names] = host
     return found

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: sut_kernel
+module: sutprobe
 short_description: Install sutprobe on a SUT, or remove it and everything that runs from it
 description:
   - C(present) creates a private directory (mode 0700) and writes sutprobe into it. An existing directory is used only
@@ -48,17 +48,17 @@ author: The calibration harness contributors
 
 EXAMPLES = r"""
 - name: Install sutprobe on the SUT
-  sut_kernel:
+  sutprobe:
     path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     target: x86_64
 
 - name: End what runs from the directory
-  sut_kernel:
+  sutprobe:
     path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     state: ended
 
 - name: Remove it and what still runs from it
-  sut_kernel:
+  sutprobe:
     path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
     state: absent
 """
@@ -72,7 +72,7 @@ sha256:
   description: SHA-256 of the program as read back after writing. Not in check mode.
   returned: when I(state=present)
   type: str
-kernel:
+build:
   description: How sutprobe was built (C(sha256), C(target), C(version), C(compiler), C(flags), C(source_sha256)).
   returned: by the action plugin, when I(state=present)
   type: dict
