@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from support import ROOT, Lab, run
+from support import ROOT, Lab, load_plugin, run
 
+SETTINGS = load_plugin("plugin_utils", "calibration_variables")
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 
@@ -33,18 +34,20 @@ def options_of(role: str) -> dict[str, dict[str, Any]]:
     return options
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_roles_options_are_its_defaults(role: str) -> None:
-    defaults = read(ROOT / "roles" / role / "defaults" / "main.yml")
-    specified = {name: option["default"] for name, option in options_of(role).items() if "default" in option}
-    assert specified == defaults
+def defaults_of(role: str) -> dict[str, Any]:
+    defaults: dict[str, Any] = read(ROOT / "roles" / role / "defaults" / "main.yml")
+    return defaults
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_option_has_a_type_and_a_description(role: str) -> None:
+def test_an_option_has_a_default_a_type_and_a_description(role: str) -> None:
+    assert set(options_of(role)) - {"calibration_run_id", "preflight_result"} == set(defaults_of(role))
     for name, option in options_of(role).items():
         assert option.get("type"), name
         assert option.get("description"), name
+        default = defaults_of(role).get(name)
+        if default is not None and "{{" not in str(default):
+            assert SETTINGS.faults({name: option}, {name: default}) == []
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -94,9 +97,8 @@ def test_the_default_inventory_is_this_machine(lab: Lab) -> None:
 
 def test_the_example_shows_every_setting_and_documentation_addresses_only(lab: Lab) -> None:
     text = json.dumps(inventory(lab, "example-lab"))
-    for name, option in options_of("settings").items():
-        if "default" in option:
-            assert f'"{name}"' in text, name
+    for name in defaults_of("settings"):
+        assert f'"{name}"' in text, name
     hosts = inventory(lab, "example-lab")["_meta"]["hostvars"]
     assert len(hosts) > 1
     for name, variables in hosts.items():

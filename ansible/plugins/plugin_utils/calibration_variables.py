@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the variables set by an inventory or a command line for all roles, all at once.
 
-Ansible would check a role's variables in a task per role and SUT: a quarter of a SUT's cost for the controller. The
-defaults need no check: a test compares them with the specifications.
+Ansible would check a role's variables in a task per role and SUT: a quarter of a SUT's cost for the controller.
 """
 
 from __future__ import annotations
@@ -39,6 +38,13 @@ def options_of_roles():
     return found
 
 
+@functools.cache
+def shared_defaults():
+    """Return the defaults of the shared settings."""
+    with open(os.path.join(ROOT, "roles", "settings", "defaults", "main.yml"), encoding="utf-8") as stream:
+        return AnsibleLoader(stream).get_single_data()
+
+
 def faults(options, given):
     """Return the errors in the variables *given* according to *options*."""
     spec = {name: {**options[name], "required": False} for name in given}
@@ -72,10 +78,9 @@ def names_of(known, template):
 
 def settings_of_host(variables, loader):
     """Return a host's *variables* over the defaults of the shared settings, and the function that evaluates them."""
-    options = options_of_roles()["settings"]
-    defaults = {name: option["default"] for name, option in options.items() if "default" in option}
     trusted = {
-        name: trust_as_template(default) if isinstance(default, str) else default for name, default in defaults.items()
+        name: trust_as_template(default) if isinstance(default, str) else default
+        for name, default in shared_defaults().items()
     }
     known = {**trusted, **variables}
     return known, Templar(loader, known).template
