@@ -226,7 +226,7 @@ def test_a_sut_that_cannot_be_begun_with_has_a_document_and_a_page_that_say_why(
     assert reason in said
     page = run_of(day.lab, name) / "report" / "page.rst"
     assert "admonition:: Not measured: " in page.read_text(encoding="utf-8")
-    assert f"{name}: Expected a complete run" in day.ended.text
+    assert f"{name}: Calibration failed, run" in day.ended.text
 
 
 def test_passed_checks_of_a_refused_sut_are_reported(day: Day) -> None:
@@ -303,7 +303,7 @@ def test_a_sut_lost_in_the_middle_keeps_what_it_measured(day: Day) -> None:
     assert "the connection to the SUT was lost" in missing.reason
     assert "No route to host" in missing.reason
     assert "Incomplete: 1 of 2 steps measured" in day.ended.text
-    assert "left as it was, found that this cannot be done" in day.ended.text
+    assert "cannot be restored and released" in day.ended.text
     assert document.attempts[0].ended == "the connection to the SUT was lost and did not come back"
 
 

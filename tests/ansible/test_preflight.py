@@ -44,7 +44,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no-python": (
         {"ansible_python_interpreter": "/no/such/python"},
-        "The SUT's Python: expected 3.8 or newer, found none that answers: ",
+        "The SUT's Python: expected 3.8 or newer, found no answer: ",
     ),
     "old-python": ({"preflight_sut_python_minimum": "99"}, "The SUT's Python: expected 99 or newer, found 3."),
     "machine": ({"preflight_architectures": ["vax"]}, "Architecture: expected one of vax, found "),
@@ -58,11 +58,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "declared": (
         {"preflight_effects": {"time": "blocking", "time_synchronised": "off"}, "preflight_time_offset_max_s": -1},
-        "expected a number from 0 to 1e+09 for preflight_time_offset_max_s, found -1",
+        "preflight_time_offset_max_s must be a number from 0 to 1e+09, not -1",
     ),
     "effects": (
         {"preflight_effects": {"kernel": "flag"}},
-        "expected one of the checks kernel_arguments, kernel_release, isolated_cpus,",
+        "preflight_effects has no check 'kernel', only kernel_arguments, kernel_release, isolated_cpus,",
     ),
     "limits": (
         {"calibration_limits": [{**LIMIT, "unit": "us"}]},
@@ -224,13 +224,13 @@ def places(**modes: tuple[int, int, int]) -> Any:
     [
         ({}, {}),
         ({"tmp": (0o1777, 0, 0)}, {}),
-        ({"tmp": (0o777, 0, 0)}, {"/var/tmp": "everybody may write there"}),
+        ({"tmp": (0o777, 0, 0)}, {"/var/tmp": "writable by all"}),
         ({"var": (0o775, 0, 0)}, {}),
-        ({"var": (0o775, 0, 27)}, {"/var": "group 27 may write there"}),
+        ({"var": (0o775, 0, 27)}, {"/var": "writable by group 27"}),
         ({"var": (0o755, 1000, 1000)}, {}),
-        ({"var": (0o755, 1001, 0)}, {"/var": "it belongs to user id 1001"}),
-        ({"tmp": (0o1777, 1001, 0)}, {"/var/tmp": "it belongs to user id 1001"}),
-        ({"root": (0o757, 0, 0)}, {"/": "everybody may write there"}),
+        ({"var": (0o755, 1001, 0)}, {"/var": "owned by user id 1001"}),
+        ({"tmp": (0o1777, 1001, 0)}, {"/var/tmp": "owned by user id 1001"}),
+        ({"root": (0o757, 0, 0)}, {"/": "writable by all"}),
     ],
 )
 def test_directories_through_which_others_could_reach_in_are_named(

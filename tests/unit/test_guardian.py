@@ -172,7 +172,7 @@ def test_a_link_at_the_path_is_refused(sut: Sut) -> None:
 
 def test_a_parent_that_others_may_write_to_is_refused(sut: Sut) -> None:
     sut.base.chmod(0o777)
-    with pytest.raises(sut_files.Refused, match=r"everybody may write there; make each directory"):
+    with pytest.raises(sut_files.Refused, match=r"writable by all; make each directory"):
         sut.hold()
     sut.base.chmod(0o1777)
     sut.hold()

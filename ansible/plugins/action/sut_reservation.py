@@ -21,8 +21,6 @@ from calibration.model import format_time
 from calibration.reservation import SAFE_PATH
 from calibration.tuning import read_changes, wanted_settings
 
-STATES = ["held", "tuned", "untuned", "released", "read", "tg_held", "tg_released"]
-
 
 def controller():
     """Return the user and host of this controller."""
@@ -36,23 +34,9 @@ def controller():
 class ActionModule(SutAction):
     """Call the module on the SUT."""
 
-    SPEC = {
-        "argument_spec": {
-            "state": {"type": "str", "choices": STATES, "required": True},
-            "path": {"type": "str", "required": True},
-            "base": {"type": "str"},
-            "run_id": {"type": "str"},
-            "sut": {"type": "str"},
-            "token": {"type": "str"},
-            "mark": {"type": "int"},
-            "lease_s": {"type": "float", "default": 300.0},
-            "resume": {"type": "bool", "default": False},
-            "settings": {"type": "dict", "default": {}},
-            "consent": {"type": "dict", "default": {}},
-            "changes": {"type": "list", "elements": "dict", "default": []},
-            "by": {"type": "str", "choices": ["run", "cleanup"], "default": "run"},
-        }
-    }
+    def arguments(self):
+        """Return the task's arguments; the module checks them."""
+        return {"settings": {}, "consent": {}, **self._task.args}
 
     def act(self, arguments):
         """Return the module's answer, reduced to the fields asked for."""

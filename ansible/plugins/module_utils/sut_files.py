@@ -92,13 +92,13 @@ def unsafe_reason(state, uid):
     Whoever can write to a directory can replace what is in it, unless the sticky bit reserves that for the owners.
     """
     if state.st_uid not in (0, uid):
-        return "it belongs to user id %d" % state.st_uid
+        return f"owned by user id {state.st_uid}"
     if state.st_mode & stat.S_ISVTX:
         return None
     if state.st_mode & stat.S_IWOTH:
-        return "everybody may write there"
+        return "writable by all"
     if state.st_mode & stat.S_IWGRP and state.st_gid != 0:
-        return "group %d may write there" % state.st_gid
+        return f"writable by group {state.st_gid}"
     return None
 
 

@@ -29,17 +29,7 @@ options:
 attributes:
   check_mode:
     support: none
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Run the checker
-  sut_meltdown_checker:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    content: "{{ lookup('ansible.builtin.file', 'spectre-meltdown-checker.sh') | b64encode }}"
-    timeout_s: 120
 """
 
 RETURN = r"""

@@ -47,21 +47,7 @@ options:
 attributes:
   check_mode:
     support: none
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Measure the idle latency with Intel MLC
-  sut_mlc:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    sha256: "{{ program_sha256 }}"
-    argv: [mlc, --idle_latency, -e, -r]
-    timeout_s: 900
-    prefetchers_ok: false
-    reservation: /var/tmp/calibration-reservation
-    token: "{{ reserve_result.reservation.token }}"
 """
 
 RETURN = r"""

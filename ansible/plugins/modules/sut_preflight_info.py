@@ -32,16 +32,7 @@ options:
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Read the preconditions
-  sut_preflight_info:
-    remote_base: /var/tmp
-    reserve_path: /var/tmp/calibration-reservation
 """
 
 RETURN = r"""
@@ -71,7 +62,7 @@ remote_base:
   returned: always
   type: dict
   sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
-           "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "group 27 may write there"}]}
+           "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "writable by group 27"}]}
 running:
   description: sutprobe processes below I(remote_base) that run without a reservation.
   returned: always

@@ -77,27 +77,7 @@ options:
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Reserve the SUT
-  sut_reservation:
-    state: held
-    path: /var/tmp/calibration-reservation
-    base: /var/tmp
-    run_id: 20261121T032712Z-3f2a
-    sut: t1-sut1
-
-- name: Release it
-  sut_reservation:
-    state: released
-    path: /var/tmp/calibration-reservation
-    base: /var/tmp
-    run_id: 20261121T032712Z-3f2a
-    sut: t1-sut1
 """
 
 RETURN = r"""

@@ -12,8 +12,8 @@ description:
     if it belongs to the same user and is private.
   - C(ended) ends every process started from the directory, and removes nothing.
   - C(absent) does the same, then removes the directory.
-  - For C(present) the action plugin of the same name sends the binary without this module if the connection supports
-    it; otherwise the binary is part of the module's arguments, so that no temporary file is made on the SUT.
+  - The action plugin of the same name uses this module for C(present) only if the connection cannot carry the binary
+    on standard input; the binary is then part of the arguments, so that no temporary file is made on the SUT.
 options:
   path:
     description: The run's private directory. Its name must begin with C(calibration-).
@@ -41,26 +41,7 @@ options:
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Install sutprobe on the SUT
-  sutprobe:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    target: x86_64
-
-- name: End what runs from the directory
-  sutprobe:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    state: ended
-
-- name: Remove it and what still runs from it
-  sutprobe:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    state: absent
 """
 
 RETURN = r"""
@@ -114,10 +95,11 @@ def sha256_of(name, directory):
 
 def install(path, content, check_mode, name=PROBE):
     """Write *content* as the program *name* to the directory *path*; return (changed, its hash)."""
+    wanted = hashlib.sha256(content).hexdigest()
     with private(path) as directory:
         found = sha256_of(name, directory)
-        if found == hashlib.sha256(content).hexdigest() or check_mode:
-            return found != hashlib.sha256(content).hexdigest(), found
+        if found == wanted or check_mode:
+            return found != wanted, found
         if not directory.exists:
             os.mkdir(path, PRIVATE)
     with private(path) as directory:
@@ -173,7 +155,7 @@ def main():
         changed, found = install(directory, base64.b64decode(module.params["content"]), module.check_mode, name)
         module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else found)
     except (files.Refused, OSError) as error:
-        module.fail_json(msg="the run's directory on the SUT: %s" % error)
+        module.fail_json(msg=f"the run's directory on the SUT: {error}")
 
 
 if __name__ == "__main__":
