@@ -49,7 +49,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "refused": ({"rc": 2, "stdout": failed("usage", "no such option"), "stderr": ""}, "failed", "no such option"),
     "deadline": ({"rc": 3, "stdout": failed("deadline", "30 s are over"), "stderr": ""}, "timed_out", "30 s are over"),
     "ended": ({"rc": 4, "stdout": failed("interrupted", "SIGTERM came"), "stderr": ""}, "killed", "SIGTERM came"),
-    "killed": ({"rc": 137, "stdout": "", "stderr": "Killed\n"}, "killed", "ended by SIGKILL before it had a result"),
+    "killed": ({"rc": 137, "stdout": "", "stderr": "Killed\n"}, "killed", "killed by SIGKILL before it had a result"),
     "silent": ({"rc": 1, "stdout": " \n", "stderr": "oh no"}, "failed", "exit code 1; stderr: oh no"),
     "noise": ({"rc": 0, "stdout": "Welcome!\n" + probe_answer(), "stderr": ""}, "failed", "; stdout: Welcome!\\n{"),
     "list": ({"rc": 0, "stdout": "[]", "stderr": ""}, "failed", "it is a list, not an object"),
@@ -189,9 +189,9 @@ REFUSING: dict[str, tuple[dict[str, Any], bool, str]] = {
     "refused": ({"tuned": {"failed": True, "msg": "found 0x0"}}, True, "could not be switched off: found 0x0"),
     "silent": ({"tuned": {"failed": True}}, True, "could not be switched off: no reason was given"),
     "no mark": ({"tuned": {"changes": [CHANGE]}}, True, "did not return how to restore them"),
-    "no changes": ({"tuned": {"changes": [{}], "mark": 7}}, True, "expected changes of settings in the SUT's answer"),
+    "no changes": ({"tuned": {"changes": [{}], "mark": 7}}, True, "invalid changes in the SUT's answer"),
     "lost": ({"tuned": MEASURE_PLUGIN.SutError("not reachable: gone")}, True, "switched off: not reachable: gone"),
-    "no consent any more": ({}, False, "expected tune_prefetchers_ok: true"),
+    "no consent any more": ({}, False, "without tune_prefetchers_ok: true"),
 }
 
 
@@ -452,7 +452,7 @@ def test_sutprobe_is_installed_in_a_private_directory_once(tmp_path: Path) -> No
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o755)
-    with pytest.raises(KERNEL_MODULE.files.Refused, match="found mode 0o755"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match="found mode 0755"):
         KERNEL_MODULE.install(str(directory), b"bytes", False)
     assert list(directory.iterdir()) == []
 
@@ -475,7 +475,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     os.chown(directory, 65534, 65534)
-    with pytest.raises(KERNEL_MODULE.files.Refused, match=r"of user root \(id 0\), found mode 0o700 of .*65534"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match=r"and user root \(id 0\) at .*, found mode 0700 and .*65534"):
         KERNEL_MODULE.install(str(directory), b"bytes", False)
 
 

@@ -127,7 +127,7 @@ def test_a_reboot_ends_the_run_with_that_reason(testbed: Testbed, lab: Lab, sut:
     document = lab.document(sut)
     assert measured(document) == {"idle_latency"}, ended.text
     assert document.run.status == "incomplete"
-    assert all("restarted since the run began" in reason for reason in reasons(document).values()), reasons(document)
+    assert all("restarted during the run" in reason for reason in reasons(document).values()), reasons(document)
     assert set(reasons(document)) == {"jitter", "latency_matrix"}
     assert ended.rc in {VERDICT_FAILED, ENVIRONMENT}
     assert_nothing_is_left(sut)

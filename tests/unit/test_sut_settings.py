@@ -488,13 +488,13 @@ def test_paths_that_differ_in_a_number_are_grouped(places: list[str], shown: str
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "no-consent": ({"governor": "performance"}, {}, "expected tune_governor_ok: true beside tune_governor"),
-    "half-consent": ({"turbo": "off"}, {"turbo": "yes"}, "expected tune_turbo_ok: true"),
-    "other-consent": ({"turbo": "off"}, {"governor": True}, "expected tune_turbo_ok: true"),
+    "no-consent": ({"governor": "performance"}, {}, "tune_governor is set without tune_governor_ok: true"),
+    "half-consent": ({"turbo": "off"}, {"turbo": "yes"}, "without tune_turbo_ok: true"),
+    "other-consent": ({"turbo": "off"}, {"governor": True}, "without tune_turbo_ok: true"),
     "word": ({"turbo": "maybe"}, {"turbo": True}, "tune_turbo must be on or off, not 'maybe'"),
     "shell": ({"governor": "x; reboot"}, {"governor": True}, "a word of lower-case letters"),
-    "pages": ({"hugepages_2m": 512}, {"hugepages_2m": True}, "give each node the number"),
-    "fewer": ({"hugepages_1g": {0: -1}}, {"hugepages_1g": True}, "give each node the number"),
+    "pages": ({"hugepages_2m": 512}, {"hugepages_2m": True}, "must map nodes to numbers"),
+    "fewer": ({"hugepages_1g": {0: -1}}, {"hugepages_1g": True}, "must map nodes to numbers"),
     "unknown": ({"voltage": "9"}, {"voltage": True}, "unknown setting"),
 }
 

@@ -4,12 +4,8 @@
 A failed step never fails the task. One task runs all steps: an Ansible loop would cost the controller more per step
 than the step itself. Progress that a user waits for is displayed as it happens, with any callback.
 
-Arguments: ``sutprobe`` (path of sutprobe on the SUT), ``directory`` (of the run, on the controller, with its plan),
-``source_sha256`` (of the sutprobe that must answer), ``grace_s`` (time after a step's own deadline before it is given
-up), ``reservation`` (of the SUT, required to start anything), ``lease_s`` (how long it lasts beyond the step),
-``reconnect_s`` (how long to wait for a SUT after a lost connection) and ``prefetchers_ok`` (consent to switch off the
-hardware prefetchers for the steps that need it). sutprobe exits by itself at its deadline; the timeout here is for a
-SUT that hangs or a connection that is silently dead.
+A step is given up ``grace_s`` after its own deadline, at which sutprobe exits by itself: the SUT hangs then, or the
+connection is silently dead. The SUT stays reserved ``lease_s`` beyond that.
 """
 
 from __future__ import annotations
@@ -37,6 +33,7 @@ from calibration_plugins import (
     bounded_memory,
     end_with_controller,
     quoted,
+    required,
 )
 
 from calibration.errors import CalibrationError
@@ -155,13 +152,10 @@ class ActionModule(SutAction):
     ANSWER_BYTES = ANSWER_BYTES
     SPEC = {
         "argument_spec": {
-            "sutprobe": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "source_sha256": {"type": "str", "required": True},
-            "grace_s": {"type": "float", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "reconnect_s": {"type": "float", "required": True},
+            **required("str", "sutprobe", "source_sha256"),
+            **required("path", "directory"),
+            **required("float", "grace_s", "lease_s", "reconnect_s"),
+            **required("dict", "reservation"),
             "prefetchers_ok": {"type": "bool", "default": False},
         }
     }

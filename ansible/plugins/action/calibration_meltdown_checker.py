@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the operator's spectre-meltdown-checker on the SUT, and stores its output with the capture of the run.
 
-Arguments: ``script`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``directory`` (of
-the run, on the controller), ``reservation`` (of the SUT), ``lease_s`` (how long it lasts beyond the checker) and
-``timeout_s``. A failure of the checker is recorded and fails nothing.
+``path`` is the run's directory on the SUT, ``directory`` that on the controller. A failure of the checker is recorded
+and fails nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import MAX_OUTPUT, MAX_REASON, end_with_controller
+from calibration_plugins import MAX_OUTPUT, MAX_REASON, end_with_controller, required
 from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
@@ -38,12 +37,10 @@ class ActionModule(ProgramAction):
 
     SPEC = {
         "argument_spec": {
-            "script": {"type": "path", "required": True},
-            "path": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "timeout_s": {"type": "float", "required": True},
+            **required("path", "script", "directory"),
+            **required("str", "path"),
+            **required("dict", "reservation"),
+            **required("float", "lease_s", "timeout_s"),
         }
     }
 

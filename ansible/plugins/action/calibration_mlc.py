@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the operator's Intel MLC on the SUT, command by command, and stores the output with the records.
 
-Arguments: ``archive`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``machine`` (the
-SUT's architecture), ``directory`` (of the run, on the controller, with the planned commands), ``reservation`` (of the
-SUT), ``lease_s`` (how long it lasts beyond a command), ``timeout_s`` (of each command), ``prefetchers_ok`` and
-``publish`` (the operator's consent). A failure of MLC is recorded and fails nothing.
+``path`` is the run's directory on the SUT, ``directory`` that on the controller. A failure of MLC is recorded and fails
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import MAX_REASON, end_with_controller
+from calibration_plugins import MAX_REASON, end_with_controller, required
 from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
@@ -65,15 +63,11 @@ class ActionModule(ProgramAction):
 
     SPEC = {
         "argument_spec": {
-            "archive": {"type": "path", "required": True},
-            "path": {"type": "str", "required": True},
-            "machine": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "timeout_s": {"type": "float", "required": True},
-            "prefetchers_ok": {"type": "bool", "required": True},
-            "publish": {"type": "bool", "required": True},
+            **required("path", "archive", "directory"),
+            **required("str", "path", "machine"),
+            **required("dict", "reservation"),
+            **required("float", "lease_s", "timeout_s"),
+            **required("bool", "prefetchers_ok", "publish"),
         }
     }
 

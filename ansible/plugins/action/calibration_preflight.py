@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the settings, the controller and the SUT can do a calibration: one question to the SUT, judged here.
 
-Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` and ``reserve_path`` (on the SUT),
-``testbed``, ``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``,
-``remote_free_bytes``, ``expectations`` (of the inventory, and the effects of the checks) and ``limits`` (bounds of its
-figures).
-
 If the SUT answered, it returns ``checks``, failed or not. ``fit`` says whether the SUT may be measured; ``known``,
 ``expectations``, ``limits`` and ``machine`` are used by the other roles.
 """
@@ -21,7 +16,7 @@ from ansible.release import __version__ as ansible_version
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import SutAction
+from calibration_plugins import SutAction, required
 from calibration_variables import check_variables
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
@@ -81,10 +76,9 @@ class ActionModule(SutAction):
 
     SPEC = {
         "argument_spec": {
-            **{name: {"type": "str", "required": True} for name in ("profile", "testbed", "sut")},
-            **{name: {"type": "path", "required": True} for name in ("results", "remote_base", "reserve_path")},
-            **{name: {"type": "str", "required": True} for name in ("ansible_minimum", "python_minimum")},
-            **{name: {"type": "int", "required": True} for name in ("results_free_bytes", "remote_free_bytes")},
+            **required("str", "profile", "testbed", "sut", "ansible_minimum", "python_minimum"),
+            **required("path", "results", "remote_base", "reserve_path"),
+            **required("int", "results_free_bytes", "remote_free_bytes"),
             "architectures": {"type": "list", "elements": "str", "required": True},
             "expectations": {"type": "dict", "required": True},
             "limits": {"type": "raw", "required": True},

@@ -107,6 +107,11 @@ class CalibrationAction(ActionBase):
             return {**result, **failure, "of_sut": isinstance(error, SutError)}
 
 
+def required(type_, *names):
+    """Return the specifications of required arguments of one type."""
+    return {name: {"type": type_, "required": True} for name in names}
+
+
 def models_of(model, given):
     """Return *given*, dictionaries from Ansible, as instances of *model*."""
     return tuple(model.model_validate_json(json.dumps(item)) for item in given)
