@@ -43,6 +43,8 @@ PATIENCE_S = 30
 
 LONG_S = 3600.0
 
+Holder = dict[str, Any]
+
 PAGES = "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
 POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/"
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
@@ -104,7 +106,7 @@ class Sut:
         )
         return held
 
-    def tune(self, holder: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    def tune(self, holder: Holder, settings: dict[str, Any]) -> list[dict[str, Any]]:
         token = holder["token"]
         changes: list[dict[str, Any]]
         changes, _ = sut_hold.tune(self.path, self.machine, token, settings, lease_s=LONG_S)
@@ -116,7 +118,7 @@ class Sut:
         )
         return answer
 
-    def reservation(self, holder: dict[str, Any]) -> Reservation:
+    def reservation(self, holder: Holder) -> Reservation:
         return Reservation(path=self.path, token=holder["token"], boot_id=holder["boot_id"])
 
     def left(self) -> list[str]:
@@ -175,14 +177,25 @@ EVERYTHING = {
 }
 
 
-def run_step(sut: Sut, holder: dict[str, Any], lease_s: float = LONG_S) -> int:
+def await_guardian(holder: Holder) -> None:
+    """Wait until the guardian has ended."""
+    wait_until(lambda: gone(holder["guardian"]))
+
+
+def end_guardian(holder: Holder, number: int = signal.SIGKILL) -> None:
+    """Send the guardian a signal, and wait until it has ended."""
+    os.kill(holder["guardian"], number)
+    await_guardian(holder)
+
+
+def run_step(sut: Sut, holder: Holder, lease_s: float = LONG_S) -> int:
     return subprocess.run(
         ["/bin/sh", "-c", guarded(["true"], sut.reservation(holder), lease_s=lease_s)], check=False, timeout=PATIENCE_S
     ).returncode
 
 
 @contextlib.contextmanager
-def start_probe(holder: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+def start_probe(holder: Holder) -> Iterator[subprocess.Popen[bytes]]:
     program = Path(holder["directory"], "sutprobe")
     shutil.copy("/bin/sleep", program)
     with subprocess.Popen([str(program), "600"]) as kernel:

@@ -22,7 +22,8 @@ from tests.suts import (
     PAGES,
     PATIENCE_S,
     Sut,
-    gone,
+    await_guardian,
+    end_guardian,
     guardians,
     run_step,
     start_probe,
@@ -50,7 +51,7 @@ def test_hold_and_release_leave_nothing(sut: Sut) -> None:
     assert sut_hold.read_state(sut.path, sut.machine)[1]
     answer = sut.release()
     assert answer == {"changes": [], "ended": [], "released": True, "changed": True}
-    wait_until(lambda: gone(holder["guardian"]))
+    await_guardian(holder)
     assert sut.left() == []
     assert sut.release()["changed"] is False
 
@@ -64,39 +65,14 @@ def test_a_second_run_is_refused_with_the_holder_and_a_remedy(sut: Sut) -> None:
     assert "playbooks/cleanup.yml -e calibration_run_id=run1 --limit sut1" in text
     assert sut.release("run2")["changed"] is False
     assert sut_hold.read_state(sut.path, sut.machine) == (holder, True)
-    assert [path.name for path in sut.base.iterdir()] == [Path(sut.path).name, Path(holder["directory"]).name] or len(
-        list(sut.base.iterdir())
-    ) == 2
-
-
-def test_one_of_simultaneous_runs_reserves_the_sut(sut: Sut) -> None:
-    outcomes: list[str] = []
-    start = threading.Barrier(6)
-
-    def reach(number: int) -> None:
-        start.wait()
-        try:
-            sut.hold(f"run{number}")
-            outcomes.append("held")
-        except sut_reservations.Held:
-            outcomes.append("refused")
-
-    threads = [threading.Thread(target=reach, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["held"] + ["refused"] * 5
-    wait_until(lambda: len(guardians(sut.base)) == 1)
-    assert len(list(sut.base.iterdir())) == 2
+    assert {path.name for path in sut.base.iterdir()} == {Path(sut.path).name, Path(holder["directory"]).name}
 
 
 def test_one_of_simultaneous_runs_restores_and_takes_over_a_stale_reservation(sut: Sut) -> None:
     before = sut.settings()
     dead, _ = sut.hold()
     sut.tune(dead, EVERYTHING)
-    os.kill(dead["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(dead["guardian"]))
+    end_guardian(dead)
     assert sut.settings() != before
     taken: list[Any] = []
     start = threading.Barrier(4)
@@ -125,8 +101,7 @@ def test_one_of_simultaneous_runs_restores_and_takes_over_a_stale_reservation(su
 def test_settings_are_not_restored_after_a_reboot(sut: Sut) -> None:
     holder, _ = sut.hold()
     sut.tune(holder, {"hugepages_2m": {"0": 64}})
-    os.kill(holder["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder)
     sut.put("/proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
     sut.put(PAGES % 0, "7\n")  # what the machine came up with
     _, taken_over = sut.hold("run2")
@@ -144,7 +119,7 @@ def test_a_run_is_resumed_while_its_guardian_lives(sut: Sut) -> None:
     new, taken_over = sut.hold(resume=True)
     assert taken_over["why"] == "its run is resumed"
     assert sut.settings() == before
-    wait_until(lambda: gone(old["guardian"]))
+    await_guardian(old)
     assert new["token"] != old["token"]
     assert run_step(sut, old) == NOT_RESERVED
     assert run_step(sut, new) == 0
@@ -191,8 +166,7 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_another_users_holder_is_printable_and_its_journal_ignored(sut: Sut, text: str) -> None:
     holder, _ = sut.hold()
-    os.kill(holder["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder)
     sut.put(NO_TURBO, "0\n")
     journal = sut_settings.Entry("turbo", NO_TURBO, "1", "0").line()
     Path(sut.path, "journal").write_text(journal)
@@ -212,8 +186,7 @@ def test_another_users_holder_is_printable_and_its_journal_ignored(sut: Sut, tex
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_directory_named_by_another_user_is_not_removed(sut: Sut) -> None:
     holder, _ = sut.hold()
-    os.kill(holder["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder)
     precious = sut.directory / "calibration-precious"
     precious.mkdir(mode=0o700)
     text = json.dumps({**holder, "directory": str(precious)})
@@ -250,7 +223,7 @@ def test_the_guardian_restores_everything_when_the_lease_expires(sut: Sut) -> No
     with start_probe(holder) as kernel:
         assert run_step(sut, holder, lease_s=0) == 0
         assert kernel.wait(PATIENCE_S) == -signal.SIGTERM
-    wait_until(lambda: gone(holder["guardian"]))
+    await_guardian(holder)
     assert sut.left() == []
     assert sut.settings() == before
     answer = sut.release(changes=changes)
@@ -264,8 +237,7 @@ def test_the_guardian_restores_everything_when_the_lease_expires(sut: Sut) -> No
 def test_a_value_that_was_not_restored_is_reported(sut: Sut) -> None:
     holder, _ = sut.hold()
     changes = sut.tune(holder, {"turbo": "off"})
-    os.kill(holder["guardian"], signal.SIGTERM)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder, signal.SIGTERM)
     sut.put(NO_TURBO, "1\n")
     (change,) = sut.release(changes=changes)["changes"]
     assert (change["restored"], change["restored_by"]) == ("1", None)
@@ -277,8 +249,7 @@ def test_the_guardian_restores_everything_at_shutdown(sut: Sut) -> None:
     sut.tune(holder, EVERYTHING)
     os.kill(holder["guardian"], signal.SIGHUP)
     os.kill(holder["guardian"], signal.SIGINT)
-    os.kill(holder["guardian"], signal.SIGTERM)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder, signal.SIGTERM)
     assert sut.settings() == before
     assert sut.left() == []
 
@@ -288,8 +259,7 @@ def test_cleanup_restores_everything_after_the_guardian_was_killed(sut: Sut) -> 
     holder, _ = sut.hold()
     changes = sut.tune(holder, EVERYTHING)
     with start_probe(holder) as kernel:
-        os.kill(holder["guardian"], signal.SIGKILL)
-        wait_until(lambda: gone(holder["guardian"]))
+        end_guardian(holder)
         assert run_step(sut, holder) == UNGUARDED
         answer = sut.release(who="cleanup")
         assert kernel.wait(PATIENCE_S) == -signal.SIGTERM
@@ -330,7 +300,7 @@ def test_the_lease_ends_soon_after_the_step(sut: Sut) -> None:
     sut.tune(holder, EVERYTHING)
     command = guarded(["true"], sut.reservation(holder), lease_s=LONG_S, idle_s=1)
     assert subprocess.run(["/bin/sh", "-c", command], check=False).returncode == 0
-    wait_until(lambda: gone(holder["guardian"]))
+    await_guardian(holder)
     assert sut.settings() == before
     assert sut.left() == []
 
@@ -371,15 +341,19 @@ def test_a_step_is_refused_after_a_reboot_or_without_reservation(sut: Sut) -> No
     assert sut.left() == []
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_shell_of_a_step_starts_only_sutprobe(sut: Sut, shell: str) -> None:
-    require(shell, shell)
+@pytest.fixture(params=["dash", "bash", "busybox"])
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    """Return a command line that runs its last argument."""
+    require(request.param, request.param)
+    return [request.param, *["sh"] * (request.param == "busybox"), "-c"]
+
+
+def test_shell_of_a_step_starts_only_sutprobe(sut: Sut, shell: list[str]) -> None:
     require("strace", "strace")
     holder, _ = sut.hold()
-    words = [shell, "sh"] if shell == "busybox" else [shell]
     trace = sut.directory / "trace"
     command = guarded(["/bin/true"], sut.reservation(holder), lease_s=LONG_S)
-    done = subprocess.run(["strace", "-f", "-o", str(trace), *words, "-c", command], check=False)
+    done = subprocess.run(["strace", "-f", "-o", str(trace), *shell, command], check=False)
     assert done.returncode == 0
     assert sum(trace.read_text().count(call) for call in ("fork(", "clone(", "clone3(")) == 1
 
@@ -391,20 +365,17 @@ def test_sutprobe_killed_by_a_signal_is_not_a_lost_connection(sut: Sut) -> None:
     assert subprocess.run(["/bin/sh", "-c", crashing], check=False).returncode == 128 + signal.SIGSEGV
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_sutprobe_is_killed_first_when_memory_runs_out(sut: Sut, shell: str) -> None:
-    require(shell, shell)
+def test_sutprobe_is_killed_first_when_memory_runs_out(sut: Sut, shell: list[str]) -> None:
     holder, _ = sut.hold()
     command = guarded(["/bin/cat", "/proc/self/oom_score_adj"], sut.reservation(holder), lease_s=LONG_S)
-    words = [shell, "sh"] if shell == "busybox" else [shell]
-    done = subprocess.run([*words, "-c", command], check=True, capture_output=True, text=True)
+    done = subprocess.run([*shell, command], check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1000\n", "")
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-@pytest.mark.parametrize(("counts", "said"), [("3 4", True), ("3 3", False), ("", False)])
-def test_killed_sutprobe_reports_whether_memory_ran_out(sut: Sut, shell: str, counts: str, said: bool) -> None:
-    require(shell, shell)
+@pytest.mark.parametrize(("counts", "reported"), [("3 4", True), ("3 3", False), ("", False)])
+def test_killed_sutprobe_reports_whether_memory_ran_out(
+    sut: Sut, shell: list[str], counts: str, reported: bool
+) -> None:
     holder, _ = sut.hold()
     counters = sut.directory / "vmstat"
     before, _, after = counts.partition(" ")
@@ -412,12 +383,10 @@ def test_killed_sutprobe_reports_whether_memory_ran_out(sut: Sut, shell: str, co
         counters.write_text(f"nr_free_pages 5\noom_kill {before}\n")
     kill = f"test -f {counters} && echo oom_kill {after} > {counters}; kill -KILL $$"
     command = guarded(["/bin/sh", "-c", kill], sut.reservation(holder), lease_s=LONG_S)
-    words = [shell, "sh"] if shell == "busybox" else [shell]
-    done = subprocess.run(
-        [*words, "-c", command.replace("/proc/vmstat", str(counters))], check=False, capture_output=True, text=True
-    )
+    command = command.replace("/proc/vmstat", str(counters))
+    done = subprocess.run([*shell, command], check=False, capture_output=True, text=True)
     assert done.returncode == 128 + signal.SIGKILL
-    assert (OUT_OF_MEMORY in done.stderr) is said, done.stderr
+    assert (OUT_OF_MEMORY in done.stderr) is reported, done.stderr
 
 
 def test_the_guardian_sleeps_until_a_message(sut: Sut) -> None:

@@ -19,6 +19,7 @@ from tests.suts import (
     NO_TURBO,
     PATIENCE_S,
     Sut,
+    end_guardian,
     gone,
     guardians,
     load_module,
@@ -262,8 +263,7 @@ def test_a_reservation_that_others_may_write_to_is_not_trusted(sut: Sut) -> None
         Path(sut.path).chmod(mode)
         with pytest.raises(sut_files.Refused, match="no longer reserved for this run"):
             sut.tune(holder, {"governor": "performance"})
-        os.kill(holder["guardian"], signal.SIGKILL)
-        wait_until(lambda process=holder["guardian"]: gone(process))  # type: ignore[misc]
+        end_guardian(holder)
         if os.geteuid() == 0:
             sut.release()
             assert sut.read(NO_TURBO) == "1"  # the journal may be another's
@@ -274,8 +274,7 @@ def test_a_reservation_that_others_may_write_to_is_not_trusted(sut: Sut) -> None
 def test_a_journal_with_an_incomplete_last_line_is_restored(sut: Sut) -> None:
     holder, _ = sut.hold()
     sut.tune(holder, {"turbo": "off"})
-    os.kill(holder["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder)
     with Path(sut.path, "journal").open("a") as journal:
         journal.write('["governor", "/sys/dev')
     assert sut.release()["released"]

@@ -25,8 +25,10 @@ from tests.suts import (
     ONLINE,
     PAGES,
     POLICY,
+    Holder,
     Sut,
-    gone,
+    await_guardian,
+    end_guardian,
     peek,
     poke,
     sut_files,
@@ -38,9 +40,15 @@ from tests.suts import (
 )
 
 
-def test_all_settings_are_changed_and_restored(sut: Sut) -> None:
+@pytest.fixture
+def holder(sut: Sut) -> dict[str, Any]:
+    """Return the holder of the SUT's reservation."""
+    held, _ = sut.hold()
+    return held
+
+
+def test_all_settings_are_changed_and_restored(sut: Sut, holder: Holder) -> None:
     before = sut.settings()
-    holder, _ = sut.hold()
     changes = {change["where"]: (change["before"], change["after"]) for change in sut.tune(holder, EVERYTHING)}
     assert changes == {
         PAGES % 0: ("0", "64"),
@@ -59,9 +67,8 @@ def test_all_settings_are_changed_and_restored(sut: Sut) -> None:
     assert sut.left() == []
 
 
-def test_recorded_registers_are_restored_but_not_reported(sut: Sut) -> None:
+def test_recorded_registers_are_restored_but_not_reported(sut: Sut, holder: Holder) -> None:
     before = sut.settings()
-    holder, _ = sut.hold()
     sut.tune(holder, {"prefetchers": "off"})
     tuned = sut.settings()
     entries, unread = sut_settings.read_prefetchers(sut.machine)
@@ -92,8 +99,7 @@ def test_recording_needs_a_reservation(sut: Sut) -> None:
         sut_hold.record(sut.path, sut.machine, "0" * 32, entries)
 
 
-def test_side_effects_of_a_setting_are_restored(sut: Sut) -> None:
-    holder, _ = sut.hold()
+def test_side_effects_of_a_setting_are_restored(sut: Sut, holder: Holder) -> None:
     sut.tune(holder, {"governor": "performance"})
     sut.put(POLICY % 0 + "energy_performance_preference", "performance\n")
     (change,) = sut.release()["changes"]
@@ -101,8 +107,9 @@ def test_side_effects_of_a_setting_are_restored(sut: Sut) -> None:
     assert sut.read(POLICY % 0 + "energy_performance_preference") == "balance_performance"
 
 
-def test_a_partial_reservation_of_huge_pages_is_restored(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
-    holder, _ = sut.hold()
+def test_a_partial_reservation_of_huge_pages_is_restored(
+    sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = sut_settings.Machine.write
 
     def scarce(machine: Any, where: str, text: str) -> None:
@@ -115,8 +122,7 @@ def test_a_partial_reservation_of_huge_pages_is_restored(sut: Sut, monkeypatch: 
     assert sut.release()["changes"] == []
 
 
-def test_register_that_ignores_writes_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
-    holder, _ = sut.hold()
+def test_register_that_ignores_writes_is_refused(sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwrite", lambda *_: 8)
     with pytest.raises(sut_files.Refused, match=r"set to 0x4f and reads 0x40.*remove tune_pr.* so far were restored"):
         sut.tune(holder, {"prefetchers": "off"})
@@ -178,11 +184,10 @@ def intel(sut: Sut, model: int) -> None:
 
 @pytest.mark.parametrize(("make", "registers"), PROCESSORS.values(), ids=PROCESSORS)
 def test_only_the_documented_bits_of_a_processor_are_written(
-    sut: Sut, make: Callable[[Sut], None], registers: dict[int, tuple[int, int]]
+    sut: Sut, holder: Holder, make: Callable[[Sut], None], registers: dict[int, tuple[int, int]]
 ) -> None:
     make(sut)
     before = sut.settings()
-    holder, _ = sut.hold()
     changes = sut.tune(holder, {"prefetchers": "off"})
     assert {change["where"]: (change["before"], change["after"]) for change in changes} == {
         f"/dev/cpu/{{0-1}}/msr:{register:#x}": (hex(was), hex(now)) for register, (was, now) in registers.items()
@@ -197,11 +202,10 @@ def test_only_the_documented_bits_of_a_processor_are_written(
     assert sut.settings() == before
 
 
-def test_dscr_is_changed_and_restored_on_each_cpu(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dscr_is_changed_and_restored_on_each_cpu(sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sut_settings.Machine, "write", to_all_cpus(sut_settings.Machine.write))
     power(sut, "0", "1", "1d7", "0")
     before = sut.settings()
-    holder, _ = sut.hold()
     changes = sut.tune(holder, {"prefetchers": "off"})
     assert {change["where"]: (change["before"], change["after"]) for change in changes} == {
         "/sys/devices/system/cpu/cpu{0,3}/dscr": ("0", "1"),
@@ -214,10 +218,9 @@ def test_dscr_is_changed_and_restored_on_each_cpu(sut: Sut, monkeypatch: pytest.
     assert sut.settings() == before
 
 
-def test_dscr_that_ignores_writes_is_refused(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dscr_that_ignores_writes_is_refused(sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     power(sut, "0", "0")
     before = sut.settings()
-    holder, _ = sut.hold()
     monkeypatch.setattr(sut_settings.Machine, "write", lambda *_: None)
     with pytest.raises(sut_files.Refused, match=r"cpu0/dscr was set to 1 and reads 0.* so far were restored"):
         sut.tune(holder, {"prefetchers": "off"})
@@ -225,11 +228,10 @@ def test_dscr_that_ignores_writes_is_refused(sut: Sut, monkeypatch: pytest.Monke
 
 
 def test_a_partially_written_register_is_refused_and_all_are_restored(
-    sut: Sut, monkeypatch: pytest.MonkeyPatch
+    sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intel(sut, 0xCF)
     before = sut.settings()
-    holder, _ = sut.hold()
     write = sut_settings.write_value
 
     def locked(machine: Any, where: str, value: str) -> None:
@@ -243,9 +245,8 @@ def test_a_partially_written_register_is_refused_and_all_are_restored(
 
 
 def test_cpu_offline_before_its_change_is_refused_and_others_restored(
-    sut: Sut, monkeypatch: pytest.MonkeyPatch
+    sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holder, _ = sut.hold()
     write = sut_reservations.Reservation.write_journal
 
     def then_offline(self: Any, entries: Any) -> int:
@@ -261,8 +262,7 @@ def test_cpu_offline_before_its_change_is_refused_and_others_restored(
     assert sut.release()["released"]
 
 
-def test_the_sut_stays_reserved_until_an_offline_cpu_is_restored(sut: Sut) -> None:
-    holder, _ = sut.hold()
+def test_the_sut_stays_reserved_until_an_offline_cpu_is_restored(sut: Sut, holder: Holder) -> None:
     sut.tune(holder, {"prefetchers": "off"})
     register = sut.file(MSR % 1)
     register.rename(register.with_name("away"))
@@ -276,9 +276,8 @@ def test_the_sut_stays_reserved_until_an_offline_cpu_is_restored(sut: Sut) -> No
     assert peek(register, 0x1A4) == "40"
 
 
-def test_untune_restores_only_its_own_setting(sut: Sut) -> None:
+def test_untune_restores_only_its_own_setting(sut: Sut, holder: Holder) -> None:
     before = sut.settings()
-    holder, _ = sut.hold()
     sut.tune(holder, {"hugepages_2m": {"0": 64}, "prefetchers": "on", "turbo": "off"})
     tuned = sut.settings()
     known = Path(sut.path, "journal").read_text()
@@ -294,8 +293,7 @@ def test_untune_restores_only_its_own_setting(sut: Sut) -> None:
     assert sut.settings() == before
 
 
-def test_prefetchers_that_are_off_stay_off_at_untune(sut: Sut) -> None:
-    holder, _ = sut.hold()
+def test_prefetchers_that_are_off_stay_off_at_untune(sut: Sut, holder: Holder) -> None:
     sut.tune(holder, {"prefetchers": "off"})
     changes, mark = sut_hold.tune(sut.path, sut.machine, holder["token"], {"prefetchers": "off"}, lease_s=LONG_S)
     assert changes == []
@@ -304,9 +302,8 @@ def test_prefetchers_that_are_off_stay_off_at_untune(sut: Sut) -> None:
     assert [change["restored"] for change in sut.release()["changes"]] == ["0x40"]
 
 
-def test_refused_change_keeps_earlier_changes(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_change_keeps_earlier_changes(sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sut.settings()
-    holder, _ = sut.hold()
     sut.tune(holder, {"hugepages_2m": {"0": 64}})
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", lambda *_: 8)
@@ -318,17 +315,15 @@ def test_refused_change_keeps_earlier_changes(sut: Sut, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("mark", [1, 1 << 20])
-def test_invalid_mark_undoes_nothing(sut: Sut, mark: int) -> None:
-    holder, _ = sut.hold()
+def test_invalid_mark_undoes_nothing(sut: Sut, holder: Holder, mark: int) -> None:
     sut.tune(holder, {"prefetchers": "off"})
     with pytest.raises(sut_files.Refused, match=f"no line of the journal ends at {mark}"):
         sut_hold.untune(sut.path, sut.machine, holder["token"], mark, lease_s=LONG_S)
     assert peek(sut.file(MSR % 0), 0x1A4) == "4f"
 
 
-def test_a_failed_untune_is_repeated_at_release(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_untune_is_repeated_at_release(sut: Sut, holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sut.settings()
-    holder, _ = sut.hold()
     _, mark = sut_hold.tune(sut.path, sut.machine, holder["token"], {"prefetchers": "off"}, lease_s=LONG_S)
     with monkeypatch.context() as patched:
         patched.setattr(sut_settings, "write_value", lambda *_: None)
@@ -338,10 +333,9 @@ def test_a_failed_untune_is_repeated_at_release(sut: Sut, monkeypatch: pytest.Mo
     assert sut.settings() == before
 
 
-def test_the_guardian_restores_prefetchers_after_a_step_was_killed(sut: Sut) -> None:
+def test_the_guardian_restores_prefetchers_after_a_step_was_killed(sut: Sut, holder: Holder) -> None:
     """SIGKILL to what runs on the SUT, and no more word of the run: the guardian holds the old values."""
     before = sut.settings()
-    holder, _ = sut.hold()
     sut.tune(holder, {"prefetchers": "off"})
     program = Path(holder["directory"], "measuring")
     shutil.copy(shutil.which("sleep") or "", program)
@@ -351,7 +345,7 @@ def test_the_guardian_restores_prefetchers_after_a_step_was_killed(sut: Sut) -> 
         assert sut.settings() != before
         os.killpg(step.pid, signal.SIGKILL)
     wait_until(lambda: sut.settings() == before)
-    wait_until(lambda: gone(holder["guardian"]))
+    await_guardian(holder)
     assert sut.left() == []
 
 
@@ -399,9 +393,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str | None], str]] = {
 
 @pytest.mark.parametrize(("settings", "files", "message"), REFUSED.values(), ids=REFUSED)
 def test_an_impossible_change_is_refused_and_nothing_changed(
-    sut: Sut, settings: dict[str, Any], files: dict[str, str | None], message: str
+    sut: Sut, holder: Holder, settings: dict[str, Any], files: dict[str, str | None], message: str
 ) -> None:
-    holder, _ = sut.hold()
     for where, text in files.items():
         sut.file(where).unlink(missing_ok=True)
         if text is not None:
@@ -414,10 +407,9 @@ def test_an_impossible_change_is_refused_and_nothing_changed(
 
 
 @pytest.mark.parametrize(("bits", "last"), [(0xFFFFDFFF, 0x80000028), (0xFFFFFFFF, 0x8000001F)])
-def test_a_processor_without_prefetcher_register_is_refused(sut: Sut, bits: int, last: int) -> None:
+def test_a_processor_without_prefetcher_register_is_refused(sut: Sut, holder: Holder, bits: int, last: int) -> None:
     amd(sut, 0x19, bits, last)
     before = sut.settings()
-    holder, _ = sut.hold()
     with pytest.raises(sut_files.Refused, match=r"CPU 0 has no prefetcher register .PrefetchCtlMsr"):
         sut.tune(holder, {"prefetchers": "off"})
     assert sut.settings() == before
@@ -446,8 +438,7 @@ def test_the_sut_stays_reserved_until_an_offline_policy_is_restored(sut: Sut) ->
     with pytest.raises(sut_files.Refused, match="its CPUs are offline: put them online"):
         sut.release()
     assert (sut.read(NO_TURBO), sut.read(POLICY % 0 + "scaling_governor")) == ("0", "powersave")
-    os.kill(holder["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder)
     with pytest.raises(sut_files.Refused, match=r"cannot restore what run run1 .* left on the SUT"):
         sut.hold("run2")
     policy.with_name("away").rename(policy)
@@ -457,18 +448,16 @@ def test_the_sut_stays_reserved_until_an_offline_policy_is_restored(sut: Sut) ->
 
 
 @pytest.mark.parametrize("state", ["inactive", None], ids=["not-running", "no-systemd"])
-def test_stopped_irqbalance_needs_no_change(sut: Sut, state: str | None) -> None:
+def test_stopped_irqbalance_needs_no_change(sut: Sut, holder: Holder, state: str | None) -> None:
     if state is None:
         sut.file("/usr/bin/systemctl").unlink()
     sut.put("/irqbalance", f"{state}\n")
-    holder, _ = sut.hold()
     assert sut.tune(holder, {"irqbalance": "stopped"}) == []
 
 
-def test_irqbalance_that_cannot_be_restarted_is_refused(sut: Sut) -> None:
+def test_irqbalance_that_cannot_be_restarted_is_refused(sut: Sut, holder: Holder) -> None:
     sut.put("/irqbalance", "inactive\n")
     sut.put("/proc/4711/comm", "irqbalance\n")
-    holder, _ = sut.hold()
     with pytest.raises(sut_files.Refused, match="irqbalance runs as process 4711"):
         sut.tune(holder, {"irqbalance": "stopped"})
 
@@ -526,8 +515,7 @@ def test_invalid_changes_are_refused(raw: list[Any]) -> None:
         read_changes(raw)
 
 
-def test_changes_with_long_texts_are_refused(sut: Sut) -> None:
-    holder, _ = sut.hold()
+def test_changes_with_long_texts_are_refused(sut: Sut, holder: Holder) -> None:
     (change,) = sut.tune(holder, {"turbo": "off"})
     assert read_changes([change])[0].after == "1"
     with pytest.raises(EnvironmentLacksError, match="more than 4096"):
