@@ -1,12 +1,10 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
+"""Files that describe a SUT."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
+from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: sut_context_info
 short_description: Copy the files that describe a SUT
 description:
@@ -18,27 +16,10 @@ description:
   - The module sleeps for one second and records which CPUs are busy meanwhile, and with which processes.
   - Without root privileges the firmware's memory slots are listed as unreadable.
 options: {}
-requirements:
-  - Python 3.6 or later on the SUT, standard library only
 attributes:
   check_mode:
     support: full
-    description: The module only reads.
-  diff_mode:
-    support: none
-    description: Nothing is changed.
-author:
-  - The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Capture the SUT
-  sut_context_info:
-  register: context_capture
-
-- name: Show unreadable files
-  ansible.builtin.debug:
-    var: context_capture.capture.unreadable
+author: The calibration harness contributors
 """
 
 RETURN = r"""
@@ -121,6 +102,7 @@ from ansible.module_utils.sut_context import capture
 
 
 def main():
+    """Run as an Ansible module."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     rc, out, _err = module.run_command(["uname", "-a"])
     result = capture(uname_a=out.strip() if rc == 0 else None)

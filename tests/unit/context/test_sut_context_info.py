@@ -43,8 +43,8 @@ def members(archive):
 
 
 @pytest.mark.parametrize("path", [UTILS, MODULE], ids=lambda path: path.name)
-def test_the_suts_python_may_be_3_6(path):
-    tree = ast.parse(path.read_text(), feature_version=(3, 6))
+def test_runs_on_python_3_8_with_its_standard_library(path):
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = {
         name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
     }
@@ -94,12 +94,12 @@ def test_bounds_of_a_file_of_all_files_and_of_time(make_root, monkeypatch):
     root = str(make_root(files))
     monkeypatch.setattr(sut_context, "MAX_FILE_BYTES", 200)
     monkeypatch.setattr(sut_context, "MAX_TOTAL_BYTES", 200)
-    collector = sut_context.gather(root)
+    collector = sut_context.collect(root)
     assert sorted(collector.files) == ["/proc/meminfo", "/proc/stat"]
     assert collector.unreadable["/proc/cpuinfo"] == "larger than 200 bytes"
     assert "full" in collector.unreadable["/proc/uptime"]
     ticks = iter(range(0, 100_000, 40))
-    collector = sut_context.gather(root, clock=lambda: next(ticks))
+    collector = sut_context.collect(root, clock=lambda: next(ticks))
     assert list(collector.files) == ["/proc/cpuinfo"] or not collector.files
     assert any("longer than" in reason for reason in collector.unreadable.values())
 
@@ -116,7 +116,7 @@ def test_a_file_that_vanishes_is_absent_and_one_without_permission_is_listed(mak
         return really_open(path, *arguments)
 
     monkeypatch.setattr(sut_context.os, "open", opened)
-    collector = sut_context.gather(str(root))
+    collector = sut_context.collect(str(root))
     assert list(collector.files) == ["/proc/uptime"]
     assert collector.unreadable == {"/proc/stat": "Permission denied"}
 
@@ -137,26 +137,26 @@ def test_what_describes_the_first_cpu_is_read_once(make_root):
     for cpu in (2, 3):
         files[f"{base}/cpu{cpu}/cpuidle/state0/name"] = "C1"
         files[f"{base}/cpu{cpu}/cpuidle/state0/disable"] = "0"
-    once = sut_context.gather(str(make_root({**files, f"{base}/online": "2-3"}))).files
+    once = sut_context.collect(str(make_root({**files, f"{base}/online": "2-3"}))).files
     assert f"{base}/cpu2/cpuidle/state0/name" in once
     assert f"{base}/cpu3/cpuidle/state0/name" not in once
     assert f"{base}/cpu3/cpuidle/state0/disable" in once
-    assert sut_context.gather(str(make_root(files))).files.keys() == files.keys()
+    assert sut_context.collect(str(make_root(files))).files.keys() == files.keys()
 
 
 def test_threads_are_copied_only_where_cpus_are_isolated(make_root):
     files = {"/proc/7/task/7/status": "Name: x\n", "/proc/7/task/8/status": "Name: y\n"}
     isolated = "/sys/devices/system/cpu/isolated"
-    assert not sut_context.gather(str(make_root({**files, isolated: "\n"}))).files.keys() & files.keys()
-    assert sut_context.gather(str(make_root({**files, isolated: "1\n"}))).files.keys() >= files.keys()
-    assert sut_context.gather(str(make_root({**files, "/proc/cmdline": "isolcpus=1"}))).files.keys() >= files.keys()
+    assert not sut_context.collect(str(make_root({**files, isolated: "\n"}))).files.keys() & files.keys()
+    assert sut_context.collect(str(make_root({**files, isolated: "1\n"}))).files.keys() >= files.keys()
+    assert sut_context.collect(str(make_root({**files, "/proc/cmdline": "isolcpus=1"}))).files.keys() >= files.keys()
 
 
 def test_lists_are_preferred_to_masks(make_root):
     base = "/sys/devices/system/cpu/cpu0/topology"
-    both = sut_context.gather(str(make_root({f"{base}/thread_siblings": "1", f"{base}/thread_siblings_list": "0"})))
+    both = sut_context.collect(str(make_root({f"{base}/thread_siblings": "1", f"{base}/thread_siblings_list": "0"})))
     assert list(both.files) == [f"{base}/thread_siblings_list"]
-    old = sut_context.gather(str(make_root({f"{base}/thread_siblings": "1"})))
+    old = sut_context.collect(str(make_root({f"{base}/thread_siblings": "1"})))
     assert list(old.files) == [f"{base}/thread_siblings"]
 
 
@@ -203,7 +203,7 @@ def test_serial_numbers_in_text_files_are_blanked(make_root):
             "/proc/sysinfo": "Type: 8561\nSequence Code:        00000000000829E8\nVM00 UUID:            aa-bb\n",
         }
     )
-    collector = sut_context.gather(str(root))
+    collector = sut_context.collect(str(root))
     text = collector.text("/proc/cpuinfo") + collector.text("/proc/sysinfo")
     assert not any(secret in text for secret in ("deadbeef", "279F25", "829E8", "aa-bb"))
     assert "machine = 2817" in text
@@ -265,4 +265,3 @@ def test_every_key_returned_is_documented_and_the_other_way_round():
     assert set(returned) == set(result) | {"archive_sha256"}
     assert set(returned["capture"]["contains"]) == set(result["capture"])
     assert documentation("DOCUMENTATION")["attributes"]["check_mode"]["support"] == "full"
-    assert documentation("EXAMPLES")[0]["sut_context_info"] is None
