@@ -190,7 +190,7 @@ def test_only_a_private_directory_will_do(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "calibration-x").mkdir(mode=0o755)
     answer = run_checker(tmp_path / "calibration-x", "echo here", capsys)
     assert answer["failed"]
-    assert "private directory (mode 0700)" in answer["msg"]
+    assert "expected mode 0700 and user " in answer["msg"]
     answer = run_checker(tmp_path / "calibration-y", "echo here", capsys)
     assert answer["failed"]
     assert "No such file or directory" in answer["msg"]

@@ -266,7 +266,7 @@ def test_a_run_that_lost_its_reservation_starts_nothing(private: Path, capsys: p
         patch.setattr(SETTINGS, "read_prefetchers", lambda _machine: ([entry], None))
         answer = run_mlc(private, "touch here", capsys, prefetchers_ok=True)
     assert answer["failed"]
-    assert "expected the SUT to be reserved for this run" in answer["msg"]
+    assert "the SUT is no longer reserved for this run" in answer["msg"]
 
 
 @pytest.mark.parametrize("prefetchers_ok", [False, True])
