@@ -324,7 +324,7 @@ def test_the_cleanup_playbook_cleans_a_sut_that_was_lost(day: Day) -> None:
 def test_a_disk_that_fills_up_loses_nothing_that_was_there(day: Day) -> None:
     disk = day.disk("fills")
     (directory,) = disk.glob("*/*/*")
-    assert "fills: no run document could be made; what was recorded is kept" in day.ended.text
+    assert "fills: no run document; its records are kept" in day.ended.text
     assert not (directory / "run.json").exists()
     (disk / "ballast").unlink()
     clean_up(day, "fills")

@@ -68,7 +68,7 @@ SILENT = ("settings", "tune", "mlc", "judge", "publish", "retention", "verdict")
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
 """Roles that do nothing in check mode."""
 
-MOST_SCREENS = 4
+MAX_SCREENS = 4
 """With more SUTs, the end of a run has a line per SUT instead of a screen."""
 
 RED = "\033[31m"
@@ -214,7 +214,7 @@ def story_of(fields):
 
 def failure_text(result):
     """Return the message of a failure."""
-    return str(result.get("msg") or result.get("reason") or "no reason was given").strip()
+    return str(result.get("msg") or result.get("reason") or "no reason given").strip()
 
 
 class CallbackModule(CallbackBase):
@@ -231,7 +231,7 @@ class CallbackModule(CallbackBase):
         self.progress = {}
         self.measuring = set()
         self.finished = {}
-        self.said = set()
+        self.shown = set()
         self.site = None
         self.refresher = None
         self.measured = threading.Event()
@@ -267,7 +267,7 @@ class CallbackModule(CallbackBase):
         for name in sorted(self.finished):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
-            if len(self.finished) > MOST_SCREENS:
+            if len(self.finished) > MAX_SCREENS:
                 self.screen.message(f"{name}: {ended['story']['verdict']}", RED if bad else None)
                 continue
             self.screen.message("")
@@ -279,7 +279,7 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"  HTML: {html}")
         for name in sorted(self.progress.keys() - self.finished.keys()):
             self.screen.message("")
-            text = "no run document could be made; what was recorded is kept, and --resume goes on with it"
+            text = "no run document; its records are kept: continue with --resume"
             self.screen.message(f"{name}: {text}", RED)
         if not self.finished and self.site:
             self.screen.message(f"  HTML: {self.site}")
@@ -363,8 +363,8 @@ class CallbackModule(CallbackBase):
 
     def say(self, name, text, colour=None):
         """Show *text* about SUT *name*, once."""
-        if (name, text) not in self.said:
-            self.said.add((name, text))
+        if (name, text) not in self.shown:
+            self.shown.add((name, text))
             self.screen.message(f"{name}: {text}", colour)
 
     def detail(self, result):

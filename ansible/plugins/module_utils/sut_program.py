@@ -7,12 +7,17 @@ Runs on a SUT's own Python (3.8 and later, standard library only).
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
+
+from ansible.module_utils import sut_files as files
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path of the program: the same on every SUT, whatever the login's is."""
@@ -104,6 +109,17 @@ def read_more(stream, taken):
         return False
     taken[stream] += data
     return bool(data)
+
+
+@contextlib.contextmanager
+def scratch_directory(directory, prefix):
+    """Make a directory for a program in the run's private *directory*; remove it after the block."""
+    files.PrivateDirectory(directory, os.geteuid()).close()
+    inside = tempfile.mkdtemp(prefix=prefix, dir=directory)
+    try:
+        yield inside
+    finally:
+        shutil.rmtree(inside)
 
 
 def run(argv, directory, timeout_s, *, program=None, kept, max_bytes, stderr=subprocess.PIPE):

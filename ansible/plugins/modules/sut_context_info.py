@@ -26,7 +26,7 @@ RETURN = r"""
 archive:
   description: >-
     A tar.gz archive in base64. It holds the copied files under their absolute paths without the leading slash, and
-    C(capture.json).
+    C(capture.json), in the format C(sut-context/1).
   returned: success
   type: str
 archive_sha256:
@@ -37,57 +37,6 @@ capture:
   description: The contents of C(capture.json).
   returned: success
   type: dict
-  contains:
-    schema:
-      description: Format of this record.
-      type: str
-      sample: sut-context/1
-    captured_at:
-      description: Start of the capture, in UTC.
-      type: str
-      sample: "2026-01-31T12:00:00Z"
-    hostname:
-      description: The SUT's host name.
-      type: str
-    uname:
-      description: sysname, nodename, release, version and machine.
-      type: dict
-    uname_a:
-      description: Output of C(uname -a), or null.
-      type: str
-    uid:
-      description: The user the module ran as.
-      type: int
-    affinity:
-      description: The CPUs the module was allowed to run on, or null.
-      type: str
-      sample: 0-3,8
-    cpuset_file:
-      description: The copied file with the CPUs of the module's control group, or null.
-      type: str
-    python_version:
-      description: Python version of the SUT.
-      type: str
-    unreadable:
-      description: Files that exist and could not be copied.
-      type: list
-      elements: dict
-      sample: [{path: /sys/firmware/dmi/tables/DMI, reason: Permission denied}]
-    masked:
-      description: Files in which serial numbers, UUIDs or tags were blanked.
-      type: list
-      elements: dict
-    files:
-      description: Number of files copied.
-      type: int
-    total_bytes:
-      description: Their size, uncompressed.
-      type: int
-    load:
-      description: >-
-        The time between the load snapshots (C(interval_s) of the CPUs, C(processes_interval_s) of the processes), the
-        kernel's ticks per second, the module's own process ids, and the reason if there are no snapshots, or null.
-      type: dict
 duration_s:
   description: Duration of the capture on the SUT.
   returned: success

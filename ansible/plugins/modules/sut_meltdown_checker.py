@@ -67,9 +67,7 @@ fault:
 import base64
 import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 
 from ansible.module_utils import sut_files as files
 from ansible.module_utils import sut_program as program
@@ -97,19 +95,15 @@ def main():
     directory = os.path.normpath(module.params["path"])
     content = base64.b64decode(module.params["content"])
     try:
-        files.PrivateDirectory(directory, os.geteuid()).close()
-        inside = tempfile.mkdtemp(prefix="checker-", dir=directory)
-        try:
+        with program.scratch_directory(directory, "checker-") as inside:
             path = os.path.join(inside, SCRIPT)
             with open(path, "wb") as stream:
                 stream.write(content)
             with open(path, "rb") as stream:
                 found = hashlib.sha256(stream.read()).hexdigest()
             result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, max_bytes=MAX_OUTPUT_BYTES)
-        finally:
-            shutil.rmtree(inside)
     except (files.Refused, OSError, subprocess.SubprocessError) as error:
-        module.fail_json(msg="the checker could not be run in %s on the SUT: %s" % (directory, error))
+        module.fail_json(msg=f"the checker could not be run in {directory} on the SUT: {error}")
     module.exit_json(changed=False, argv=ARGV, sha256=found, user_id=os.geteuid(), **result)
 
 

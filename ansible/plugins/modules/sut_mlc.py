@@ -75,11 +75,10 @@ prefetchers:
   type: dict
 """
 
+import functools
 import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 
 from ansible.module_utils import sut_files as files
 from ansible.module_utils import sut_hold
@@ -105,7 +104,7 @@ def check_bytes(path, wanted):
         raise files.Refused(f"the program has sha256 {found}, not {wanted}")
 
 
-def driver(machine):
+def driver_state(machine):
     """Return whether the driver is loaded, as text."""
     return "loaded" if machine.exists(DRIVER) else "not loaded"
 
@@ -118,14 +117,14 @@ def current_value(machine, entry):
         return None
 
 
-def watched(machine, arguments, start):
+def watch_prefetchers(machine, arguments, start):
     """Call *start*; return its result with the state of the prefetchers before and after."""
     entries, unread = settings.read_prefetchers(machine)
     if arguments["prefetchers_ok"] and entries:
         sut_hold.record(arguments["reservation"], machine, arguments["token"], entries)
-    places = [{"where": DRIVER, "before": driver(machine)}]
+    places = [{"where": DRIVER, "before": driver_state(machine)}]
     result = start()
-    places[0].update(after=driver(machine), restored=None)
+    places[0].update(after=driver_state(machine), restored=None)
     for entry in entries:
         place = {"where": entry.where, "before": entry.before, "after": current_value(machine, entry), "restored": None}
         if arguments["prefetchers_ok"] and place["after"] != entry.before:
@@ -152,27 +151,13 @@ def main():
     path = os.path.join(directory, arguments["argv"][0])
     kept = KEPT + ((program.CAP_SYS_RAWIO,) if arguments["prefetchers_ok"] else ())
     try:
-        files.PrivateDirectory(directory, os.geteuid()).close()
-        check_bytes(path, arguments["sha256"])
-        inside = tempfile.mkdtemp(prefix="mlc-", dir=directory)
-        try:
-            result = watched(
-                settings.Machine(),
-                arguments,
-                lambda: program.run(
-                    arguments["argv"],
-                    inside,
-                    arguments["timeout_s"],
-                    program=path,
-                    kept=kept,
-                    max_bytes=MAX_OUTPUT_BYTES,
-                    stderr=subprocess.STDOUT,
-                ),
-            )
-        finally:
-            shutil.rmtree(inside)
+        with program.scratch_directory(directory, "mlc-") as inside:
+            check_bytes(path, arguments["sha256"])
+            options = {"program": path, "kept": kept, "max_bytes": MAX_OUTPUT_BYTES, "stderr": subprocess.STDOUT}
+            run = functools.partial(program.run, arguments["argv"], inside, arguments["timeout_s"], **options)
+            result = watch_prefetchers(settings.Machine(), arguments, run)
     except (files.Refused, OSError, subprocess.SubprocessError) as error:
-        module.fail_json(msg="Intel MLC could not be run in %s on the SUT: %s" % (directory, error))
+        module.fail_json(msg=f"Intel MLC could not be run in {directory} on the SUT: {error}")
     result.pop("stderr")
     module.exit_json(changed=False, user_id=os.geteuid(), **result)
 

@@ -40,17 +40,14 @@ system:
   description: Name of the kernel, from uname.
   returned: always
   type: str
-  sample: Linux
 machine:
   description: Architecture, from uname.
   returned: always
   type: str
-  sample: x86_64
 python_version:
   description: Version of the Python that ran this module.
   returned: always
   type: str
-  sample: 3.11.2
 uid:
   description: Effective user id of the measurements.
   returned: always
@@ -61,34 +58,26 @@ remote_base:
     directories of its path, itself included, in which another user could replace it.
   returned: always
   type: dict
-  sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
-           "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "writable by group 27"}]}
 running:
   description: sutprobe processes below I(remote_base) that run without a reservation.
   returned: always
   type: list
   elements: dict
-  sample: [{"pid": 4711, "path": "/var/tmp/calibration-20261121T032712Z-3f2a-sut1/sutprobe"}]
 time:
   description: >-
     The SUT's clock in s since the epoch at the start and the end of the module, whether its kernel considers the clock
     synchronised (null with a C(reason) if unknown), and the kernel's bound of its error.
   returned: always
   type: dict
-  sample: {"began_s": 1795228032.25, "ended_s": 1795228032.5, "synchronised": true, "maximum_error_s": 0.031,
-           "reason": null}
 memory_available_bytes:
   description: Memory available to new processes, or null.
   returned: always
   type: int
-  sample: 1073741824
 identity:
   description: >-
     Facts compared between SUTs of one testbed. C(microcode) has every version in use. Unknown texts are null.
   returned: always
   type: dict
-  sample: {"cpu_model": "GenuineIntel 6/143/8 Intel(R) Xeon(R) Platinum 8462Y+", "microcode": ["0x2b000603"],
-           "product": "Example Server", "bios": "Example Firmware 1.2 01/31/2026"}
 """
 
 import json

@@ -39,11 +39,11 @@ options:
     description: Name of the SUT in the inventory.
     type: str
   controller:
-    description: Who reserves, as text. Set by the action plugin.
+    description: Who reserves. Set by the action plugin.
     type: str
     default: ""
   started_at:
-    description: When the reservation was requested, as text. Set by the action plugin.
+    description: When the reservation was requested. Set by the action plugin.
     type: str
     default: ""
   token:
