@@ -214,7 +214,7 @@ def story_of(fields):
 
 def failure_text(result):
     """Return the message of a failure."""
-    return str(result.get("msg") or result.get("reason") or "no reason given").strip()
+    return str(result.get("msg") or result.get("reason") or "no reason was given").strip()
 
 
 class CallbackModule(CallbackBase):
