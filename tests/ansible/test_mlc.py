@@ -139,7 +139,7 @@ def test_after_a_command_without_an_answer_none_is_tried(
     _, runs = tried(sut, tmp_path, monkeypatch)
     assert [run.outcome for run in runs] == ["failed", "failed"]
     assert reason in str(runs[0].reason)
-    assert runs[1].reason == f"not tried: {runs[0].reason}"
+    assert runs[1].reason == f"skipped: {runs[0].reason}"
     assert len(sut.asked) == 1
 
 
