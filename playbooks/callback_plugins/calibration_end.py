@@ -38,7 +38,7 @@ from ansible.plugins.callback import CallbackBase
 
 sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_utils"))
 
-from calibration_plugins import ROOT
+from calibration_checkout import ROOT
 from calibration_variables import options_of_roles
 
 # Used by the roles' plugins; imported here, before Ansible forks a worker per task.

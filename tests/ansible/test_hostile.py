@@ -19,7 +19,8 @@ from calibration.results.store import read_run
 from calibration.text import HIDDEN, visible
 from tests.harmless import check_page
 
-PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
+ANSWERS = load_plugin("plugin_utils", "calibration_answers")
+PROCESSES = load_plugin("plugin_utils", "calibration_processes")
 
 MARK = "calibration-hostile-mark"
 """What every file that a hostile text would make has in its name."""
@@ -138,7 +139,7 @@ def test_only_what_is_documented_of_an_answer_is_kept() -> None:
         "msg": "\ud800" * 30_000,
         "failed": 1,
     }
-    assert PLUGINS.documented_fields(magic, "sutprobe") == {
+    assert ANSWERS.documented_fields(magic, "sutprobe") == {
         "ansible_facts": {"discovered_interpreter_python": "/usr/bin/python3"},
         "path": "/var/tmp/x",
         "changed": True,
@@ -165,15 +166,15 @@ def test_memory_freed_before_does_not_widen_the_bound() -> None:
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "ansible/plugins/modules").glob("*.py")))
 def test_what_a_module_returns_is_documented_with_known_types(module: str) -> None:
-    assert PLUGINS.documented_types(module)["changed"] is bool
+    assert ANSWERS.documented_types(module)["changed"] is bool
 
 
 def test_memory_is_bounded_in_the_block_and_not_after_it() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with pytest.raises(MemoryError), PLUGINS.bounded_memory(1 << 20):
-        bytearray(PLUGINS.MEMORY_SPARE_BYTES + (64 << 20))
+    with pytest.raises(MemoryError), PROCESSES.bounded_memory(1 << 20):
+        bytearray(PROCESSES.MEMORY_SPARE_BYTES + (64 << 20))
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    with PLUGINS.bounded_memory(1 << 20):
+    with PROCESSES.bounded_memory(1 << 20):
         assert bytearray(1 << 20)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, 1 << 41))"
     check = f"{limit}\nimport sys; sys.path.append('ansible/plugins/plugin_utils'); import calibration_plugins as p\n"

@@ -22,6 +22,7 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
+from calibration_answers import quoted
 from calibration_plugins import (
     MAX_REASON,
     PARSE_FACTOR,
@@ -30,11 +31,9 @@ from calibration_plugins import (
     NoAnswerError,
     SutAction,
     SutError,
-    bounded_memory,
-    end_with_controller,
-    quoted,
     required,
 )
+from calibration_processes import bounded_memory, end_with_controller
 
 from calibration.errors import CalibrationError
 from calibration.reservation import REASONS, Reservation, guarded

@@ -19,7 +19,9 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import MAX_OUTPUT, MAX_REASON, end_with_controller, required
+from calibration_answers import MAX_OUTPUT
+from calibration_plugins import MAX_REASON, required
+from calibration_processes import end_with_controller
 from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError

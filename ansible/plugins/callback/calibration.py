@@ -34,7 +34,7 @@ from ansible.plugins.callback import CallbackBase
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-import calibration_plugins  # noqa: F401 - makes the checkout's package importable
+import calibration_checkout  # noqa: F401 - makes the checkout's package importable
 
 from calibration.files import open_regular
 from calibration.measurements.base import NotPlanned

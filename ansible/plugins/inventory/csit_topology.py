@@ -23,7 +23,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-import calibration_plugins  # noqa: F401 - makes the checkout's package importable
+import calibration_checkout  # noqa: F401 - makes the checkout's package importable
 from ansible.utils.vars import load_extra_vars
 
 from ansible import constants as C

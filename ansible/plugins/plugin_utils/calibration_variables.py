@@ -18,7 +18,7 @@ from ansible.template import Templar, trust_as_template
 
 sys.path.append(os.path.abspath(__file__ + "/.."))
 
-from calibration_plugins import ROOT
+from calibration_checkout import ROOT
 
 from calibration.errors import InputError
 from calibration.mlc import check_licence
