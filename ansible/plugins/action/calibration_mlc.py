@@ -96,34 +96,30 @@ class ActionModule(ProgramAction):
     def prepared(self, arguments, directory):
         """Record the program, copy it to the SUT and return it; on failure record the reason and return None."""
         archive = Path(arguments["archive"])
-        known = {"archive_sha256": None, "member": None, "program_sha256": None, "form": None}
         planned = arguments["machine"] == ARCHITECTURE
-        started_at, program, reason = datetime.now(UTC), None, None
+        started_at, found, reason = datetime.now(UTC), None, None
         try:
             if not planned:
                 raise EnvironmentLacksError(f"{NAME} is for {ARCHITECTURE} only, the SUT is {arguments['machine']}")
-            program = read_program(archive)
-            known = {
-                "archive_sha256": program.archive_sha256,
-                "member": program.member,
-                "program_sha256": program.sha256,
-                "form": program.form,
-            }
-            self.put(arguments, program)
+            found = read_program(archive)
+            self.put(arguments, found)
         except CalibrationError as error:
-            program, reason = None, str(error)[:MAX_REASON]
+            reason = str(error)[:MAX_REASON]
             self.say(f"{NAME} is not run: {reason}", C.COLOR_WARN if planned else None)
         record = MlcProgram(
             started_at=started_at,
             archive=archive.name,
-            **known,
+            archive_sha256=found and found.archive_sha256,
+            member=found and found.member,
+            program_sha256=found and found.sha256,
+            form=found and found.form,
             prefetchers_ok=arguments["prefetchers_ok"],
             publish=arguments["publish"],
             planned=planned,
             reason=reason,
         )
         append_record(directory, MlcProgramRecord(program=record))
-        return program
+        return None if reason else found
 
     def put(self, arguments, program):
         """Copy *program* into the run's directory on the SUT. Raises EnvironmentLacksError if it cannot be verified."""

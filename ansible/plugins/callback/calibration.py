@@ -314,8 +314,7 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"  Page: {page}")
         elif result.task.action == "calibration_publish":
             self.screen.message(f"Published: {result.result['current']}")
-        if self._display.verbosity:
-            self.detail(result)
+        self.show_details(result)
 
     def planned(self, name, plan, directory):
         """Show a SUT's plan; in check mode, without a directory, each step of it."""
@@ -338,15 +337,13 @@ class CallbackModule(CallbackBase):
         """Show a failure in full, once."""
         self.task_ended(result)
         self.say(result.host.get_name(), failure_text(result.result), RED)
-        if self._display.verbosity:
-            self.detail(result)
+        self.show_details(result)
 
     def v2_runner_on_unreachable(self, result):
         """Show that a SUT cannot be reached."""
         self.task_ended(result)
         self.say(result.host.get_name(), f"not reachable: {failure_text(result.result)}", RED)
-        if self._display.verbosity:
-            self.detail(result)
+        self.show_details(result)
 
     def v2_runner_on_skipped(self, result):
         """Do nothing."""
@@ -367,8 +364,10 @@ class CallbackModule(CallbackBase):
             self.shown.add((name, text))
             self.screen.message(f"{name}: {text}", colour)
 
-    def detail(self, result):
-        """Show a task and its result in full."""
+    def show_details(self, result):
+        """Show a task with -v, and its result with -vv or if it failed."""
+        if not self._display.verbosity:
+            return
         self.screen.message(f"[{result.host.get_name()}] {result.task.get_name()}")
         if self._display.verbosity > 1 or result.is_failed() or result.is_unreachable():
             self.screen.message(self._dump_results(result.result, indent=2))
