@@ -43,7 +43,7 @@ def snapshots(**said):
     }
 
 
-def test_shares_and_names_come_from_the_difference(make_root):
+def test_load_is_the_difference_of_two_snapshots(make_root):
     found = load(make_root(snapshots())).load
     assert [(cpu.cpu, cpu.busy, cpu.stolen) for cpu in found.cpus] == [(0, 0.9, 0.0), (3, 0.0, 0.05)]
     assert found.resolution == 0.005
@@ -69,7 +69,7 @@ def test_without_an_interval_there_is_no_load(make_root, said):
     assert load(make_root(snapshots(**said))).load is None
 
 
-def test_a_reason_and_damage_are_listed(make_root):
+def test_missing_and_damaged_snapshots_are_listed(make_root):
     files = snapshots(reason="not watched: too slow")
     files["/load/after/proc/stat"] = "cpu0 1 2 x\n"
     files["/load/after/proc/42/stat"] = "42 (half"
@@ -80,14 +80,14 @@ def test_a_reason_and_damage_are_listed(make_root):
     assert reasons["/load/after/proc/stat"].startswith("unparsable: no rows such as")
 
 
-def test_what_a_process_calls_itself_stays_text(make_root):
+def test_odd_process_names_are_text(make_root):
     files = snapshots()
     files["/load/after/proc/42/stat"] = process(42, "\x1b[31m)\n S 1", 280, 0)
     assert load(make_root(files)).load.processes[0].name == "\\x1b[31m)\\n S 1"
 
 
 @pytest.mark.parametrize("text", ["", "cpu 1 2 3\n", "cpu0\n", "cpu0 1 2\nintr"])
-def test_counts_of_old_kernels_have_fewer_fields_and_none_is_an_error(text):
+def test_counters_of_old_kernels_have_fewer_fields(text):
     if "cpu0 " in text:
         assert parse_cpu_counts(text)[0].busy == 3
     else:
@@ -101,7 +101,7 @@ def test_invalid_row_is_an_error(text):
         parse_used(text)
 
 
-def test_the_capture_keeps_who_used_a_cpu_and_nobody_else(make_root):
+def test_the_capture_keeps_only_busy_processes(make_root):
     root = make_root(
         {
             "/proc/stat": stat_row(0),
@@ -132,7 +132,7 @@ def test_the_capture_keeps_who_used_a_cpu_and_nobody_else(make_root):
     assert {item.name for item in load(archive).load.processes} == {"busy", "new"}
 
 
-def test_the_watch_is_bounded_in_time_and_number(make_root, monkeypatch):
+def test_the_load_watch_is_bounded_in_time_and_number(make_root, monkeypatch):
     files = {f"/proc/{pid}/stat": process(pid, "p", pid, 0) for pid in range(10, 20)}
     root = make_root({"/proc/stat": stat_row(0), **files})
     watch = sut_context.LoadWatch(str(root), 0, lambda: 1, sleep=lambda _: None).watch()
@@ -150,7 +150,7 @@ def test_the_watch_is_bounded_in_time_and_number(make_root, monkeypatch):
     ]
 
 
-def test_a_machine_without_counts_says_so(make_root):
+def test_missing_counters_are_reported(make_root):
     result = sut_context.capture(str(make_root({"/proc/cpuinfo": ""})), sleep=lambda _: None)
     assert result["capture"]["load"]["reason"] == "/proc/stat cannot be read"
     assert result["capture"]["load"]["interval_s"] is None

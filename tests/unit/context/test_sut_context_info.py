@@ -52,7 +52,7 @@ def test_runs_on_python_3_8_with_its_standard_library(path):
     assert imported <= sys.stdlib_module_names | {"ansible"}
 
 
-def test_this_machine_captured_and_live_say_the_same(tmp_path):
+def test_capture_and_live_machine_agree(tmp_path):
     result = sut_context.capture(uname_a="Linux here")
     archive = tmp_path / "context.tar.gz"
     archive.write_bytes(base64.b64decode(result["archive"]))
@@ -67,12 +67,12 @@ def test_this_machine_captured_and_live_say_the_same(tmp_path):
     assert [(n.id, n.cpus) for n in captured.nodes] == [(n.id, n.cpus) for n in live.nodes]
 
 
-def test_a_runs_directory_is_read_through_its_archive(tmp_path):
+def test_reads_the_archive_of_a_run(tmp_path):
     (tmp_path / "context.tar.gz").write_bytes(base64.b64decode(sut_context.capture()["archive"]))
     assert load(tmp_path).online_cpus == load(Path("/")).online_cpus
 
 
-def test_what_is_copied_is_verbatim_and_what_is_odd_is_listed(make_root):
+def test_files_are_copied_verbatim_and_odd_ones_listed(make_root):
     root = make_root({"/proc/meminfo": b"MemTotal:\x80 1 kB\n", "/sys/devices/system/cpu/online": "0-1\n"})
     os.mkfifo(root / "proc/cpuinfo")
     (root / "proc/version").symlink_to("/dev/zero")
@@ -89,7 +89,7 @@ def test_what_is_copied_is_verbatim_and_what_is_odd_is_listed(make_root):
     assert set(files) == {"proc/meminfo", "sys/devices/system/cpu/online", "capture.json"}
 
 
-def test_bounds_of_a_file_of_all_files_and_of_time(make_root, monkeypatch):
+def test_size_number_and_time_are_bounded(make_root, monkeypatch):
     files = {"/proc/meminfo": "m" * 100, "/proc/cpuinfo": "c" * 300, "/proc/stat": "s" * 100, "/proc/uptime": "u" * 60}
     root = str(make_root(files))
     monkeypatch.setattr(sut_context, "MAX_FILE_BYTES", 200)
@@ -104,7 +104,7 @@ def test_bounds_of_a_file_of_all_files_and_of_time(make_root, monkeypatch):
     assert any("longer than" in reason for reason in collector.unreadable.values())
 
 
-def test_a_file_that_vanishes_is_absent_and_one_without_permission_is_listed(make_root, monkeypatch):
+def test_vanished_files_are_absent_and_unreadable_ones_listed(make_root, monkeypatch):
     root = make_root({"/proc/meminfo": "m", "/proc/stat": "s", "/proc/uptime": "u"})
     really_open = os.open
 
@@ -121,7 +121,7 @@ def test_a_file_that_vanishes_is_absent_and_one_without_permission_is_listed(mak
     assert collector.unreadable == {"/proc/stat": "Permission denied"}
 
 
-def test_the_archive_is_one_that_any_tar_reads():
+def test_the_archive_is_a_standard_tar():
     files = {"/proc/a": b"x" * 513, "/sys/" + "d" * 120 + "/é": b"", "/proc/b": b"y" * 512}
     archive = sut_context.pack(files, {"schema": sut_context.SCHEMA}, 1_700_000_000.9)
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
@@ -131,7 +131,7 @@ def test_the_archive_is_one_that_any_tar_reads():
     assert archive == sut_context.pack(files, {"schema": sut_context.SCHEMA}, 1_700_000_000.9)
 
 
-def test_what_describes_the_first_cpu_is_read_once(make_root):
+def test_properties_of_the_first_cpu_are_read_once(make_root):
     base = "/sys/devices/system/cpu"
     files = {}
     for cpu in (2, 3):
@@ -144,7 +144,7 @@ def test_what_describes_the_first_cpu_is_read_once(make_root):
     assert sut_context.collect(str(make_root(files))).files.keys() == files.keys()
 
 
-def test_threads_are_copied_only_where_cpus_are_isolated(make_root):
+def test_threads_are_copied_only_if_cpus_are_isolated(make_root):
     files = {"/proc/7/task/7/status": "Name: x\n", "/proc/7/task/8/status": "Name: y\n"}
     isolated = "/sys/devices/system/cpu/isolated"
     assert not sut_context.collect(str(make_root({**files, isolated: "\n"}))).files.keys() & files.keys()
@@ -171,7 +171,7 @@ def system_table():
     return structure(1, bytes(area), "Maker", "BOX-SERIAL") + slot + vendor + structure(11, b"\1", "OEM-SECRET") + END
 
 
-def test_identity_is_blanked_in_the_dmi_table_and_its_structure_stays():
+def test_dmi_identity_is_blanked_and_the_structure_kept():
     table = system_table()
     masked = sut_context.mask_dmi(table)
     assert len(masked) == len(table)
@@ -183,7 +183,7 @@ def test_identity_is_blanked_in_the_dmi_table_and_its_structure_stays():
     assert sut_context.mask_dmi(masked) == masked
 
 
-def test_what_cannot_be_understood_is_blanked():
+def test_an_invalid_dmi_table_is_blanked():
     broken = dimm(1) + b"\x01\xff\0\0SERIAL-AT-THE-END"
     masked = sut_context.mask_dmi(broken)
     assert masked == dimm(1) + b"\0" * (len(broken) - len(dimm(1)))
@@ -191,7 +191,7 @@ def test_what_cannot_be_understood_is_blanked():
 
 
 @given(st.binary(max_size=200))
-def test_any_table_keeps_its_length_when_masked(table):
+def test_a_masked_dmi_table_keeps_its_length(table):
     assert len(sut_context.mask_dmi(table)) == len(table)
 
 
@@ -210,7 +210,7 @@ def test_serial_numbers_in_text_files_are_blanked(make_root):
     assert sorted(collector.masked) == ["/proc/cpuinfo", "/proc/sysinfo"]
 
 
-def test_no_pattern_reaches_for_identity():
+def test_no_pattern_matches_identity():
     patterns = sut_context.PATTERNS + sut_context.OLD_FREQUENCY_PATTERNS + sut_context.DEVICE_TREE_PATTERNS
     for word in ("serial", "uuid", "asset", "address", "system-id"):
         assert not [pattern for pattern in patterns if word in pattern]
@@ -259,7 +259,7 @@ def documentation(name):
     raise AssertionError(name)
 
 
-def test_every_key_returned_is_documented_and_the_other_way_round():
+def test_returned_keys_are_the_documented_ones():
     returned = documentation("RETURN")
     result = sut_context.capture()
     assert set(returned) == set(result) | {"archive_sha256"}
