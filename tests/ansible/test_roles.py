@@ -41,7 +41,7 @@ def defaults_of(role: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_an_option_has_a_default_a_type_and_a_description(role: str) -> None:
-    assert set(options_of(role)) - {"calibration_run_id", "preflight_result"} == set(defaults_of(role))
+    assert set(options_of(role)) - {"calibration_run_id"} == set(defaults_of(role))
     for name, option in options_of(role).items():
         assert option.get("type"), name
         assert option.get("description"), name
