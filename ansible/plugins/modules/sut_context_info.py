@@ -27,19 +27,15 @@ archive:
   description: >-
     A tar.gz archive in base64. It holds the copied files under their absolute paths without the leading slash, and
     C(capture.json), in the format C(sut-context/1).
-  returned: success
   type: str
 archive_sha256:
   description: SHA-256 of the tar.gz archive (decoded).
-  returned: success
   type: str
 capture:
   description: The contents of C(capture.json).
-  returned: success
   type: dict
 duration_s:
   description: Duration of the capture on the SUT.
-  returned: success
   type: float
 """
 

@@ -13,19 +13,6 @@ description:
     registers of the processor; no option prevents this in all versions. It therefore runs without the capabilities
     needed for it, even as root. It can still read what root can.
   - Its output is returned verbatim. Its process group is ended before the module returns.
-options:
-  path:
-    description: The run's private directory. Its name must begin with C(calibration-).
-    type: path
-    required: true
-  content:
-    description: The script's bytes in base64.
-    type: str
-    required: true
-  timeout_s:
-    description: Seconds after which the script is ended.
-    type: float
-    required: true
 attributes:
   check_mode:
     support: none
@@ -35,32 +22,25 @@ author: The calibration harness contributors
 RETURN = r"""
 argv:
   description: The command that ran in the private directory.
-  returned: always
   type: list
   elements: str
 sha256:
   description: SHA-256 of the script as read back on the SUT.
-  returned: always
   type: str
 user_id:
   description: Id of the user that the script ran as.
-  returned: always
   type: int
 rc:
   description: Exit code of the script; negative for the signal that ended it. None after a timeout.
-  returned: always
   type: int
 output:
   description: Output in base64, truncated if too long.
-  returned: always
   type: str
 stderr:
   description: The end of standard error.
-  returned: always
   type: str
 fault:
   description: Why the script was killed. None if it exited by itself.
-  returned: always
   type: str
 """
 
@@ -87,8 +67,8 @@ def main():
     """Run as an Ansible module."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "content": {"type": "str", "required": True, "no_log": True},
+            "path": {"type": "path", "required": True},  # of the run's private directory
+            "content": {"type": "str", "required": True, "no_log": True},  # in base64
             "timeout_s": {"type": "float", "required": True},
         },
     )

@@ -11,39 +11,9 @@ description:
   - Verifies the program in the run's private directory, runs it there and returns its output verbatim. Its process
     group is ended before the module returns.
   - By default the program switches prefetchers through model-specific registers. It runs without the capability for
-    that unless I(prefetchers_ok), and always without those to load kernel modules or to mount.
+    that unless C(prefetchers_ok), and always without those to load kernel modules or to mount.
   - The registers are read before and after. If they may change, their values are first recorded in the reservation of
     the SUT, so that its guardian restores them in any case; those that differ afterwards are restored at once.
-options:
-  path:
-    description: The run's private directory. Its name must begin with C(calibration-).
-    type: path
-    required: true
-  sha256:
-    description: SHA-256 of the program, which the action C(calibration_mlc) has put there.
-    type: str
-    required: true
-  argv:
-    description: The command line; its first word is the program's name in the directory.
-    type: list
-    elements: str
-    required: true
-  timeout_s:
-    description: Seconds after which the program is ended.
-    type: float
-    required: true
-  prefetchers_ok:
-    description: Whether the program may switch the hardware prefetchers.
-    type: bool
-    required: true
-  reservation:
-    description: The reservation of the SUT for the run.
-    type: path
-    required: true
-  token:
-    description: Token of the run's reservation.
-    type: str
-    required: true
 attributes:
   check_mode:
     support: none
@@ -53,25 +23,20 @@ author: The calibration harness contributors
 RETURN = r"""
 user_id:
   description: Id of the user that the program ran as.
-  returned: always
   type: int
 rc:
   description: Exit code of the program; negative for the signal that ended it. None after a timeout.
-  returned: always
   type: int
 output:
   description: Standard output and error, interleaved, in base64, truncated if too long.
-  returned: always
   type: str
 fault:
   description: Why the program was killed. None if it exited by itself.
-  returned: always
   type: str
 prefetchers:
   description: >-
     C(places), each with its path C(where) and its values C(before), C(after) and C(restored); and C(unread), the
     unreadable ones with reasons.
-  returned: always
   type: dict
 """
 
@@ -137,9 +102,9 @@ def main():
     """Run as an Ansible module."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
+            "path": {"type": "path", "required": True},  # of the run's private directory
             "sha256": {"type": "str", "required": True},
-            "argv": {"type": "list", "elements": "str", "required": True},
+            "argv": {"type": "list", "elements": "str", "required": True},  # the first is the program's name there
             "timeout_s": {"type": "float", "required": True},
             "prefetchers_ok": {"type": "bool", "required": True},
             "reservation": {"type": "path", "required": True},

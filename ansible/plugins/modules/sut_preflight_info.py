@@ -13,22 +13,11 @@ DOCUMENTATION = r"""
 module: sut_preflight_info
 short_description: Check the preconditions of a calibration on a SUT
 description:
-  - Reads the system, the architecture, the Python version, the user, the state of I(remote_base), and other
+  - Reads the system, the architecture, the Python version, the user, the state of C(remote_base), and other
     calibrations that are running.
   - Reads the time, whether the kernel considers it synchronised, the available memory, and the facts compared between
     SUTs of a testbed - processor, microcode, BIOS.
   - Writes nothing, starts nothing.
-options:
-  remote_base:
-    description: Directory on the SUT for the run's private directory.
-    type: path
-    required: true
-  reserve_path:
-    description:
-      - The reservation of the SUT. Processes of the run that holds it are not listed in C(running).
-      - The reservation itself tells who holds it, and since when.
-    type: path
-    required: true
 attributes:
   check_mode:
     support: full
@@ -38,45 +27,36 @@ author: The calibration harness contributors
 RETURN = r"""
 system:
   description: Name of the kernel, from uname.
-  returned: always
   type: str
 machine:
   description: Architecture, from uname.
-  returned: always
   type: str
 python_version:
   description: Version of the Python that ran this module.
-  returned: always
   type: str
 uid:
   description: Effective user id of the measurements.
-  returned: always
   type: int
 remote_base:
   description: >-
     The directory's state. C(free_bytes) and C(noexec) are null if the directory is missing. C(unsafe) lists the
     directories of its path, itself included, in which another user could replace it.
-  returned: always
   type: dict
 running:
-  description: sutprobe processes below I(remote_base) that run without a reservation.
-  returned: always
+  description: sutprobe processes below C(remote_base) that run without a reservation.
   type: list
   elements: dict
 time:
   description: >-
     The SUT's clock in s since the epoch at the start and the end of the module, whether its kernel considers the clock
     synchronised (null with a C(reason) if unknown), and the kernel's bound of its error.
-  returned: always
   type: dict
 memory_available_bytes:
   description: Memory available to new processes, or null.
-  returned: always
   type: int
 identity:
   description: >-
     Facts compared between SUTs of one testbed. C(microcode) has every version in use. Unknown texts are null.
-  returned: always
   type: dict
 """
 

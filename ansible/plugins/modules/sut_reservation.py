@@ -19,61 +19,6 @@ description:
   - C(read) returns who holds the SUT.
   - C(tg_held) and C(tg_released) take and release CSIT's reservation of a traffic generator, a directory with a file in
     it for each SUT of the run.
-options:
-  state:
-    description: The wanted state.
-    type: str
-    choices: [held, tuned, untuned, released, read, tg_held, tg_released]
-    required: true
-  path:
-    description: Path of the reservation, the same for all users and controllers of the SUT.
-    type: path
-    required: true
-  base:
-    description: Parent of the run's private directory; for C(held) and C(released).
-    type: path
-  run_id:
-    description: Identifier of the run.
-    type: str
-  sut:
-    description: Name of the SUT in the inventory.
-    type: str
-  controller:
-    description: Who reserves. Set by the action plugin.
-    type: str
-    default: ""
-  started_at:
-    description: When the reservation was requested. Set by the action plugin.
-    type: str
-    default: ""
-  token:
-    description: The token returned by C(held); for C(tuned) and C(untuned).
-    type: str
-  mark:
-    description: The mark returned by the C(tuned) to undo; for C(untuned).
-    type: int
-  lease_s:
-    description: Seconds until the guardian acts, unless the lease is renewed.
-    type: float
-    default: 300.0
-  resume:
-    description: Whether to take over a reservation of the same run while its guardian lives.
-    type: bool
-    default: false
-  settings:
-    description: For C(tuned), the wanted value by setting. The action plugin has checked the consent.
-    type: dict
-    default: {}
-  changes:
-    description: For C(released), the changes returned by C(tuned), to be checked if the guardian restored them.
-    type: list
-    elements: dict
-    default: []
-  by:
-    description: Who restores, C(run) or C(cleanup).
-    type: str
-    choices: [run, cleanup]
-    default: run
 attributes:
   check_mode:
     support: full
@@ -182,17 +127,17 @@ def main():
                 "required": True,
             },
             "path": {"type": "path", "required": True},
-            "base": {"type": "path"},
+            "base": {"type": "path"},  # parent of the run's private directory
             "run_id": {"type": "str"},
             "sut": {"type": "str"},
-            "controller": {"type": "str", "default": ""},
-            "started_at": {"type": "str", "default": ""},
-            "token": {"type": "str", "no_log": False},
-            "mark": {"type": "int"},
-            "lease_s": {"type": "float", "default": 300.0},
-            "resume": {"type": "bool", "default": False},
-            "settings": {"type": "dict", "default": {}},
-            "changes": {"type": "list", "elements": "dict", "default": []},
+            "controller": {"type": "str", "default": ""},  # who reserves, from the action plugin
+            "started_at": {"type": "str", "default": ""},  # also from the action plugin
+            "token": {"type": "str", "no_log": False},  # of held
+            "mark": {"type": "int"},  # of tuned
+            "lease_s": {"type": "float", "default": 300.0},  # until the guardian acts, unless it is renewed
+            "resume": {"type": "bool", "default": False},  # take over a live reservation of the same run
+            "settings": {"type": "dict", "default": {}},  # those with consent
+            "changes": {"type": "list", "elements": "dict", "default": []},  # of tuned, to be checked when released
             "by": {"type": "str", "choices": ["run", "cleanup"], "default": "run"},
         },
         required_if=[

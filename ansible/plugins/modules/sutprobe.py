@@ -14,30 +14,6 @@ description:
   - C(absent) does the same, then removes the directory.
   - The action plugin of the same name uses this module for C(present) only if the connection cannot carry the binary
     on standard input; the binary is then part of the arguments, so that no temporary file is made on the SUT.
-options:
-  path:
-    description: The run's private directory. Its name must begin with C(calibration-).
-    type: path
-    required: true
-  content:
-    description: The program in base64, for C(present). Set by the action plugin.
-    type: str
-  name:
-    description: Name of the program; any other than sutprobe is an operator's own.
-    type: str
-    choices: [sutprobe, mlc]
-    default: sutprobe
-  target:
-    description: The SUT's architecture, for C(present). Used by the action plugin to build sutprobe.
-    type: str
-  run:
-    description: The run's directory on the controller, where the action plugin records the verified binary.
-    type: path
-  state:
-    description: Whether the program is installed, has no running processes, or is removed.
-    type: str
-    choices: [present, ended, absent]
-    default: present
 attributes:
   check_mode:
     support: full
@@ -47,7 +23,6 @@ author: The calibration harness contributors
 RETURN = r"""
 path:
   description: Path of the program on the SUT.
-  returned: always
   type: str
 sha256:
   description: SHA-256 of the program as read back after writing. Not in check mode.
@@ -134,8 +109,8 @@ def main():
     """Run as an Ansible module."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "content": {"type": "str", "no_log": True},
+            "path": {"type": "path", "required": True},  # of the run's private directory
+            "content": {"type": "str", "no_log": True},  # in base64
             "name": {"type": "str", "choices": PROGRAMS, "default": PROBE},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
