@@ -125,7 +125,7 @@ def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
         "calibration_profile": setting.profile,
         "calibration_testbed": "fleet",
         "calibration_results_dir": str(folder / "results"),
-        "kernels_prebuilt": str(setting.kernels),
+        "sutprobe_prebuilt": str(setting.kernels),
         "report_site": False,
     }
     inventory.write_text(yaml.safe_dump(servers.inventory(**variables)), encoding="utf-8")

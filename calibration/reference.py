@@ -82,6 +82,7 @@ def variables() -> Iterator[str]:
         specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
         options = {name: option for entry in specs.values() for name, option in (entry.get("options") or {}).items()}
         own = {name: option for name, option in options.items() if name not in seen}
+        defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8"))
         if not own:
             continue
         seen |= set(own)
@@ -91,8 +92,8 @@ def variables() -> Iterator[str]:
         for name, option in own.items():
             yield from ("", f".. confval:: {name}")
             yield f"   :type: {'list of ' if 'elements' in option else ''}{option.get('elements', option['type'])}"
-            if "default" in option:
-                default = yaml.safe_dump(option["default"], default_flow_style=True, width=1000).removesuffix("...\n")
+            if name in defaults:
+                default = yaml.safe_dump(defaults[name], default_flow_style=True, width=1000).removesuffix("...\n")
                 yield f"   :default: ``{default.strip()}``"
             yield from _paragraphs(option["description"], indent="   ")
 

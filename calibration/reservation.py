@@ -18,7 +18,7 @@ from pydantic import StringConstraints
 from calibration.model import Model
 
 RESTARTED = 93
-"""Exit code of a step's command: the SUT was restarted since the run began."""
+"""Exit code of a step's command: the SUT was restarted during the run."""
 
 NOT_RESERVED = 94
 """Exit code of a step's command: the SUT is no longer reserved for the run."""
@@ -27,11 +27,10 @@ UNGUARDED = 95
 """Exit code of a step's command: the guardian of the reservation was killed."""
 
 REASONS = {
-    RESTARTED: "the SUT was restarted since the run began: what it was measured with may no longer be so",
-    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease was over, or somebody ended the run from "
-    "elsewhere. Settings that it had changed were put back",
-    UNGUARDED: "the guardian of the SUT's reservation was killed, so nothing more is measured: find out by whom (if "
-    "memory ran out, dmesg says so)",
+    RESTARTED: "the SUT was restarted during the run: its settings may be different",
+    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease expired, or somebody ended the run; its "
+    "settings were restored",
+    UNGUARDED: "the guardian of the SUT's reservation was killed, so nothing more is measured: check dmesg for OOM",
 }
 """Messages for these exit codes."""
 

@@ -56,8 +56,7 @@ def wanted_settings(settings: Mapping[str, Any], consent: Mapping[str, Any]) -> 
         wanted[name] = _pages(name, value) if name in HUGE_PAGES else _word(name, value)
         if consent.get(name) is not True:
             raise InputError(
-                f"expected tune_{name}_ok: true beside tune_{name}, found {consent.get(name, 'nothing')!r}: a SUT's "
-                "settings are changed only where the inventory agrees to each. Agree, or take the setting away"
+                f"tune_{name} is set without tune_{name}_ok: true: give consent to the change, or remove tune_{name}"
             )
     return wanted
 
@@ -69,8 +68,7 @@ def _pages(name: str, value: Any) -> dict[str, int]:
         counts = {-1: -1}
     if any(node < 0 or count < 0 for node, count in counts.items()):
         raise InputError(
-            f"expected tune_{name} to give each node the number of huge pages it shall have, as in {{0: 512, 1: 512}}, "
-            f"found {value!r}"
+            f"tune_{name} must map nodes to numbers of huge pages, as in {{0: 512, 1: 512}}, not {value!r}"
         )
     return {str(node): count for node, count in counts.items()}
 
@@ -93,9 +91,7 @@ def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
     try:
         changes = tuple(Change.model_validate(change) for change in raw)
     except ValidationError as error:
-        raise EnvironmentLacksError(
-            f"expected changes of settings in the SUT's answer: {error.errors()[0]['msg']}"
-        ) from error
+        raise EnvironmentLacksError(f"invalid changes in the SUT's answer: {error.errors()[0]['msg']}") from error
     longest = max((len(text or "") for change in changes for text in change.model_dump().values()), default=0)
     if longest > MAX_TEXT:
         raise EnvironmentLacksError(f"a text in the SUT's changes has {longest} characters, more than {MAX_TEXT}")

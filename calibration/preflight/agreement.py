@@ -22,11 +22,11 @@ class Known(Model):
 
 
 def read_known(given: Mapping[str, Any]) -> Known:
-    """Return what the playbook's first part passed on. Raises ``InputError`` for another form."""
+    """Return the results that the role preflight passed on. Raises ``InputError`` if they are invalid."""
     try:
         return Known.model_validate_json(bounded_json(given))
     except ValidationError as error:
-        raise InputError(f"expected what the role preflight found out: {fault_of(error)}") from error
+        raise InputError(f"invalid result of the role preflight: {fault_of(error)}") from error
 
 
 def check_agreement(known: Known) -> Iterator[Finding]:

@@ -100,11 +100,11 @@ def taken_over_check(given: Mapping[str, Any]) -> Check:
     """Return the note on a stale reservation that was cleaned up (``holder``, ``why``, ``changes``)."""
     run = (given.get("holder") or {}).get("run_id") or "an unknown run"
     changes = given.get("changes") or []
-    back = f"; {len(changes)} settings were put back" if changes else ""
+    back = f"; {len(changes)} settings restored" if changes else ""
     return Check(
         name="reservation",
         title="Reservation",
-        expected="none, or one that is no longer alive",
+        expected="none, or a stale one",
         found=visible(f"that of {run}: {given.get('why')}{back}")[:MAX_TEXT],
         outcome="met",
         effect="flag",

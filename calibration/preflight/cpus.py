@@ -23,7 +23,7 @@ def check_isolated_cpus(context: Context, wanted: str) -> Iterator[Finding]:
     try:
         expected = set() if wanted == "none" else set(parse_cpulist(wanted, last_cpu(context)))
     except ValueError as error:
-        yield Finding("isolated_cpus", wanted, f"no CPU that this could be: {error}", "unknown")
+        yield Finding("isolated_cpus", wanted, f"not a valid CPU list: {error}", "unknown")
         return
     if isolation.isolated_source is None:
         yield Finding("isolated_cpus", _list(expected), UNKNOWN, "unknown")
@@ -31,11 +31,11 @@ def check_isolated_cpus(context: Context, wanted: str) -> Iterator[Finding]:
     found = set(isolation.isolated) | set(isolation.cpuset_isolated)
     parts = [_list(found)]
     if isolation.isolated_source != "kernel":
-        parts.append("by the command line alone, the kernel does not say")
+        parts.append("from the command line only")
     if expected - found:
         parts.append(f"{_list(expected - found)} not isolated")
     if found - expected:
-        parts.append(f"{_list(found - expected)} isolated and not expected to be")
+        parts.append(f"{_list(found - expected)} isolated unexpectedly")
     yield Finding("isolated_cpus", _list(expected), ", ".join(parts), outcome_of(found == expected))
 
 
@@ -43,46 +43,46 @@ def check_isolation_kept(context: Context) -> Iterator[Finding]:
     """Yield whether the kernel isolates what its command line requests; nothing if it requests nothing."""
     isolation = context.isolation
     possible = set(context.cpus.possible or ()) | set(context.online_cpus)
-    asked: list[tuple[str, set[int], tuple[int, ...], bool]] = []
+    requested: list[tuple[str, set[int], tuple[int, ...], bool]] = []
     try:
         if isolation.isolcpus_text:
             parsed = parse_isolcpus(isolation.isolcpus_text, last_cpu(context))
             if parsed.isolates_domain:
                 known = isolation.isolated_source == "kernel"
-                asked.append(("isolated", set(parsed.cpus), isolation.isolated, known))
+                requested.append(("isolated", set(parsed.cpus), isolation.isolated, known))
         if isolation.nohz_full_text:
             known = isolation.nohz_full_source == "kernel"
             cpus = set(parse_cpulist(isolation.nohz_full_text, last_cpu(context)))
-            asked.append(("nohz_full", cpus, isolation.nohz_full, known))
+            requested.append(("nohz_full", cpus, isolation.nohz_full, known))
     except ValueError as error:
         yield Finding("isolation_kept", "lists of CPUs on the command line", visible(str(error)), "unknown")
         return
-    if not asked:
+    if not requested:
         return
     outcome: Outcome = "met"
     found = []
-    for name, wanted, kept, known in asked:
+    for name, wanted, kept, known in requested:
         found.append(f"{name} {_list(kept)}" if known else f"{name} {UNKNOWN}")
         if not known:
             outcome = "unknown" if outcome == "met" else outcome
         elif wanted & possible != set(kept):
             outcome = "not_met"
-    expected = ", ".join(f"{name} {_list(wanted & possible)}" for name, wanted, _, _ in asked)
+    expected = ", ".join(f"{name} {_list(wanted & possible)}" for name, wanted, _, _ in requested)
     yield Finding("isolation_kept", f"{expected} in /sys/devices/system/cpu", ", ".join(found), outcome)
 
 
-NAMED_CPUS = 8
+MAX_CPUS = 8
 """CPUs named in one sentence; the rest is counted."""
 
-NAMED_PROCESSES = 3
+MAX_PROCESSES = 3
 """Processes named for one CPU, busiest first."""
 
 
-def check_foreign_load(context: Context, measured: Collection[int], most: float) -> Iterator[Finding]:
-    """Yield whether each CPU of *measured*, and each sibling, was busy for at most *most*."""
+def check_foreign_load(context: Context, measured: Collection[int], limit: float) -> Iterator[Finding]:
+    """Yield whether each CPU of *measured*, and each sibling, was busy for at most *limit*."""
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
-    expected = f"at most {most * 100:.0f} % of each of CPUs {_list(cpus)} in use before the run measures"
+    expected = f"at most {limit * 100:.0f} % of each of CPUs {_list(cpus)} in use"
     load = context.load
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:
@@ -90,10 +90,10 @@ def check_foreign_load(context: Context, measured: Collection[int], most: float)
         yield Finding("foreign_load", expected, f"{UNKNOWN}: {why}", "unknown")
         return
     busiest = sorted(seen, key=lambda cpu: (-cpu.busy - cpu.stolen, cpu.cpu))
-    over = [cpu for cpu in busiest if cpu.busy + cpu.stolen > most]
-    named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:NAMED_CPUS]]
-    if len(over) > NAMED_CPUS:
-        named.append(f"and {len(over) - NAMED_CPUS} more CPUs")
+    over = [cpu for cpu in busiest if cpu.busy + cpu.stolen > limit]
+    named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:MAX_CPUS]]
+    if len(over) > MAX_CPUS:
+        named.append(f"and {len(over) - MAX_CPUS} more CPUs")
     yield Finding("foreign_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over))
 
 
@@ -101,11 +101,11 @@ def _busy_text(cpu: CpuLoad, load: Load, *, sibling: bool) -> str:
     share = min(1.0, cpu.busy + cpu.stolen)
     text = f"CPU {cpu.cpu}{' (shares a core with a measured one)' if sibling else ''} {share * 100:.0f} %"
     if cpu.stolen > load.resolution:
-        text += f", {min(1.0, cpu.stolen) * 100:.0f} % of it taken by the hypervisor"
+        text += f", {min(1.0, cpu.stolen) * 100:.0f} % of it stolen by the hypervisor"
     if cpu.busy <= load.resolution:
         return text
     there = [process for process in load.processes if cpu.cpu in process.cpus]
-    names = [f"{process.name} (process {process.pid})" for process in there[:NAMED_PROCESSES]]
-    if len(there) > NAMED_PROCESSES:
-        names.append(f"{len(there) - NAMED_PROCESSES} more")
-    return f"{text}, seen there: {', '.join(names) or 'no process that still runs and that this login may see'}"
+    names = [f"{process.name} (process {process.pid})" for process in there[:MAX_PROCESSES]]
+    if len(there) > MAX_PROCESSES:
+        names.append(f"{len(there) - MAX_PROCESSES} more")
+    return f"{text}, used by {', '.join(names) or 'no visible process'}"

@@ -27,16 +27,16 @@ class Expectations(Model):
 def read_expectations(given: Mapping[str, Any]) -> Expectations:
     """Return the expectations in *given*, the variables without their prefix.
 
-    Figures may be text, as from ``-e name=value``. Raises ``InputError`` with the variable's name.
+    Numbers may be text, as from ``-e name=value``. Raises ``InputError`` with the variable's name.
     """
     arguments = " ".join(_arguments(given.get("kernel_arguments") or ""))
     values = {
-        "kernel_arguments": _promised_text("kernel_arguments", arguments, "a text"),
-        "kernel_release": _promised_text("kernel_release", given.get("kernel_release", ""), "a text"),
+        "kernel_arguments": _text("kernel_arguments", arguments, "a text"),
+        "kernel_release": _text("kernel_release", given.get("kernel_release", ""), "a text"),
         "isolated_cpus": _cpu_text(given.get("isolated_cpus", "")),
-        "foreign_load_max": _figure("foreign_load_max", given, 1.0),
-        "node_free_bytes": int(_figure("node_free_bytes", given, 2.0**62)),
-        "time_offset_max_s": _figure("time_offset_max_s", given, 1e9),
+        "foreign_load_max": _number("foreign_load_max", given, 1.0),
+        "node_free_bytes": int(_number("node_free_bytes", given, 2.0**62)),
+        "time_offset_max_s": _number("time_offset_max_s", given, 1e9),
         "effects": _effects(given.get("effects") or {}),
     }
     return Expectations.model_validate(values)
@@ -54,60 +54,56 @@ def _arguments(given: Any) -> Iterator[str]:
         for name, value in given.items():
             if not isinstance(name, str) or not isinstance(value, str | int | float | None):
                 raise InputError(
-                    "expected names of kernel arguments with true, a text or a number each for "
-                    f"preflight_kernel_arguments, found {name!r}: {value!r}"
+                    "preflight_kernel_arguments must map each name to true, a text or a number, not "
+                    f"{name!r} to {value!r}"
                 )
             yield name if value is True else f"{name}={'' if value is None else value}"
     elif isinstance(given, list | tuple) and all(isinstance(part, str | Mapping) for part in given):
         for part in given:
             yield from _arguments(part)
     else:
-        raise InputError(
-            f"expected a text, a list or a mapping of kernel arguments for preflight_kernel_arguments, found {given!r}"
-        )
+        raise InputError(f"preflight_kernel_arguments must be a text, a list or a mapping, not {given!r}")
 
 
-def _promised_text(name: str, given: Any, wanted: str) -> str:
+def _text(name: str, given: Any, wanted: str) -> str:
     if not isinstance(given, str) or not given.replace("\n", " ").isprintable():
-        raise InputError(f"expected {wanted} for preflight_{name}, found {given!r}")
+        raise InputError(f"preflight_{name} must be {wanted}, not {given!r}")
     return " ".join(given.split())
 
 
 def _cpu_text(given: Any) -> str:
-    text = _promised_text("isolated_cpus", str(given) if isinstance(given, int) else given, "a list of CPUs")
+    text = _text("isolated_cpus", str(given) if isinstance(given, int) else given, "a list of CPUs")
     if text not in ("", "none"):
         try:
             parse_cpulist(text, MAX_ID)
         except ValueError as error:
-            raise InputError(
-                f"expected a list of CPUs such as 2-7,10, or none, for preflight_isolated_cpus: {error}"
-            ) from error
+            raise InputError(f"preflight_isolated_cpus must be CPUs such as 2-7,10, or none: {error}") from error
     return text
 
 
-def _figure(name: str, given: Mapping[str, Any], most: float) -> float:
+def _number(name: str, given: Mapping[str, Any], largest: float) -> float:
     default = Expectations.model_fields[name].default
     value = given.get(name, default)
     try:
-        figure = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        figure = -1.0
-    if isinstance(value, bool) or not 0 <= figure <= most:
-        raise InputError(f"expected a number from 0 to {most:g} for preflight_{name}, found {value!r}")
-    return figure
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number <= largest:
+        raise InputError(f"preflight_{name} must be a number from 0 to {largest:g}, not {value!r}")
+    return number
 
 
 def _effects(given: Any) -> dict[str, Declared]:
     if not isinstance(given, Mapping):
-        raise InputError(f"expected a mapping of checks to effects for preflight_effects, found {given!r}")
+        raise InputError(f"preflight_effects must map checks to effects, not {given!r}")
     found: dict[str, Declared] = {}
     for name, effect in given.items():
         if name not in CHECKS:
-            raise InputError(f"expected one of the checks {', '.join(CHECKS)} in preflight_effects, found {name!r}")
+            raise InputError(f"preflight_effects has no check {name!r}, only {', '.join(CHECKS)}")
         word: Any = "off" if effect is False else effect  # YAML reads a bare off as false
         if word not in get_args(Declared):
             raise InputError(
-                f"expected one of {', '.join(get_args(Declared))} for {name} in preflight_effects, found {effect!r}"
+                f"preflight_effects: {name} must be one of {', '.join(get_args(Declared))}, not {effect!r}"
             )
         found[name] = word
     return found

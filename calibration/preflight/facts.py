@@ -91,8 +91,7 @@ def read_facts(answer: Mapping[str, Any]) -> Facts:
         return Facts.model_validate_json(bounded_json({name: answer.get(name) for name in Facts.model_fields}))
     except ValidationError as error:
         raise EnvironmentLacksError(
-            "expected the facts that sut_preflight_info returns, found another answer of the SUT: "
-            f"{fault_of(error)}. Look at its Python and at what its login prints"
+            f"invalid answer of the SUT: {fault_of(error)}; check its Python and what its login prints"
         ) from error
 
 

@@ -87,14 +87,14 @@ def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -
         elif other is not None:
             free.remove(other)
             instead = f"{found[other].text}{_belongs(found[other])}"
-            faults.append(f"{wanted.text}: expected it{_belongs(wanted)}, found {instead}")
+            faults.append(f"{wanted.text}{_belongs(wanted)}: found {instead}")
         else:
-            faults.append(f"{wanted.text}: expected it, found no such argument")
+            faults.append(f"{wanted.text}: missing")
     names = {argument.name: argument for argument in expected if argument.name not in COLLECTED}
     for at in free:
         argument = found[at]
         if argument.name in names and argument[:3] not in {wanted[:3] for wanted in expected}:
-            faults.append(f"{names[argument.name].text}: expected it alone, found {argument.text} beside it")
+            faults.append(f"{names[argument.name].text}: repeated as {argument.text}")
     return faults
 
 
@@ -148,7 +148,7 @@ def check_kernel_arguments(context: Context, wanted: str) -> Iterator[Finding]:
         yield Finding("kernel_arguments", expected, UNKNOWN, "unknown")
         return
     if len(context.cmdline.parameters) > MAX_ARGUMENTS:
-        found = f"{len(context.cmdline.parameters)} arguments, more than any kernel takes"
+        found = f"{len(context.cmdline.parameters)} arguments, more than {MAX_ARGUMENTS}"
         yield Finding("kernel_arguments", expected, found, "unknown")
         return
     last = last_cpu(context)

@@ -28,8 +28,8 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
         plan = planned(context.model_copy(update={"nodes": nodes}), chosen)
         return [(step.kind, step.argv) for step in plan.steps]
 
-    told = {local.id: local.available_bytes for local in context.nodes if local.available_bytes and local.memory_bytes}
-    smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(told, profile))}
+    known = {local.id: local.available_bytes for local in context.nodes if local.available_bytes and local.memory_bytes}
+    smaller = {kind for kind, _ in set(steps({}, profile)) ^ set(steps(known, profile))}
     if not smaller:
         return {}
     # Each node takes a dozen plans, so plan only the kinds that are short of memory.
@@ -37,7 +37,7 @@ def short_of_memory(context: Context, profile: Profile, planned: Callable[[Conte
     profile = profile.model_copy(update={"measurements": measurements})
     whole = steps({}, profile)
     short = {}
-    for node, available in told.items():
+    for node, available in known.items():
         if steps({node: available}, profile) == whole:
             continue
         low = high = max(1 << 20, available)
@@ -54,18 +54,18 @@ def _mib(size: int) -> str:
     return f"{-(-size // (1 << 20))} MiB"
 
 
-def check_free_memory(context: Context, least: int, short: Mapping[int, int]) -> Iterator[Finding]:
-    """Yield whether each node has *least* bytes available, and the nodes *short* of memory for the plan."""
+def check_free_memory(context: Context, minimum: int, short: Mapping[int, int]) -> Iterator[Finding]:
+    """Yield whether each node has *minimum* bytes available, and the nodes *short* of memory for the plan."""
     nodes = [node for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0]
-    wanted = {node.id: max(least, short.get(node.id, 0)) for node in nodes}
+    wanted = {node.id: max(minimum, short.get(node.id, 0)) for node in nodes}
     faults = [node for node in nodes if node.available_bytes is not None and node.available_bytes < wanted[node.id]]
-    told = all(node.available_bytes is not None for node in nodes) and bool(nodes)
+    known = all(node.available_bytes is not None for node in nodes) and bool(nodes)
     expected = [f"at least {_mib(wanted[node.id])} available on node {node.id}" for node in nodes if wanted[node.id]]
     yield Finding(
         "free_memory",
-        ", ".join(expected) or "on each node what the plan would use of unlimited memory",
+        ", ".join(expected) or "enough for the plan on each node",
         ", ".join(map(_node_text, nodes)) or "no node with memory",
-        "not_met" if faults else outcome_of(True) if told else "unknown",
+        "not_met" if faults else outcome_of(True) if known else "unknown",
     )
 
 

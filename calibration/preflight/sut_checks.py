@@ -32,9 +32,9 @@ def first_checks(
     return tuple(checks_of(findings, expectations.effects))
 
 
-def without_python(said: str, minimum: str) -> Check:
-    """Return the failed check of a SUT whose Python did not answer; *said* is its output."""
-    finding = Finding("python", f"{minimum} or newer", f"none that answers: {said.strip()}", "not_met")
+def without_python(output: str, minimum: str) -> Check:
+    """Return the failed check of a SUT whose Python did not answer; *output* is what it printed."""
+    finding = Finding("python", f"{minimum} or newer", f"no answer: {output.strip()}", "not_met")
     return next(checks_of([finding], {}))
 
 
@@ -50,7 +50,7 @@ def _required(facts: Facts, wanted: Requirements) -> Iterator[Finding]:
     supported = facts.machine in wanted.architectures
     yield finding("architecture", f"one of {', '.join(wanted.architectures)}", facts.machine, met=supported)
     usable = base.directory and base.writable
-    state = "one without permission to write" if base.directory else "no directory" if base.exists else "nothing"
+    state = "not writable" if base.directory else "not a directory" if base.exists else "nothing"
     yield finding(
         "remote_base",
         f"a directory at {base.path} that user id {facts.uid} can write",
@@ -61,8 +61,8 @@ def _required(facts: Facts, wanted: Requirements) -> Iterator[Finding]:
         return
     yield finding(
         "programs",
-        f"a file system that allows programs to be started at {base.path}",
-        "one mounted with noexec" if base.noexec else "as expected",
+        f"no noexec on the file system of {base.path}",
+        "mounted with noexec" if base.noexec else "as expected",
         met=not base.noexec,
     )
     yield finding(
@@ -95,7 +95,7 @@ def _directory_safe(facts: Facts) -> Iterator[Finding]:
     if facts.remote_base.exists:
         yield Finding(
             "directory_safe",
-            f"that nobody but root and user id {facts.uid} can replace {facts.remote_base.path} or what is in it",
+            f"only root and user id {facts.uid} can replace {facts.remote_base.path} and its contents",
             "; ".join(f"{place.path}: {place.reason}" for place in unsafe) or "as expected",
             outcome_of(not unsafe),
         )
@@ -109,22 +109,22 @@ def _times(facts: Facts, trip: RoundTrip, expectations: Expectations) -> Iterato
     """
     ahead = facts.time.began_s - trip.asked_s
     behind = facts.time.ended_s - trip.answered_s
-    most = expectations.time_offset_max_s
-    expected = f"within {most:g} s of the controller's clock"
+    limit_s = expectations.time_offset_max_s
+    expected = f"within {limit_s:g} s of the controller's clock"
     if behind > ahead:
-        yield Finding("time", expected, "a clock that was set while the SUT was asked", "unknown")
+        yield Finding("time", expected, "set during the check", "unknown")
     else:
         nearest = 0.0 if behind <= 0 <= ahead else min(abs(ahead), abs(behind))
         middle, half = (ahead + behind) / 2, (ahead - behind) / 2
         where = "ahead of" if middle > 0 else "behind"
-        found = f"{abs(middle):.1f} s {where} the controller's, give or take {half:.1f} s"
-        yield Finding("time", expected, found, outcome_of(nearest <= most))
+        found = f"{abs(middle):.1f} s {where} the controller's, ± {half:.1f} s"
+        yield Finding("time", expected, found, outcome_of(nearest <= limit_s))
     synchronised = facts.time.synchronised
     error_s = facts.time.maximum_error_s
-    bound = "" if error_s is None else f", with an error of at most {error_s:.3f} s by its own account"
+    bound = "" if error_s is None else f", error at most {error_s:.3f} s"
     yield Finding(
         "time_synchronised",
-        "a clock that the kernel calls synchronised (adjtimex)",
+        "synchronised according to the kernel (adjtimex)",
         facts.time.reason or UNKNOWN
         if synchronised is None
         else f"synchronised{bound}"

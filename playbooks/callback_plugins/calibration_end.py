@@ -38,7 +38,7 @@ from ansible.plugins.callback import CallbackBase
 
 sys.path.append(os.path.abspath(__file__ + "/../../../ansible/plugins/plugin_utils"))
 
-from calibration_plugins import ROOT
+from calibration_checkout import ROOT
 from calibration_variables import options_of_roles
 
 # Used by the roles' plugins; imported here, before Ansible forks a worker per task.
@@ -50,13 +50,13 @@ from calibration.run import note_failure
 EXIT_CODES = {"settings": BAD_INPUT, "verdict": VERDICT_FAILED}
 """Exit code for a failure in a role; all other roles mean a fault of the environment."""
 
-TOUCHING = ("calibration_plan", "sut_kernel", "sut_reservation")
+CHANGING_ACTIONS = ("calibration_plan", "sutprobe", "sut_reservation")
 """Actions that leave something of the run on a SUT or in the results."""
 
-LOOK_S_PER_SUT = 0.0025
+POLL_S_PER_SUT = 0.0025
 """The controller's polling interval per SUT of a play, unless ``ansible.cfg`` has a longer one."""
 
-SOON_S = 0.01
+REPEAT_S = 0.01
 """Delay until an interruption that came during a fork is repeated."""
 
 WORKERS_END_S = 10
@@ -107,16 +107,16 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.process = os.getpid()
-        self.look_s = C.DEFAULT_INTERNAL_POLL_INTERVAL
+        self.poll_s = C.DEFAULT_INTERNAL_POLL_INTERVAL
         self.run_id = None
         self.open = set()
         self.reached_stats = False
         self.passwords = {}
         self.interrupt = None
         self.forking = False
-        self.late = False
+        self.pending = False
         # Registered before the playbook starts: handlers that a display registers later run first.
-        atexit.register(self.tidy_up)
+        atexit.register(self.clean_up)
 
     def v2_playbook_on_start(self, playbook):
         """Ensure that the SUTs are clean however the command ends; do once what each worker would do."""
@@ -125,9 +125,9 @@ class CallbackModule(CallbackBase):
         if callable(self.interrupt):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:  # respect nohup
-                    signal.signal(number, self.ended_from_outside)
+                    signal.signal(number, self.handle_signal)
             # The last one registered is called first before a fork, and last after it.
-            os.register_at_fork(before=self.hold, after_in_parent=self.let_go, after_in_child=self.let_go)
+            os.register_at_fork(before=self.begin_fork, after_in_parent=self.end_fork, after_in_child=self.end_fork)
         prepare()
         options_of_roles()
 
@@ -137,11 +137,11 @@ class CallbackModule(CallbackBase):
         A collection in a worker would copy every inherited page that it touches.
         """
         suts = len(play.get_variable_manager().get_vars(play=play)["ansible_play_hosts_all"])
-        C.DEFAULT_INTERNAL_POLL_INTERVAL = max(self.look_s, LOOK_S_PER_SUT * suts)
+        C.DEFAULT_INTERNAL_POLL_INTERVAL = max(self.poll_s, POLL_S_PER_SUT * suts)
         gc.collect()
         gc.freeze()
 
-    def ended_from_outside(self, number, frame):
+    def handle_signal(self, number, frame):
         """Treat SIGTERM and SIGHUP like Ctrl-C; never interrupt a fork."""
         if os.getpid() != self.process:  # a worker without its own handler yet, or at all
             signal.signal(number, signal.SIG_DFL)
@@ -149,20 +149,20 @@ class CallbackModule(CallbackBase):
             return
         note_failure(INTERRUPTED)  # Ansible may notice the ended worker before its own interruption
         if self.forking:
-            self.late = True
+            self.pending = True
         else:
             self.interrupt(signal.SIGINT, frame)
 
-    def hold(self):
+    def begin_fork(self):
         """Begin a fork: Python ignores exceptions raised in functions called around it."""
         self.forking = True
 
-    def let_go(self):
+    def end_fork(self):
         """End a fork, and repeat an interruption that came meanwhile."""
         self.forking = False
-        if self.late and os.getpid() == self.process:
-            self.late = False
-            threading.Timer(SOON_S, os.kill, (self.process, signal.SIGINT)).start()
+        if self.pending and os.getpid() == self.process:
+            self.pending = False
+            threading.Timer(REPEAT_S, os.kill, (self.process, signal.SIGINT)).start()
 
     def set_play_context(self, play_context):
         """Keep the typed passwords: cleanup after an interruption must not ask again."""
@@ -173,7 +173,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_no_hosts_matched(self):
         """Fail: an inventory without a SUT is a mistake."""
-        self._display.error("Expected at least one SUT in the inventory, found none. Name one, or check --limit.")
+        self._display.error("no SUT in the inventory: name one, or check --limit")
         note_failure(BAD_INPUT)
         raise SystemExit(BAD_INPUT)
 
@@ -185,7 +185,7 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_start(self, host, task):
         """Note which SUTs have begun."""
-        if task.action in TOUCHING:
+        if task.action in CHANGING_ACTIONS:
             self.open.add(host.get_name())
 
     def v2_runner_on_ok(self, result):
@@ -207,7 +207,7 @@ class CallbackModule(CallbackBase):
 
     # Interrupted
 
-    def tidy_up(self):
+    def clean_up(self):
         """Clean up after an unfinished calibration, when the controller's process ends."""
         if os.getpid() != self.process or self.reached_stats:
             return
@@ -226,7 +226,7 @@ class CallbackModule(CallbackBase):
         if done != 0:
             shown = shlex.join(command[5:])
             self._display.display(
-                f"The cleanup is not complete. Start it again with: ansible-playbook playbooks/cleanup.yml {shown}",
+                f"The cleanup is incomplete. Repeat it with: ansible-playbook playbooks/cleanup.yml {shown}",
                 color=C.COLOR_ERROR,
             )
 

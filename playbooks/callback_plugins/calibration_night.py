@@ -70,7 +70,7 @@ class CallbackModule(CallbackBase):
         except CalibrationError as error:
             self.end(str(error), error.exit_code)
         except (AnsibleError, TypeError) as error:
-            self.end(f"expected calibration_nightly and calibration_results_dir to have values: {error}", BAD_INPUT)
+            self.end(f"invalid calibration_nightly or calibration_results_dir: {error}", BAD_INPUT)
 
     def end(self, message, exit_code):
         """End the playbook."""

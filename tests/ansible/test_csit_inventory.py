@@ -153,7 +153,7 @@ def test_a_damaged_topology_ends_the_command_without_showing_a_secret(lab: Lab) 
 def test_rejects_two_machines_of_one_name(tmp_path: Path) -> None:
     other = tmp_path / TESTBED91.name
     other.write_text(TESTBED91.read_text(encoding="utf-8").replace("192.0.2.82", "192.0.2.99"), encoding="utf-8")
-    assert "one machine of the name t91-dut2, found 192.0.2.82 and 192.0.2.99" in refused(other, TESTBED91)
+    assert "two machines are named t91-dut2: 192.0.2.82 and 192.0.2.99" in refused(other, TESTBED91)
 
 
 def test_rejects_an_invalid_testbed_name(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_ignores_files_that_are_not_topologies(tmp_path: Path) -> None:
     plugin = PLUGIN.InventoryModule()
     assert plugin.verify_file(str(TESTBED91))
     (tmp_path / "bytes").write_bytes(b"nodes: \xff")
-    (tmp_path / "large").write_text(TESTBED91.read_text(encoding="utf-8") + "#" * PLUGIN.LARGEST_BYTES)
+    (tmp_path / "large").write_text(TESTBED91.read_text(encoding="utf-8") + "#" * PLUGIN.MAX_BYTES)
     hosts = FIXTURES / "lf_inventory" / "hosts"
     for path in (tmp_path, tmp_path / "none", tmp_path / "bytes", tmp_path / "large", hosts):
         assert not plugin.verify_file(str(path)), path

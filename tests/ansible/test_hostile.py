@@ -19,7 +19,8 @@ from calibration.results.store import read_run
 from calibration.text import HIDDEN, visible
 from tests.harmless import check_page
 
-PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
+ANSWERS = load_plugin("plugin_utils", "calibration_answers")
+PROCESSES = load_plugin("plugin_utils", "calibration_processes")
 
 MARK = "calibration-hostile-mark"
 """Part of the name of every file that a hostile text would create."""
@@ -114,10 +115,7 @@ def test_endless_output_takes_little_memory_and_disk(attacked: Ended, module_lab
     found = reasons(module_lab, "endless")
     assert found
     for reason in found:
-        assert reason.endswith(
-            "expected an answer of at most 16777216 bytes from the SUT, found one that does not end; find out what "
-            "prints so much there"
-        )
+        assert reason.endswith("the SUT's answer exceeds 16777216 bytes: find out what prints so much there")
     directory = run_of(module_lab, "endless")
     assert sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) < 4 << 20
     peak = re.search(r"^peak (\d+) KiB$", attacked.text, re.MULTILINE)
@@ -137,7 +135,7 @@ def test_keeps_only_documented_fields_of_an_answer() -> None:
         "msg": "\ud800" * 30_000,
         "failed": 1,
     }
-    assert PLUGINS.trimmed(magic, "sut_kernel") == {
+    assert ANSWERS.documented_fields(magic, "sutprobe") == {
         "ansible_facts": {"discovered_interpreter_python": "/usr/bin/python3"},
         "path": "/var/tmp/x",
         "changed": True,
@@ -164,15 +162,15 @@ def test_freed_memory_does_not_raise_the_limit() -> None:
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "ansible/plugins/modules").glob("*.py")))
 def test_documented_return_values_have_known_types(module: str) -> None:
-    assert PLUGINS.documented(module)["changed"] is bool
+    assert ANSWERS.documented_types(module)["changed"] is bool
 
 
 def test_memory_is_limited_only_in_the_block() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with pytest.raises(MemoryError), PLUGINS.bounded_memory(1 << 20):
-        bytearray(PLUGINS.MEMORY_SPARE_BYTES + (64 << 20))
+    with pytest.raises(MemoryError), PROCESSES.bounded_memory(1 << 20):
+        bytearray(PROCESSES.MEMORY_SPARE_BYTES + (64 << 20))
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    with PLUGINS.bounded_memory(1 << 20):
+    with PROCESSES.bounded_memory(1 << 20):
         assert bytearray(1 << 20)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, 1 << 41))"
     check = f"{limit}\nimport sys; sys.path.append('ansible/plugins/plugin_utils'); import calibration_plugins as p\n"

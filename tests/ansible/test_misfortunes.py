@@ -226,7 +226,7 @@ def test_a_sut_that_cannot_be_begun_with_has_a_document_and_a_page_that_say_why(
     assert reason in said
     page = run_of(day.lab, name) / "report" / "page.rst"
     assert "admonition:: Not measured: " in page.read_text(encoding="utf-8")
-    assert f"{name}: Expected a complete run" in day.ended.text
+    assert f"{name}: Calibration failed, run" in day.ended.text
 
 
 def test_passed_checks_of_a_refused_sut_are_reported(day: Day) -> None:
@@ -268,7 +268,7 @@ def test_who_guesses_a_runs_name_gets_nothing_by_it(day: Day) -> None:
 def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(day: Day) -> None:
     document = day.document("other-bytes")
     other = hashlib.sha256(b"other bytes\n").hexdigest()
-    expected = f"Expected the kernel with sha256 {build(platform.machine()).sha256} on the SUT, found {other}"
+    expected = f"sutprobe on the SUT has sha256 {other}, not {build(platform.machine()).sha256}"
     assert document.run.kernels is None
     assert document.measurements == ()
     assert all(reason.startswith(expected) for reason in day.reasons("other-bytes"))
@@ -303,7 +303,7 @@ def test_a_sut_lost_in_the_middle_keeps_what_it_measured(day: Day) -> None:
     assert "the connection to the SUT was lost" in missing.reason
     assert "No route to host" in missing.reason
     assert "Incomplete: 1 of 2 steps measured" in day.ended.text
-    assert "left as it was, found that this cannot be done" in day.ended.text
+    assert "cannot be restored and released" in day.ended.text
     assert document.attempts[0].ended == "the connection to the SUT was lost and did not come back"
 
 
@@ -324,7 +324,7 @@ def test_the_cleanup_playbook_cleans_a_sut_that_was_lost(day: Day) -> None:
 def test_a_disk_that_fills_up_loses_nothing_that_was_there(day: Day) -> None:
     disk = day.disk("fills")
     (directory,) = disk.glob("*/*/*")
-    assert "fills: no run document could be made; what was recorded is kept" in day.ended.text
+    assert "fills: no run document; its records are kept" in day.ended.text
     assert not (directory / "run.json").exists()
     (disk / "ballast").unlink()
     clean_up(day, "fills")

@@ -32,7 +32,7 @@ from calibration.results.records import records
 PLUGIN = load_plugin("action", "calibration_mlc")
 MODULE = load_plugin("modules", "sut_mlc")
 PLUGINS = sys.modules["calibration_plugins"]  # as the plugin imported it
-GUARDIAN = MODULE.guardian
+SETTINGS = MODULE.settings
 
 STAND_IN = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 PROFILE = HERE / "profiles" / "mlc.yml"
@@ -95,7 +95,7 @@ def tried(sut: Sut, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: An
 
 UNFIT: dict[str, tuple[Sut, str]] = {
     "another's": (Sut(held=NOT_RESERVED), REASONS[NOT_RESERVED]),
-    "other bytes": (Sut(installed="0" * 64), "on the SUT, found " + "0" * 64),
+    "other bytes": (Sut(installed="0" * 64), "has sha256 " + "0" * 64),
     "odd": (Sut(held=127), "exit code 127"),
 }
 
@@ -119,13 +119,13 @@ def test_records_why_the_program_is_not_run(case: str, tmp_path: Path, monkeypat
 def test_does_not_run_on_another_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sut = Sut()
     reason, runs = tried(sut, tmp_path, monkeypatch, machine="aarch64")
-    assert reason == "there is Intel MLC for x86_64 alone, and the SUT is aarch64"
+    assert reason == "Intel MLC is for x86_64 only, the SUT is aarch64"
     assert runs == []
 
 
 LOST: dict[str, tuple[Any, str]] = {
     "lost": (AnsibleConnectionFailure("gone"), "not reachable: gone"),
-    "silent": (PLUGINS.GivenUp(), "Intel MLC had no complete answer within 61 s"),
+    "silent": (PLUGINS.GiveUp(), "Intel MLC had no complete answer within 61 s"),
     "refuses": ({"failed": True, "msg": "no capset"}, "no capset"),
     "no base64": ({**ANSWER, "output": "%"}, "not base64"),
 }
@@ -140,19 +140,19 @@ def test_runs_no_command_after_one_without_an_answer(
     _, runs = tried(sut, tmp_path, monkeypatch)
     assert [run.outcome for run in runs] == ["failed", "failed"]
     assert reason in str(runs[0].reason)
-    assert runs[1].reason == f"not tried: {runs[0].reason}"
+    assert runs[1].reason == f"skipped: {runs[0].reason}"
     assert len(sut.asked) == 1
 
 
 ODD: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "well": ({}, "ok", None),
-    "killed": ({"rc": -9}, "killed", "it was ended by signal 9"),
-    "failed": ({"rc": 1}, "failed", "expected it to end with exit code 0, found 1"),
-    "no code": ({"rc": None}, "failed", "expected it to end with exit code 0, found None"),
+    "killed": ({"rc": -9}, "killed", "killed by signal 9"),
+    "failed": ({"rc": 1}, "failed", "exit code 1"),
+    "no code": ({"rc": None}, "failed", "exit code None"),
     "too long": (
-        {"rc": None, "fault": "it was not over after 1 s"},
+        {"rc": None, "fault": "timed out after 1 s"},
         "timed_out",
-        "it was ended: it was not over after 1 s",
+        "timed out after 1 s",
     ),
     "no state": ({"prefetchers": None}, "failed", "the SUT's answer lacks the state of the prefetchers"),
 }
@@ -178,7 +178,7 @@ def test_shows_prefetchers_that_stay_changed(tmp_path: Path, monkeypatch: pytest
     sut = Sut({**ANSWER, "prefetchers": {"places": [place], "unread": None}}, ANSWER)
     _, runs = tried(sut, tmp_path, monkeypatch)
     assert [run.prefetchers and run.prefetchers.state for run in runs] == ["changed", "not_verified"]
-    assert "sut1: Intel MLC --idle_latency: the prefetchers are not as they were before it" in sut.shown
+    assert "sut1: Intel MLC --idle_latency: it left the prefetchers changed" in sut.shown
 
 
 # The module
@@ -210,11 +210,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (root / f"dev/cpu/{cpu}/msr").write_bytes(bytes(0x1A4 + 8))
     (root / "proc").mkdir()
     (root / "proc/cpuinfo").write_text("processor\t: 0\n\nprocessor\t: 1\n")
-    made = GUARDIAN.Machine(str(root))
-    monkeypatch.setattr(GUARDIAN, "Machine", lambda: made)
+    made = SETTINGS.Machine(str(root))
+    monkeypatch.setattr(SETTINGS, "Machine", lambda: made)
     noted: list[str] = []
     monkeypatch.setattr(
-        GUARDIAN, "note", lambda _path, _machine, _token, entries: noted.extend(x.where for x in entries)
+        MODULE.sut_hold, "record", lambda _path, _machine, _token, entries: noted.extend(x.where for x in entries)
     )
     made.noted = noted
     return made
@@ -252,18 +252,18 @@ def test_without_consent_reports_a_change_and_writes_nothing(
 def test_reports_a_register_that_is_not_restored(
     private: Path, machine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GUARDIAN, "write_value", lambda *_: None)
+    monkeypatch.setattr(SETTINGS, "write_value", lambda *_: None)
     answer = run_mlc(private, switching(machine), capsys, prefetchers_ok=True)
     assert answer["prefetchers"]["places"][-1]["restored"] == "0xf"
 
 
 def test_does_not_run_without_the_reservation(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = GUARDIAN.Entry("prefetchers", "/dev/cpu/0/msr:0x1a4", "0x0", None)
+    entry = SETTINGS.Entry("prefetchers", "/dev/cpu/0/msr:0x1a4", "0x0", None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GUARDIAN, "prefetchers", lambda _machine: ([entry], None))
+        patch.setattr(SETTINGS, "read_prefetchers", lambda _machine: ([entry], None))
         answer = run_mlc(private, "touch here", capsys, prefetchers_ok=True)
     assert answer["failed"]
-    assert "expected the SUT to be reserved for this run" in answer["msg"]
+    assert "the SUT is no longer reserved for this run" in answer["msg"]
 
 
 @pytest.mark.parametrize("prefetchers_ok", [False, True])
@@ -290,17 +290,17 @@ def test_merges_both_streams_in_order(private: Path, capsys: pytest.CaptureFixtu
 def test_does_not_run_other_bytes(private: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run_mlc(private, "touch here", capsys, sha256="12" * 32)
     assert answer["failed"]
-    assert "expected the program with sha256 1212" in answer["msg"]
+    assert ", not 1212" in answer["msg"]
 
 
 @pytest.mark.parametrize(
     ("script", "timeout_s", "fault"),
     [
-        ("echo Measuring idle latencies; sleep 600 & sleep 600", 1.0, "it was not over after 1 s"),
+        ("echo Measuring idle latencies; sleep 600 & sleep 600", 1.0, "timed out after 1 s"),
         (
             "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done",
             60.0,
-            "it printed more than 131072 bytes",
+            "printed more than 131072 bytes",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert third.rc == 1, third.text
     assert len(lab.runs()) == 2
     assert (done / "run.json").read_bytes() == kept
-    assert "a: Expected a complete run" in third.text
+    assert "a: Calibration failed, run" in third.text
     assert "Tonight: Verdict failed: idle_latency.latency_ns " in third.text
     assert "Gate failed: " not in third.text, "what holds verdicts alone says nothing more than these"
     assert failed(night / "judgement.json") == {("limits", "idle_latency.latency_ns")}

@@ -56,14 +56,14 @@ SUTS: dict[str, dict[str, Any]] = {
 MLC_REASONS = {
     "absent": "Intel MLC cannot be read at {lab}/absent on the controller: No such file or directory; correct "
     "mlc_archive or leave it empty",
-    "fails": "expected it to end with exit code 0, found 3; its last words: need 1000 huge pages",
+    "fails": "exit code 3; its last line: need 1000 huge pages",
     "garbage": "no result in what Intel MLC printed",
 }
 
 CHECKER_REASONS = {
-    "absent": "expected spectre-meltdown-checker at {lab}/absent.sh on the controller: No such file or directory; "
-    "set context_meltdown_checker to where it is, or leave it empty",
-    "fails": "expected the checker to end with exit code 0, 2 or 3, found 255; it said: no such option",
+    "absent": "spectre-meltdown-checker cannot be read at {lab}/absent.sh on the controller: No such file or "
+    "directory; correct context_meltdown_checker or leave it empty",
+    "fails": "the checker failed with exit code 255: no such option",
     "garbage": "not the output of spectre-meltdown-checker: not a line such as "
     "'CVE-2017-5754: OK (PTI)', found 'modprobe: not found'",
 }

@@ -26,7 +26,7 @@ from calibration.tuning import Change
 from tests.report.report_documents import run_document
 
 MEASURE_PLUGIN = load_plugin("action", "calibration_measure")
-KERNEL_MODULE = load_plugin("modules", "sut_kernel")
+KERNEL_MODULE = load_plugin("modules", "sutprobe")
 COLLECT_PLUGIN = load_plugin("action", "calibration_collect")
 RESERVATION_MODULE = load_plugin("modules", "sut_reservation")
 
@@ -48,15 +48,19 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "refused": ({"rc": 2, "stdout": failed("usage", "no such option"), "stderr": ""}, "failed", "no such option"),
     "deadline": ({"rc": 3, "stdout": failed("deadline", "30 s are over"), "stderr": ""}, "timed_out", "30 s are over"),
     "ended": ({"rc": 4, "stdout": failed("interrupted", "SIGTERM came"), "stderr": ""}, "killed", "SIGTERM came"),
-    "killed": ({"rc": 137, "stdout": "", "stderr": "Killed\n"}, "killed", "ended by SIGKILL before it had a result"),
+    "killed": ({"rc": 137, "stdout": "", "stderr": "Killed\n"}, "killed", "killed by SIGKILL before it had a result"),
     "silent": ({"rc": 1, "stdout": " \n", "stderr": "oh no"}, "failed", "exit code 1; stderr: oh no"),
     "noise": ({"rc": 0, "stdout": "Welcome!\n" + probe_answer(), "stderr": ""}, "failed", "; stdout: Welcome!\\n{"),
-    "list": ({"rc": 0, "stdout": "[]", "stderr": ""}, "failed", "expected one JSON object, found list"),
-    "nan": ({"rc": 0, "stdout": probe_answer(result={"ns": float("nan")}), "stderr": ""}, "failed", "NaN is no figure"),
+    "list": ({"rc": 0, "stdout": "[]", "stderr": ""}, "failed", "it is a list, not an object"),
+    "nan": (
+        {"rc": 0, "stdout": probe_answer(result={"ns": float("nan")}), "stderr": ""},
+        "failed",
+        "NaN is not allowed",
+    ),
     "other-bytes": (
         {"rc": 0, "stdout": probe_answer(build={"source_sha256": OTHER}), "stderr": ""},
         "failed",
-        f"expected an answer of the kernel made from sources {SOURCE}, found one made from {OTHER}",
+        f"sutprobe was built from sources {OTHER}, not {SOURCE}",
     ),
     "ok-but-code": (
         {"rc": 1, "stdout": probe_answer(), "stderr": "x"},
@@ -166,11 +170,11 @@ def test_leaves_prefetchers_off_that_were_off_before(tmp_path: Path, monkeypatch
 
 REFUSING: dict[str, tuple[dict[str, Any], bool, str]] = {
     "refused": ({"tuned": {"failed": True, "msg": "found 0x0"}}, True, "could not be switched off: found 0x0"),
-    "silent": ({"tuned": {"failed": True}}, True, "could not be switched off: the SUT did not say why"),
-    "no mark": ({"tuned": {"changes": [CHANGE]}}, True, "did not say how they are switched back"),
-    "no changes": ({"tuned": {"changes": [{}], "mark": 7}}, True, "expected changes of settings in the SUT's answer"),
+    "silent": ({"tuned": {"failed": True}}, True, "could not be switched off: no reason was given"),
+    "no mark": ({"tuned": {"changes": [CHANGE]}}, True, "did not return how to restore them"),
+    "no changes": ({"tuned": {"changes": [{}], "mark": 7}}, True, "invalid changes in the SUT's answer"),
     "lost": ({"tuned": MEASURE_PLUGIN.SutError("not reachable: gone")}, True, "switched off: not reachable: gone"),
-    "no consent any more": ({}, False, "expected tune_prefetchers_ok: true"),
+    "no consent any more": ({}, False, "without tune_prefetchers_ok: true"),
 }
 
 
@@ -217,7 +221,7 @@ def test_reports_changes_of_steps_beside_those_of_the_run(tmp_path: Path) -> Non
 
 
 def test_the_module_switches_off_and_back_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guardian = RESERVATION_MODULE.guardian
+    settings = RESERVATION_MODULE.sut_settings
     root, base = tmp_path / "root", tmp_path / "base"
     for directory in (base, root / "dev/cpu/0", root / "proc/sys/kernel/random"):
         directory.mkdir(parents=True)
@@ -226,8 +230,8 @@ def test_the_module_switches_off_and_back_during_a_run(tmp_path: Path, monkeypat
     (root / "proc/cpuinfo").write_text("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 79\n\n")
     (root / "proc/sys/kernel/random/boot_id").write_text("5d1e4b0e-6a3c-4c57-9a52-0f6f1b0c8d11\n")
     (root / "proc/uptime").symlink_to("/proc/uptime")
-    machine = guardian.Machine(str(root))
-    monkeypatch.setattr(guardian, "Machine", lambda: machine)
+    machine = settings.Machine(str(root))
+    monkeypatch.setattr(settings, "Machine", lambda: machine)
     known = {"path": str(base / "reservation"), "base": str(base), "run_id": "r1", "sut": "s1", "lease_s": 300.0}
     who = {"controller": "c", "started_at": "now", "resume": False}
 
@@ -264,7 +268,7 @@ class Sut(StandIn, MEASURE_PLUGIN.ActionModule):  # type: ignore[misc,name-defin
 def measure(sut: Sut, directory: Path, *, deadline_s: float = 30.0) -> tuple[str, str | None]:
     arguments = {
         "directory": str(directory),
-        "kernel": "/tmp/a b/sutprobe",
+        "sutprobe": "/tmp/a b/sutprobe",
         "source_sha256": SOURCE,
         "grace_s": 0.1,
         **RESERVED,
@@ -288,10 +292,10 @@ def test_the_lease_outlasts_the_step(tmp_path: Path) -> None:
 
 
 def test_records_the_end_of_the_standard_error(tmp_path: Path) -> None:
-    stderr = "x" * MEASURE_PLUGIN.STDERR_KEPT + "the reason"
+    stderr = "x" * MEASURE_PLUGIN.MAX_STDERR + "the reason"
     run_steps(Sut({"rc": 1, "stdout": "", "stderr": stderr}), tmp_path)
     (record,) = map(json.loads, (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines())
-    assert record["stderr"] == stderr[-MEASURE_PLUGIN.STDERR_KEPT :]
+    assert record["stderr"] == stderr[-MEASURE_PLUGIN.MAX_STDERR :]
     assert record["reason"].endswith("the reason")
 
 
@@ -308,7 +312,7 @@ def test_tries_nothing_after_two_lost_connections(tmp_path: Path) -> None:
         outcome, reason = measure(sut, tmp_path)
         assert outcome == "failed"
         assert "the connection to the SUT was lost: gone" in str(reason)
-    assert measure(sut, tmp_path) == ("failed", "not tried: the connection to the SUT was lost in the steps before")
+    assert measure(sut, tmp_path) == ("failed", "skipped: the connection to the SUT was lost before")
     assert len(sut.commands) == 2
 
 
@@ -326,7 +330,7 @@ class Returning(Sut):
         self._connection = SimpleNamespace(close=lambda: None, reset=lambda: None)
 
     def ask(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        assert (module, arguments) == ("sut_kernel", {"path": "/tmp/calibration-x", "state": "ended"})
+        assert (module, arguments) == ("sutprobe", {"path": "/tmp/calibration-x", "state": "ended"})
         found = self.reached.pop(0)
         if isinstance(found, BaseException):
             raise found
@@ -342,7 +346,7 @@ def run_steps(sut: Sut, begun: Path, steps: int = 1, *, reconnect_s: float = 30.
         result = sut.act(
             {
                 "directory": str(begun),
-                "kernel": "/tmp/calibration-x/sutprobe",
+                "sutprobe": "/tmp/calibration-x/sutprobe",
                 "source_sha256": SOURCE,
                 "grace_s": 0.1,
                 "reconnect_s": reconnect_s,
@@ -423,7 +427,7 @@ def test_installs_sutprobe_once_in_a_private_directory(tmp_path: Path) -> None:
 def test_refuses_a_directory_that_others_may_enter(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o755)
-    with pytest.raises(KERNEL_MODULE.files.Refused, match="found mode 0o755"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match="found mode 0755"):
         KERNEL_MODULE.install(str(directory), b"bytes", False)
     assert list(directory.iterdir()) == []
 
@@ -446,7 +450,7 @@ def test_refuses_a_directory_of_another_user(tmp_path: Path) -> None:
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     os.chown(directory, 65534, 65534)
-    with pytest.raises(KERNEL_MODULE.files.Refused, match=r"of user root \(id 0\), found mode 0o700 of .*65534"):
+    with pytest.raises(KERNEL_MODULE.files.Refused, match=r"and user root \(id 0\) at .*, found mode 0700 and .*65534"):
         KERNEL_MODULE.install(str(directory), b"bytes", False)
 
 

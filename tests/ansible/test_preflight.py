@@ -35,15 +35,15 @@ PLAY = """
 LIMIT = {"metric": "idle_latency.latency_ns", "upper": 500, "unit": "ns", "reason": "as it was"}
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
-    "ansible": ({"preflight_ansible_minimum": "99.0"}, "Expected ansible-core 99.0 or newer, found 2."),
-    "profile": ({"calibration_profile": "quickly"}, "The profile cannot be used: "),
+    "ansible": ({"preflight_ansible_minimum": "99.0"}, " is older than 99.0: start the calibration"),
+    "profile": ({"calibration_profile": "quickly"}, "invalid profile: "),
     "results-space": (
         {"preflight_results_free_bytes": 1 << 60},
-        "Expected at least 1152921504606846976 bytes free for the results at ",
+        "of 1152921504606846976 required: free some space",
     ),
     "no-python": (
         {"ansible_python_interpreter": "/no/such/python"},
-        "The SUT's Python: expected 3.8 or newer, found none that answers: ",
+        "The SUT's Python: expected 3.8 or newer, found no answer: ",
     ),
     "old-python": ({"preflight_sut_python_minimum": "99"}, "The SUT's Python: expected 99 or newer, found 3."),
     "machine": ({"preflight_architectures": ["vax"]}, "Architecture: expected one of vax, found "),
@@ -57,11 +57,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "declared": (
         {"preflight_effects": {"time": "blocking", "time_synchronised": "off"}, "preflight_time_offset_max_s": -1},
-        "expected a number from 0 to 1e+09 for preflight_time_offset_max_s, found -1",
+        "preflight_time_offset_max_s must be a number from 0 to 1e+09, not -1",
     ),
     "effects": (
         {"preflight_effects": {"kernel": "flag"}},
-        "expected one of the checks kernel_arguments, kernel_release, isolated_cpus,",
+        "preflight_effects has no check 'kernel', only kernel_arguments, kernel_release, isolated_cpus,",
     ),
     "limits": (
         {"calibration_limits": [{**LIMIT, "unit": "us"}]},
@@ -128,15 +128,20 @@ PLACE = {"path": "/srv/results", "existing": "/srv", "directory": True, "writabl
 @pytest.mark.parametrize(
     ("found", "state", "error", "words"),
     [
-        ("2.18.9", {}, EnvironmentLacksError, "Expected ansible-core 2.19 or newer, found 2.18.9."),
-        ("2.19.0", {"writable": False}, EnvironmentLacksError, "/srv/results, found /srv without permission to write."),
+        ("2.18.9", {}, EnvironmentLacksError, "ansible-core 2.18.9 is older than 2.19"),
+        ("2.19.0", {"writable": False}, EnvironmentLacksError, "/srv/results: /srv is not writable;"),
         (
             "2.19.0",
             {"writable": False, "directory": False},
             EnvironmentLacksError,
-            "/srv/results, found /srv which is no directory. Set calibration_results_dir",
+            "/srv/results: /srv is not a directory; set calibration_results_dir",
         ),
-        ("2.19.0", {"free_bytes": 9}, EnvironmentLacksError, "Expected at least 10 bytes free for the results at"),
+        (
+            "2.19.0",
+            {"free_bytes": 9},
+            EnvironmentLacksError,
+            "only 9 bytes are free for the results at /srv/results, of 10 required",
+        ),
     ],
 )
 def test_reports_a_fault_of_the_controller(
@@ -151,7 +156,7 @@ def test_reports_a_fault_of_the_controller(
 
 def test_an_unusable_profile_is_bad_input() -> None:
     action = load_plugin("action", "calibration_preflight")
-    with pytest.raises(InputError, match=r"The profile cannot be used: .*Set calibration_profile to one that can"):
+    with pytest.raises(InputError, match=r"invalid profile: .*; correct it or calibration_profile"):
         action.check_controller({**GOOD, "profile": "none"}, "2.19.0", lambda _: PLACE)
 
 
@@ -218,13 +223,13 @@ def places(**modes: tuple[int, int, int]) -> Any:
     [
         ({}, {}),
         ({"tmp": (0o1777, 0, 0)}, {}),
-        ({"tmp": (0o777, 0, 0)}, {"/var/tmp": "everybody may write there"}),
+        ({"tmp": (0o777, 0, 0)}, {"/var/tmp": "writable by all"}),
         ({"var": (0o775, 0, 0)}, {}),
-        ({"var": (0o775, 0, 27)}, {"/var": "group 27 may write there"}),
+        ({"var": (0o775, 0, 27)}, {"/var": "writable by group 27"}),
         ({"var": (0o755, 1000, 1000)}, {}),
-        ({"var": (0o755, 1001, 0)}, {"/var": "it belongs to user id 1001"}),
-        ({"tmp": (0o1777, 1001, 0)}, {"/var/tmp": "it belongs to user id 1001"}),
-        ({"root": (0o757, 0, 0)}, {"/": "everybody may write there"}),
+        ({"var": (0o755, 1001, 0)}, {"/var": "owned by user id 1001"}),
+        ({"tmp": (0o1777, 1001, 0)}, {"/var/tmp": "owned by user id 1001"}),
+        ({"root": (0o757, 0, 0)}, {"/": "writable by all"}),
     ],
 )
 def test_reports_parent_directories_that_others_can_change(

@@ -91,8 +91,8 @@ def test_after_a_killed_controller_each_sut_is_resumed_or_cleaned_up_or_frees_it
             second = calibrate(lab, inventory, "--limit", "cleaned")
             assert second.rc == 3, second.text
             told = " ".join(second.text.split())
-            assert f"expected a SUT that nobody has reserved, found run {run_id} of " in told
-            assert f"begun at {since}" in told
+            assert f"the SUT is reserved by run {run_id} of " in told
+            assert f"started at {since}" in told
             assert f"playbooks/cleanup.yml -e calibration_run_id={run_id} --limit cleaned" in told
             assert len(probes_of(lab)) == 2
             os.killpg(process.pid, signal.SIGKILL)

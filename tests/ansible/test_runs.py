@@ -80,15 +80,15 @@ def test_rejects_an_inventory_without_a_sut_with_any_display(lab: Lab) -> None:
     inventory.write_text(yaml.safe_dump({"all": {"children": {"testbed1": None}}}))
     ended = lab.run("calibrate.yml", "--inventory", str(inventory), **ANOTHER_DISPLAY)
     assert ended.rc == 2
-    assert "Expected at least one SUT in the inventory, found none" in ended.text
+    assert "no SUT in the inventory: name one" in ended.text
 
 
 REFUSED = {
     "profile": ({"calibration_profile": "thorough"}, "unknown profile 'thorough', expected quick, nightly, full, "),
     "type": ({"measure_grace_s": "soon"}, "measure: argument 'measure_grace_s' is of type"),
     "licence": ({"mlc_archive": "/mlc.tgz"}, "without mlc_license_accepted: true"),
-    "file": ({"calibration_results_dir": "{lab}/file"}, "/file which is no directory"),
-    "full": ({"preflight_results_free_bytes": str(1 << 60)}, f"Expected at least {1 << 60} bytes free for the results"),
+    "file": ({"calibration_results_dir": "{lab}/file"}, "/file is not a directory"),
+    "full": ({"preflight_results_free_bytes": str(1 << 60)}, f"of {1 << 60} required"),
 }
 """Wrong variables of a SUT, and the message."""
 

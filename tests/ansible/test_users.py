@@ -121,7 +121,7 @@ print("tried", len(attempts))
 
 @pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
 def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int) -> None:
-    module = load_plugin("modules", "sut_kernel")
+    module = load_plugin("modules", "sutprobe")
     directory = tempfile.mkdtemp(prefix="calibration-20261121T000000Z-0000-", dir="/var/tmp")
     own = Path(tempfile.mkdtemp(prefix="intruder-", dir="/var/tmp"), "program")
     script = own.parent / "intruder.py"
@@ -145,7 +145,7 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int
 
 
 def test_notices_a_directory_swapped_by_another_user(user: pwd.struct_passwd, tmp_path: Path) -> None:
-    module = load_plugin("modules", "sut_kernel")
+    module = load_plugin("modules", "sutprobe")
     directory = tmp_path / "calibration-x"
     directory.mkdir(mode=0o700)
     assert module.install(str(directory), b"bytes", False)

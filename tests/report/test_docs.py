@@ -48,7 +48,7 @@ from calibration.validity import SEVERITIES
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
-GUARDIAN = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_guardian.py"
+PREFETCHERS = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_prefetchers.py"
 COMMON_GROUND = {
     "index",
     "clock",
@@ -277,18 +277,18 @@ def test_inventories_set_known_variables() -> None:
 
 
 def test_every_writable_register_is_described() -> None:
-    spec = importlib.util.spec_from_file_location("documented_guardian", GUARDIAN)
+    spec = importlib.util.spec_from_file_location("documented_prefetchers", PREFETCHERS)
     assert spec is not None
     assert spec.loader is not None
-    guardian = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(guardian)
+    prefetchers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(prefetchers)
     rows = table_rows(parsed(DOCS / "guide" / "changes.rst"), "Processors")
     described = {
         one_line(row[0]): dict(zip(row[1].split(), row[2].split(), strict=True)) for row in rows if row[3].strip()
     }
     assert described == {
         table.cores: {f"{register:#x}": f"{bits:#x}" for register, bits in table.registers.items()}
-        for table in guardian.PREFETCH_TABLES
+        for table in prefetchers.PREFETCH_TABLES
     }
 
 

@@ -96,8 +96,8 @@ def test_entries_of_the_checker_alone_are_shown() -> None:
 
 
 def test_a_checker_without_an_answer_says_why() -> None:
-    document = checked_document(findings=(), reason="it was not over after 120 s", rc=None, output=None)
-    assert warnings(document) == ["The checker has no answer: it was not over after 120 s"]
+    document = checked_document(findings=(), reason="the checker timed out after 120 s", rc=None, output=None)
+    assert warnings(document) == ["The checker has no answer: the checker timed out after 120 s"]
     assert "CHECKER" not in block(document)
     document = checked_document(
         findings=(), reason="no such script", argv=None, user_id=None, rc=None, output=None, script_sha256=None

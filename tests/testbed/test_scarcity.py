@@ -49,7 +49,7 @@ def test_sutprobe_is_killed_first_when_its_cgroup_runs_out_of_memory(
     document = lab.document(sut)
     assert measured(document) == {"idle_latency", "latency_matrix"}, ended.text
     assert outcomes(lab, sut)[1] == ("jitter", "killed")
-    assert "ended by SIGKILL" in reasons(document)["jitter"]
+    assert "killed by SIGKILL" in reasons(document)["jitter"]
     assert "out of memory: the kernel's OOM killer ended a process" in reasons(document)["jitter"]
     assert document.run.status == "incomplete"
     assert ended.rc == VERDICT_FAILED
@@ -127,7 +127,7 @@ FILTERS = (
     Filter(
         "sched_setaffinity",
         "",
-        "ended by SIGSYS",
+        "killed by SIGSYS",
         ("seccomp kills", "SIGSYS for sched_setaffinity", "the SUT's settings as they were"),
     ),
 )

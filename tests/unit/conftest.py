@@ -4,6 +4,7 @@
 import json
 import resource
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
+from tests.suts import Sut, simulated_sut
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 MACHINES = sorted((FIXTURES / "context").glob("*.tar.gz"))
@@ -38,3 +40,10 @@ def file_size_limit() -> Any:
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture
+def sut(tmp_path: Path) -> Iterator[Sut]:
+    """A simulated SUT that no run has reserved."""
+    with simulated_sut(tmp_path) as made:
+        yield made

@@ -8,7 +8,6 @@ use a machine with as many nodes and few CPUs.
 
 import base64
 import gc
-import importlib.util
 import json
 import os
 import time
@@ -17,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,8 +35,8 @@ from calibration.results.layout import RUN
 from calibration.results.records import StepRecord, append_record
 from calibration.results.store import read_run
 from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
+from tests.suts import sut_context, sut_hold, sut_settings
 
-UTILS = Path(__file__).resolve().parents[2] / "ansible/plugins/module_utils"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 SPAN = 4
@@ -55,18 +53,6 @@ TRIES = 4
 
 ARGUMENT_BYTES = 128 << 10
 """Longest argument that Linux gives a program (MAX_ARG_STRLEN with pages of 4 KiB)."""
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"large_{name}", UTILS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-sut_context, guardian = module("sut_context"), module("sut_guardian")
 
 
 @dataclass
@@ -149,15 +135,16 @@ def all_plans(on: Made) -> None:
 
 def restored(on: Made) -> None:
     """Plan changes of every CPU's frequency policy, and put back what cannot be: the CPUs are offline."""
-    machine = guardian.Machine(str(on.root))
-    entries = guardian.wanted_governor(machine, "powersave")
+    machine = sut_settings.Machine(str(on.root))
+    entries = sut_settings.plan_governor(machine, "powersave")
     entries += [
-        guardian.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf") for cpu in guardian.processors(machine)
+        sut_settings.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf")
+        for cpu in sut_settings.processors(machine)
     ]
-    guardian.told([guardian.Entry.of_line(entry.line()) for entry in entries])
-    changes, faults = guardian.put_all_back(machine, entries, "run")
+    sut_hold.changes_of([sut_settings.Entry.of_line(entry.line()) for entry in entries])
+    changes, faults = sut_settings.restore_all(machine, entries, "run")
     assert len(faults) == on.machine.cpus
-    guardian.look_after(machine, guardian.grouped(changes), "run")
+    sut_settings.read_again(machine, sut_settings.group_changes(changes), "run")
 
 
 STEPS: dict[str, Callable[[Made], object]] = {

@@ -33,13 +33,13 @@ IDLE = b"Intel(R) Memory Latency Checker - v3.5\nEach iteration took 227.2 core 
 # Commands
 
 
-def test_the_profiles_name_commands_that_exist() -> None:
+def test_profiles_use_known_commands() -> None:
     found = {name: [item.command for item in load_profile(name).mlc] for name in profile_names()}
     assert found["full"] == list(mlc.COMMANDS)
     assert set(found["quick"]) < set(found["nightly"]) < set(found["full"])
 
 
-def test_the_prefetchers_are_left_alone_without_consent() -> None:
+def test_prefetchers_are_not_switched_without_consent() -> None:
     latency = MlcCommand(command="latency_matrix", options=("-b200000", "-r"))
     assert latency.argv(prefetchers_ok=False) == ("mlc", "--latency_matrix", "-e", "-r", "-b200000")
     assert latency.argv(prefetchers_ok=True) == ("mlc", "--latency_matrix", "-b200000", "-r")
@@ -48,7 +48,7 @@ def test_the_prefetchers_are_left_alone_without_consent() -> None:
     assert {"-e" in mlc.NO_SWITCH_OPTIONS[name] for name in mlc.COMMANDS if name != "c2c_latency"} == {True}
 
 
-def test_commands_of_a_profile_may_have_options() -> None:
+def test_commands_may_have_options() -> None:
     text = "title: x\nmeasurements:\n  idle_latency: {}\nmlc:\n  - idle_latency\n  - bandwidth_matrix: [-X, -k1-3]\n"
     found = parse_profile(text, "x", "x.yml").mlc
     assert found == (
@@ -74,7 +74,7 @@ def test_commands_of_a_profile_may_have_options() -> None:
         (["idle_latency", "idle_latency"], "lists idle_latency twice"),
     ],
 )
-def test_what_no_command_is_is_refused(raw: Any, found: str) -> None:
+def test_invalid_commands_are_refused(raw: Any, found: str) -> None:
     with pytest.raises(InputError) as refused:
         read_commands(raw, "x.yml")
     assert found in str(refused.value)
@@ -83,7 +83,7 @@ def test_what_no_command_is_is_refused(raw: Any, found: str) -> None:
 # The licence and the program
 
 
-def test_a_program_needs_its_licence_accepted() -> None:
+def test_the_licence_must_be_accepted() -> None:
     check_licence("", accepted=False)
     check_licence("/srv/mlc.tgz", accepted=True)
     with pytest.raises(InputError, match="without mlc_license_accepted: true"):
@@ -107,7 +107,7 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
 
 
 @pytest.mark.parametrize("name", ["Linux/mlc", "./Linux/mlc", "mlc_v3.11/Linux/mlc"])
-def test_the_program_is_found_in_its_archive(tmp_path: Path, name: str) -> None:
+def test_reads_the_program_from_an_archive(tmp_path: Path, name: str) -> None:
     path = packed(tmp_path / "mlc.tgz", ("Linux/redist.txt", b"text"), (name, ELF), ("Windows/mlc.exe", b"MZ"))
     found = read_program(path)
     assert (found.content, found.member, found.form) == (ELF, name, "elf")
@@ -116,7 +116,7 @@ def test_the_program_is_found_in_its_archive(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("content", "form"), [(ELF, "elf"), (b"#!/bin/sh\n", "script")])
-def test_the_program_itself_will_do(tmp_path: Path, content: bytes, form: str) -> None:
+def test_reads_the_program_itself(tmp_path: Path, content: bytes, form: str) -> None:
     (tmp_path / "mlc").write_bytes(content)
     found = read_program(tmp_path / "mlc")
     assert (found.content, found.member, found.form, found.archive_sha256) == (content, None, form, found.sha256)
@@ -161,7 +161,7 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_what_is_no_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_invalid_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     monkeypatch.setattr(mlc, "MAX_PROGRAM_BYTES", 2048)
     monkeypatch.setattr(mlc, "MAX_ARCHIVE_BYTES", 32768)
     monkeypatch.setattr(mlc, "MAX_MEMBERS", 5)
@@ -195,7 +195,7 @@ def place(
         ([place("0x0", None, "0x0")], None, "put_back"),
     ],
 )
-def test_the_state_of_the_prefetchers_is_the_worst_of_all_places(
+def test_the_state_of_the_prefetchers_is_the_worst_of_all(
     places: list[dict[str, Any]], unread: str | None, state: str
 ) -> None:
     assert read_prefetchers({"places": places, "unread": unread}).state == state
@@ -211,7 +211,7 @@ def test_the_state_of_the_prefetchers_is_the_worst_of_all_places(
         {"places": 1},
     ],
 )
-def test_what_no_state_is_is_refused(raw: Any) -> None:
+def test_invalid_prefetcher_states_are_refused(raw: Any) -> None:
     with pytest.raises(EnvironmentLacksError):
         read_prefetchers(raw)
 
@@ -270,7 +270,7 @@ def gone(document: RunDocument) -> list[tuple[str, str, str]]:
     return [(omitted.what, omitted.cause, omitted.reason) for omitted in document.not_measured if omitted.kind == "mlc"]
 
 
-def test_what_it_printed_is_read_and_the_rest_is_missing(tmp_path: Path) -> None:
+def test_printed_values_are_read_and_others_are_missing(tmp_path: Path) -> None:
     document = assembled(tmp_path, ("idle_latency", "ok", IDLE))
     assert document.mlc is not None
     assert [command.readings for command in document.mlc.commands] == [("mlc.idle_latency.idle_latency",)]
@@ -281,7 +281,7 @@ def test_what_it_printed_is_read_and_the_rest_is_missing(tmp_path: Path) -> None
     ]
 
 
-def test_the_last_of_several_tries_counts(tmp_path: Path) -> None:
+def test_the_last_try_counts(tmp_path: Path) -> None:
     tries = (("idle_latency", "timed_out", b"x"), ("idle_latency", "ok", IDLE), ("latency_matrix", "failed", None))
     document = assembled(tmp_path, *tries)
     assert gone(document) == [("Intel MLC --latency_matrix", "failed", "so it is")]
@@ -290,12 +290,12 @@ def test_the_last_of_several_tries_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("planned", "cause"), [(True, "failed"), (False, "not_planned")])
-def test_a_program_that_cannot_run_is_a_reason_for_all_commands(tmp_path: Path, planned: bool, cause: str) -> None:
+def test_a_program_that_cannot_run_is_the_reason_for_all_commands(tmp_path: Path, planned: bool, cause: str) -> None:
     document = assembled(tmp_path, planned=planned, reason="no program")
     assert [item[1:] for item in gone(document)] == [(cause, "no program")] * 2
 
 
-def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
+def test_altered_output_is_not_read(tmp_path: Path) -> None:
     assembled(tmp_path, ("idle_latency", "ok", IDLE))
     directory = tmp_path / "results" / "t" / "s" / "r"
     (directory / "mlc" / "idle_latency.txt").write_bytes(IDLE.replace(b"99.0", b"11.0"))
@@ -312,7 +312,7 @@ def test_output_that_was_exchanged_is_not_read(tmp_path: Path) -> None:
         (b"Each iteration took - core clocks ( - ns)\n", "printed: no clocks and time with a unit"),
     ],
 )
-def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reason: str) -> None:
+def test_output_without_values_is_a_reason(tmp_path: Path, output: bytes, reason: str) -> None:
     document = assembled(tmp_path, ("idle_latency", "ok", output))
     assert document.readings == ()
     assert reason in gone(document)[0][2]
@@ -322,7 +322,7 @@ def test_output_without_a_figure_is_a_reason(tmp_path: Path, output: bytes, reas
     ("notes", "reason"),
     [(90, "printed too much besides its results"), (2001, f"at most {MAX_OUTPUT_LINES} lines")],
 )
-def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path, notes: int, reason: str) -> None:
+def test_output_with_too_many_notes_is_not_kept(tmp_path: Path, notes: int, reason: str) -> None:
     said = [b"note %d " % number + b"x" * 40 for number in range(notes)]
     lines = said + [b"Each iteration took 1.0 core clocks ( 9.0 ns)"] * 2000
     document = assembled(tmp_path, ("idle_latency", "ok", b"\n".join(lines) + b"\n"))
@@ -330,7 +330,7 @@ def test_output_whose_notes_would_grow_beyond_measure_is_not_kept(tmp_path: Path
     assert reason in gone(document)[0][2]
 
 
-def test_what_a_guest_lacks_makes_no_run_incomplete(tmp_path: Path) -> None:
+def test_unsupported_commands_of_a_guest_do_not_fail_the_run(tmp_path: Path) -> None:
     document = assembled(tmp_path, ("idle_latency", "failed", None))
     own = [omitted for omitted in document.not_measured if omitted.kind not in {"mlc", "context", "counters"}]
     assert [omitted.cause for omitted in own] == ["failed"]  # of the one step, which nobody ran
@@ -342,7 +342,7 @@ def test_what_a_guest_lacks_makes_no_run_incomplete(tmp_path: Path) -> None:
     assert _status(rest, interrupted=True) == "complete"
 
 
-def test_the_plan_says_which_commands_follow() -> None:
+def test_the_plan_lists_the_commands() -> None:
     context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
     plan = make_plan(context, load_profile("quick"))
     assert plan.mlc == load_profile("quick").mlc

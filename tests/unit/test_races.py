@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: F811 - a fixture that is imported is an argument of tests
 """Races for real: controllers that reserve at one instant, and files that are swapped for links while they are opened.
 
 A swap is one system call that exchanges two names, so that every moment has either the file or the link.
@@ -22,10 +21,9 @@ import pytest
 from calibration import files as results
 from calibration.errors import InputError
 from tests.planting import Witness
-from tests.unit.test_guardian import Sut, guardian, guardians, sut, wait_until  # noqa: F401 - a fixture
-from tests.unit.test_sut_files import preflight
+from tests.suts import Sut, guardians, load_module, sut_files, sut_hold, sut_reservations, sut_settings, wait_until
 
-files = guardian.files
+preflight = load_module("sut_preflight_info")
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,19 +42,19 @@ fork = multiprocessing.get_context("fork")
 
 def controller(number: int, made: Sut, start: Barrier, answers: "Queue[tuple[int, int, str | None]]") -> None:
     """Reserve the SUT in every round together with the others; the one that got it gives it back."""
-    prepare = guardian.prepare
+    prepare = sut_hold.prepare
 
     def prepared(*arguments: Any, **options: Any) -> Any:
         ready = prepare(*arguments, **options)
         start.wait()  # nobody has it yet: all take it at once
         return ready
 
-    guardian.prepare = prepared
+    sut_hold.prepare = prepared
     for turn in range(ROUNDS):
         start.wait()
         try:
             made.hold(f"run{turn}-{number}")
-        except guardian.Held as refused:
+        except sut_reservations.Held as refused:
             answers.put((turn, number, str(refused)))
         else:
             answers.put((turn, number, None))
@@ -64,7 +62,7 @@ def controller(number: int, made: Sut, start: Barrier, answers: "Queue[tuple[int
         made.release(f"run{turn}-{number}")
 
 
-def test_of_processes_at_one_instant_one_reserves_and_the_others_learn_who(sut: Sut) -> None:
+def test_one_of_simultaneous_controllers_reserves_and_the_others_see_it(sut: Sut) -> None:
     start, answers = fork.Barrier(CONTROLLERS), fork.Queue()
     processes = [fork.Process(target=controller, args=(number, sut, start, answers)) for number in range(CONTROLLERS)]
     for process in processes:
@@ -79,7 +77,7 @@ def test_of_processes_at_one_instant_one_reserves_and_the_others_learn_who(sut: 
         refusals = [refusal for refusal in said.values() if refusal is not None]
         assert len(refusals) == CONTROLLERS - 1
         for refusal in refusals:
-            assert f"found run run{turn}-{holder} of somebody@there" in refusal
+            assert f"reserved by run run{turn}-{holder} of somebody@there" in refusal
     wait_until(lambda: guardians(sut.base) == [])
     assert sut.left() == []
 
@@ -111,7 +109,7 @@ def exchanging(first: Path, second: Path) -> Iterator[None]:
 
 def reservation(made: Sut) -> Any:
     """Return the reservation at its place, whoever holds it."""
-    found = guardian.Reservation.find(made.path, made.machine)
+    found = sut_reservations.Reservation.find(made.path, made.machine)
     assert found is not None
     return found
 
@@ -121,7 +119,7 @@ def read_holder(made: Sut) -> bool:
 
 
 def look(made: Sut) -> bool:
-    holder, _ = guardian.look(made.path, made.machine)
+    holder, _ = sut_hold.read_state(made.path, made.machine)
     return holder["run_id"] is not None
 
 
@@ -138,7 +136,9 @@ def read_journal(made: Sut) -> bool:
 
 def write_journal(made: Sut) -> bool:
     with contextlib.closing(reservation(made)) as found:
-        found.cut_journal(found.write_journal([guardian.Entry("turbo", guardian.CPU + "/cpufreq/boost", "1", "0")]))
+        found.cut_journal(
+            found.write_journal([sut_settings.Entry("turbo", sut_settings.CPU + "/cpufreq/boost", "1", "0")])
+        )
         return True
 
 
@@ -168,7 +168,7 @@ def never_followed(first: Path, outside: Path, operation: Callable[[], bool], tr
         while sum(outcomes.values()) < tries or not all(outcomes.values()):
             try:
                 done = operation()
-            except (guardian.Refused, OSError, InputError):
+            except (sut_files.Refused, OSError, InputError):
                 done = False
             outcomes[done] += 1
             if not outcomes[True] % 100:
@@ -179,7 +179,7 @@ def never_followed(first: Path, outside: Path, operation: Callable[[], bool], tr
 
 @any_tries
 @pytest.mark.parametrize("operation", ON_THE_SUT)
-def test_a_link_that_races_with_a_reservation_is_never_followed(sut: Sut, operation: str, tries: int) -> None:
+def test_a_racing_link_in_a_reservation_is_not_followed(sut: Sut, operation: str, tries: int) -> None:
     sut.hold()
     name, act = ON_THE_SUT[operation]
     Path(sut.path, "journal").touch(0o600)
@@ -189,7 +189,7 @@ def test_a_link_that_races_with_a_reservation_is_never_followed(sut: Sut, operat
 
 
 @any_tries
-def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(tmp_path: Path, tries: int) -> None:
+def test_a_racing_link_to_a_directory_is_not_removed(tmp_path: Path, tries: int) -> None:
     precious, fresh = tmp_path / "precious", tmp_path / "fresh"
     precious.mkdir(mode=0o700)
     (precious / "kept").touch()
@@ -205,10 +205,10 @@ def test_nothing_is_removed_through_a_link_that_races_with_a_private_directory(t
                     fresh.rename(name)
                     break
             try:
-                with files.PrivateDirectory(str(path), os.geteuid()) as directory:
+                with sut_files.PrivateDirectory(str(path), os.geteuid()) as directory:
                     directory.remove()
                     outcomes[directory.exists] += 1
-            except (files.Refused, OSError):
+            except (sut_files.Refused, OSError):
                 outcomes[False] += 1
     assert [path.name for path in precious.iterdir()] == ["kept"]
 
@@ -230,7 +230,7 @@ def make(path: Path) -> bool:
 
 @any_tries
 @pytest.mark.parametrize("operation", [read_text, append, make])
-def test_a_link_that_races_with_results_is_never_followed(
+def test_a_racing_link_in_results_is_not_followed(
     tmp_path: Path, operation: Callable[[Path], bool], tries: int
 ) -> None:
     path, outside = tmp_path / "run.json", tmp_path / "outside"
@@ -240,7 +240,7 @@ def test_a_link_that_races_with_results_is_never_followed(
 
 
 @any_tries
-def test_a_directory_that_races_with_a_link_is_never_entered(tmp_path: Path, tries: int) -> None:
+def test_a_racing_link_to_results_is_not_followed(tmp_path: Path, tries: int) -> None:
     inside, elsewhere = tmp_path / "results" / "sut1", tmp_path / "elsewhere"
     for folder, content in ((inside, "ours"), (elsewhere, "secret")):
         folder.mkdir(parents=True)

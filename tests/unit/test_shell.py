@@ -38,14 +38,14 @@ def test_a_command_reaches_sh_through_a_login_shell(shell: list[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", POSIX_SHELLS, ids=" ".join)
-def test_each_sh_runs_a_framed_command(shell: list[str]) -> None:
+def test_every_sh_runs_a_framed_command(shell: list[str]) -> None:
     done = run(shell, framed(SCRIPT, MARKER), "given\n")
     assert (done.returncode, done.stderr) == (7, "")
     assert unframed(done.stdout, MARKER) == "a!b\nit's\n\\n\n\\\\\n!!\nx\n1\ngiven\n"
 
 
 @pytest.mark.parametrize("shell", [["fish"], ["tcsh"]], ids=" ".join)
-def test_no_argument_is_changed_on_the_way(shell: list[str]) -> None:
+def test_arguments_are_passed_unchanged(shell: list[str]) -> None:
     run(shell, "true")
 
     @given(
@@ -74,6 +74,6 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("case", PRINTED)
-def test_only_what_the_script_printed_is_its_output(case: str) -> None:
+def test_the_output_is_only_what_the_script_printed(case: str) -> None:
     printed, answer = PRINTED[case]
     assert unframed(printed, MARKER) == answer

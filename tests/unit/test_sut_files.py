@@ -1,37 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: F811 - a fixture that is imported is an argument of tests
 """What another user of a SUT puts in the place of a run's files and directories is neither opened nor followed."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from calibration.reservation import NOT_RESERVED, entering
 from tests.planting import KINDS, Witness, opens, plant, swap_after, watched
-from tests.unit.test_guardian import (
+from tests.suts import (
     NO_TURBO,
     PATIENCE_S,
     Sut,
+    end_guardian,
     gone,
-    guardian,
     guardians,
+    load_module,
     run_step,
-    sut,  # noqa: F401 - a fixture
+    sut_files,
+    sut_hold,
     wait_until,
 )
-
-files = guardian.files
 
 OTHER = 65534
 
@@ -43,18 +39,6 @@ RESERVATION = ("holder.json", "run", "lease", "alive", "journal")
 pytestmark = pytest.mark.timeout(120)
 
 gives_away = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-
-
-def load_module(name: str) -> ModuleType:
-    """Import a module from its file, with this test's ``sut_files``."""
-    sys.modules.setdefault("ansible.module_utils.sut_files", files)
-    path = Path(guardian.__file__).parents[1] / "modules" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"tested_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 preflight = load_module("sut_preflight_info")
@@ -92,7 +76,7 @@ def clear(sut: Sut) -> None:
 
 OPERATIONS: dict[str, Callable[[Sut, dict[str, Any]], object]] = {
     "preflight": lambda sut, _: preflight.reserved_directory(sut.path),
-    "read": lambda sut, _: guardian.look(sut.path, sut.machine),
+    "read": lambda sut, _: sut_hold.read_state(sut.path, sut.machine),
     "hold": lambda sut, _: sut.hold("run2"),
     "tune": lambda sut, holder: sut.tune(holder, {"turbo": "off"}),
     "release": lambda sut, _: sut.release(),
@@ -108,7 +92,7 @@ OPERATIONS: dict[str, Callable[[Sut, dict[str, Any]], object]] = {
     ],
 )
 @pytest.mark.parametrize("name", RESERVATION)
-def test_what_is_planted_in_a_reservation_is_not_opened(sut: Sut, name: str, operation: str, owner: str) -> None:
+def test_files_planted_in_a_reservation_are_not_opened(sut: Sut, name: str, operation: str, owner: str) -> None:
     outside = sut.directory / "outside"
     outside.write_text("secret")
     for kind in KINDS:
@@ -118,7 +102,7 @@ def test_what_is_planted_in_a_reservation_is_not_opened(sut: Sut, name: str, ope
         if owner != "ours":
             give_away(Path(sut.path), Path(holder["directory"]))
         with watched(kind, path, outside) as witness:
-            with contextlib.suppress(guardian.Refused, OSError):
+            with contextlib.suppress(sut_files.Refused, OSError):
                 OPERATIONS[operation](sut, holder)
             if not (name == "lease" and kind == "FIFO"):  # it is one
                 assert witness.opened() == [], kind
@@ -126,31 +110,31 @@ def test_what_is_planted_in_a_reservation_is_not_opened(sut: Sut, name: str, ope
         clear(sut)
 
 
-def test_every_file_that_is_opened_beside_the_kernels_is_planted_above(sut: Sut) -> None:
+def test_all_files_opened_by_a_run_are_known(sut: Sut) -> None:
     with opens(resolved=True) as opened:
         holder, _ = sut.hold()
         sut.tune(holder, {"turbo": "off"})
         preflight.reserved_directory(sut.path)
-        guardian.look(sut.path, sut.machine)
+        sut_hold.read_state(sut.path, sut.machine)
         sut.release()
     names = {path for path in opened if not path.startswith("/")}
     assert names - {Path(holder["directory"]).name} == set(RESERVATION) - {"run"}  # which a step's shell alone opens
     below = {Path(path).relative_to(sut.base) for path in opened if Path(path).is_relative_to(sut.base)}
-    program = {Path(holder["directory"]).name + f"/{name}" for name in ("guardian.py", "sut_files.py")}
+    program = {Path(holder["directory"]).name + f"/{name}" for name in sut_hold.guardian_sources()}
     directories = {path for path in map(str, below) if "/" not in path}
     assert {str(path) for path in below} - directories == program  # in the run's own private directory
     assert all(path == "." or path.startswith(("calibration-reservation", "calibration-run1-")) for path in directories)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "directory"])
-def test_what_is_planted_for_a_reservation_is_not_opened(sut: Sut, kind: str) -> None:
+def test_a_file_planted_as_a_reservation_is_not_opened(sut: Sut, kind: str) -> None:
     outside = sut.directory / "outside"
     outside.write_text("secret")
     plant(kind, Path(sut.path), outside)
     with watched(kind, Path(sut.path), outside) as witness:
         assert preflight.reserved_directory(sut.path) is None
-        for operation in (lambda: guardian.look(sut.path, sut.machine), sut.hold, sut.release):
-            with pytest.raises(guardian.Refused, match="another kind of file"):
+        for operation in (lambda: sut_hold.read_state(sut.path, sut.machine), sut.hold, sut.release):
+            with pytest.raises(sut_files.Refused, match="is not a readable directory"):
                 operation()
         assert run_step(sut, {"token": "0" * 32, "boot_id": sut.machine.boot_id()}) == NOT_RESERVED
         assert witness.opened() == []
@@ -163,7 +147,7 @@ def test_lock_that_is_not_a_file_is_reported_with_a_remedy(sut: Sut, kind: str) 
     if kind in {"sparse", "large"}:
         sut.hold("run2")
     else:
-        with pytest.raises(guardian.Refused, match=r"cannot lock .*/alive: not a regular file; wait for it, or"):
+        with pytest.raises(sut_files.Refused, match=r"cannot lock .*/alive: not a regular file; wait for it, or"):
             sut.hold("run2")
 
 
@@ -171,7 +155,7 @@ def test_lock_that_is_not_a_file_is_reported_with_a_remedy(sut: Sut, kind: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_swapped_after_the_look_is_not_opened(
+def test_a_file_swapped_after_its_check_is_not_opened(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = tmp_path / "outside"
@@ -187,7 +171,7 @@ def test_a_file_that_is_swapped_after_the_look_is_not_opened(
 
     swap_after(monkeypatch, "fstat", swap)
     with Witness(outside) as witness, opens() as opened:
-        assert files.read_text(str(path), 100) == "ours"
+        assert sut_files.read_text(str(path), 100) == "ours"
         assert witness.opened() == []
     assert [name for name in opened if not name.startswith("/proc/self/fd/")] == []
 
@@ -210,7 +194,7 @@ def test_swapped_private_directory_is_not_touched(tmp_path: Path, monkeypatch: p
     swap_after(monkeypatch, "fstat", swap)
     with subprocess.Popen([str(precious / "calibration-x" / "sutprobe"), "600"]) as other:
         try:
-            assert files.remove_private(str(path), os.geteuid()) == []
+            assert sut_files.remove_private(str(path), os.geteuid()) == []
             assert other.poll() is None
         finally:
             other.kill()
@@ -218,17 +202,17 @@ def test_swapped_private_directory_is_not_touched(tmp_path: Path, monkeypatch: p
     assert list((tmp_path / "aside").iterdir()) == []
 
 
-def test_nothing_is_ended_through_a_link_in_the_place_of_a_private_directory(tmp_path: Path) -> None:
+def test_processes_are_not_ended_through_a_link(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir(mode=0o700)
     shutil.copy("/bin/sleep", programs / "sleep")
     link = tmp_path / "calibration-x"
     link.symlink_to(programs)
-    kernel = load_module("sut_kernel")
+    kernel = load_module("sutprobe")
     with subprocess.Popen([str(programs / "sleep"), "600"]) as other:
         try:
             for act in (kernel.end, kernel.remove):
-                with pytest.raises(files.Refused, match="is not a directory"):
+                with pytest.raises(sut_files.Refused, match="is not a directory"):
                     act(str(link), False)
             assert other.poll() is None
         finally:
@@ -239,7 +223,7 @@ def test_nothing_is_ended_through_a_link_in_the_place_of_a_private_directory(tmp
 
 
 @gives_away
-def test_a_step_writes_nothing_for_another_user_who_copies_the_token(sut: Sut) -> None:
+def test_a_step_does_not_write_to_another_users_copy(sut: Sut) -> None:
     holder = abandoned(sut)
     assert run_step(sut, holder) == 0
     outside = sut.directory / "outside"
@@ -254,7 +238,7 @@ def enters(directory: Path) -> bool:
     return subprocess.run(["/bin/sh", "-c", entering(str(directory))], check=False, timeout=PATIENCE_S).returncode == 0
 
 
-def test_a_shell_enters_a_directory_of_its_own_user_and_no_other(tmp_path: Path) -> None:
+def test_a_step_enters_only_its_own_directory(tmp_path: Path) -> None:
     own = tmp_path / "calibration x"
     own.mkdir()
     assert enters(own)
@@ -272,15 +256,14 @@ def test_a_shell_enters_a_directory_of_its_own_user_and_no_other(tmp_path: Path)
 # What a reservation is trusted for
 
 
-def test_a_reservation_that_others_may_write_to_is_not_acted_on(sut: Sut) -> None:
+def test_a_reservation_that_others_may_write_to_is_not_trusted(sut: Sut) -> None:
     for mode in (0o757, 0o775):
         holder, _ = sut.hold()
         sut.tune(holder, {"turbo": "off"})
         Path(sut.path).chmod(mode)
-        with pytest.raises(guardian.Refused, match="to be reserved for this run"):
+        with pytest.raises(sut_files.Refused, match="no longer reserved for this run"):
             sut.tune(holder, {"governor": "performance"})
-        os.kill(holder["guardian"], signal.SIGKILL)
-        wait_until(lambda process=holder["guardian"]: gone(process))  # type: ignore[misc]
+        end_guardian(holder)
         if os.geteuid() == 0:
             sut.release()
             assert sut.read(NO_TURBO) == "1"  # the journal may be another's
@@ -288,11 +271,10 @@ def test_a_reservation_that_others_may_write_to_is_not_acted_on(sut: Sut) -> Non
         clear(sut)
 
 
-def test_a_journal_whose_last_line_was_cut_off_is_restored(sut: Sut) -> None:
+def test_a_journal_with_an_incomplete_last_line_is_restored(sut: Sut) -> None:
     holder, _ = sut.hold()
     sut.tune(holder, {"turbo": "off"})
-    os.kill(holder["guardian"], signal.SIGKILL)
-    wait_until(lambda: gone(holder["guardian"]))
+    end_guardian(holder)
     with Path(sut.path, "journal").open("a") as journal:
         journal.write('["governor", "/sys/dev')
     assert sut.release()["released"]
@@ -313,10 +295,10 @@ def cut_off(sut: Sut, monkeypatch: pytest.MonkeyPatch, moment: str) -> list[str]
     process = os.fork()
     if process == 0:
         if moment == "removal":
-            monkeypatch.setattr(guardian.shutil, "rmtree", power_cut)
+            monkeypatch.setattr(shutil, "rmtree", power_cut)
             sut.release()
         else:
-            monkeypatch.setattr(guardian, moment, power_cut)
+            monkeypatch.setattr(sut_hold, moment, power_cut)
             sut.hold()
         os._exit(1)
     assert os.waitpid(process, 0)[1] == 0
@@ -326,8 +308,8 @@ def cut_off(sut: Sut, monkeypatch: pytest.MonkeyPatch, moment: str) -> list[str]
     return sorted(path.name for path in sut.base.iterdir())
 
 
-@pytest.mark.parametrize("moment", ["start_guardian", "mode_for_all", "removal"])
-def test_what_a_restart_leaves_of_a_reservation_is_removed_by_the_next(
+@pytest.mark.parametrize("moment", ["start_guardian", "allow_reading", "removal"])
+def test_the_next_reservation_removes_leftovers_of_a_reboot(
     sut: Sut, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     left = cut_off(sut, monkeypatch, moment)
@@ -340,7 +322,7 @@ def test_what_a_restart_leaves_of_a_reservation_is_removed_by_the_next(
     assert sorted(path.name for path in sut.base.iterdir()) == expected
 
 
-def test_cleaning_up_removes_what_a_restart_left(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_removes_leftovers_of_a_reboot(sut: Sut, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cut_off(sut, monkeypatch, "start_guardian")
     sut.put("/proc/sys/kernel/random/boot_id", OLD_BOOT + "\n")
     sut.release("run2")
@@ -348,7 +330,7 @@ def test_cleaning_up_removes_what_a_restart_left(sut: Sut, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_others_name_like_an_abandoned_reservation_is_left_alone(sut: Sut, kind: str) -> None:
+def test_other_files_named_like_an_abandoned_reservation_are_kept(sut: Sut, kind: str) -> None:
     outside = sut.directory / "outside"
     outside.mkdir()
     (outside / "kept").touch()

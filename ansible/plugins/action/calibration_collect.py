@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assembles a SUT's run document from the records of its run, renders its page, and stores a new traffic shape.
 
-Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``; ``refused`` (why the SUT must not be measured,
-empty if it may) with ``checks``; ``changes`` (of its settings, as restored); and ``interrupted`` (whether the run was
-interrupted). A run that ended before its first record leaves an empty directory: with ``interrupted`` it is removed.
+``refused`` says why the SUT must not be measured, by ``checks``; empty if it may. ``changes`` are those of its settings
+as restored. A run that ended before its first record leaves an empty directory: with ``interrupted`` it is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction, changes_of, checks_of
+from calibration_plugins import CalibrationAction, changes_of, checks_of, required
 
 from calibration.errors import CalibrationError
 from calibration.lifecycle import finish
@@ -52,15 +51,15 @@ def remove_partial(directory, run_begun):
         partial.unlink()
 
 
-def left(change):
-    """Return a description of a setting that was not restored."""
-    return "not known to be put back" if change.restored is None else f"is now {change.restored}"
+def state_of(change):
+    """Return the state of a setting that was not restored."""
+    return "not known to be restored" if change.restored is None else f"is now {change.restored}"
 
 
 def failed_verdicts(document):
     """Return the failures in a run document: one line per kind, with its count and the worst."""
     invalid = [verdict for verdict in document.verdicts if verdict.outcome == "invalid"]
-    limits = sorted((verdict for verdict in document.verdicts if verdict.outcome == "fail"), key=beyond, reverse=True)
+    limits = sorted((verdict for verdict in document.verdicts if verdict.outcome == "fail"), key=excess, reverse=True)
     checks = [verdict for verdict in document.consistency if verdict.outcome == "fail"]
     checks.sort(key=lambda check: -abs(check.difference or 0.0))
     return [
@@ -74,8 +73,8 @@ def failed_verdicts(document):
     ]
 
 
-def beyond(verdict):
-    """Return how far a figure exceeds its limits, relative to them; unmeasured figures sort last."""
+def excess(verdict):
+    """Return how far a metric exceeds its limits, relative to them; infinite if it was not measured."""
     if verdict.metric is None:
         return float("inf")
     ends = [item for item in (verdict.lower, verdict.upper) if item]
@@ -97,7 +96,7 @@ def summary(directory, document):
         "pace": None if within_announcement(document) else pace_text(document),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
         "left_changed": [
-            f"{change.setting} at {change.where}: was {change.before}, {left(change)}"
+            f"{change.setting} at {change.where}: was {change.before}, {state_of(change)}"
             for change in document.attempts[-1].changes
             if change.restored != change.before
         ]
@@ -123,7 +122,7 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            **{name: {"type": "str", "required": True} for name in ("results", "testbed", "sut", "run_id", "profile")},
+            **required("str", "results", "testbed", "sut", "run_id", "profile"),
             "refused": {"type": "str", "default": ""},
             "checks": {"type": "list", "elements": "dict", "default": []},
             "changes": {"type": "list", "elements": "dict", "default": []},

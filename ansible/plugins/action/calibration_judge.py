@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the night of a run against all nights, runs the gates, and stores the result.
-
-Arguments: ``results``, ``run_id`` (of the night), ``output`` (a directory) and ``gates`` (the lab's own suites).
-"""
+"""Judges the night of a run against all nights, runs the gates (also the lab's own), and stores the result."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, required
 from calibration_variables import hosts_by_names
 
 from calibration.text import message
@@ -23,9 +20,8 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            "results": {"type": "path", "required": True},
-            "run_id": {"type": "str", "required": True},
-            "output": {"type": "path", "required": True},
+            **required("path", "results", "output"),
+            **required("str", "run_id"),
             "gates": {"type": "list", "elements": "path", "default": []},
         }
     }

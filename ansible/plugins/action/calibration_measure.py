@@ -4,12 +4,8 @@
 A failed step never fails the task. One task runs all steps: an Ansible loop would cost the controller more per step
 than the step itself. Progress that a user waits for is displayed as it happens, with any callback.
 
-Arguments: ``kernel`` (path of sutprobe on the SUT), ``directory`` (of the run, on the controller, with its plan),
-``source_sha256`` (of the sutprobe that must answer), ``grace_s`` (time after a step's own deadline before it is given
-up), ``reservation`` (of the SUT, required to start anything), ``lease_s`` (how long it lasts beyond the step),
-``reconnect_s`` (how long to wait for a SUT after a lost connection) and ``prefetchers_ok`` (consent to switch off the
-hardware prefetchers for the steps that need it). sutprobe exits by itself at its deadline; the timeout here is for a
-SUT that hangs or a connection that is silently dead.
+A step is given up ``grace_s`` after its own deadline, at which sutprobe exits by itself: the SUT hangs then, or the
+connection is silently dead. The SUT stays reserved ``lease_s`` beyond that.
 """
 
 from __future__ import annotations
@@ -26,18 +22,18 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
+from calibration_answers import quoted
 from calibration_plugins import (
-    REASON_KEPT,
-    UNDERSTANDING,
+    MAX_REASON,
+    PARSE_FACTOR,
     AnswerTooLongError,
     ConnectionLostError,
     NoAnswerError,
     SutAction,
     SutError,
-    bounded_memory,
-    end_with_controller,
-    quoted,
+    required,
 )
+from calibration_processes import bounded_memory, end_with_controller
 
 from calibration.errors import CalibrationError
 from calibration.reservation import REASONS, Reservation, guarded
@@ -52,7 +48,7 @@ ANSWER_BYTES = 16 << 20
 DOCUMENT_LEVELS = 32
 """Limit on the nesting of a document; sutprobe's deepest has about ten levels."""
 
-STDERR_KEPT = 20000
+MAX_STDERR = 20000
 """Characters of sutprobe's standard error to keep, from the end, where the reason is."""
 
 LOST_ONCE = 1
@@ -66,11 +62,11 @@ LOST_TWICE = 2
 
 
 def refuse_constant(name):
-    """Reject constants that JSON does not define."""
-    raise ValueError(f"{name} is no figure")
+    """Raise ValueError: JSON does not define NaN and infinities."""
+    raise ValueError(f"{name} is not allowed")
 
 
-def nested(value, levels):
+def is_nested(value, levels):
     """Return whether *value* is nested deeper than *levels*."""
     inside = [[value]]
     for _ in range(levels + 1):
@@ -88,25 +84,25 @@ def nested(value, levels):
 def read_answer(stdout):
     """Return the only JSON document in *stdout*. Raises ValueError for anything else."""
     try:
-        with bounded_memory(UNDERSTANDING * ANSWER_BYTES):
+        with bounded_memory(PARSE_FACTOR * ANSWER_BYTES):
             document = json.loads(stdout, parse_constant=refuse_constant)
             json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # it must be writable again
-            deep = nested(document, DOCUMENT_LEVELS)
+            deep = is_nested(document, DOCUMENT_LEVELS)
     except RecursionError:
         deep = True
     except MemoryError:
-        fault = "it has too many parts"
+        fault = "it has too many values"
         raise ValueError(fault) from None
     if deep:
-        fault = f"it has more than {DOCUMENT_LEVELS} levels"
+        fault = f"it is nested deeper than {DOCUMENT_LEVELS} levels"
         raise ValueError(fault)
     if not isinstance(document, dict):
-        fault = f"expected one JSON object, found {type(document).__name__}"
+        fault = f"it is a {type(document).__name__}, not an object"
         raise ValueError(fault)  # noqa: TRY004 - the output is wrong, not an argument's type
     return document
 
 
-def part(document, name):
+def object_of(document, name):
     """Return the object *name* of *document*, or an empty one."""
     found = document.get(name)
     return found if isinstance(found, dict) else {}
@@ -133,19 +129,18 @@ def judge_answer(answer, source_sha256):
     try:
         document = read_answer(stdout)
     except ValueError as error:
-        said = quoted(stdout, answer["stderr"])
+        output = quoted(stdout, answer["stderr"])
         if code < 0 or code > 128:
             number = -code if code < 0 else code - 128
-            return "killed", f"the kernel was ended by {signal_name(number)} before it had a result{said}", None
-        return "failed", f"expected one JSON document from the kernel ({error}); exit code {code}{said}", None
-    built = part(document, "build").get("source_sha256")
+            return "killed", f"sutprobe was killed by {signal_name(number)} before it had a result{output}", None
+        return "failed", f"sutprobe printed no valid JSON document ({error}); exit code {code}{output}", None
+    built = object_of(document, "build").get("source_sha256")
     if built != source_sha256:
-        reason = f"expected an answer of the kernel made from sources {source_sha256}, found one made from {built}"
-        return "failed", reason, document
+        return "failed", f"sutprobe was built from sources {built}, not {source_sha256}", document
     if code == 0 and document.get("status") == "ok":
         return "ok", None, document
-    error = part(document, "error")
-    reason = str(error.get("message") or f"the kernel gave no reason; exit code {code}{quoted('', answer['stderr'])}")
+    error = object_of(document, "error")
+    reason = str(error.get("message") or f"sutprobe gave no reason; exit code {code}{quoted('', answer['stderr'])}")
     outcome = {"deadline": "timed_out", "interrupted": "killed"}.get(str(error.get("code")), "failed")
     return outcome, reason, document
 
@@ -156,13 +151,10 @@ class ActionModule(SutAction):
     ANSWER_BYTES = ANSWER_BYTES
     SPEC = {
         "argument_spec": {
-            "kernel": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "source_sha256": {"type": "str", "required": True},
-            "grace_s": {"type": "float", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "reconnect_s": {"type": "float", "required": True},
+            **required("str", "sutprobe", "source_sha256"),
+            **required("path", "directory"),
+            **required("float", "grace_s", "lease_s", "reconnect_s"),
+            **required("dict", "reservation"),
             "prefetchers_ok": {"type": "bool", "default": False},
         }
     }
@@ -188,21 +180,21 @@ class ActionModule(SutAction):
         Fails only if a record cannot be written; the remaining steps are not run then.
         """
         end_with_controller()
-        ended = self.measured(arguments)
-        self.switch_back(arguments)
-        return {"changed": True, "steps": ended, "left": [step.model_dump(mode="json") for step in self.left]}
+        steps = self.run_steps(arguments)
+        self.restore_prefetchers(arguments)
+        return {"changed": True, "steps": steps, "left": [step.model_dump(mode="json") for step in self.left]}
 
-    def measured(self, arguments):
+    def run_steps(self, arguments):
         """Run all steps without a result; return the outcome of each."""
-        steps, ended = outstanding(Path(arguments["directory"])), []
+        steps, outcomes = outstanding(Path(arguments["directory"])), []
         for number, step in enumerate(steps, 1):
             # Steps with prefetchers off come last (calibration.plan), so that they are switched once.
             if step.prefetchers == "off":
-                self.switch_off(arguments)
-            outcome, reason, duration_s = self.tried(step, arguments)
-            if self.lost == LOST_ONCE and self.reconnected(arguments):
-                outcome, reason, duration_s = self.tried(step, arguments)
-            ended.append({"step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s})
+                self.switch_prefetchers_off(arguments)
+            outcome, reason, duration_s = self.run_step(step, arguments)
+            if self.lost == LOST_ONCE and self.has_reconnected(arguments):
+                outcome, reason, duration_s = self.run_step(step, arguments)
+            outcomes.append({"step": step.id, "outcome": outcome, "reason": reason, "duration_s": duration_s})
             left_s = sum(step.expected_duration_s for step in steps[number:])
             how = f"{duration(duration_s)}, about {duration(left_s)} left"
             self.say(
@@ -210,7 +202,7 @@ class ActionModule(SutAction):
                 + (how if outcome == "ok" else f"{outcome.replace('_', ' ')}: {reason}"),
                 None if outcome == "ok" else C.COLOR_ERROR,
             )
-        return ended
+        return outcomes
 
     def reservation(self, arguments, **more):
         """Return the answer of the module ``sut_reservation``."""
@@ -218,10 +210,10 @@ class ActionModule(SutAction):
         known = {"path": reservation.path, "token": reservation.token, "lease_s": arguments["lease_s"]}
         answer = self.ask("sut_reservation", {**known, **more})
         if answer.get("failed"):
-            raise SutError(answer.get("msg") or "the SUT did not say why")
+            raise SutError(answer.get("msg") or "no reason was given")
         return answer
 
-    def switch_off(self, arguments):
+    def switch_prefetchers_off(self, arguments):
         """Switch the SUT's prefetchers off, unless they are; if it refuses, keep the reason."""
         if self.switched is not None or self.refused or self.gone or self.lost >= LOST_TWICE:
             return
@@ -230,7 +222,7 @@ class ActionModule(SutAction):
             answer = self.reservation(arguments, state="tuned", settings=settings)
             changes, mark = read_changes(answer.get("changes") or []), answer.get("mark")
             if mark is None:
-                raise SutError("the SUT did not say how they are switched back")
+                raise SutError("the SUT did not return how to restore them")
         except CalibrationError as error:
             self.refused = f"the prefetchers could not be switched off: {error}"
             return
@@ -239,7 +231,7 @@ class ActionModule(SutAction):
         if changes:
             append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
-    def switch_back(self, arguments):
+    def restore_prefetchers(self, arguments):
         """Restore the prefetchers, if they were switched off; on failure this is left to the end of the run."""
         if self.switched is None:
             return
@@ -250,17 +242,17 @@ class ActionModule(SutAction):
             answer = self.reservation(arguments, state="untuned", mark=mark)
             changes = read_changes(answer.get("changes") or [])
         except CalibrationError as error:
-            self.say(f"the prefetchers are not back yet: {error}", C.COLOR_ERROR)
+            self.say(f"the prefetchers are not restored yet: {error}", C.COLOR_ERROR)
             return
         self.left = tuple(change for change in changes if change.restored != change.before)
         append_record(Path(arguments["directory"]), SwitchedRecord(changes=changes))
 
-    def tried(self, step, arguments):
+    def run_step(self, step, arguments):
         """Run *step*, record its outcome, and return outcome, reason and duration in s."""
         started_at, began = datetime.now(UTC), time.monotonic()
         outcome, reason, document, code, stderr = self.measure(step, arguments)
         duration_s = round(time.monotonic() - began, 3)
-        reason = reason and reason[:REASON_KEPT]
+        reason = reason and reason[:MAX_REASON]
         record = StepRecord(
             step=step,
             outcome=outcome,
@@ -269,18 +261,18 @@ class ActionModule(SutAction):
             started_at=started_at,
             duration_s=duration_s,
             document=document,
-            stderr=stderr[-STDERR_KEPT:],
+            stderr=stderr[-MAX_STDERR:],
         )
         append_record(Path(arguments["directory"]), record)
         return outcome, reason, duration_s
 
-    def reconnected(self, arguments):
+    def has_reconnected(self, arguments):
         """Return whether the SUT is reachable again, with nothing left running of the interrupted step."""
         until = time.monotonic() + arguments["reconnect_s"]
         while True:
             try:
                 self.reconnect()
-                answer = self.ask("sut_kernel", {"path": os.path.dirname(arguments["kernel"]), "state": "ended"})
+                answer = self.ask("sutprobe", {"path": os.path.dirname(arguments["sutprobe"]), "state": "ended"})
             except CalibrationError:
                 answer = None
             if answer is not None:
@@ -297,12 +289,12 @@ class ActionModule(SutAction):
         if self.gone:
             return "failed", self.gone, None, None, ""
         if self.lost >= LOST_TWICE:
-            return "failed", "not tried: the connection to the SUT was lost in the steps before", None, None, ""
+            return "failed", "skipped: the connection to the SUT was lost before", None, None, ""
         if step.prefetchers == "off" and self.refused:
             return "failed", self.refused, None, None, ""
         limit_s = step.deadline_s + arguments["grace_s"]
         command = guarded(
-            [arguments["kernel"], *step.argv[1:]],
+            [arguments["sutprobe"], *step.argv[1:]],
             Reservation.model_validate(arguments["reservation"]),
             lease_s=limit_s + arguments["lease_s"],
             idle_s=arguments["grace_s"] + arguments["lease_s"],
@@ -312,7 +304,7 @@ class ActionModule(SutAction):
         except NoAnswerError as error:
             return "timed_out", str(error), None, None, ""
         except AnswerTooLongError as error:
-            return "failed", f"the kernel did not answer as one does: {error}", None, None, ""
+            return "failed", f"{error}", None, None, ""
         except ConnectionLostError as error:
             self.lost += 1
             return "failed", f"the connection to the SUT was lost: {error.__cause__}", None, None, ""

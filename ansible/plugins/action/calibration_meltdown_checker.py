@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the operator's spectre-meltdown-checker on the SUT, and stores its output with the capture of the run.
 
-Arguments: ``script`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``directory`` (of
-the run, on the controller), ``reservation`` (of the SUT), ``lease_s`` (how long it lasts beyond the checker) and
-``timeout_s``. A failure of the checker is recorded and fails nothing.
+``path`` is the run's directory on the SUT, ``directory`` that on the controller. A failure of the checker is recorded
+and fails nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import REASON_KEPT, SAID_CHARACTERS, end_with_controller
+from calibration_answers import MAX_OUTPUT
+from calibration_plugins import MAX_REASON, required
+from calibration_processes import end_with_controller
 from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
@@ -38,12 +39,10 @@ class ActionModule(ProgramAction):
 
     SPEC = {
         "argument_spec": {
-            "script": {"type": "path", "required": True},
-            "path": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "timeout_s": {"type": "float", "required": True},
+            **required("path", "script", "directory"),
+            **required("str", "path"),
+            **required("dict", "reservation"),
+            **required("float", "lease_s", "timeout_s"),
         }
     }
 
@@ -57,10 +56,10 @@ class ActionModule(ProgramAction):
         self.known = {"script_sha256": None, "argv": None, "user_id": None, "rc": None, "stderr": ""}
         output, reason = None, None
         try:
-            output = self.printed(arguments)
+            output = self.run_checker(arguments)
             self.check_end()
         except CalibrationError as error:
-            reason = str(error)[:REASON_KEPT]
+            reason = str(error)[:MAX_REASON]
         run = CheckerRun(
             started_at=started_at,
             duration_s=round(time.monotonic() - began, 3),
@@ -74,7 +73,7 @@ class ActionModule(ProgramAction):
             self.say(f"the Spectre and Meltdown checker has no answer: {reason}", C.COLOR_WARN)
         return {"changed": True}
 
-    def printed(self, arguments):
+    def run_checker(self, arguments):
         """Return the checker's output on the SUT. Raises CalibrationError if it did not run, or was altered."""
         content = read_script(arguments["script"])
         self.known["script_sha256"] = hashlib.sha256(content).hexdigest()
@@ -88,12 +87,12 @@ class ActionModule(ProgramAction):
         )
         wanted, found = self.known["script_sha256"], answer.get("sha256")
         if found != wanted:
-            raise EnvironmentLacksError(f"expected the script with sha256 {wanted} on the SUT, found {found or 'none'}")
+            raise EnvironmentLacksError(f"the script on the SUT has sha256 {found or 'none'}, not {wanted}")
         self.known |= {
             "argv": tuple(str(item) for item in answer.get("argv") or ()),
             "user_id": answer.get("user_id"),
             "rc": answer.get("rc"),
-            "stderr": str(answer.get("stderr") or "")[-SAID_CHARACTERS:],
+            "stderr": str(answer.get("stderr") or "")[-MAX_OUTPUT:],
         }
         self.fault = answer.get("fault")
         return decode_base64(str(answer.get("output")))
@@ -101,11 +100,11 @@ class ActionModule(ProgramAction):
     def check_end(self):
         """Raise EnvironmentLacksError unless the checker exited normally."""
         code, stderr = self.known["rc"], self.known["stderr"].strip()
-        said = f"; it said: {stderr}" if stderr else ""
+        output = f": {stderr}" if stderr else ""
         if self.fault is not None:
-            raise EnvironmentLacksError(f"the checker was ended: {self.fault}{said}")
+            raise EnvironmentLacksError(f"the checker {self.fault}{output}")
         if code not in ENDED_WELL:
-            raise EnvironmentLacksError(f"expected the checker to end with exit code 0, 2 or 3, found {code}{said}")
+            raise EnvironmentLacksError(f"the checker failed with exit code {code}{output}")
 
 
 def read_script(path):
@@ -115,9 +114,9 @@ def read_script(path):
             content = stream.read(MAX_SCRIPT_BYTES + 1)
     except OSError as error:
         raise InputError(
-            f"expected spectre-meltdown-checker at {path} on the controller: {error.strerror}; "
-            "set context_meltdown_checker to where it is, or leave it empty"
+            f"spectre-meltdown-checker cannot be read at {path} on the controller: {error.strerror}; correct "
+            "context_meltdown_checker or leave it empty"
         ) from error
     if len(content) > MAX_SCRIPT_BYTES:
-        raise InputError(f"expected a script of at most {MAX_SCRIPT_BYTES} bytes at {path}, found a longer file")
+        raise InputError(f"the script {path} is larger than {MAX_SCRIPT_BYTES} bytes")
     return content

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the operator's Intel MLC on the SUT, command by command, and stores the output with the records.
 
-Arguments: ``archive`` (path on the controller), ``path`` (of the run's private directory on the SUT), ``machine`` (the
-SUT's architecture), ``directory`` (of the run, on the controller, with the planned commands), ``reservation`` (of the
-SUT), ``lease_s`` (how long it lasts beyond a command), ``timeout_s`` (of each command), ``prefetchers_ok`` and
-``publish`` (the operator's consent). A failure of MLC is recorded and fails nothing.
+``path`` is the run's directory on the SUT, ``directory`` that on the controller. A failure of MLC is recorded and fails
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +17,8 @@ from ansible import constants as C
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import REASON_KEPT, end_with_controller
+from calibration_plugins import MAX_REASON, required
+from calibration_processes import end_with_controller
 from calibration_programs import ProgramAction
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
@@ -33,17 +32,17 @@ from calibration.text import decode_base64, duration
 PUT_S = 300.0
 """Timeout for copying the program, a few megabytes, to the SUT."""
 
-LAST_WORDS = 300
-"""Characters kept of the last line of a failed command, as its reason; it has no figures."""
+MAX_LINE = 300
+"""Characters kept of the last line of a failed command, as its reason."""
 
 
-def last_words(output):
+def last_line(output):
     """Return the last line of *output* as a reason, unless it has a figure."""
     try:
         read_output(output, ())
     except InputError:
         lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-        return f"; its last words: {lines[-1][:LAST_WORDS]}" if lines else ""
+        return f"; its last line: {lines[-1][:MAX_LINE]}" if lines else ""
     return ""
 
 
@@ -52,12 +51,12 @@ def judge(answer, output):
     code, fault = answer.get("rc"), answer.get("fault")
     if fault is None and code == 0:
         return "ok", None
-    words = last_words(output)
+    line = last_line(output)
     if fault is not None:
-        return "timed_out" if "not over after" in fault else "failed", f"it was ended: {fault}{words}"
+        return "timed_out" if fault.startswith("timed out") else "failed", f"{fault}{line}"
     if code is not None and code < 0:
-        return "killed", f"it was ended by signal {-code}{words}"
-    return "failed", f"expected it to end with exit code 0, found {code}{words}"
+        return "killed", f"killed by signal {-code}{line}"
+    return "failed", f"exit code {code}{line}"
 
 
 class ActionModule(ProgramAction):
@@ -65,15 +64,11 @@ class ActionModule(ProgramAction):
 
     SPEC = {
         "argument_spec": {
-            "archive": {"type": "path", "required": True},
-            "path": {"type": "str", "required": True},
-            "machine": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
-            "reservation": {"type": "dict", "required": True},
-            "lease_s": {"type": "float", "required": True},
-            "timeout_s": {"type": "float", "required": True},
-            "prefetchers_ok": {"type": "bool", "required": True},
-            "publish": {"type": "bool", "required": True},
+            **required("path", "archive", "directory"),
+            **required("str", "path", "machine"),
+            **required("dict", "reservation"),
+            **required("float", "lease_s", "timeout_s"),
+            **required("bool", "prefetchers_ok", "publish"),
         }
     }
 
@@ -89,60 +84,52 @@ class ActionModule(ProgramAction):
         end_with_controller()
         program = self.prepared(arguments, directory)
         for number, command in enumerate(commands if program else (), 1):
-            run, output = self.tried(command, arguments, program)
+            run, output = self.run_command(command, arguments, program)
             record_mlc_command(directory, run, output)
             how = duration(run.duration_s) if run.reason is None else f"{run.outcome.replace('_', ' ')}: {run.reason}"
             color = None if run.reason is None else C.COLOR_WARN
             self.say(f"{command.title}, {number} of {len(commands)}: {how}", color)
             if run.prefetchers is not None and run.prefetchers.state == "changed":
-                self.say(f"{command.title}: the prefetchers are not as they were before it", C.COLOR_WARN)
+                self.say(f"{command.title}: it left the prefetchers changed", C.COLOR_WARN)
         return {"changed": True}
 
     def prepared(self, arguments, directory):
         """Record the program, copy it to the SUT and return it; on failure record the reason and return None."""
         archive = Path(arguments["archive"])
-        known = {"archive_sha256": None, "member": None, "program_sha256": None, "form": None}
         planned = arguments["machine"] == ARCHITECTURE
-        started_at, program, reason = datetime.now(UTC), None, None
+        started_at, found, reason = datetime.now(UTC), None, None
         try:
             if not planned:
-                raise EnvironmentLacksError(
-                    f"there is {NAME} for {ARCHITECTURE} alone, and the SUT is {arguments['machine']}"
-                )
-            program = read_program(archive)
-            known = {
-                "archive_sha256": program.archive_sha256,
-                "member": program.member,
-                "program_sha256": program.sha256,
-                "form": program.form,
-            }
-            self.put(arguments, program)
+                raise EnvironmentLacksError(f"{NAME} is for {ARCHITECTURE} only, the SUT is {arguments['machine']}")
+            found = read_program(archive)
+            self.put(arguments, found)
         except CalibrationError as error:
-            program, reason = None, str(error)[:REASON_KEPT]
+            reason = str(error)[:MAX_REASON]
             self.say(f"{NAME} is not run: {reason}", C.COLOR_WARN if planned else None)
         record = MlcProgram(
             started_at=started_at,
             archive=archive.name,
-            **known,
+            archive_sha256=found and found.archive_sha256,
+            member=found and found.member,
+            program_sha256=found and found.sha256,
+            form=found and found.form,
             prefetchers_ok=arguments["prefetchers_ok"],
             publish=arguments["publish"],
             planned=planned,
             reason=reason,
         )
         append_record(directory, MlcProgramRecord(program=record))
-        return program
+        return None if reason else found
 
     def put(self, arguments, program):
         """Copy *program* into the run's directory on the SUT. Raises EnvironmentLacksError if it cannot be verified."""
         with self.question(f"the copy of {NAME}", PUT_S):
-            self.hold(arguments["reservation"], PUT_S + arguments["lease_s"])
+            self.renew(arguments["reservation"], PUT_S + arguments["lease_s"])
             found = self.install(arguments["path"], "mlc", lambda: program.content, program.sha256)[1]
         if found != program.sha256:
-            raise EnvironmentLacksError(
-                f"expected {NAME} with sha256 {program.sha256} on the SUT, found {found or 'none'}"
-            )
+            raise EnvironmentLacksError(f"{NAME} on the SUT has sha256 {found or 'none'}, not {program.sha256}")
 
-    def tried(self, command, arguments, program):
+    def run_command(self, command, arguments, program):
         """Run *command*; return its record and its output.
 
         After a command without an answer none is started: each would take its whole timeout.
@@ -153,7 +140,7 @@ class ActionModule(ProgramAction):
         output, outcome = None, "failed"
         try:
             if self.gone:
-                raise EnvironmentLacksError(f"not tried: {self.gone}")
+                raise EnvironmentLacksError(f"skipped: {self.gone}")
             answer = self.run_program(
                 "sut_mlc",
                 {
@@ -183,7 +170,7 @@ class ActionModule(ProgramAction):
             argv=argv,
             output=None,
             output_sha256=None,
-            reason=reason and reason[:REASON_KEPT],
+            reason=reason and reason[:MAX_REASON],
             command=command.command,
             outcome=outcome,
             program_sha256=program.sha256,

@@ -2,12 +2,8 @@
 """Begins a SUT's run: captures its context, stores the capture, makes the plan and records the start, all or nothing.
 
 The capture goes directly into the run's directory, not into a task result, which would pass through the controller's
-main process twice. Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``; ``preflight`` (``known``,
-``expectations`` and ``limits``, as returned by ``calibration_preflight``); ``testbeds`` (the name of the variable with
-the result of ``calibration_testbeds``: it grows with the lab, and as an argument it would be templated again for each
-SUT); ``resume`` (whether to continue a run of that identifier); ``boot_id`` and ``changes`` (of the SUT, recorded with
-the start); ``prefetchers_ok`` (consent to steps with the prefetchers off); ``taken_over`` (message of
-``sut_reservation`` about a stale reservation). In check mode the plan is made and nothing is stored.
+main process twice. ``testbeds`` is the name of the variable with the result of ``calibration_testbeds``: it grows with
+the lab, and as an argument it would be templated again for each SUT. In check mode the plan is made and nothing stored.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import SutAction, changes_of
+from calibration_plugins import SutAction, changes_of, required
 
 from calibration.judge.limits import read_limits
 from calibration.lifecycle import begin, plan_only, resume
@@ -30,8 +26,6 @@ from calibration.results.attempts import has_begun
 from calibration.results.layout import run_directory
 from calibration.text import decode_base64
 
-ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile")
-
 
 class ActionModule(SutAction):
     """Return the plan and the run's directory."""
@@ -41,7 +35,7 @@ class ActionModule(SutAction):
 
     SPEC = {
         "argument_spec": {
-            **{name: {"type": "str", "required": True} for name in ARGUMENTS},
+            **required("str", "results", "testbed", "sut", "run_id", "profile"),
             "preflight": {"type": "dict", "default": {}},
             "testbeds": {"type": "str"},
             "resume": {"type": "bool", "default": False},

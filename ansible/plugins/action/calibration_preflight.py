@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the settings, the controller and the SUT can do a calibration: one question to the SUT, judged here.
 
-Arguments: ``profile`` (name or path), ``results`` (directory), ``remote_base`` and ``reserve_path`` (on the SUT),
-``testbed``, ``sut``, ``ansible_minimum``, ``python_minimum``, ``architectures``, ``results_free_bytes``,
-``remote_free_bytes``, ``expectations`` (of the inventory, and the effects of the checks) and ``limits`` (bounds of its
-figures).
-
 If the SUT answered, it returns ``checks``, failed or not. ``fit`` says whether the SUT may be measured; ``known``,
 ``expectations``, ``limits`` and ``machine`` are used by the other roles.
 """
@@ -21,7 +16,7 @@ from ansible.release import __version__ as ansible_version
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import SutAction
+from calibration_plugins import SutAction, required
 from calibration_variables import check_variables
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
@@ -54,24 +49,25 @@ def check_controller(arguments, found=ansible_version, state=results_state):
     minimum = arguments["ansible_minimum"]
     if version(found) < version(minimum):
         raise EnvironmentLacksError(
-            f"Expected ansible-core {minimum} or newer, found {found}. "
-            "Start the calibration with the command in README.rst, which brings its own."
+            f"ansible-core {found} is older than {minimum}: start the calibration with the command in README.rst, "
+            "which installs a newer one"
         )
     try:
         load_profile(arguments["profile"])
     except CalibrationError as error:
-        raise InputError(f"The profile cannot be used: {error}. Set calibration_profile to one that can.") from error
+        raise InputError(f"invalid profile: {error}; correct it or calibration_profile") from error
     results = state(arguments["results"])
     if not results["writable"]:
-        what = "without permission to write" if results["directory"] else "which is no directory"
+        what = "is not writable" if results["directory"] else "is not a directory"
         raise EnvironmentLacksError(
-            f"Expected a directory that can be written for the results at {results['path']}, found "
-            f"{results['existing']} {what}. Set calibration_results_dir to another directory."
+            f"no results can be written to {results['path']}: {results['existing']} {what}; set "
+            "calibration_results_dir to another directory"
         )
     if results["free_bytes"] < arguments["results_free_bytes"]:
         raise EnvironmentLacksError(
-            f"Expected at least {arguments['results_free_bytes']} bytes free for the results at {results['path']}, "
-            f"found {results['free_bytes']}. Free some space or set calibration_results_dir to another directory."
+            f"only {results['free_bytes']} bytes are free for the results at {results['path']}, of "
+            f"{arguments['results_free_bytes']} required: free some space or set calibration_results_dir to another "
+            "directory"
         )
 
 
@@ -80,10 +76,9 @@ class ActionModule(SutAction):
 
     SPEC = {
         "argument_spec": {
-            **{name: {"type": "str", "required": True} for name in ("profile", "testbed", "sut")},
-            **{name: {"type": "path", "required": True} for name in ("results", "remote_base", "reserve_path")},
-            **{name: {"type": "str", "required": True} for name in ("ansible_minimum", "python_minimum")},
-            **{name: {"type": "int", "required": True} for name in ("results_free_bytes", "remote_free_bytes")},
+            **required("str", "profile", "testbed", "sut", "ansible_minimum", "python_minimum"),
+            **required("path", "results", "remote_base", "reserve_path"),
+            **required("int", "results_free_bytes", "remote_free_bytes"),
             "architectures": {"type": "list", "elements": "str", "required": True},
             "expectations": {"type": "dict", "required": True},
             "limits": {"type": "raw", "required": True},

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishes the site and the verdicts of the night.
 
-Arguments: ``site`` and ``night`` (directories), ``destination`` (directory from which a web server serves ``current``)
-and ``keep`` (number of versions to keep).
+A web server serves ``current`` in ``destination``; ``keep`` is the number of versions to keep there.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, required
 
 from calibration.nightly.publish import publish
 
@@ -23,8 +22,8 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            **{name: {"type": "path", "required": True} for name in ("site", "night", "destination")},
-            "keep": {"type": "int", "required": True},
+            **required("path", "site", "night", "destination"),
+            **required("int", "keep"),
         }
     }
 

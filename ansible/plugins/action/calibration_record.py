@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records in a SUT's run why it could not begin, or why measuring stopped.
 
-Arguments: ``results``, ``testbed``, ``sut``, ``run_id``, ``profile``, ``reason`` (sentences), ``exit_code`` (of the
-failure) and ``checks`` (expected and found). Invalid settings begin no run: nothing is recorded then.
+Invalid settings, by ``exit_code``, begin no run: nothing is recorded then.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction, checks_of
+from calibration_plugins import CalibrationAction, checks_of, required
 
 from calibration.errors import BAD_INPUT
 from calibration.results.attempts import record_reason
 from calibration.results.layout import RECORDS, run_directory
-
-ARGUMENTS = ("results", "testbed", "sut", "run_id", "profile", "reason")
 
 
 class ActionModule(CalibrationAction):
@@ -28,7 +25,7 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            **{name: {"type": "str", "required": True} for name in ARGUMENTS},
+            **required("str", "results", "testbed", "sut", "run_id", "profile", "reason"),
             "exit_code": {"type": "int"},
             "checks": {"type": "list", "elements": "dict", "default": []},
         }

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the site of all runs.
-
-Arguments: ``results`` (directory of all runs) and ``site`` (a directory); with ``pages``, the pages of all runs are
-rendered first.
-"""
+"""Builds the site of all runs; with ``pages``, renders their pages first."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, required
 
 from calibration.errors import VERDICT_FAILED, InputError
 from calibration.report import build_site, render_run
@@ -25,8 +21,7 @@ class ActionModule(CalibrationAction):
 
     SPEC = {
         "argument_spec": {
-            "results": {"type": "path", "required": True},
-            "site": {"type": "path", "required": True},
+            **required("path", "results", "site"),
             "pages": {"type": "bool", "default": False},
         }
     }

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes old runs, or their raw outputs; in check mode lists them.
 
-An unreadable reference keeps all runs, with a warning.
-
-Arguments: ``results``, ``run_id`` (of tonight, from which ages count), ``nights`` and ``raw_nights`` (nights to keep
-whole runs, and raw outputs; 0 means forever).
+Ages count from the night of ``run_id``. An unreadable reference keeps all runs, with a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from pathlib import Path
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-from calibration_plugins import CalibrationAction
+from calibration_plugins import CalibrationAction, required
 
 from calibration.nightly import night_of
 from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
@@ -31,10 +28,9 @@ class ActionModule(CalibrationAction):
     _supports_check_mode = True
     SPEC = {
         "argument_spec": {
-            "results": {"type": "path", "required": True},
-            "run_id": {"type": "str", "required": True},
-            "nights": {"type": "int", "required": True},
-            "raw_nights": {"type": "int", "required": True},
+            **required("path", "results"),
+            **required("str", "run_id"),
+            **required("int", "nights", "raw_nights"),
         }
     }
 
@@ -49,10 +45,9 @@ class ActionModule(CalibrationAction):
         except UnreadableReferenceError as error:
             self._display.warning(message(str(error)))
             return {"removed": []}
-        for omitted in found:
-            self._display.display(
-                f"{'Would remove' if self._task.check_mode else 'Removing'} {WHAT[omitted.what]}{omitted.directory}"
-            )
+        removed = [f"{WHAT[old.what]}{old.directory}" for old in found]
+        for old, text in zip(found, removed, strict=True):
+            self._display.display(f"{'Would remove' if self._task.check_mode else 'Removing'} {text}")
             if not self._task.check_mode:
-                remove(results, omitted)
-        return {"changed": bool(found), "removed": [f"{WHAT[omitted.what]}{omitted.directory}" for omitted in found]}
+                remove(results, old)
+        return {"changed": bool(found), "removed": removed}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the run: one identifier for all SUTs of a play, or that of the run to resume.
 
-Arguments: ``run_id``, an identifier to use; ``resume``, whether to continue that run (without ``run_id``: the newest
-incomplete run of the play's SUTs in ``results``).
+With ``resume`` and no ``run_id``, it is the newest incomplete run of the play's SUTs.
 """
 
 from __future__ import annotations

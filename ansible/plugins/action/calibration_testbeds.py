@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collects the identities of the SUTs of each testbed, once for all SUTs of a play.
 
-Argument: ``result``, the variable in which each SUT's result of ``calibration_preflight`` is registered. A SUT without
-one, which did not answer, is not compared.
+``result`` is the variable with each SUT's result of ``calibration_preflight``. A SUT without one, which did not answer,
+is not compared.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ class ActionModule(CalibrationAction):
 
     def act(self, arguments):
         """Return ``identities`` by testbed and SUT."""
-        everyone = self.task_vars["hostvars"]
-        results = [everyone[name].get(arguments["result"]) for name in self.task_vars["ansible_play_hosts_all"]]
+        hosts = self.task_vars["hostvars"]
+        results = [hosts[name].get(arguments["result"]) for name in self.task_vars["ansible_play_hosts_all"]]
         return {"identities": by_testbed(results)}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controller side of the module ``sut_reservation``: adds who asks, checks consent, and validates the answer.
 
-Arguments are those of the module. ``settings`` are checked here against ``consent`` (setting to whether it may be
-changed) before the SUT is asked.
+``consent`` maps each of ``settings`` to whether it may be changed; the other arguments are the module's.
 """
 
 from __future__ import annotations
@@ -22,11 +21,9 @@ from calibration.model import format_time
 from calibration.reservation import SAFE_PATH
 from calibration.tuning import read_changes, wanted_settings
 
-STATES = ["held", "tuned", "untuned", "released", "read", "tg_held", "tg_released"]
-
 
 def controller():
-    """Return who reserves, for users of other controllers."""
+    """Return the user and host of this controller."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -37,23 +34,9 @@ def controller():
 class ActionModule(SutAction):
     """Call the module on the SUT."""
 
-    SPEC = {
-        "argument_spec": {
-            "state": {"type": "str", "choices": STATES, "required": True},
-            "path": {"type": "str", "required": True},
-            "base": {"type": "str"},
-            "run_id": {"type": "str"},
-            "sut": {"type": "str"},
-            "token": {"type": "str"},
-            "mark": {"type": "int"},
-            "lease_s": {"type": "float", "default": 300.0},
-            "resume": {"type": "bool", "default": False},
-            "settings": {"type": "dict", "default": {}},
-            "consent": {"type": "dict", "default": {}},
-            "changes": {"type": "list", "elements": "dict", "default": []},
-            "by": {"type": "str", "choices": ["run", "cleanup"], "default": "run"},
-        }
-    }
+    def arguments(self):
+        """Return the task's arguments; the module checks them."""
+        return {"settings": {}, "consent": {}, **self._task.args}
 
     def act(self, arguments):
         """Return the module's answer, reduced to the fields asked for."""
@@ -69,8 +52,7 @@ class ActionModule(SutAction):
         if arguments["state"] == "held":
             for path in (answer.get("directory"), (answer.get("reservation") or {}).get("path")):
                 if not isinstance(path, str) or not SAFE_PATH.fullmatch(path):
-                    message = f"expected the path of the run's directory from the SUT, found {str(path)[:200]!r}"
-                    raise EnvironmentLacksError(message)
+                    raise EnvironmentLacksError(f"the SUT returned an invalid path: {str(path)[:200]!r}")
             answer.setdefault("taken_over", None)
         if "changes" in answer:
             answer["changes"] = [change.model_dump(mode="json") for change in read_changes(answer["changes"])]

@@ -34,7 +34,7 @@ from ansible.plugins.callback import CallbackBase
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-import calibration_plugins  # noqa: F401 - makes the checkout's package importable
+import calibration_checkout  # noqa: F401 - makes the checkout's package importable
 
 from calibration.files import open_regular
 from calibration.measurements.base import NotPlanned
@@ -54,7 +54,7 @@ PHASES = {
     "preflight": "Checking the controller and the SUTs",
     "context": "Collecting system information",
     "reserve": "Reserving the SUTs",
-    "kernels": "Building sutprobe and copying it to the SUTs",
+    "sutprobe": "Building sutprobe and copying it to the SUTs",
     "measure": "Measuring",
     "cleanup": "Cleaning up on the SUTs",
     "collect": "Writing run documents and pages",
@@ -68,7 +68,7 @@ SILENT = ("settings", "tune", "mlc", "judge", "publish", "retention", "verdict")
 SILENT_IN_CHECK_MODE = ("measure", "cleanup", "collect", "report")
 """Roles that do nothing in check mode."""
 
-MOST_SCREENS = 4
+MAX_SCREENS = 4
 """With more SUTs, the end of a run has a line per SUT instead of a screen."""
 
 RED = "\033[31m"
@@ -231,7 +231,7 @@ class CallbackModule(CallbackBase):
         self.progress = {}
         self.measuring = set()
         self.finished = {}
-        self.said = set()
+        self.shown = set()
         self.site = None
         self.refresher = None
         self.measured = threading.Event()
@@ -267,7 +267,7 @@ class CallbackModule(CallbackBase):
         for name in sorted(self.finished):
             ended = self.finished[name]
             bad = stats.failures.get(name) or stats.dark.get(name) or ended["status"] != "complete"
-            if len(self.finished) > MOST_SCREENS:
+            if len(self.finished) > MAX_SCREENS:
                 self.screen.message(f"{name}: {ended['story']['verdict']}", RED if bad else None)
                 continue
             self.screen.message("")
@@ -279,7 +279,7 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"  HTML: {html}")
         for name in sorted(self.progress.keys() - self.finished.keys()):
             self.screen.message("")
-            text = "no run document could be made; what was recorded is kept, and --resume goes on with it"
+            text = "no run document; its records are kept: continue with --resume"
             self.screen.message(f"{name}: {text}", RED)
         if not self.finished and self.site:
             self.screen.message(f"  HTML: {self.site}")
@@ -314,8 +314,7 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"  Page: {page}")
         elif result.task.action == "calibration_publish":
             self.screen.message(f"Published: {result.result['current']}")
-        if self._display.verbosity:
-            self.detail(result)
+        self.show_details(result)
 
     def planned(self, name, plan, directory):
         """Show a SUT's plan; in check mode, without a directory, each step of it."""
@@ -338,15 +337,13 @@ class CallbackModule(CallbackBase):
         """Show a failure in full, once."""
         self.task_ended(result)
         self.say(result.host.get_name(), failure_text(result.result), RED)
-        if self._display.verbosity:
-            self.detail(result)
+        self.show_details(result)
 
     def v2_runner_on_unreachable(self, result):
         """Show that a SUT cannot be reached."""
         self.task_ended(result)
         self.say(result.host.get_name(), f"not reachable: {failure_text(result.result)}", RED)
-        if self._display.verbosity:
-            self.detail(result)
+        self.show_details(result)
 
     def v2_runner_on_skipped(self, result):
         """Do nothing."""
@@ -363,12 +360,14 @@ class CallbackModule(CallbackBase):
 
     def say(self, name, text, colour=None):
         """Show *text* about SUT *name*, once."""
-        if (name, text) not in self.said:
-            self.said.add((name, text))
+        if (name, text) not in self.shown:
+            self.shown.add((name, text))
             self.screen.message(f"{name}: {text}", colour)
 
-    def detail(self, result):
-        """Show a task and its result in full."""
+    def show_details(self, result):
+        """Show a task with -v, and its result with -vv or if it failed."""
+        if not self._display.verbosity:
+            return
         self.screen.message(f"[{result.host.get_name()}] {result.task.get_name()}")
         if self._display.verbosity > 1 or result.is_failed() or result.is_unreachable():
             self.screen.message(self._dump_results(result.result, indent=2))

@@ -23,7 +23,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin
 
 sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
 
-import calibration_plugins  # noqa: F401 - makes the checkout's package importable
+import calibration_checkout  # noqa: F401 - makes the checkout's package importable
 from ansible.utils.vars import load_extra_vars
 
 from ansible import constants as C
@@ -32,23 +32,23 @@ from calibration.formats.csit_topology import is_topology, name_of_testbed, read
 from calibration.results.layout import check_names
 from calibration.text import visible
 
-LARGEST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Larger files are not topologies: a topology has a few kilobytes."""
 
 GROUPS = {"TG": "tg", "DUT": "sut"}
 
-OWN_NAMES = ("all", "ungrouped", *GROUPS.values())
+RESERVED_GROUPS = ("all", "ungrouped", *GROUPS.values())
 
 
 def group_name(testbed):
     """Return the testbed's name as a group name: letters, digits and underscores, without clashes."""
     name = re.sub(r"\W", "_", testbed, flags=re.ASCII)
-    return f"testbed_{name}" if name in OWN_NAMES or not name[0].isalpha() else name
+    return f"testbed_{name}" if name in RESERVED_GROUPS or not name[0].isalpha() else name
 
 
 def variables_of(topology, node):
     """Return the variables of *node*. Raises InputError if its key is unusable."""
-    given = {
+    variables = {
         "ansible_host": node.host,
         "ansible_port": node.port,
         "ansible_user": node.username,
@@ -65,8 +65,8 @@ def variables_of(topology, node):
             "command with ANSIBLE_SSH_AGENT=auto in its environment, or with the socket of an agent"
         )
     if node.type == "DUT" and topology.reserved:
-        given["reserve_tg"] = topology.host_name(topology.reserved)
-    return {name: value for name, value in given.items() if value is not None}
+        variables["reserve_tg"] = topology.host_name(topology.reserved)
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -76,7 +76,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     def verify_file(self, path):
         """Return whether the file at *path* is a topology, by its content."""
-        if not os.path.isfile(path) or os.path.getsize(path) > LARGEST_BYTES:
+        if not os.path.isfile(path) or os.path.getsize(path) > MAX_BYTES:
             return False
         try:
             return is_topology(self.text_of(path))
@@ -109,8 +109,8 @@ class InventoryModule(BaseInventoryPlugin):
             known = self.inventory.hosts.get(name)
             if known is not None and known.vars.get("ansible_host") not in (None, node.host):
                 raise InputError(
-                    f"expected one machine of the name {name}, found {known.vars['ansible_host']} and {node.host}; "
-                    "testbeds are told apart by the names of their files"
+                    f"two machines are named {name}: {known.vars['ansible_host']} and {node.host}; rename one of the "
+                    "topology files"
                 )
             for item in (group, self.inventory.add_group(GROUPS[node.type])):
                 self.inventory.add_host(name, group=item)

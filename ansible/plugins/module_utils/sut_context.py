@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copy the files that describe a machine, verbatim, into one archive.
 
-This module decides what to read; the controller interprets it. Runs on a SUT's own Python (3.6 and later, standard
+This module decides what to read; the controller interprets it. Runs on a SUT's own Python (3.8 and later, standard
 library only). Every read is bounded and cannot block; a file that vanishes is absent, an unreadable file is listed with
 the reason. The only modification: serial numbers, UUIDs and asset tags are blanked, because the capture is published.
 Most of them are in the raw DMI table.
 """
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
+from __future__ import annotations
 
 import base64
 import errno
@@ -168,6 +166,25 @@ ROWS_BLANKED = {
 }
 
 
+def read_file(path):
+    """Return the bytes of a regular file without blocking. Raises OSError if it cannot be read or is too large."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError if stat.S_ISDIR(os.fstat(descriptor).st_mode) else OSError("not a regular file")
+        chunks, size = [], 0
+        while True:
+            chunk = os.read(descriptor, 65536)
+            if not chunk:
+                return b"".join(chunks)
+            size += len(chunk)
+            if size > MAX_FILE_BYTES:
+                raise OSError("larger than %d bytes" % MAX_FILE_BYTES)
+            chunks.append(chunk)
+    finally:
+        os.close(descriptor)
+
+
 def alternatives(pattern):
     """Split a pattern's last ``{...}`` into (prefix, names, whether only the first existing one counts)."""
     start = pattern.find("{")
@@ -225,7 +242,7 @@ class Collector:
         self.unreadable = {}
         self.masked = {}
         self.total_bytes = 0
-        self.most_files = MAX_FILES
+        self.max_files = MAX_FILES
         self._clock = clock
         self._deadline = clock() + MAX_SECONDS
         self._listed = {}
@@ -279,10 +296,9 @@ class Collector:
         content = self.read(path)
         if content is None:
             return False
-        if len(self.files) >= self.most_files or self.total_bytes + len(content) > MAX_TOTAL_BYTES:
-            self.unreadable[path] = "not copied: the capture is full (%d files, %d bytes)" % (
-                len(self.files),
-                self.total_bytes,
+        if len(self.files) >= self.max_files or self.total_bytes + len(content) > MAX_TOTAL_BYTES:
+            self.unreadable[path] = (
+                f"not copied: the capture is full ({len(self.files)} files, {self.total_bytes} bytes)"
             )
             return False
         content = self.blank(path, content)
@@ -296,31 +312,12 @@ class Collector:
             self.unreadable[path] = "not copied: the capture took longer than %d s" % MAX_SECONDS
             return None
         try:
-            descriptor = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            return read_file(self.root + path)
+        except IsADirectoryError:
+            return None
         except OSError as error:
             self._failed(path, error)
             return None
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                    self.unreadable[path] = "not a regular file"
-                return None
-            chunks = []
-            size = 0
-            while True:
-                chunk = os.read(descriptor, 65536)
-                if not chunk:
-                    return b"".join(chunks)
-                size += len(chunk)
-                if size > MAX_FILE_BYTES:
-                    self.unreadable[path] = "larger than %d bytes" % MAX_FILE_BYTES
-                    return None
-                chunks.append(chunk)
-        except OSError as error:
-            self._failed(path, error)
-            return None
-        finally:
-            os.close(descriptor)
 
     def blank(self, path, content):
         """Return *content* without the machine's identity."""
@@ -385,7 +382,7 @@ class LoadWatch:
                     self.files["%s/after/proc/%s/task/%s/stat" % (LOAD, pid, tid)] = thread
         return self
 
-    def described(self):
+    def description(self):
         """Return the entry about the snapshots in capture.json."""
         return {
             "interval_s": self.interval_s,
@@ -425,21 +422,9 @@ class LoadWatch:
     def _read(self, path):
         """Return the bytes of a kernel file; empty if it is missing."""
         try:
-            descriptor = os.open(self.root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            chunks = []
-            while sum(map(len, chunks)) < MAX_FILE_BYTES:
-                chunk = os.read(descriptor, 65536)
-                if not chunk:
-                    break
-                chunks.append(chunk)
-            return b"".join(chunks)
+            return read_file(self.root + path)
         except OSError:
             return b""  # it has ended
-        finally:
-            os.close(descriptor)
 
 
 def used_ticks(content):
@@ -460,7 +445,7 @@ def cpulist(numbers):
     return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in groups)
 
 
-def something_is_isolated(collector):
+def any_isolated(collector):
     """Return whether any CPU is isolated: only then are all threads worth reading."""
     files = (CPU + "/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated")
     if any(collector.text(path) not in ("", "(null)") for path in files):
@@ -488,7 +473,7 @@ def cpuset_files(collector):
     return candidates
 
 
-def gather(root="/", clock=time.time):
+def collect(root="/", clock=time.time):
     """Read everything wanted from a root; return the :class:`Collector`."""
     collector = Collector(root, clock)
     for pattern in PATTERNS:
@@ -507,9 +492,9 @@ def gather(root="/", clock=time.time):
     if not collector.copy(DMI_TABLE):
         for kind in (0, 1, 2, 16, 17):
             collector.collect("/sys/firmware/dmi/entries/%d-[0-9]*/raw" % kind)
-    if something_is_isolated(collector):
+    if any_isolated(collector):
         collector.collect(THREAD_PATTERN)
-    collector.most_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
+    collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
     for pattern in EVENT_SOURCE_PATTERNS:
         collector.collect(pattern)
     return collector
@@ -526,14 +511,8 @@ def describe(collector, uname_a, started, load):
     return {
         "schema": SCHEMA,
         "captured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "hostname": uname[1],
-        "uname": {
-            "sysname": uname[0],
-            "nodename": uname[1],
-            "release": uname[2],
-            "version": uname[3],
-            "machine": uname[4],
-        },
+        "hostname": uname.nodename,
+        "uname": {name: getattr(uname, name) for name in ("sysname", "nodename", "release", "version", "machine")},
         "uname_a": uname_a,
         "uid": os.getuid(),
         "affinity": affinity,
@@ -543,7 +522,7 @@ def describe(collector, uname_a, started, load):
         "masked": [{"path": path, "what": what} for path, what in sorted(collector.masked.items())],
         "files": len(collector.files),
         "total_bytes": collector.total_bytes,
-        "load": load.described(),
+        "load": load.description(),
     }
 
 
@@ -578,7 +557,7 @@ def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep):
     The load is measured last, when the load of logging in and reading is over.
     """
     started = clock()
-    collector = gather(root, clock)
+    collector = collect(root, clock)
     load = LoadWatch(root, started + MAX_SECONDS, clock, sleep).watch()
     description = describe(collector, uname_a, started, load)
     archive = pack(dict(collector.files, **load.files), description, started)

@@ -75,19 +75,30 @@ def read_text(name, limit, dir_fd=None):
     return text.decode("utf-8", "replace")
 
 
+def write_synced(name, text, mode, dir_fd):
+    """Create the file *name* with *text*, synced to disk."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, mode, dir_fd=dir_fd)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(text.encode("utf-8"))
+        stream.flush()
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+
+
 def unsafe_reason(state, uid):
     """Return why users other than root and *uid* can modify a directory, or None.
 
     Whoever can write to a directory can replace what is in it, unless the sticky bit reserves that for the owners.
     """
     if state.st_uid not in (0, uid):
-        return "it belongs to user id %d" % state.st_uid
+        return f"owned by user id {state.st_uid}"
     if state.st_mode & stat.S_ISVTX:
         return None
     if state.st_mode & stat.S_IWOTH:
-        return "everybody may write there"
+        return "writable by all"
     if state.st_mode & stat.S_IWGRP and state.st_gid != 0:
-        return "group %d may write there" % state.st_gid
+        return f"writable by group {state.st_gid}"
     return None
 
 
@@ -134,7 +145,7 @@ class PrivateDirectory:
             return
         except NotADirectoryError:
             self.close()
-            raise Refused("%s is not a directory; find out who made it and remove it" % self.path) from None
+            raise Refused(f"{self.path} is not a directory: find out who made it and remove it") from None
         except OSError:
             self.close()
             raise
@@ -142,9 +153,8 @@ class PrivateDirectory:
         if found.st_uid != owner or found.st_mode & 0o777 != 0o700:
             self.close()
             raise Refused(
-                "expected %s to be a run's private directory (mode 0700) of %s, found mode %s of %s; look at it and "
-                "remove it yourself"
-                % (self.path, user_name(owner), oct(stat.S_IMODE(found.st_mode)), user_name(found.st_uid))
+                f"expected mode 0700 and {user_name(owner)} at {self.path}, found mode "
+                f"{stat.S_IMODE(found.st_mode):04o} and {user_name(found.st_uid)}: look at it and remove it yourself"
             )
 
     def __enter__(self):
@@ -195,7 +205,7 @@ class PrivateDirectory:
                 time.sleep(0.05)
         left = self.processes()
         if left:
-            raise Refused("expected every process started from %s to end, found %s still there" % (self.path, left))
+            raise Refused(f"processes started from {self.path} do not end: {', '.join(map(str, left))}")
         return processes
 
     def remove(self):

@@ -7,12 +7,17 @@ Runs on a SUT's own Python (3.8 and later, standard library only).
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
+
+from ansible.module_utils import sut_files as files
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path of the program: the same on every SUT, whatever the login's is."""
@@ -32,31 +37,31 @@ Loading modules takes CAP_SYS_MODULE, mounting CAP_SYS_ADMIN, and the processor'
 """
 
 
-def checked(result, what):
+def check(result, what):
     """Raise OSError if a call of the C library returned an error."""
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, "%s: %s" % (what, os.strerror(number)))
+        raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def restrict(library, parent, kept):
+def drop_privileges(library, parent, kept):
     """Drop all capabilities except *kept* from this process and its children; end it when *parent* ends."""
-    checked(library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
+    check(library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
     if os.getppid() != parent:
         os._exit(1)
     # A started program gains no privileges, neither by set-user-ID nor by being run as root.
-    checked(library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+    check(library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; of the lower 32 capabilities, then the upper
-    checked(library.capget(header, sets), "capget")
+    check(library.capget(header, sets), "capget")
     mask = sum(1 << item for item in kept)
     for word in (0, 1):
         permitted = sets[3 * word + 1] & (mask >> 32 * word) & 0xFFFFFFFF
         sets[3 * word], sets[3 * word + 1], sets[3 * word + 2] = permitted, permitted, 0
-    checked(library.capset(header, sets), "capset")
+    check(library.capset(header, sets), "capset")
 
 
-def is_over(process):
+def has_ended(process):
     """Return whether the program has ended, without reaping it: until then its pid is not reused."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
@@ -68,8 +73,8 @@ def end_group(process):
         process.wait()
 
 
-def gather(process, timeout_s, most_bytes):
-    """Return output and standard error of *process*, and why it was ended, None if it exited by itself.
+def collect(process, timeout_s, max_bytes):
+    """Return output and standard error of *process*, and why it was killed, None if it exited by itself.
 
     Standard error is empty if it goes to the same stream.
     """
@@ -79,19 +84,19 @@ def gather(process, timeout_s, most_bytes):
     reading = list(taken)
     until = time.monotonic() + timeout_s
     fault = None
-    while fault is None and not is_over(process):  # wait for the program itself: children may keep a stream open
+    while fault is None and not has_ended(process):  # wait for the program itself: children may keep a stream open
         for stream in select.select(reading, [], [], POLL_S)[0]:
             if not read_more(stream, taken):
                 reading.remove(stream)
         if process.stderr is not None:
             taken[process.stderr] = taken[process.stderr][-STDERR_BYTES:]
-        if len(taken[process.stdout]) > most_bytes:
-            fault = "it printed more than %d bytes" % most_bytes
+        if len(taken[process.stdout]) > max_bytes:
+            fault = f"printed more than {max_bytes} bytes"
         elif time.monotonic() > until:
-            fault = "it was not over after %g s" % timeout_s
+            fault = f"timed out after {timeout_s:g} s"
     end_group(process)
     for stream in list(taken):
-        while len(taken[stream]) <= most_bytes and read_more(stream, taken):
+        while len(taken[stream]) <= max_bytes and read_more(stream, taken):
             pass
     return taken[process.stdout], taken.get(process.stderr, b""), fault
 
@@ -106,7 +111,18 @@ def read_more(stream, taken):
     return bool(data)
 
 
-def run(argv, directory, timeout_s, *, program=None, kept, most_bytes, stderr=subprocess.PIPE):
+@contextlib.contextmanager
+def scratch_directory(directory, prefix):
+    """Make a directory for a program in the run's private *directory*; remove it after the block."""
+    files.PrivateDirectory(directory, os.geteuid()).close()
+    inside = tempfile.mkdtemp(prefix=prefix, dir=directory)
+    try:
+        yield inside
+    finally:
+        shutil.rmtree(inside)
+
+
+def run(argv, directory, timeout_s, *, program=None, kept, max_bytes, stderr=subprocess.PIPE):
     """Run *argv* in *directory*; return the fields of a module's result: rc, output, stderr and fault.
 
     *program* is the file to start if it is not the first of *argv*; *kept* are the capabilities that it keeps. Raises
@@ -124,10 +140,10 @@ def run(argv, directory, timeout_s, *, program=None, kept, most_bytes, stderr=su
         stdout=subprocess.PIPE,
         stderr=stderr,
         start_new_session=True,
-        preexec_fn=lambda: restrict(library, parent, kept),  # noqa: PLW1509 - a module has one thread
+        preexec_fn=lambda: drop_privileges(library, parent, kept),  # noqa: PLW1509 - a module has one thread
     )
     try:
-        output, written, fault = gather(process, timeout_s, most_bytes)
+        output, written, fault = collect(process, timeout_s, max_bytes)
     finally:
         end_group(process)
         for stream in (process.stdout, process.stderr):
@@ -135,7 +151,7 @@ def run(argv, directory, timeout_s, *, program=None, kept, most_bytes, stderr=su
                 stream.close()
     return {
         "rc": None if fault else process.returncode,
-        "output": base64.b64encode(output[:most_bytes]).decode("ascii"),
+        "output": base64.b64encode(output[:max_bytes]).decode("ascii"),
         "stderr": written[-STDERR_BYTES:].decode("utf-8", "replace"),
         "fault": fault,
     }

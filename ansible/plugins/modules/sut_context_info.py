@@ -1,12 +1,10 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
+"""Files that describe a SUT."""
 
-from __future__ import absolute_import, division, print_function
-
-__metaclass__ = type
+from __future__ import annotations
 
 DOCUMENTATION = r"""
----
 module: sut_context_info
 short_description: Copy the files that describe a SUT
 description:
@@ -18,98 +16,26 @@ description:
   - The module sleeps for one second and records which CPUs are busy meanwhile, and with which processes.
   - Without root privileges the firmware's memory slots are listed as unreadable.
 options: {}
-requirements:
-  - Python 3.6 or later on the SUT, standard library only
 attributes:
   check_mode:
     support: full
-    description: The module only reads.
-  diff_mode:
-    support: none
-    description: Nothing is changed.
-author:
-  - The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Capture the SUT
-  sut_context_info:
-  register: context_capture
-
-- name: Show unreadable files
-  ansible.builtin.debug:
-    var: context_capture.capture.unreadable
+author: The calibration harness contributors
 """
 
 RETURN = r"""
 archive:
   description: >-
     A tar.gz archive in base64. It holds the copied files under their absolute paths without the leading slash, and
-    C(capture.json).
-  returned: success
+    C(capture.json), in the format C(sut-context/1).
   type: str
 archive_sha256:
   description: SHA-256 of the tar.gz archive (decoded).
-  returned: success
   type: str
 capture:
   description: The contents of C(capture.json).
-  returned: success
   type: dict
-  contains:
-    schema:
-      description: Format of this record.
-      type: str
-      sample: sut-context/1
-    captured_at:
-      description: Start of the capture, in UTC.
-      type: str
-      sample: "2026-01-31T12:00:00Z"
-    hostname:
-      description: The SUT's host name.
-      type: str
-    uname:
-      description: sysname, nodename, release, version and machine.
-      type: dict
-    uname_a:
-      description: Output of C(uname -a), or null.
-      type: str
-    uid:
-      description: The user the module ran as.
-      type: int
-    affinity:
-      description: The CPUs the module was allowed to run on, or null.
-      type: str
-      sample: 0-3,8
-    cpuset_file:
-      description: The copied file with the CPUs of the module's control group, or null.
-      type: str
-    python_version:
-      description: Python version of the SUT.
-      type: str
-    unreadable:
-      description: Files that exist and could not be copied.
-      type: list
-      elements: dict
-      sample: [{path: /sys/firmware/dmi/tables/DMI, reason: Permission denied}]
-    masked:
-      description: Files in which serial numbers, UUIDs or tags were blanked.
-      type: list
-      elements: dict
-    files:
-      description: Number of files copied.
-      type: int
-    total_bytes:
-      description: Their size, uncompressed.
-      type: int
-    load:
-      description: >-
-        The time between the load snapshots (C(interval_s) of the CPUs, C(processes_interval_s) of the processes), the
-        kernel's ticks per second, the module's own process ids, and the reason if there are no snapshots, or null.
-      type: dict
 duration_s:
   description: Duration of the capture on the SUT.
-  returned: success
   type: float
 """
 
@@ -121,6 +47,7 @@ from ansible.module_utils.sut_context import capture
 
 
 def main():
+    """Run as an Ansible module."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     rc, out, _err = module.run_command(["uname", "-a"])
     result = capture(uname_a=out.strip() if rc == 0 else None)

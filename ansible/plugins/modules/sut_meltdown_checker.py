@@ -13,73 +13,41 @@ description:
     registers of the processor; no option prevents this in all versions. It therefore runs without the capabilities
     needed for it, even as root. It can still read what root can.
   - Its output is returned verbatim. Its process group is ended before the module returns.
-options:
-  path:
-    description: The run's private directory. Its name must begin with C(calibration-).
-    type: path
-    required: true
-  content:
-    description: The script's bytes in base64.
-    type: str
-    required: true
-  timeout_s:
-    description: Seconds after which the script is ended.
-    type: float
-    required: true
 attributes:
   check_mode:
     support: none
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Run the checker
-  sut_meltdown_checker:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    content: "{{ lookup('ansible.builtin.file', 'spectre-meltdown-checker.sh') | b64encode }}"
-    timeout_s: 120
 """
 
 RETURN = r"""
 argv:
   description: The command that ran in the private directory.
-  returned: always
   type: list
   elements: str
 sha256:
   description: SHA-256 of the script as read back on the SUT.
-  returned: always
   type: str
 user_id:
   description: Id of the user that the script ran as.
-  returned: always
   type: int
 rc:
   description: Exit code of the script; negative for the signal that ended it. None after a timeout.
-  returned: always
   type: int
 output:
   description: Output in base64, truncated if too long.
-  returned: always
   type: str
 stderr:
   description: The end of standard error.
-  returned: always
   type: str
 fault:
   description: Why the script was killed. None if it exited by itself.
-  returned: always
   type: str
 """
 
 import base64
 import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 
 from ansible.module_utils import sut_files as files
 from ansible.module_utils import sut_program as program
@@ -99,27 +67,23 @@ def main():
     """Run as an Ansible module."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "content": {"type": "str", "required": True, "no_log": True},
+            "path": {"type": "path", "required": True},  # of the run's private directory
+            "content": {"type": "str", "required": True, "no_log": True},  # in base64
             "timeout_s": {"type": "float", "required": True},
         },
     )
     directory = os.path.normpath(module.params["path"])
     content = base64.b64decode(module.params["content"])
     try:
-        files.PrivateDirectory(directory, os.geteuid()).close()
-        inside = tempfile.mkdtemp(prefix="checker-", dir=directory)
-        try:
+        with program.scratch_directory(directory, "checker-") as inside:
             path = os.path.join(inside, SCRIPT)
             with open(path, "wb") as stream:
                 stream.write(content)
             with open(path, "rb") as stream:
                 found = hashlib.sha256(stream.read()).hexdigest()
-            result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, most_bytes=MAX_OUTPUT_BYTES)
-        finally:
-            shutil.rmtree(inside)
+            result = program.run(ARGV, inside, module.params["timeout_s"], kept=KEPT, max_bytes=MAX_OUTPUT_BYTES)
     except (files.Refused, OSError, subprocess.SubprocessError) as error:
-        module.fail_json(msg="the checker could not be run in %s on the SUT: %s" % (directory, error))
+        module.fail_json(msg=f"the checker could not be run in {directory} on the SUT: {error}")
     module.exit_json(changed=False, argv=ARGV, sha256=found, user_id=os.geteuid(), **result)
 
 

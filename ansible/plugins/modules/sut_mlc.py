@@ -11,93 +11,44 @@ description:
   - Verifies the program in the run's private directory, runs it there and returns its output verbatim. Its process
     group is ended before the module returns.
   - By default the program switches prefetchers through model-specific registers. It runs without the capability for
-    that unless I(prefetchers_ok), and always without those to load kernel modules or to mount.
+    that unless C(prefetchers_ok), and always without those to load kernel modules or to mount.
   - The registers are read before and after. If they may change, their values are first recorded in the reservation of
     the SUT, so that its guardian restores them in any case; those that differ afterwards are restored at once.
-options:
-  path:
-    description: The run's private directory. Its name must begin with C(calibration-).
-    type: path
-    required: true
-  sha256:
-    description: SHA-256 of the program, which the action C(calibration_mlc) has put there.
-    type: str
-    required: true
-  argv:
-    description: The command line; its first word is the program's name in the directory.
-    type: list
-    elements: str
-    required: true
-  timeout_s:
-    description: Seconds after which the program is ended.
-    type: float
-    required: true
-  prefetchers_ok:
-    description: Whether the program may switch the hardware prefetchers.
-    type: bool
-    required: true
-  reservation:
-    description: The reservation of the SUT for the run.
-    type: path
-    required: true
-  token:
-    description: Token of the run's reservation.
-    type: str
-    required: true
 attributes:
   check_mode:
     support: none
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Measure the idle latency with Intel MLC
-  sut_mlc:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    sha256: "{{ program_sha256 }}"
-    argv: [mlc, --idle_latency, -e, -r]
-    timeout_s: 900
-    prefetchers_ok: false
-    reservation: /var/tmp/calibration-reservation
-    token: "{{ reserve_result.reservation.token }}"
 """
 
 RETURN = r"""
 user_id:
   description: Id of the user that the program ran as.
-  returned: always
   type: int
 rc:
   description: Exit code of the program; negative for the signal that ended it. None after a timeout.
-  returned: always
   type: int
 output:
   description: Standard output and error, interleaved, in base64, truncated if too long.
-  returned: always
   type: str
 fault:
   description: Why the program was killed. None if it exited by itself.
-  returned: always
   type: str
 prefetchers:
   description: >-
     C(places), each with its path C(where) and its values C(before), C(after) and C(restored); and C(unread), the
     unreadable ones with reasons.
-  returned: always
   type: dict
 """
 
+import functools
 import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 
 from ansible.module_utils import sut_files as files
-from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_hold
 from ansible.module_utils import sut_program as program
+from ansible.module_utils import sut_settings as settings
 from ansible.module_utils.basic import AnsibleModule
 
 MAX_OUTPUT_BYTES = 128 * 1024
@@ -115,45 +66,45 @@ def check_bytes(path, wanted):
     with os.fdopen(files.open_file(path), "rb") as stream:
         found = hashlib.sha256(stream.read()).hexdigest()
     if found != wanted:
-        raise files.Refused("expected the program with sha256 %s, found %s" % (wanted, found))
+        raise files.Refused(f"the program has sha256 {found}, not {wanted}")
 
 
-def driver(machine):
+def driver_state(machine):
     """Return whether the driver is loaded, as text."""
     return "loaded" if machine.exists(DRIVER) else "not loaded"
 
 
-def reading(machine, entry):
+def current_value(machine, entry):
     """Return the current value at *entry*'s path, or None."""
     try:
-        return guardian.read_value(machine, entry)
+        return settings.read_value(machine, entry.where)
     except OSError:
         return None
 
 
-def watched(machine, arguments, start):
+def watch_prefetchers(machine, arguments, start):
     """Call *start*; return its result with the state of the prefetchers before and after."""
-    entries, unread = guardian.prefetchers(machine)
+    entries, unread = settings.read_prefetchers(machine)
     if arguments["prefetchers_ok"] and entries:
-        guardian.note(arguments["reservation"], machine, arguments["token"], entries)
-    places = [{"where": DRIVER, "before": driver(machine)}]
+        sut_hold.record(arguments["reservation"], machine, arguments["token"], entries)
+    places = [{"where": DRIVER, "before": driver_state(machine)}]
     result = start()
-    places[0].update(after=driver(machine), restored=None)
+    places[0].update(after=driver_state(machine), restored=None)
     for entry in entries:
-        place = {"where": entry.where, "before": entry.before, "after": reading(machine, entry), "restored": None}
+        place = {"where": entry.where, "before": entry.before, "after": current_value(machine, entry), "restored": None}
         if arguments["prefetchers_ok"] and place["after"] != entry.before:
-            place["restored"] = guardian.put_back(machine, entry)[1]
+            place["restored"] = settings.restore(machine, entry)[1]
         places.append(place)
-    return dict(result, prefetchers={"places": guardian.grouped(places), "unread": unread})
+    return dict(result, prefetchers={"places": settings.group_changes(places), "unread": unread})
 
 
 def main():
     """Run as an Ansible module."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
+            "path": {"type": "path", "required": True},  # of the run's private directory
             "sha256": {"type": "str", "required": True},
-            "argv": {"type": "list", "elements": "str", "required": True},
+            "argv": {"type": "list", "elements": "str", "required": True},  # the first is the program's name there
             "timeout_s": {"type": "float", "required": True},
             "prefetchers_ok": {"type": "bool", "required": True},
             "reservation": {"type": "path", "required": True},
@@ -165,27 +116,13 @@ def main():
     path = os.path.join(directory, arguments["argv"][0])
     kept = KEPT + ((program.CAP_SYS_RAWIO,) if arguments["prefetchers_ok"] else ())
     try:
-        files.PrivateDirectory(directory, os.geteuid()).close()
-        check_bytes(path, arguments["sha256"])
-        inside = tempfile.mkdtemp(prefix="mlc-", dir=directory)
-        try:
-            result = watched(
-                guardian.Machine(),
-                arguments,
-                lambda: program.run(
-                    arguments["argv"],
-                    inside,
-                    arguments["timeout_s"],
-                    program=path,
-                    kept=kept,
-                    most_bytes=MAX_OUTPUT_BYTES,
-                    stderr=subprocess.STDOUT,
-                ),
-            )
-        finally:
-            shutil.rmtree(inside)
+        with program.scratch_directory(directory, "mlc-") as inside:
+            check_bytes(path, arguments["sha256"])
+            options = {"program": path, "kept": kept, "max_bytes": MAX_OUTPUT_BYTES, "stderr": subprocess.STDOUT}
+            run = functools.partial(program.run, arguments["argv"], inside, arguments["timeout_s"], **options)
+            result = watch_prefetchers(settings.Machine(), arguments, run)
     except (files.Refused, OSError, subprocess.SubprocessError) as error:
-        module.fail_json(msg="Intel MLC could not be run in %s on the SUT: %s" % (directory, error))
+        module.fail_json(msg=f"Intel MLC could not be run in {directory} on the SUT: {error}")
     result.pop("stderr")
     module.exit_json(changed=False, user_id=os.geteuid(), **result)
 

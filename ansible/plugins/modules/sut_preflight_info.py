@@ -13,91 +13,51 @@ DOCUMENTATION = r"""
 module: sut_preflight_info
 short_description: Check the preconditions of a calibration on a SUT
 description:
-  - Reads the system, the architecture, the Python version, the user, the state of I(remote_base), and other
+  - Reads the system, the architecture, the Python version, the user, the state of C(remote_base), and other
     calibrations that are running.
   - Reads the time, whether the kernel considers it synchronised, the available memory, and the facts compared between
     SUTs of a testbed - processor, microcode, BIOS.
   - Writes nothing, starts nothing.
-options:
-  remote_base:
-    description: Directory on the SUT for the run's private directory.
-    type: path
-    required: true
-  reserve_path:
-    description:
-      - The reservation of the SUT. Processes of the run that holds it are not listed in C(running).
-      - The reservation itself tells who holds it, and since when.
-    type: path
-    required: true
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Read the preconditions
-  sut_preflight_info:
-    remote_base: /var/tmp
-    reserve_path: /var/tmp/calibration-reservation
 """
 
 RETURN = r"""
 system:
   description: Name of the kernel, from uname.
-  returned: always
   type: str
-  sample: Linux
 machine:
   description: Architecture, from uname.
-  returned: always
   type: str
-  sample: x86_64
 python_version:
   description: Version of the Python that ran this module.
-  returned: always
   type: str
-  sample: 3.11.2
 uid:
   description: Effective user id of the measurements.
-  returned: always
   type: int
 remote_base:
   description: >-
     The directory's state. C(free_bytes) and C(noexec) are null if the directory is missing. C(unsafe) lists the
     directories of its path, itself included, in which another user could replace it.
-  returned: always
   type: dict
-  sample: {"path": "/var/tmp", "exists": true, "directory": true, "writable": true, "noexec": false,
-           "free_bytes": 1073741824, "unsafe": [{"path": "/srv", "reason": "group 27 may write there"}]}
 running:
-  description: sutprobe processes below I(remote_base) that run without a reservation.
-  returned: always
+  description: sutprobe processes below C(remote_base) that run without a reservation.
   type: list
   elements: dict
-  sample: [{"pid": 4711, "path": "/var/tmp/calibration-20261121T032712Z-3f2a-sut1/sutprobe"}]
 time:
   description: >-
     The SUT's clock in s since the epoch at the start and the end of the module, whether its kernel considers the clock
     synchronised (null with a C(reason) if unknown), and the kernel's bound of its error.
-  returned: always
   type: dict
-  sample: {"began_s": 1795228032.25, "ended_s": 1795228032.5, "synchronised": true, "maximum_error_s": 0.031,
-           "reason": null}
 memory_available_bytes:
   description: Memory available to new processes, or null.
-  returned: always
   type: int
-  sample: 1073741824
 identity:
   description: >-
     Facts compared between SUTs of one testbed. C(microcode) has every version in use. Unknown texts are null.
-  returned: always
   type: dict
-  sample: {"cpu_model": "GenuineIntel 6/143/8 Intel(R) Xeon(R) Platinum 8462Y+", "microcode": ["0x2b000603"],
-           "product": "Example Server", "bios": "Example Firmware 1.2 01/31/2026"}
 """
 
 import json

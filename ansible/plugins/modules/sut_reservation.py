@@ -19,85 +19,10 @@ description:
   - C(read) returns who holds the SUT.
   - C(tg_held) and C(tg_released) take and release CSIT's reservation of a traffic generator, a directory with a file in
     it for each SUT of the run.
-options:
-  state:
-    description: The wanted state.
-    type: str
-    choices: [held, tuned, untuned, released, read, tg_held, tg_released]
-    required: true
-  path:
-    description: Path of the reservation, the same for all users and controllers of the SUT.
-    type: path
-    required: true
-  base:
-    description: Parent of the run's private directory; for C(held) and C(released).
-    type: path
-  run_id:
-    description: Identifier of the run.
-    type: str
-  sut:
-    description: Name of the SUT in the inventory.
-    type: str
-  controller:
-    description: Who reserves, as text. Set by the action plugin.
-    type: str
-    default: ""
-  started_at:
-    description: When the reservation was requested, as text. Set by the action plugin.
-    type: str
-    default: ""
-  token:
-    description: The token returned by C(held); for C(tuned) and C(untuned).
-    type: str
-  mark:
-    description: The mark returned by the C(tuned) to undo; for C(untuned).
-    type: int
-  lease_s:
-    description: Seconds until the guardian acts, unless the lease is renewed.
-    type: float
-    default: 300.0
-  resume:
-    description: Whether to take over a reservation of the same run while its guardian lives.
-    type: bool
-    default: false
-  settings:
-    description: For C(tuned), the wanted value by setting. The action plugin has checked the consent.
-    type: dict
-    default: {}
-  changes:
-    description: For C(released), the changes returned by C(tuned), to be checked if the guardian restored them.
-    type: list
-    elements: dict
-    default: []
-  by:
-    description: Who restores, C(run) or C(cleanup).
-    type: str
-    choices: [run, cleanup]
-    default: run
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Reserve the SUT
-  sut_reservation:
-    state: held
-    path: /var/tmp/calibration-reservation
-    base: /var/tmp
-    run_id: 20261121T032712Z-3f2a
-    sut: t1-sut1
-
-- name: Release it
-  sut_reservation:
-    state: released
-    path: /var/tmp/calibration-reservation
-    base: /var/tmp
-    run_id: 20261121T032712Z-3f2a
-    sut: t1-sut1
 """
 
 RETURN = r"""
@@ -146,63 +71,42 @@ alive:
   type: bool
 """
 
-import inspect
 import subprocess
 
-from ansible.module_utils import sut_files as files
-from ansible.module_utils import sut_guardian as guardian
+from ansible.module_utils import sut_hold, sut_settings, sut_tg
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.sut_files import Refused
 
 
 def act(arguments, check_mode):
     """Perform the state in *arguments*; return the answer."""
-    state, path, run_id, sut = (arguments[name] for name in ("state", "path", "run_id", "sut"))
-    machine = guardian.Machine()
+    state, path, run_id, sut, base, token, lease_s = map(
+        arguments.get, ("state", "path", "run_id", "sut", "base", "token", "lease_s")
+    )
+    machine = sut_settings.Machine()
     if state == "read":
-        holder, alive = guardian.look(path, machine)
+        holder, alive = sut_hold.read_state(path, machine)
         return {"changed": False, "holder": holder, "alive": alive}
     if state == "tg_held":
         text = "%s %s" % (arguments["controller"], arguments["started_at"])
-        return {"changed": guardian.tg_hold(path, run_id, sut, text, check_mode)}
+        return {"changed": sut_tg.hold(path, run_id, sut, text, check_mode)}
     if state == "tg_released":
-        return {"changed": guardian.tg_release(path, run_id, sut, check_mode)}
+        return {"changed": sut_tg.release(path, run_id, sut, check_mode)}
     if state == "tuned":
-        changes, mark = guardian.tune(
-            path,
-            machine,
-            arguments["token"],
-            arguments["settings"],
-            lease_s=arguments["lease_s"],
-            check_mode=check_mode,
-        )
+        settings = arguments["settings"]
+        changes, mark = sut_hold.tune(path, machine, token, settings, lease_s=lease_s, check_mode=check_mode)
         return {"changed": bool(changes), "changes": changes, "mark": mark}
     if state == "untuned":
         if check_mode:
             return {"changed": True, "changes": []}
-        changes = guardian.untune(path, machine, arguments["token"], arguments["mark"], lease_s=arguments["lease_s"])
+        changes = sut_hold.untune(path, machine, token, arguments["mark"], lease_s=lease_s)
         return {"changed": bool(changes), "changes": changes}
     if state == "released":
-        return guardian.release(
-            path,
-            machine,
-            arguments["base"],
-            run_id,
-            sut,
-            changes=arguments["changes"],
-            who=arguments["by"],
-            check_mode=check_mode,
-        )
+        changes, who = arguments["changes"], arguments["by"]
+        return sut_hold.release(path, machine, base, run_id, sut, changes=changes, who=who, check_mode=check_mode)
     wanted = {name: arguments[name] for name in ("run_id", "sut", "controller", "started_at")}
-    holder, taken_over = guardian.hold(
-        path,
-        machine,
-        arguments["base"],
-        wanted,
-        lease_s=arguments["lease_s"],
-        sources={guardian.GUARDIAN: inspect.getsource(guardian), "sut_files.py": inspect.getsource(files)},
-        resume=arguments["resume"],
-        check_mode=check_mode,
-    )
+    options = {"lease_s": lease_s, "resume": arguments["resume"], "check_mode": check_mode}
+    holder, taken_over = sut_hold.hold(path, machine, base, wanted, **options)
     return {
         "changed": True,
         "directory": holder["directory"],
@@ -223,17 +127,17 @@ def main():
                 "required": True,
             },
             "path": {"type": "path", "required": True},
-            "base": {"type": "path"},
+            "base": {"type": "path"},  # parent of the run's private directory
             "run_id": {"type": "str"},
             "sut": {"type": "str"},
-            "controller": {"type": "str", "default": ""},
-            "started_at": {"type": "str", "default": ""},
-            "token": {"type": "str", "no_log": False},
-            "mark": {"type": "int"},
-            "lease_s": {"type": "float", "default": 300.0},
-            "resume": {"type": "bool", "default": False},
-            "settings": {"type": "dict", "default": {}},
-            "changes": {"type": "list", "elements": "dict", "default": []},
+            "controller": {"type": "str", "default": ""},  # who reserves, from the action plugin
+            "started_at": {"type": "str", "default": ""},  # also from the action plugin
+            "token": {"type": "str", "no_log": False},  # of held
+            "mark": {"type": "int"},  # of tuned
+            "lease_s": {"type": "float", "default": 300.0},  # until the guardian acts, unless it is renewed
+            "resume": {"type": "bool", "default": False},  # take over a live reservation of the same run
+            "settings": {"type": "dict", "default": {}},  # those with consent
+            "changes": {"type": "list", "elements": "dict", "default": []},  # of tuned, to be checked when released
             "by": {"type": "str", "choices": ["run", "cleanup"], "default": "run"},
         },
         required_if=[
@@ -248,7 +152,7 @@ def main():
     )
     try:
         answer = act(module.params, module.check_mode)
-    except guardian.Refused as error:
+    except Refused as error:
         module.fail_json(msg=str(error))
     except (OSError, subprocess.SubprocessError) as error:
         module.fail_json(msg="the reservation %s on the SUT: %s" % (module.params["path"], error))

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the variables set by an inventory or a command line for all roles, all at once.
 
-Ansible would check a role's variables in a task per role and SUT: a quarter of a SUT's cost for the controller. The
-defaults need no check: a test compares them with the specifications.
+Ansible would check a role's variables in a task per role and SUT: a quarter of a SUT's cost for the controller.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ansible.template import Templar, trust_as_template
 
 sys.path.append(os.path.abspath(__file__ + "/.."))
 
-from calibration_plugins import ROOT
+from calibration_checkout import ROOT
 
 from calibration.errors import InputError
 from calibration.mlc import check_licence
@@ -39,6 +38,13 @@ def options_of_roles():
     return found
 
 
+@functools.cache
+def shared_defaults():
+    """Return the defaults of the shared settings."""
+    with open(os.path.join(ROOT, "roles", "settings", "defaults", "main.yml"), encoding="utf-8") as stream:
+        return AnsibleLoader(stream).get_single_data()
+
+
 def faults(options, given):
     """Return the errors in the variables *given* according to *options*."""
     spec = {name: {**options[name], "required": False} for name in given}
@@ -52,7 +58,7 @@ def check_variables(known, template):
         given = {name: template(known[name]) for name in options if name in known}
         found += [f"{role}: {fault}" for fault in faults(options, given)]
     if found:
-        raise InputError("; ".join(found) + ". What each variable may be stands in its role's meta/argument_specs.yml.")
+        raise InputError("; ".join(found) + ". See meta/argument_specs.yml of the role.")
     archive = str(template(known.get("mlc_archive", "")))
     check_licence(archive, accepted=boolean(template(known.get("mlc_license_accepted", False))))
     testbed, sut = names_of(known, template)
@@ -72,10 +78,9 @@ def names_of(known, template):
 
 def settings_of_host(variables, loader):
     """Return a host's *variables* over the defaults of the shared settings, and the function that evaluates them."""
-    options = options_of_roles()["settings"]
-    defaults = {name: option["default"] for name, option in options.items() if "default" in option}
     trusted = {
-        name: trust_as_template(default) if isinstance(default, str) else default for name, default in defaults.items()
+        name: trust_as_template(default) if isinstance(default, str) else default
+        for name, default in shared_defaults().items()
     }
     known = {**trusted, **variables}
     return known, Templar(loader, known).template
@@ -90,13 +95,13 @@ def hosts_by_names(task_vars, loader):
     """Return the play's hosts by testbed and SUT. Raises InputError if two share both names."""
     found = {}
     everyone = task_vars["hostvars"]
-    of_all = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}
+    shared = {"hostvars": everyone, "playbook_dir": task_vars["playbook_dir"]}
     for host in task_vars["ansible_play_hosts_all"]:
-        names = names_of_host({**of_all, **everyone.raw_get(host)}, loader)
+        names = names_of_host({**shared, **everyone.raw_get(host)}, loader)
         if names in found:
             raise InputError(
-                f"expected SUTs of different names, found {found[names]} and {host}, both with the testbed "
-                f"{names[0]} and the SUT {names[1]}; set calibration_sut for one of them"
+                f"{found[names]} and {host} have the same name: testbed {names[0]}, SUT {names[1]}; set "
+                "calibration_sut for one of them"
             )
         found[names] = host
     return found

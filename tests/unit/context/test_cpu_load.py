@@ -137,7 +137,7 @@ def test_observation_is_bounded(make_root, monkeypatch):
     root = make_root({"/proc/stat": stat_row(0), **files})
     watch = sut_context.LoadWatch(str(root), 0, lambda: 1, sleep=lambda _: None).watch()
     assert watch.files == {}
-    assert watch.described()["reason"] == "not watched: the capture took longer than 60 s"
+    assert watch.description()["reason"] == "not watched: the capture took longer than 60 s"
 
     def work(_seconds):
         for pid in range(10, 20):

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies sutprobe into the run's directory on the SUT and verifies it, or ends what runs there.
 
-Arguments: ``path`` (of the directory), ``state``. For ``present`` also ``target`` (its architecture), ``prebuilt`` (a
-directory with binaries built elsewhere; without it sutprobe is built), ``run`` (the run's directory on the controller,
-where the verified binary is recorded; empty in check mode).
-
-If a connection cannot carry the binary on standard input, the module of the same name is used.
+``prebuilt`` is a directory with binaries built elsewhere; without it sutprobe is built. The verified binary is recorded
+in ``run``. If a connection cannot carry the binary on standard input, the module of the same name is used.
 """
 
 from __future__ import annotations
@@ -42,22 +39,20 @@ class ActionModule(ProgramAction):
     }
 
     def act(self, arguments):
-        """Return the path of sutprobe on the SUT, and for ``present`` also ``kernel``: how it was built."""
+        """Return the path of sutprobe on the SUT, and for ``present`` also ``build``: how it was built."""
         directory = os.path.normpath(arguments["path"])
         if not os.path.isabs(directory) or not os.path.basename(directory).startswith(PREFIX):
-            message = f"expected an absolute path of a directory whose name begins with {PREFIX}, found {directory}"
-            raise InputError(message)
+            raise InputError(f"not the path of a run's directory: {directory}")
         if arguments["state"] != "present":
-            return self.ask("sut_kernel", {"path": directory, "state": arguments["state"]})
+            return self.ask("sutprobe", {"path": directory, "state": arguments["state"]})
         elsewhere = arguments["prebuilt"]
         built = prebuilt(Path(elsewhere), arguments["target"]) if elsewhere else build(arguments["target"])
         changed, found = self.install(directory, PROBE, built.path.read_bytes, built.sha256)
         if found != built.sha256 and not self._task.check_mode:
-            message = (
-                f"Expected the kernel with sha256 {built.sha256} on the SUT, found {found or 'none'}. Nothing is "
-                "measured with other bytes than those that were built: find out what changes files on the SUT."
+            raise EnvironmentLacksError(
+                f"sutprobe on the SUT has sha256 {found or 'none'}, not {built.sha256}: find out what changes files on "
+                "the SUT"
             )
-            raise EnvironmentLacksError(message)
         kernel = Kernels(
             sha256=built.sha256,
             target=built.target,
@@ -68,4 +63,4 @@ class ActionModule(ProgramAction):
         )
         if arguments["run"] is not None and not self._task.check_mode:
             record_kernels(Path(arguments["run"]), kernel)
-        return {"changed": changed, "path": os.path.join(directory, PROBE), "kernel": kernel.model_dump()}
+        return {"changed": changed, "path": os.path.join(directory, PROBE), "build": kernel.model_dump()}

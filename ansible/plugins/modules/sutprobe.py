@@ -5,74 +5,30 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: sut_kernel
+module: sutprobe
 short_description: Install sutprobe on a SUT, or remove it and everything that runs from it
 description:
   - C(present) creates a private directory (mode 0700) and writes sutprobe into it. An existing directory is used only
     if it belongs to the same user and is private.
   - C(ended) ends every process started from the directory, and removes nothing.
   - C(absent) does the same, then removes the directory.
-  - For C(present) the action plugin of the same name sends the binary without this module if the connection supports
-    it; otherwise the binary is part of the module's arguments, so that no temporary file is made on the SUT.
-options:
-  path:
-    description: The run's private directory. Its name must begin with C(calibration-).
-    type: path
-    required: true
-  content:
-    description: The program in base64, for C(present). Set by the action plugin.
-    type: str
-  name:
-    description: Name of the program; any other than sutprobe is an operator's own.
-    type: str
-    choices: [sutprobe, mlc]
-    default: sutprobe
-  target:
-    description: The SUT's architecture, for C(present). Used by the action plugin to build sutprobe.
-    type: str
-  run:
-    description: The run's directory on the controller, where the action plugin records the verified binary.
-    type: path
-  state:
-    description: Whether the program is installed, has no running processes, or is removed.
-    type: str
-    choices: [present, ended, absent]
-    default: present
+  - The action plugin of the same name uses this module for C(present) only if the connection cannot carry the binary
+    on standard input; the binary is then part of the arguments, so that no temporary file is made on the SUT.
 attributes:
   check_mode:
     support: full
-  diff_mode:
-    support: none
 author: The calibration harness contributors
-"""
-
-EXAMPLES = r"""
-- name: Install sutprobe on the SUT
-  sut_kernel:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    target: x86_64
-
-- name: End what runs from the directory
-  sut_kernel:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    state: ended
-
-- name: Remove it and what still runs from it
-  sut_kernel:
-    path: /var/tmp/calibration-20261121T032712Z-3f2a-Xq81mzs0
-    state: absent
 """
 
 RETURN = r"""
 path:
   description: Path of the program on the SUT.
-  returned: always
   type: str
 sha256:
   description: SHA-256 of the program as read back after writing. Not in check mode.
   returned: when I(state=present)
   type: str
-kernel:
+build:
   description: How sutprobe was built (C(sha256), C(target), C(version), C(compiler), C(flags), C(source_sha256)).
   returned: by the action plugin, when I(state=present)
   type: dict
@@ -114,10 +70,11 @@ def sha256_of(name, directory):
 
 def install(path, content, check_mode, name=PROBE):
     """Write *content* as the program *name* to the directory *path*; return (changed, its hash)."""
+    wanted = hashlib.sha256(content).hexdigest()
     with private(path) as directory:
         found = sha256_of(name, directory)
-        if found == hashlib.sha256(content).hexdigest() or check_mode:
-            return found != hashlib.sha256(content).hexdigest(), found
+        if found == wanted or check_mode:
+            return found != wanted, found
         if not directory.exists:
             os.mkdir(path, PRIVATE)
     with private(path) as directory:
@@ -152,8 +109,8 @@ def main():
     """Run as an Ansible module."""
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "content": {"type": "str", "no_log": True},
+            "path": {"type": "path", "required": True},  # of the run's private directory
+            "content": {"type": "str", "no_log": True},  # in base64
             "name": {"type": "str", "choices": PROGRAMS, "default": PROBE},
             "state": {"type": "str", "choices": ["present", "ended", "absent"], "default": "present"},
         },
@@ -173,7 +130,7 @@ def main():
         changed, found = install(directory, base64.b64decode(module.params["content"]), module.check_mode, name)
         module.exit_json(changed=changed, path=path, sha256=None if module.check_mode else found)
     except (files.Refused, OSError) as error:
-        module.fail_json(msg="the run's directory on the SUT: %s" % error)
+        module.fail_json(msg=f"the run's directory on the SUT: {error}")
 
 
 if __name__ == "__main__":
