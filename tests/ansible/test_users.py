@@ -154,5 +154,5 @@ def test_notices_a_directory_swapped_by_another_user(user: pwd.struct_passwd, tm
     os.chown(swapped, user.pw_uid, user.pw_gid)
     directory.rename(tmp_path / "gone")
     swapped.rename(directory)
-    with pytest.raises(module.files.Refused, match=rf"found mode 0o700 of user {USER} \(id {user.pw_uid}\)"):
+    with pytest.raises(module.files.Refused, match=rf"found mode 0700 and user {USER} \(id {user.pw_uid}\)"):
         module.install(str(directory), b"bytes", False)
