@@ -85,9 +85,9 @@ def environment(directory: Path, lock: Path, *, with_package: bool) -> Path:
         began = time.monotonic()
         say(f"making {directory.name} from requirements/{lock.name}: once, a minute or two")
         run([sys.executable, "-m", "venv", "--clear", str(directory)])  # its own Python may be the one in there
-        # Not compiled: most modules are never imported, and those that are get compiled then.
-        quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-compile"]
-        pip = [str(python), "-m", "pip", "install", *quiet]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        if not sys.dont_write_bytecode:
+            pip.append("--no-compile")  # most modules are never imported; the others are compiled at their first import
         run([*pip, "--require-hashes", "--requirement", str(lock)])
         if with_package:
             run([*pip, "--no-deps", "--no-build-isolation", "--no-index", "--editable", ROOT])
