@@ -62,7 +62,7 @@ def test_a_record_that_lacks_a_field_is_refused(tmp_path: Path, field: str) -> N
 @pytest.mark.parametrize("text", ["", "[]", "{", "\xff"])
 def test_invalid_record_is_refused(tmp_path: Path, text: str) -> None:
     (kept(tmp_path) / "x86_64" / "build.json").write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match="no prebuilt sutprobe|must have"):
+    with pytest.raises(InputError, match=r"no prebuilt sutprobe|must have"):
         prebuilt(tmp_path, "x86_64")
 
 
