@@ -51,7 +51,7 @@ static const struct option table[] = {
 	/* From one page, so that every cache level can be measured as memory is. */
 	OPTION_ROW_LIST("--buffer-bytes", &options.buffer_bytes, "B[,B...]", NULL, 4096, BUFFER_BYTES_MAX,
 	                "sizes of each array of each thread, one after another; a mix has up to three arrays"),
-	/* Four streams keep four times as many page-bound prefetchers busy; one is the plain figure other tools print. */
+	/* Four streams keep four times as many page-bound prefetchers busy; one is what other tools print. */
 	OPTION_ROW_LIST("--streams", &options.streams, "S[,S...]", "4", 1, LOAD_STREAMS_MAX,
 	                "places of each array worked on in turn: 1, 2, 4 or 8"),
 	/* Off by default: with four streams it changed less than the noise of a few percent where it was tried (two cores of

@@ -9,7 +9,7 @@
 #include "files.h"
 #include "text.h"
 
-/* Where the two versions of the interface keep the same three figures. */
+/* Where the two versions of the interface keep the same three numbers. */
 static const struct version {
 	const char *type;       /* of the file system */
 	const char *controller; /* NULL: the one hierarchy of version 2 */

@@ -130,7 +130,7 @@ void clock_settle(void)
 
 void clock_finish(void)
 {
-	/* Once: every figure of a document is converted with the same hz, and the document prints that one. */
+	/* Once: every value of a document is converted with the same hz, and the document prints that one. */
 	static atomic_flag finished = ATOMIC_FLAG_INIT;
 	if (atomic_flag_test_and_set(&finished))
 		return;

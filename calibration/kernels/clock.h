@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time source of every figure: the processor's counter where it can be trusted, else CLOCK_MONOTONIC_RAW.
+/* The time source of every value: the processor's counter where it can be trusted, else CLOCK_MONOTONIC_RAW.
  * Samples are kept in ticks and converted at the end, when the calibration has its longest base line. */
 #pragma once
 
@@ -49,7 +49,7 @@ struct clock_bracket {
 /* The narrowest of a hundred. */
 struct clock_bracket clock_bracket_take(void);
 
-/* What the bound of hz may be: a hundredth of what any figure here is repeatable to. */
+/* What the bound of hz may be: a hundredth of what any value here is repeatable to. */
 #define CLOCK_BOUND_PPM 1.0
 
 /* Chooses the source and takes the first calibration bracket: call it first in the process. */

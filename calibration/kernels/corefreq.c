@@ -9,7 +9,7 @@
  * time between interruptions of even a crowded machine. Of four runs of 40 us all were interrupted there now and then,
  * and the core seemed to speed up by 195 % afterwards. */
 #define BLOCKS 400u
-/* Runs so near the fastest were undisturbed too. Their mean is the figure, because the fastest alone would be too fast
+/* Runs so near the fastest were undisturbed too. Their mean is the value, because the fastest alone would be too fast
  * by a step of a coarse counter (0.4 % at 25 MHz). */
 #define UNDISTURBED 0.99
 /* So many must have been undisturbed: that two interrupted runs take the same time happens, three do not. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of a run beside its figures: where it ran, how fast the cores were, what disturbed it, what was counted. */
+/* What is known of a run beside its values: where it ran, how fast the cores were, what disturbed it, what was counted. */
 #pragma once
 
 #include "interference.h"

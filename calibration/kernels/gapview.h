@@ -10,7 +10,7 @@
 #include "periods.h"
 #include "tracing.h"
 
-/* With tracing gaps are watched in two parts, one before and one after the view whose figures count: what changes steadily
+/* With tracing gaps are watched in two parts, one before and one after the view whose values count: what changes steadily
  * meanwhile is in both and does not look like the cost of tracing. */
 #define TRACED_PARTS 2u
 

@@ -255,7 +255,7 @@ static const struct {
 	 "system management interrupts are not counted: one looks like any other gap, and 'smi' is null"},
 #endif
 	{"page_nodes", pages_node,
-	 "the node of a buffer's pages cannot be read back: figures are invalid unless only one node has memory"},
+	 "the node of a buffer's pages cannot be read back: results are invalid unless only one node has memory"},
 	{"memory_policy", memory_policy,
 	 "buffers cannot be bound to a node: measurements fail unless only one node has memory"},
 	{"hugetlb_pages", hugetlb_pages,
@@ -266,7 +266,7 @@ static const struct {
 	 "interrupts and softirqs of a disturbed window are not named: their counts are null"},
 	{"all_cpus", all_cpus, "the CPUs outside the mask cannot be measured, and no load can be put on them"},
 	{"all_memory", all_memory,
-	 "buffers beyond what is left are refused: a memory figure may have to stay within a cache"},
+	 "buffers beyond what is left are refused: a measurement of memory may have to stay within a cache"},
 };
 
 static void privileges_write(struct json *json)

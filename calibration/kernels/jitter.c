@@ -45,7 +45,7 @@ static const struct option table[] = {
 	 "steps at least so long are gaps; auto: 200, or four turns of the loop", "auto", NULL, 0, 0, false},
 	{"--longest", OPTION_U64, &jitter_options.longest, "N", "longest gaps to list with their time", "20", NULL, 0,
 	 1000000, false},
-	/* 0, an ordinary thread, is how the published figures were made. */
+	/* 0, an ordinary thread, is how the published results were made. */
 	{"--fifo", OPTION_U64, &jitter_options.fifo, "PRIO",
 	 "run under SCHED_FIFO with this priority; 0: as an ordinary thread", "0", NULL, 0, 99, false},
 	/* No budget: the time asked for is the time taken, so that two runs can be compared. */

@@ -433,7 +433,7 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	double window_ticks = common.window_s * clock_now_used.hz;
 	placement->window_rates = allocate(common.windows, sizeof(double));
 	placement->probes = allocate(options.probes.count, sizeof(*placement->probes));
-	/* Progress is known where it was logged; windows shorter than that would only repeat one figure. */
+	/* Progress is known where it was logged; windows shorter than that would only repeat one value. */
 	if ((double)generator_chunk_ticks(generator) > window_ticks)
 		return error_set(error, ERROR_CHECK_FAILED,
 		                 "the load logged its progress every %g s only, windows are %g s; use a longer --window-s or a "

@@ -83,7 +83,7 @@ static int compare_requests(const void *left, const void *right)
 	return order ? order : (a->block > b->block) - (a->block < b->block);
 }
 
-/* All pairs of all blocks, each once. The same pair twice, and not with the same home and state, would be two figures. */
+/* All pairs of all blocks, each once. The same pair twice, and not with the same home and state, would be two values. */
 static bool list_requests(struct sampler *sampler, const struct block *blocks, size_t block_count, struct error *error)
 {
 	size_t most = 0;

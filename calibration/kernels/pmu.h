@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters of the hardware and of the kernel by perf_event_open: what --event asks for, opened, read around the work and
- * written beside its figures. What cannot be had is refused one by one, with the kernel's answer and what it means.
+ * written beside its values. What cannot be had is refused one by one, with the kernel's answer and what it means.
  *
  * An event counts on CPUs, whatever runs there, or in each measuring thread. Counters of one name and target are one
- * figure: a memory controller is many boxes. A NULL struct pmu is that nothing was asked, and everything accepts it. */
+ * value: a memory controller is many boxes. A NULL struct pmu is that nothing was asked, and everything accepts it. */
 #pragma once
 
 #include "affinity.h"

@@ -52,7 +52,7 @@ static struct pmu_reading reading(const struct pmu_set *set, const struct pmu_co
 		.value = block[PMU_HEAD_WORDS + counter->member], .enabled_ns = block[1], .running_ns = block[2]};
 }
 
-/* Whether they are one figure: of one name, and both on this CPU or both in threads. */
+/* Whether they are one value: of one name, and both on this CPU or both in threads. */
 static bool same(const struct pmu_spec *one, unsigned one_cpu, const struct pmu_spec *other, unsigned other_cpu)
 {
 	return one->on_cpus == other->on_cpus && one_cpu == other_cpu && !strcmp(one->name, other->name);

@@ -26,7 +26,7 @@
 /* Of the second-level cache an eighth: half of it is too much. Lines are spread over its sets at random and a neighbouring
  * thread takes its share, so that some are pushed out and found in the third level: 25 ns instead of 32 on one machine. */
 #define L2_SHARE 8u
-/* Of larger caches no more than this, which is soon read; 256 to 1024 lines gave the same figure. */
+/* Of larger caches no more than this, which is soon read; 256 to 1024 lines gave the same value. */
 #define LINES_OF_MATRIX 1024u
 #define WARM_ROUNDS 8u
 /* Both cores have just settled, and the lines of a matrix are few: the second round finds them where the first left them. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a reader of the figures must know but what does not stop the measurement. Safe from any thread. */
+/* What a reader of the values must know but what does not stop the measurement. Safe from any thread. */
 #pragma once
 
 struct json;

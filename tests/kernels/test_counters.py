@@ -174,7 +174,7 @@ def test_missing_events_are_refused_and_the_others_counted(probe: Probe, cpus: l
     assert done.code == 0
     counters = counters_of(done)
     assert [event.name for event in counters.events] == ["here", "part"]
-    assert only(counters, "part").scaled is None, "a sum without one of its parts is no figure"
+    assert only(counters, "part").scaled is None, "a sum without one of its parts is no value"
     errno, reason = refusal(done, "dram.reads")
     assert errno is None
     assert reason.startswith("this machine has no PMU uncore_none_7: ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The instructions of every loop that is timed, read from the bytes that are shipped.
 
-Time cannot show what a loop is made of: a compiler that splits a load, spills a sum or drops a store moves a figure by
+Time cannot show what a loop is made of: a compiler that splits a load, spills a sum or drops a store moves a value by
 a few per cent. So each loop is disassembled and its loads, stores and their widths are compared with what is declared,
 and kernels are run on an emulated processor that counts the bytes.
 """

@@ -30,7 +30,7 @@ def test_sve_of_every_length_is_proved(bits: int, built_aarch64: BuiltKernel) ->
     if platform.machine() == "aarch64":
         pytest.skip("aarch64 is native here")
     probe = emulated("aarch64", sve_of(bits), built_aarch64.path)
-    # Longer registers come first; of equal length NEON does, so that figures of both kinds of processor compare.
+    # Longer registers come first; of equal length NEON does, so that values of both kinds of processor compare.
     assert probe("info").document["result"]["widths"] == (["neon", "sve"] if bits == 128 else ["sve", "neon"])
     done = probe(
         "bandwidth", "--group", "0@0", "--mix", EVERY_MIX, "--buffer-bytes", "4096,20480", "--width", "sve",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs sutprobe under a virtual clock: each read of the time-stamp counter traps and is answered here.
 
-Work takes no virtual time, so figures are exact whatever else the machine does. Every measuring thread has a clock of
+Work takes no virtual time, so values are exact whatever else the machine does. Every measuring thread has a clock of
 its own, which its n-th read advances by ``steps(n)`` ticks. Supervising threads are as far as the slowest measuring
 thread; while none runs, their sleeps advance the clock. Instructions executed between two reads can be counted.
 """
@@ -45,7 +45,7 @@ RAX, RCX, RDX, RSI, RDI, SYSCALL, RIP, RSP = (
 )
 
 TICKS_PER_NS = 3
-"""Of the virtual counter against CLOCK_MONOTONIC_RAW: a figure in the wrong one of the two is wrong by this factor."""
+"""Of the virtual counter against CLOCK_MONOTONIC_RAW: a value in the wrong one of the two is wrong by this factor."""
 
 READ_COST = 60
 """Ticks between two reads of a supervising thread, which measures what a read costs."""

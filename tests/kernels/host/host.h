@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the programs of this directory share. Each asks code of sutprobe that needs no SUT, prints a line for each case, and
  * exits with 0, or with 1 where an answer was wrong. */
-#ifndef HOST_H
-#define HOST_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include "error.h"
-
-#define EXPECT(condition)                                                                                              \
-	do {                                                                                                               \
-		if (!(condition))                                                                                              \
-			return error_set(error, ERROR_CHECK_FAILED, "line %d: expected %s", __LINE__, #condition);                 \
-	} while (0)
+#include "selftest.h"
 
 struct host_case {
 	const char *name;
@@ -32,5 +23,3 @@ static int host_run(const struct host_case *cases, size_t count)
 	}
 	return failed > 0;
 }
-
-#endif

@@ -44,7 +44,7 @@ static bool has_sve128(void)
 }
 
 /* One row of SVE fits a processor; of a register longer than a line, as much as a line is used. NEON comes before SVE of
- * its own width, so that figures of the two kinds of processor compare. */
+ * its own width, so that values of the two kinds of processor compare. */
 const struct load_width load_widths[] = {
 	{"sve", has_sve512, load_kernels_sve512, &load_doubles_sve512},
 	{"sve", has_sve256, load_kernels_sve256, &load_doubles_sve256},
