@@ -51,25 +51,20 @@ def small() -> Context:
     return made(packages=1, nodes=1, cores=2, node_bytes=16 * GIB, llc_bytes=32 * MIB)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_night_on_two_sockets_of_32_cores_takes_at_most_ten_minutes(threads: int) -> None:
-    plan = make_plan(server(threads), load_profile("nightly"))
-    assert plan.longest_duration_s <= 600, plan_text(plan)
-
-
-def test_all_of_one_socket_with_two_cores_takes_at_most_four_minutes() -> None:
-    plan = make_plan(small(), load_profile("full"))
-    assert plan.longest_duration_s <= 240, plan_text(plan)
-
-
-def test_quick_takes_about_a_minute() -> None:
-    plan = make_plan(small(), load_profile("quick"))
-    assert plan.longest_duration_s <= 75, plan_text(plan)
-
-
-def test_regulation_takes_about_three_minutes_on_two_cores() -> None:
-    plan = make_plan(small(), load_profile("counters"))
-    assert plan.longest_duration_s <= 240, plan_text(plan)
+@pytest.mark.parametrize(
+    ("machine", "profile", "most_s"),
+    [
+        (server(1), "nightly", 600),
+        (server(2), "nightly", 600),
+        (small(), "full", 240),
+        (small(), "quick", 75),
+        (small(), "counters", 240),
+    ],
+    ids=["night-2x32", "night-2x32-smt", "full-2", "quick-2", "counters-2"],
+)
+def test_profiles_keep_to_their_time(machine: Context, profile: str, most_s: float) -> None:
+    plan = make_plan(machine, load_profile(profile))
+    assert plan.longest_duration_s <= most_s, plan_text(plan)
 
 
 def growing_s(machine: Context, profile: str) -> float:
