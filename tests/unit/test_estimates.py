@@ -9,7 +9,7 @@ import pytest
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
-from calibration.measurements.bandwidth_scaling import counted, in_order
+from calibration.measurements.bandwidth_scaling import cpus_by_count, cpus_in_order
 from calibration.measurements.base import excess_s
 from calibration.measurements.core_frequency import spread_over
 from calibration.measurements.loaded_latency import ZERO_LOADS, sweep_s
@@ -140,15 +140,15 @@ def test_buffers_per_mix_match_sutprobe() -> None:
 
 def test_threads_fill_cores_before_siblings_and_nodes_in_both_orders() -> None:
     sut = Sut(server(2))
-    fill, spread = in_order(sut, "fill"), in_order(sut, "spread")
+    fill, spread = cpus_in_order(sut, "fill"), cpus_in_order(sut, "spread")
     assert fill == list(range(128))
     assert spread[:4] == [0, 32, 1, 33]
     assert set(spread[:64]) == set(range(64))
     assert sorted(spread) == fill
-    assert [len(item) for item in counted(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert [len(item) for item in cpus_by_count(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
     uneven = Sut(made(packages=2, nodes=2, cores=3, threads=2, node_bytes=16 * GIB, llc_bytes=32 * MIB))
-    assert [len(item) for item in counted(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
-    assert [len(item) for item in counted(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
+    assert [len(item) for item in cpus_by_count(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
+    assert [len(item) for item in cpus_by_count(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
 
 
 def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
