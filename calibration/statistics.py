@@ -117,7 +117,7 @@ class Estimate(Model):
 
     ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
     ``samples`` has one list of windows per placement. ``target_half_width`` is relative, ``None`` without a target.
-    ``flags`` name the interference that moved the value (``moved``).
+    ``flags`` name the interference that moved the value (``shift_flags``).
     """
 
     value: float
@@ -203,13 +203,13 @@ def estimate(
         converged=None,
         samples=kept,
     )
-    update: dict[str, object] = {"flags": tuple(moved(result, disturbed or {}))}
+    update: dict[str, object] = {"flags": tuple(shift_flags(result, disturbed or {}))}
     if target_half_width is not None and result.half_width is not None:
         update |= {"converged": result.half_width <= target_half_width, "target_half_width": target_half_width}
     return result.model_copy(update=update)
 
 
-def moved(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
+def shift_flags(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
     """Yield a flag for each interference that moved *found*.
 
     Interference moved it if the median without the *disturbed* placements differs from it by more than its half-width.
@@ -223,5 +223,5 @@ def moved(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
         rest = [centre for index, centre in enumerate(centres) if index not in hit]
         if rest and abs(shift := median(rest) - found.value) > half:
             count = f"{len(hit)} of {len(centres)} placements"
-            moved = shift / abs(found.value or 1) * 100
-            yield flag(code, f"{count} affected; without them the value is {moved:+.1f} %")
+            change = shift / abs(found.value or 1) * 100
+            yield flag(code, f"{count} affected; without them the value is {change:+.1f} %")

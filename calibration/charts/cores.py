@@ -3,11 +3,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil, nan
+from math import ceil
 from statistics import median
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from calibration import units
 from calibration.charts import base
@@ -103,14 +101,14 @@ def _blocks(
 
 def _matrix(cpus: Sequence[int], latency_ns: Cells, blocks: Mapping[str, Sequence[int]], title: str) -> Matrix:
     """Return the median latency of the measured pairs between *blocks*, by name."""
-    known_ns = np.array([[nan if cell is None else base.bounds(cell)[0] for cell in row] for row in latency_ns])
+    known_ns = [[None if cell is None else base.bounds(cell)[0] for cell in row] for row in latency_ns]
     place = {cpu: index for index, cpu in enumerate(cpus)}
     members = [[place[cpu] for cpu in block] for block in blocks.values()]
 
     def middle(writers: Sequence[int], readers: Sequence[int]) -> float | None:
-        pairs = known_ns[np.ix_(writers, readers)]
-        known = pairs[np.isfinite(pairs)]
-        return rounded(float(np.median(known))) if known.size else None
+        pairs = (known_ns[writer][reader] for writer in writers for reader in readers)
+        known = [value for value in pairs if value is not None]
+        return rounded(median(known)) if known else None
 
     return Matrix(
         "Latency",

@@ -461,6 +461,15 @@ class Context(Model):
         """CPUs outside scheduling domains."""
         return self.isolation.isolated
 
+    @property
+    def cache_bytes(self) -> dict[int, int]:
+        """Size of the data or unified cache of each level, as reported by the kernel."""
+        return {
+            cache.level: cache.size_bytes
+            for cache in self.caches
+            if cache.type != "Instruction" and cache.size_bytes is not None
+        }
+
     def node(self, node_id: int) -> Node:
         """Return the node with that id. Raises ``KeyError``."""
         for node in self.nodes:

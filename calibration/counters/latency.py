@@ -10,7 +10,7 @@ core cycles.
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
-from calibration.counters.volume import NotCounted, multiplexed_flags, silent
+from calibration.counters.volume import NotCounted, multiplexed_flags, reason_not_counted
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.counters import Counters, Samples
@@ -52,7 +52,8 @@ def counter_latency(counters: Sequence[Counters], prefix: str = "") -> CounterLa
         return None
     reasons = {}
     for role in LATENCY_ROLES:
-        if (reason := next(filter(None, (silent(counter, prefix + role) for counter in counters)), None)) is not None:
+        of_placements = (reason_not_counted(counter, prefix + role) for counter in counters)
+        if reason := next(filter(None, of_placements), None):
             reasons[role] = reason
     pending, misses, hits = (
         None if role in reasons else _counts(counters, prefix + role) for role in LATENCY_ROLES[1:]

@@ -226,12 +226,12 @@ def counted_bytes(
 def not_counted(readings: Sequence[Reading], role: str) -> str | None:
     """Return why *role* has no count in *readings*; ``None`` if it counted in each of them."""
     for reading in readings:
-        if (reason := silent(reading.counters, role)) is not None:
+        if (reason := reason_not_counted(reading.counters, role)) is not None:
             return reason
     return None
 
 
-def silent(counters: Counters, role: str) -> str | None:
+def reason_not_counted(counters: Counters, role: str) -> str | None:
     """Return why *counters* have no count of *role*; ``None`` if all its counters ran."""
     refused = [event for event in counters.refused if event.name == role]
     if refused:
@@ -263,7 +263,7 @@ def _background(event: Counted) -> float | None:
     return event.background_count / event.background_wall_s * event.wall_s
 
 
-def own(event: Counted) -> float:
+def net_count(event: Counted) -> float:
     """Return the count of *event*, which ran, without the background if that was measured."""
     return (event.scaled or 0.0) - (_background(event) or 0.0)
 
@@ -286,7 +286,7 @@ def _direction(
             share = sum(reading.shares.get(node, 0.0) for node in nodes_of(cpu))
             background = _background(event)
             ours = reading.of(event, direction) * share
-            theirs = own(event) * unit.scale_bytes
+            theirs = net_count(event) * unit.scale_bytes
             moved[cpu] = moved.get(cpu, 0.0) + ours
             counted[cpu] = counted.get(cpu, 0.0) + theirs
             backgrounds.append(None if background is None else background * unit.scale_bytes)
@@ -324,7 +324,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 def _other(readings: Sequence[Reading], role: str, unit: Unit) -> OtherBytes:
     events = [(reading, event) for reading in readings for event in reading.events(role)]
     backgrounds = [_background(count) for _, count in events]
-    counted = sum(own(count) for _, count in events)
+    counted = sum(net_count(count) for _, count in events)
     background = _sum(backgrounds)
     moved = sum(reading.of(reading.events(role)[0], "reads") for reading in readings)
     return OtherBytes(

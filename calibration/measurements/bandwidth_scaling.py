@@ -120,7 +120,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             yield self.not_planned("all CPUs that may be used are in one node", "Threads spread over the nodes")
         shape = shape_options(settings, settings.shape, kept, settings.mix)
         for order in orders:
-            groups = [parts_of(sut, cpus) for cpus in counted(sut, order)]
+            groups = [parts_of(sut, cpus) for cpus in cpus_by_count(sut, order)]
             sizes = shared_buffer_bytes(sut, groups, (settings.mix,))
             runs = [Run(parts, settings.mix, size) for parts, size in zip(groups, sizes, strict=True)]
             cost_s = settings.cost_s(runs)
@@ -204,7 +204,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             yield self.metric(f"{values.order}.{point.threads}.bandwidth_mb_s", title, point.bandwidth_mb_s)
 
 
-def in_order(sut: Sut, order: Order) -> list[int]:
+def cpus_in_order(sut: Sut, order: Order) -> list[int]:
     """Return all CPUs in the order in which threads are added: the first thread of every core, then the others.
 
     ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn.
@@ -222,13 +222,13 @@ def in_order(sut: Sut, order: Order) -> list[int]:
     return found
 
 
-def counted(sut: Sut, order: Order) -> list[list[int]]:
+def cpus_by_count(sut: Sut, order: Order) -> list[list[int]]:
     """Return the CPUs of each number of threads to measure.
 
     The numbers are the powers of two, the cores of the first node if nodes are filled, all cores, and all CPUs: the
     points where a curve bends.
     """
-    cpus = in_order(sut, order)
+    cpus = cpus_in_order(sut, order)
     cores = len(sut.one_per_core(cpus))
     counts = {len(cpus), cores}
     if order == "fill":

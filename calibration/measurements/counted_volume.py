@@ -35,7 +35,7 @@ from calibration.measurements.base import (
     Step,
     Values,
 )
-from calibration.measurements.counting import BYTE_ROLES, event_options, served, shares_of, units
+from calibration.measurements.counting import BYTE_ROLES, event_options, served_nodes, shares_of, units
 from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
 from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group, threads_by_node
@@ -149,7 +149,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
             for repeat in result.repeats
             if repeat.counters is not None
         ]
-        counted = counted_bytes(readings, units(context), served(context))
+        counted = counted_bytes(readings, units(context), served_nodes(context))
         yield Parsed(
             id=step.id,
             values=CountedVolumeValues(

@@ -15,8 +15,8 @@ from calibration.counters.volume import (
     Unit,
     counted_bytes,
     moved_per_step,
-    own,
-    silent,
+    net_count,
+    reason_not_counted,
 )
 from calibration.measurements.base import NotPlanned
 from calibration.statistics import Estimate, estimate
@@ -63,7 +63,7 @@ def uncounted(context: Context) -> Iterator[NotPlanned]:
         yield NotPlanned(kind=COUNTERS, what=", ".join(roles), reason=reason)
 
 
-def served(context: Context) -> Callable[[int], tuple[int, ...]]:
+def served_nodes(context: Context) -> Callable[[int], tuple[int, ...]]:
     """Return a function that returns the nodes served by the memory controllers counted on a CPU.
 
     A package has one such CPU, or one per node.
@@ -107,7 +107,7 @@ def bytes_beside(
         for placement, share, probes in zip(counters, shares, probes_mb_s or [0.0] * len(counters), strict=True)
         if placement is not None
     ]
-    return counted_bytes(readings, units(context), served(context))
+    return counted_bytes(readings, units(context), served_nodes(context))
 
 
 def units(context: Context) -> dict[str, Unit]:
@@ -136,10 +136,10 @@ def counted_rate(context: Context, counters: Sequence[Counters | None]) -> Estim
     known = [counter for counter in counters if counter is not None]
     scales = units(context)
     for role in ("dram.reads", "dram.reads_and_writes"):
-        if known and role in scales and not any(silent(counter, role) for counter in known):
+        if known and role in scales and not any(reason_not_counted(counter, role) for counter in known):
             scale = scales[role].scale_bytes / 1e6
             rates = [
-                sum(own(event) / event.wall_s for event in counter.events if event.name == role) * scale
+                sum(net_count(event) / event.wall_s for event in counter.events if event.name == role) * scale
                 for counter in known
             ]
             return estimate([[rate] for rate in rates], "MB/s")

@@ -107,7 +107,7 @@ def placement_flags(document: ProbeDocument, placements: Sequence[Placement], *,
     changed = [change for placement in placements if abs(change := _clock_change(placement)) > FREQUENCY_CHANGE]
     if changed:
         worst = max(changed, key=abs)
-        yield seen(
+        yield information(
             "FREQ_CHANGED", f"the core clock changed within {len(changed)} {of_all}, most by {worst * 100:+.1f} %"
         )
 
@@ -202,9 +202,9 @@ def interference_flags(counts: Sequence[Interference], of_all: str) -> Iterator[
     for code, (what, count) in INTERFERENCE.items():
         hit = [value for window in counts if (value := count(window))]
         if hit:
-            yield seen(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
+            yield information(code, f"{sum(hit):g} {what} in {len(hit)} {of_all}")
 
 
-def seen(code: str, reason: str) -> Flag:
+def information(code: str, reason: str) -> Flag:
     """Return the flag *code* as information only."""
     return Flag(code=code, severity="info", reason=reason)

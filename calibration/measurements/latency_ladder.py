@@ -243,12 +243,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         series = _series_of(first)
         cpus = tuple(dict.fromkeys(point.cpu for point in result.points))
         random = [point for point in points if series == "random" and point.stride_bytes == first.stride_bytes]
-        reported = {
-            cache.level: cache.size_bytes
-            for cache in context.caches
-            if cache.type != "Instruction" and cache.size_bytes is not None
-        }
-        levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], reported)
+        levels = recognise_levels([(point.size_bytes, point.latency_ns) for point in random], context.cache_bytes)
         yield Parsed(
             id=step.id,
             values=LatencyLadderValues(

@@ -26,9 +26,9 @@ from calibration.measurements.traffic import (
     best_points,
     missing_points,
     scan_s,
+    search_results,
     shared_buffer_bytes,
     traffic_flags,
-    tried,
 )
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -137,7 +137,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
                 mixes=winners,
                 groups={name: point.group for name, (point, _) in best.items()},
                 sources=dict.fromkeys(best, step.id),
-                search=tried(points),
+                search=search_results(points),
             ),
             flags=tuple(traffic_flags(Sut(context), document, [point for point, _ in best.values()], winners)),
             missing=missing_points(points),

@@ -325,7 +325,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             if method in point.variation
         ]
 
-    def silences(self, measured: Sequence[Measured[RegulationValues]], uncounted: Iterable[str]) -> list[str]:
+    def missing_reasons(self, measured: Sequence[Measured[RegulationValues]], uncounted: Iterable[str]) -> list[str]:
         """Return why points have no latency by counters or samples, without repetitions.
 
         The roles in *uncounted* (comma-separated) were never requested; their reason is given elsewhere.

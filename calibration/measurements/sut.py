@@ -182,18 +182,13 @@ class Sut:
 
         A first-level cache is never the last: a machine that lists no other (some guests) has an unknown one.
         """
-        sized = [
-            (cache.level, cache.size_bytes)
-            for cache in self.context.caches
-            if cache.type != "Instruction" and cache.size_bytes is not None and cache.level > 1
-        ]
-        return max(sized)[1] if sized else None
+        level = max(self.context.cache_bytes, default=1)
+        return self.context.cache_bytes[level] if level > 1 else None
 
     @property
     def l2_bytes(self) -> int:
         """Size of the second-level cache as reported by the kernel; ``ASSUMED_L2_BYTES`` if unknown."""
-        sized = [cache.size_bytes for cache in self.context.caches if cache.level == 2 and cache.size_bytes]
-        return max(sized, default=ASSUMED_L2_BYTES)
+        return self.context.cache_bytes.get(2) or ASSUMED_L2_BYTES
 
     @property
     def llc_is_private(self) -> bool:

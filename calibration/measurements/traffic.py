@@ -404,7 +404,7 @@ def mix_bandwidth(
     )
 
 
-def tried(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
+def search_results(points: Sequence[BandwidthPoint]) -> tuple[Tried, ...]:
     """Return what the search among *points* tried and saw; failed settings are left to ``missing``."""
     return tuple(
         Tried(

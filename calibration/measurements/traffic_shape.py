@@ -26,8 +26,8 @@ from calibration.measurements.traffic import (
     buffer_bytes,
     missing_points,
     scan_s,
+    search_results,
     traffic_flags,
-    tried,
 )
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -144,7 +144,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
         """Yield the search with one width."""
         points = read_result(document, BandwidthResult).points
         best = best_points(points, document.parameters.get("target_half_width"))
-        looks = tried(points)
+        looks = search_results(points)
         bandwidths = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,

@@ -9,7 +9,7 @@ import pytest
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
-from calibration.measurements.bandwidth_scaling import counted, in_order
+from calibration.measurements.bandwidth_scaling import cpus_by_count, cpus_in_order
 from calibration.measurements.base import excess_s
 from calibration.measurements.core_frequency import spread_over
 from calibration.measurements.loaded_latency import ZERO_LOADS, sweep_s
@@ -51,25 +51,20 @@ def small() -> Context:
     return made(packages=1, nodes=1, cores=2, node_bytes=16 * GIB, llc_bytes=32 * MIB)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_night_on_two_sockets_of_32_cores_takes_at_most_ten_minutes(threads: int) -> None:
-    plan = make_plan(server(threads), load_profile("nightly"))
-    assert plan.longest_duration_s <= 600, plan_text(plan)
-
-
-def test_all_of_one_socket_with_two_cores_takes_at_most_four_minutes() -> None:
-    plan = make_plan(small(), load_profile("full"))
-    assert plan.longest_duration_s <= 240, plan_text(plan)
-
-
-def test_quick_takes_about_a_minute() -> None:
-    plan = make_plan(small(), load_profile("quick"))
-    assert plan.longest_duration_s <= 75, plan_text(plan)
-
-
-def test_regulation_takes_about_three_minutes_on_two_cores() -> None:
-    plan = make_plan(small(), load_profile("counters"))
-    assert plan.longest_duration_s <= 240, plan_text(plan)
+@pytest.mark.parametrize(
+    ("machine", "profile", "most_s"),
+    [
+        (server(1), "nightly", 600),
+        (server(2), "nightly", 600),
+        (small(), "full", 240),
+        (small(), "quick", 75),
+        (small(), "counters", 240),
+    ],
+    ids=["night-2x32", "night-2x32-smt", "full-2", "quick-2", "counters-2"],
+)
+def test_profiles_keep_to_their_time(machine: Context, profile: str, most_s: float) -> None:
+    plan = make_plan(machine, load_profile(profile))
+    assert plan.longest_duration_s <= most_s, plan_text(plan)
 
 
 def growing_s(machine: Context, profile: str) -> float:
@@ -145,15 +140,15 @@ def test_buffers_per_mix_match_sutprobe() -> None:
 
 def test_threads_fill_cores_before_siblings_and_nodes_in_both_orders() -> None:
     sut = Sut(server(2))
-    fill, spread = in_order(sut, "fill"), in_order(sut, "spread")
+    fill, spread = cpus_in_order(sut, "fill"), cpus_in_order(sut, "spread")
     assert fill == list(range(128))
     assert spread[:4] == [0, 32, 1, 33]
     assert set(spread[:64]) == set(range(64))
     assert sorted(spread) == fill
-    assert [len(item) for item in counted(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert [len(item) for item in cpus_by_count(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
     uneven = Sut(made(packages=2, nodes=2, cores=3, threads=2, node_bytes=16 * GIB, llc_bytes=32 * MIB))
-    assert [len(item) for item in counted(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
-    assert [len(item) for item in counted(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
+    assert [len(item) for item in cpus_by_count(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
+    assert [len(item) for item in cpus_by_count(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
 
 
 def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:

@@ -10,7 +10,7 @@ from calibration.context.model import Context
 from calibration.measurements.base import Step
 from calibration.measurements.counted_volume import MEASUREMENT as VOLUME
 from calibration.measurements.counted_volume import CountedVolumeSettings
-from calibration.measurements.counting import served, uncounted
+from calibration.measurements.counting import served_nodes, uncounted
 from calibration.measurements.regulation import MEASUREMENT, NOPS, RegulationSettings, counts
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
@@ -119,7 +119,7 @@ def test_other_kinds_have_their_counters_in_the_profile(server: Context) -> None
 
 
 def test_controllers_serve_the_nodes_of_their_package(server: Context) -> None:
-    serves = served(server)
+    serves = served_nodes(server)
     assert (serves(0), serves(22)) == ((0,), (1,))
 
 
