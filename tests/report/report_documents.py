@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
@@ -31,6 +32,7 @@ from calibration.measurements.sut import machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
+from calibration.report import pictures
 from calibration.report.page import Page, render
 from calibration.results.consistency import consistency
 from calibration.results.facts import facts
@@ -365,13 +367,16 @@ def as_bytes(document: RunDocument) -> bytes:
 
 
 @cache
-def _rendered(raw: bytes) -> Page:
-    return render(raw)
+def _rendered(raw: bytes, *, drawn: bool) -> Page:
+    with pytest.MonkeyPatch.context() as patch:
+        if not drawn:
+            patch.setattr(pictures, "_svg", lambda _spec: "<svg></svg>")
+        return render(raw)
 
 
-def page_of(document: RunDocument) -> Page:
-    """Return the page of *document*, rendered once."""
-    return _rendered(as_bytes(document))
+def page_of(document: RunDocument, *, drawn: bool = False) -> Page:
+    """Return the page of *document*, rendered once; its pictures are empty unless *drawn*."""
+    return _rendered(as_bytes(document), drawn=drawn)
 
 
 directives.register_directive("rst-class", Class)  # type: ignore[no-untyped-call]

@@ -135,7 +135,7 @@ def test_a_part_of_the_page_matches_its_golden(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_parses_without_warnings_and_shows_all_charts(name: str) -> None:
-    page = page_of(CASES[name]())
+    page = page_of(CASES[name](), drawn=True)
     images = list(parsed(page).findall(nodes.image))
     assert [image["uri"] for image in images] == [
         path for path in page.figures if path.endswith(".svg") and "-dark." not in path
@@ -276,7 +276,7 @@ def test_the_same_document_gives_the_same_bytes_in_another_process(document: Run
     elsewhere = {"PYTHONHASHSEED": "2", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONPATH": str(Path.cwd())}
     command = [sys.executable, "-c", code, str(directory / RUN)]
     done = subprocess.run(command, env={**os.environ, **elsewhere}, check=True, capture_output=True, text=True)
-    page = page_of(document)
+    page = page_of(document, drawn=True)
     assert done.stdout.strip() == hashlib.sha256(repr((page.text, page.figures)).encode()).hexdigest()
 
 
@@ -284,7 +284,7 @@ def test_the_page_is_written_beside_the_document(document: RunDocument, tmp_path
     directory = store(document, tmp_path)
     folder = directory / "report"
     assert render_run(directory) == folder / "page.rst"
-    page = page_of(document)
+    page = page_of(document, drawn=True)
     written = {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
     assert written == {"page.rst": page.text, **page.figures}
     assert sorted(path.name for path in directory.iterdir()) == ["report", RUN]
@@ -384,7 +384,7 @@ def test_valid_values_are_not_struck_out(document: RunDocument) -> None:
 
 
 def test_an_invalid_measurement_marks_its_chart(document: RunDocument) -> None:
-    page = page_of(_invalid_matrix(with_nodes(document, 2)))
+    page = page_of(_invalid_matrix(with_nodes(document, 2)), drawn=True)
     assert "PLACEMENT_WRONG" in page.figures["figures/numa.svg"]
     assert "PLACEMENT_WRONG" not in page.figures["figures/latency-ladder.svg"]
 

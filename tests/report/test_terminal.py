@@ -87,14 +87,14 @@ def test_a_quick_run_takes_at_most_200_lines(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_invalid_values_are_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = run_document()
+    document = run_document(names=("idle_latency",))
     shown = printed(flagged(document, index_of(document, "idle_latency"), "PLACEMENT_WRONG", "99 of 100"), monkeypatch)
     assert "INVALID, struck out" in shown
     assert "\x1b" not in shown
 
 
 def test_escape_sequences_of_a_sut_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = run_document()
+    document = run_document(names=("idle_latency",))
     hostile = replace(document, 0, title="\x1b[2J\x07 [bold]title[/bold] :smile:")
     shown = printed(hostile, monkeypatch, 200)
     assert "\x1b" not in shown
@@ -109,7 +109,7 @@ def invoke(*arguments: str) -> str:
 
 
 def test_the_command_prints_and_writes_nothing(tmp_path: Path) -> None:
-    run = store(run_document(), tmp_path / "results")
+    run = store(run_document(names=("idle_latency",)), tmp_path / "results")
     for form in ("--text", "--json", "--csv"):
         assert invoke(str(run), form)
         assert invoke(str(tmp_path / "results"), form)
