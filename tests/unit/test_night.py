@@ -25,7 +25,6 @@ from calibration.judge.drift import Flips
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
-from calibration.results import index
 from calibration.results.history import History, Recorded
 from tests.unit.histories import (
     BANDWIDTH,
@@ -467,8 +466,8 @@ def test_later_nights_do_not_change_earlier_verdicts() -> None:
 # reading
 
 
-def test_judges_the_newest_or_the_given_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+@pytest.mark.usefixtures("own_index")
+def test_judges_the_newest_or_the_given_night(tmp_path: Path) -> None:
     stored(tmp_path, noise(14, 80.0))
     newest = judge_night(tmp_path)
     assert newest.night == night_of(13)
@@ -483,7 +482,7 @@ def test_judges_the_newest_or_the_given_night(tmp_path: Path, monkeypatch: pytes
         judge_night(tmp_path, date(2025, 1, 1))
 
 
-def test_results_without_a_run_cannot_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+@pytest.mark.usefixtures("own_index")
+def test_results_without_a_run_cannot_be_judged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no run to judge below "):
         judge_night(tmp_path)
