@@ -245,10 +245,10 @@ def test_amounts_have_units() -> None:
 
 @pytest.fixture(name="measured")
 def _measured(results: Path) -> Sequence[float | None]:
-    figures: list[float | None] = [*noise(20, 80.0), None, *noise(9, 90.0)]
-    stored(results, figures)
+    values: list[float | None] = [*noise(20, 80.0), None, *noise(9, 90.0)]
+    stored(results, values)
     stored(results, noise(30, 80.0), sut="t2")
-    return figures
+    return values
 
 
 def test_trend_lists_every_night(results: Path, measured: Sequence[float | None]) -> None:
