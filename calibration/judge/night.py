@@ -271,7 +271,7 @@ class _Night:
             if (damaged.testbed, damaged.sut, damaged.night) == (*sut, self.night)
         ]
         if run is None and damaged:
-            reason = f"cannot read the run of this night, {damaged[0]}"
+            reason = f"cannot read {damaged[0]}, the run of this night"
         elif run is None:
             runs = self.history.runs.get(sut)
             reason = f"no run this night; the last is {runs[max(runs)].run_id if runs else 'unknown'}"

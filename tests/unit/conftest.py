@@ -33,6 +33,13 @@ def recorded(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
+def own_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the index of results in the test's directory, and print on 110 columns whatever the terminal."""
+    monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "cache")
+    monkeypatch.setenv("COLUMNS", "110")
+
+
+@pytest.fixture
 def file_size_limit() -> Any:
     """Limit the size of files, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

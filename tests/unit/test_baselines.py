@@ -26,7 +26,6 @@ from calibration.judge.baseline_files import (
 from calibration.judge.baselines import Proposal, propose
 from calibration.judge.night import judge_night
 from calibration.judge.run import judge_run
-from calibration.results import index
 from calibration.results.store import read_run
 from calibration.validity import validity
 from tests.report.report_documents import flagged, replace, run_document, store
@@ -35,10 +34,7 @@ from tests.unit.histories import LATENCY, night_of, noise, run_id, stored
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
-    monkeypatch.setenv("COLUMNS", "110")  # whatever terminal the tests are started from
+pytestmark = pytest.mark.usefixtures("own_index")
 
 
 @pytest.fixture(name="results")

@@ -22,15 +22,15 @@ from calibration.judge import detector
 from calibration.judge.detector import Walk, correlation_of, normal_of_ratio, normal_of_student
 
 
-def walked(figures: np.ndarray) -> Walk:
-    """Return the walk through *figures*, one series per column."""
-    walk = Walk(figures, np.full(figures.shape[1], len(figures)))
+def walked(values: np.ndarray) -> Walk:
+    """Return the walk through *values*, one series per column."""
+    walk = Walk(values, np.full(values.shape[1], len(values)))
     walk.run()
     return walk
 
 
-def changes(figures: list[float]) -> list[tuple[int, str]]:
-    return list(walked(np.array(figures, dtype=np.float64)[:, None]).begins[0])
+def changes(values: list[float]) -> list[tuple[int, str]]:
+    return list(walked(np.array(values, dtype=np.float64)[:, None]).begins[0])
 
 
 # By hand
@@ -46,8 +46,8 @@ def test_jump_threshold_matches_hand_calculation() -> None:
     covariance = (-8.0 - 1.0 - 120.0 / 121.0) / 11.0  # of neighbours, off the mean of those before from the 11th on
     rho = (11.0 * covariance / variance + 50.0 * 0.25) / (11.0 + 50.0)
 
-    def normal(figure: float) -> float:
-        size, last = figure / sqrt(variance), -1.0 / sqrt(variance)
+    def normal(value: float) -> float:
+        size, last = value / sqrt(variance), -1.0 / sqrt(variance)
         total = size - rho * last + 2.0 * (1.0 - rho) * (size - rho * size)  # as a jump of 1 is: 1, 1 - rho, 1 - rho
         squares, weights = 1.0 + 2.0 * (1.0 - rho) ** 2, 1.0 + 2.0 * (1.0 - rho)
         of_level = (weights * (1.0 - rho)) ** 2 * (1.0 + rho) / (1.0 - rho) / 12.0
@@ -128,70 +128,70 @@ def test_estimates_are_unbiased(correlation: float) -> None:
 
 
 def test_outliers_are_clipped() -> None:
-    figures = np.random.default_rng(1).standard_normal((60, 1))
+    values = np.random.default_rng(1).standard_normal((60, 1))
     states = []
     for size in (20.0, 1e6):
-        figures[30] = size
-        walk = walked(figures.copy())
+        values[30] = size
+        walk = walked(values.copy())
         assert walk.begins == [[]]
         states.append(walk.state)
     assert states[0] == pytest.approx(states[1], rel=1e-12)
 
 
 def test_a_night_does_not_depend_on_later_nights() -> None:
-    figures = with_shift(generate("Student t, 3 df", 2, 40, 90), 60, 3.0).T
-    walk = Walk(figures, np.full(40, 90))
+    values = with_shift(generate("Student t, 3 df", 2, 40, 90), 60, 3.0).T
+    walk = Walk(values, np.full(40, 90))
     for night in range(90):
         walk.step(night)
         if night % 7 == 0:
-            assert walk.begins == walked(figures[: night + 1]).begins
+            assert walk.begins == walked(values[: night + 1]).begins
 
 
 def test_a_weekly_change_of_the_last_digit_is_noise() -> None:
-    figures = np.array([5.0] * 15 + [5.01, *[5.0] * 6] * 12)
-    assert changes(figures.tolist()) == []
-    deviation = sqrt(walked(figures[:, None]).state[detector.VARIANCE, 0])
-    assert deviation == pytest.approx(figures.std(), rel=0.3)
+    values = np.array([5.0] * 15 + [5.01, *[5.0] * 6] * 12)
+    assert changes(values.tolist()) == []
+    deviation = sqrt(walked(values[:, None]).state[detector.VARIANCE, 0])
+    assert deviation == pytest.approx(values.std(), rel=0.3)
 
 
 def test_a_five_night_excursion_is_reported_and_reverted() -> None:
-    figures = np.random.default_rng(3).standard_normal(100)
-    figures[60:65] += 6.0
-    assert changes(figures[:64].tolist()) == [(60, "level")]
-    assert changes(figures.tolist()) == []
-    level = walked(figures[:, None]).state[detector.LEVEL, 0]
-    assert abs(level - figures[:86].mean()) < 0.3
+    values = np.random.default_rng(3).standard_normal(100)
+    values[60:65] += 6.0
+    assert changes(values[:64].tolist()) == [(60, "level")]
+    assert changes(values.tolist()) == []
+    level = walked(values[:, None]).state[detector.LEVEL, 0]
+    assert abs(level - values[:86].mean()) < 0.3
 
 
 def test_a_change_is_final_after_four_weeks() -> None:
-    figures = np.random.default_rng(1).standard_normal((120, 1))
-    figures[60:] += 6.0
-    assert walked(figures[:80]).trial.tolist() == [True]
-    assert walked(figures[:90]).trial.tolist() == [False]
+    values = np.random.default_rng(1).standard_normal((120, 1))
+    values[60:] += 6.0
+    assert walked(values[:80]).trial.tolist() == [True]
+    assert walked(values[:90]).trial.tolist() == [False]
 
 
 def test_an_excursion_is_not_bimodal() -> None:
-    figures = np.random.default_rng(1).standard_normal((1, 120))
-    figures[0, 40:48] += 20.0
-    assert not detector.two_levels(figures[:, :75]).found[0]
-    figures[0, 40:56:2] += 20.0
-    figures[0, 41:48:2] -= 20.0
-    assert detector.two_levels(figures[:, :75]).found[0]
+    values = np.random.default_rng(1).standard_normal((1, 120))
+    values[0, 40:48] += 20.0
+    assert not detector.two_levels(values[:, :75]).found[0]
+    values[0, 40:56:2] += 20.0
+    values[0, 41:48:2] -= 20.0
+    assert detector.two_levels(values[:, :75]).found[0]
 
 
 def test_noise_is_learned_anew_after_a_spread_change() -> None:
-    figures = np.random.default_rng(5).standard_normal((150, 1))
-    figures[90:] *= 0.2
-    walk = walked(figures)
+    values = np.random.default_rng(5).standard_normal((150, 1))
+    values[90:] *= 0.2
+    walk = walked(values)
     assert [kind for _, kind in walk.begins[0]] == ["spread"]
-    assert sqrt(walk.state[detector.VARIANCE, 0]) == pytest.approx(figures[90:].std(), rel=0.1)
+    assert sqrt(walk.state[detector.VARIANCE, 0]) == pytest.approx(values[90:].std(), rel=0.1)
 
 
 def test_recent_nights_are_kept_out_of_the_reference() -> None:
-    figures = np.random.default_rng(4).standard_normal((120, 1))
-    before = walked(figures[:106]).state[detector.LEVEL, 0]
-    figures[106:] += 3.0 * np.linspace(0.0, 1.0, 14)[:, None]
-    assert walked(figures[:119]).state[detector.LEVEL, 0] == pytest.approx(before, abs=0.1)
+    values = np.random.default_rng(4).standard_normal((120, 1))
+    before = walked(values[:106]).state[detector.LEVEL, 0]
+    values[106:] += 3.0 * np.linspace(0.0, 1.0, 14)[:, None]
+    assert walked(values[:119]).state[detector.LEVEL, 0] == pytest.approx(before, abs=0.1)
 
 
 def test_changes_begin_after_the_reference() -> None:
@@ -248,30 +248,30 @@ def test_a_shift_of_four_deviations_is_detected_by_the_third_night(noise: str, a
 
 
 def test_a_shift_of_both_bimodal_levels_is_detected() -> None:
-    figures = with_shift(generate("two levels, 80/20", 3, 500, 120 + SHIFT_NIGHTS), 120, SHIFT)
-    assert detected(figures, 120, SHIFT_NIGHTS).mean() >= min_detected(500, 0.95)
+    values = with_shift(generate("two levels, 80/20", 3, 500, 120 + SHIFT_NIGHTS), 120, SHIFT)
+    assert detected(values, 120, SHIFT_NIGHTS).mean() >= min_detected(500, 0.95)
 
 
 @pytest.mark.parametrize("rise", [0.3, 0.8])
 def test_shifts_and_drifts_are_level_changes(rise: float) -> None:
     quiet = generate("autocorrelation 0.2", 3, 300, 150)
     moved = with_shift(quiet, 100, 8.0), with_drift(quiet[:, :130], 100, rise)
-    for figures in moved:
-        for nights in (118, figures.shape[1]):
-            kinds = [[kind for at, kind in begin if at > 95] for begin in walked(figures[:, :nights].T - 100.0).begins]
+    for values in moved:
+        for nights in (118, values.shape[1]):
+            kinds = [[kind for at, kind in begin if at > 95] for begin in walked(values[:, :nights].T - 100.0).begins]
             assert np.mean(["level" in kind and "spread" not in kind for kind in kinds]) > 0.96
 
 
 @pytest.mark.parametrize(("noise", "least"), [("autocorrelation 0", 0.90), ("Student t, 3 df", 0.60)])
 def test_a_threefold_spread_is_detected_within_a_month(noise: str, least: float) -> None:
-    figures = generate(noise, 9, 500, 120) - 100.0
-    figures[:, 90:] *= 3.0
-    kinds = [[kind for at, kind in begin if at > 80] for begin in walked(figures.T).begins]
+    values = generate(noise, 9, 500, 120) - 100.0
+    values[:, 90:] *= 3.0
+    kinds = [[kind for at, kind in begin if at > 80] for begin in walked(values.T).begins]
     assert np.mean(["spread" in kind for kind in kinds]) > least
     assert np.mean(["level" in kind for kind in kinds]) < 0.15
 
 
 @any_size
 def test_a_slow_drift_is_detected_within_two_weeks(series: int) -> None:
-    figures = with_drift(generate("autocorrelation 0", 3, series, 120 + RISE_NIGHTS), 120, RISE)
-    assert detected(figures, 120, RISE_NIGHTS).mean() >= min_detected(series, 0.8)
+    values = with_drift(generate("autocorrelation 0", 3, series, 120 + RISE_NIGHTS), 120, RISE)
+    assert detected(values, 120, RISE_NIGHTS).mean() >= min_detected(series, 0.8)

@@ -14,8 +14,8 @@ from calibration.judge.detector import MIN_VALUES
 from calibration.judge.drift import Analysis, Change, analyse
 
 
-def one(figures: list[float] | np.ndarray) -> Analysis:
-    (analysis,) = analyse(np.asarray(figures, dtype=np.float64)[None])
+def one(values: list[float] | np.ndarray) -> Analysis:
+    (analysis,) = analyse(np.asarray(values, dtype=np.float64)[None])
     return analysis
 
 
@@ -28,9 +28,9 @@ def noise(nights: int, seed: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_shift_is_detected_after_three_nights(sign: float) -> None:
-    figures = 100.0 + noise(63)
-    figures[60:] += 6.0 * sign
-    (change,) = one(figures).changes
+    values = 100.0 + noise(63)
+    values[60:] += 6.0 * sign
+    (change,) = one(values).changes
     assert (change.kind, change.night) == ("level", 60)
     assert change.size == pytest.approx(0.06 * sign, abs=0.02)
     assert change.interval[0] < 0.06 * sign < change.interval[1]
@@ -38,27 +38,27 @@ def test_a_shift_is_detected_after_three_nights(sign: float) -> None:
 
 
 def test_no_change_before_the_shift() -> None:
-    figures = 100.0 + noise(80)
-    figures[60:] += 6.0
-    assert one(figures[:60]).changes == ()
-    assert [change.night for change in one(figures[:70]).changes] == [60]
+    values = 100.0 + noise(80)
+    values[60:] += 6.0
+    assert one(values[:60]).changes == ()
+    assert [change.night for change in one(values[:70]).changes] == [60]
 
 
 def test_a_return_to_the_old_level_is_a_second_change() -> None:
-    figures = 100.0 + noise(100)
-    figures[60:80] += 6.0
-    analysis = one(figures)
+    values = 100.0 + noise(100)
+    values[60:80] += 6.0
+    analysis = one(values)
     assert [change.night for change in analysis.changes] == [60, 80]
     assert (analysis.first, analysis.count) == (80, 20)
     assert analysis.level == pytest.approx(100.0, abs=1.0)
-    assert analysis.spread == pytest.approx(figures[80:].std(ddof=1) / analysis.level, rel=0.05)
+    assert analysis.spread == pytest.approx(values[80:].std(ddof=1) / analysis.level, rel=0.05)
 
 
 @pytest.mark.parametrize("size", [8.0, 1000.0])
 def test_a_single_outlier_is_no_change(size: float) -> None:
-    figures = 100.0 + noise(60)
-    figures[40] += size
-    assert one(figures).changes == ()
+    values = 100.0 + noise(60)
+    values[40] += size
+    assert one(values).changes == ()
 
 
 def test_a_slow_rise_is_detected() -> None:
@@ -66,12 +66,12 @@ def test_a_slow_rise_is_detected() -> None:
 
 
 def test_a_threefold_spread_is_a_spread_change() -> None:
-    figures = 100.0 + noise(120)
-    figures[80:] = 100.0 + 3.0 * (figures[80:] - 100.0)
-    changes = one(figures).changes
+    values = 100.0 + noise(120)
+    values[80:] = 100.0 + 3.0 * (values[80:] - 100.0)
+    changes = one(values).changes
     assert [change.kind for change in changes] == ["spread"]
     assert abs(changes[0].night - 80) <= 10
-    before, after = (part.std(ddof=1) / 100.0 for part in np.split(figures, [changes[0].night]))
+    before, after = (part.std(ddof=1) / 100.0 for part in np.split(values, [changes[0].night]))
     assert (changes[0].before, changes[0].after) == pytest.approx((before, after), rel=0.05)
     assert changes[0].size == pytest.approx(after / before - 1.0, rel=0.1)
     assert changes[0].interval[0] < 2.0 < changes[0].interval[1]
@@ -104,8 +104,8 @@ def test_a_level_is_a_trimmed_mean() -> None:
 def test_autocorrelation_widens_the_interval() -> None:
     widths = []
     for correlation in (0.0, 0.3):
-        figures = with_shift(generate(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
-        intervals = [change.interval for analysis in analyse(figures) for change in analysis.changes]
+        values = with_shift(generate(f"autocorrelation {correlation:g}", 4, 100, 150), 120, 6.0)
+        intervals = [change.interval for analysis in analyse(values) for change in analysis.changes]
         widths.append(np.median([high - low for low, high in intervals]))
     estimated = [(100.0 * value + 50.0 * 0.25) / 150.0 for value in (0.0, 0.3)]
     memory = [(1.0 + item) / (1.0 - item) for item in estimated]
@@ -114,11 +114,11 @@ def test_autocorrelation_widens_the_interval() -> None:
 
 @pytest.mark.parametrize("noise", ["autocorrelation 0", "autocorrelation 0.3", "Student t, 3 df", "log-normal"])
 def test_intervals_have_their_coverage(noise: str) -> None:
-    figures = with_shift(generate(noise, 8, 500, 70), 60, SHIFT)
+    values = with_shift(generate(noise, 8, 500, 70), 60, SHIFT)
     true = np.where(np.arange(500) % 2 == 0, 0.04, -0.04)
     inside = [
         change.interval[0] <= size <= change.interval[1]
-        for size, analysis in zip(true, analyse(figures), strict=True)
+        for size, analysis in zip(true, analyse(values), strict=True)
         for change in analysis.changes
         if abs(change.night - 60) <= DATE_TOLERANCE
     ]
@@ -127,12 +127,12 @@ def test_intervals_have_their_coverage(noise: str) -> None:
 
 
 def test_missing_nights_are_skipped() -> None:
-    figures = 100.0 + noise(120)
-    figures[60:] += 6.0
-    figures[np.random.default_rng(2).random(120) < 0.4] = np.nan
-    figures[[0, 60, 61]] = np.nan
-    analysis = one(figures)
-    known = np.flatnonzero(np.isfinite(figures))
+    values = 100.0 + noise(120)
+    values[60:] += 6.0
+    values[np.random.default_rng(2).random(120) < 0.4] = np.nan
+    values[[0, 60, 61]] = np.nan
+    analysis = one(values)
+    known = np.flatnonzero(np.isfinite(values))
     assert [change.night for change in analysis.changes] == [int(known[known >= 60][0])]
     assert analysis.count == int((known >= 60).sum())
 
@@ -143,8 +143,8 @@ def test_missing_nights_are_skipped() -> None:
 @pytest.mark.parametrize(("share", "nights"), [(0.5, 30), (0.2, 50), (0.15, 90)])
 def test_flips_are_not_changes(share: float, nights: int) -> None:
     rng = np.random.default_rng(4)
-    figures = 100.0 + rng.standard_normal((50, nights)) + 20.0 * (rng.random((50, nights)) < share)
-    analyses = analyse(figures)
+    values = 100.0 + rng.standard_normal((50, nights)) + 20.0 * (rng.random((50, nights)) < share)
+    analyses = analyse(values)
     flips = [analysis.flips for analysis in analyses if analysis.flips is not None]
     assert len(flips) >= 47
     assert sum(bool(analysis.changes) for analysis in analyses) <= 3
@@ -155,9 +155,9 @@ def test_flips_are_not_changes(share: float, nights: int) -> None:
 
 
 def test_flips_are_dated() -> None:
-    figures = 100.0 + noise(120)
-    figures[70:] += np.random.default_rng(3).integers(0, 2, 50) * 20.0
-    analysis = one(figures)
+    values = 100.0 + noise(120)
+    values[70:] += np.random.default_rng(3).integers(0, 2, 50) * 20.0
+    analysis = one(values)
     assert analysis.flips is not None
     assert abs(analysis.flips.night - 70) <= 5
     assert analysis.changes == ()
@@ -166,10 +166,10 @@ def test_flips_are_dated() -> None:
 
 def test_flips_do_not_hide_a_level_change() -> None:
     rng = np.random.default_rng(6)
-    figures = 100.0 + rng.standard_normal(100) + 20.0 * (rng.random(100) < 0.3)
-    figures[60:] += 50.0
-    assert [change.night for change in one(figures[:65]).changes] == [60]
-    analysis = one(figures)
+    values = 100.0 + rng.standard_normal(100) + 20.0 * (rng.random(100) < 0.3)
+    values[60:] += 50.0
+    assert [change.night for change in one(values[:65]).changes] == [60]
+    analysis = one(values)
     assert [change.night for change in analysis.changes] == [60]
     assert analysis.flips is not None
     assert analysis.flips.night == 60
@@ -177,14 +177,14 @@ def test_flips_do_not_hide_a_level_change() -> None:
 
 
 def test_a_temporary_change_is_not_bimodal() -> None:
-    figures = 100.0 + noise(120)
-    figures[40:80] += 20.0
-    analysis = one(figures)
+    values = 100.0 + noise(120)
+    values[40:80] += 20.0
+    analysis = one(values)
     assert analysis.flips is None
     assert [change.night for change in analysis.changes] == [40, 80]
 
 
-# Any figures at all
+# Any values at all
 
 
 @pytest.mark.parametrize("nights", range(MIN_VALUES))
@@ -218,9 +218,9 @@ def test_a_change_from_zero_has_no_relative_size() -> None:
 
 
 def test_negative_values_are_judged_alike() -> None:
-    figures = 100.0 + noise(90)
-    figures[60:] += 6.0
-    (above,), (below,) = one(figures).changes, one(-figures).changes
+    values = 100.0 + noise(90)
+    values[60:] += 6.0
+    (above,), (below,) = one(values).changes, one(-values).changes
     assert above.night == below.night
     assert above.size == pytest.approx(below.size)
     assert below.after < below.before < 0.0
@@ -233,20 +233,20 @@ def test_empty_input() -> None:
 
 
 def test_series_are_independent() -> None:
-    figures = generate("Student t, 3 df", 1, 30, 120)
-    figures[::3, 70:] += 5.0
-    figures[1::3, ::2] = np.nan
-    alone = [one(row) for row in figures]
-    for together, item in zip(analyse(figures), alone, strict=True):
+    values = generate("Student t, 3 df", 1, 30, 120)
+    values[::3, 70:] += 5.0
+    values[1::3, ::2] = np.nan
+    alone = [one(row) for row in values]
+    for together, item in zip(analyse(values), alone, strict=True):
         assert [change[:2] for change in together.changes] == [change[:2] for change in item.changes]
         assert together.level == pytest.approx(item.level)
 
 
 def test_a_new_level_needs_more_values_for_a_spread_change() -> None:
-    figures = np.full((1, 45), 0.25)
-    figures[0, :2] = 0.0
-    figures[0, [10, 37, 38, 39]] = 1.0
-    (found,) = analyse(figures)
+    values = np.full((1, 45), 0.25)
+    values[0, :2] = 0.0
+    values[0, [10, 37, 38, 39]] = 1.0
+    (found,) = analyse(values)
     assert all(change.night > 0 for change in found.changes)
 
 
@@ -260,10 +260,10 @@ def test_a_new_level_needs_more_values_for_a_spread_change() -> None:
         ),
     )
 )
-def test_any_values_give_a_valid_analysis(figures: np.ndarray) -> None:
-    analyses = analyse(figures)
-    assert len(analyses) == len(figures)
-    for row, analysis in zip(figures, analyses, strict=True):
+def test_any_values_give_a_valid_analysis(values: np.ndarray) -> None:
+    analyses = analyse(values)
+    assert len(analyses) == len(values)
+    for row, analysis in zip(values, analyses, strict=True):
         known = np.flatnonzero(np.isfinite(row)).tolist()
         nights = [change.night for change in analysis.changes]
         assert nights == sorted(set(nights))

@@ -23,7 +23,7 @@ NIGHTS = tuple(date(2026, 1, 1) + timedelta(days=number) for number in range(30)
 
 
 def nights(level: float, *, spread: float = 0.01, seed: int = 0, count: int = len(NIGHTS)) -> list[float]:
-    """Return made figures whose last *count* nights have them; the others have none."""
+    """Return generated values whose last *count* nights have them; the others have none."""
     chance = np.random.default_rng(seed)
     values = level * (1 + spread * chance.standard_normal(len(NIGHTS)))
     values[: len(NIGHTS) - count] = np.nan
@@ -79,7 +79,7 @@ def judged(
     history = History(NIGHTS, tuple(series), values, values * (1 - width), values * (1 + width), runs, {})
     found = list(judge_homogeneity(history, analyses, Tolerances()))
     assert {(verdict.check, verdict.night) for verdict in found} <= {("homogeneity", NIGHTS[-1])}
-    return {(figure.sut, figure.metric): figure for figure in found}
+    return {(value.sut, value.metric): value for value in found}
 
 
 def test_equal_servers_pass_with_their_spread() -> None:
@@ -153,9 +153,9 @@ def test_intervals_and_probabilities_match_hand_calculation() -> None:
 
 @pytest.mark.parametrize(("missing", "outcome"), [(7, "pass"), (8, "no_reference")])
 def test_a_value_of_a_week_ago_counts(missing: int, outcome: str) -> None:
-    figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
-    figures["sut1", LATENCY][-missing:] = [float("nan")] * missing
-    assert judged(figures)["sut0", LATENCY].outcome == outcome
+    values = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
+    values["sut1", LATENCY][-missing:] = [float("nan")] * missing
+    assert judged(values)["sut0", LATENCY].outcome == outcome
 
 
 def test_both_of_two_differing_suts_fail() -> None:
@@ -187,15 +187,15 @@ def test_only_suts_of_one_processor_and_one_testbed_are_compared() -> None:
 
 
 def test_unknown_values_are_not_compared() -> None:
-    figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(3)}
-    unknown = judged(figures, facts={"sut1": {"processor": "not known"}})
+    values = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(3)}
+    unknown = judged(values, facts={"sut1": {"processor": "not known"}})
     assert "unknown processor" in unknown["sut1", LATENCY].reason
     assert "median of" not in unknown["sut0", LATENCY].reason
-    assert "ticks" in judged(figures, unit="ticks")["sut1", LATENCY].reason
-    flipping = judged(figures, flips=frozenset({"sut1"}))
+    assert "ticks" in judged(values, unit="ticks")["sut1", LATENCY].reason
+    flipping = judged(values, flips=frozenset({"sut1"}))
     assert "flips between two levels" in flipping["sut1", LATENCY].reason
     assert "the other SUT of its kind" in flipping["sut0", LATENCY].reason
-    single = judged({key: [float("nan")] * 29 + row[-1:] for key, row in figures.items()}, interval=None)
+    single = judged({key: [float("nan")] * 29 + row[-1:] for key, row in values.items()}, interval=None)
     assert "too few nights and no interval" in single["sut1", LATENCY].reason
     for found in (unknown, flipping, single):
         assert found["sut1", LATENCY].outcome == "no_reference"
@@ -222,15 +222,15 @@ def test_undecided_has_a_reason() -> None:
 
 def test_many_tests_need_more_significance() -> None:
     chance = np.random.default_rng(3)
-    figures = {
+    values = {
         (f"sut{sut}", f"loaded_latency.{number}.latency_ns"): nights(
             107 if (sut, number) == (1, 0) else 100, spread=0.015, seed=int(chance.integers(1 << 30)), count=12
         )
         for sut in range(4)
         for number in range(100)
     }
-    alone = judged({key: row for key, row in figures.items() if key[1] == "loaded_latency.0.latency_ns"})
-    among = judged(figures)
+    alone = judged({key: row for key, row in values.items() if key[1] == "loaded_latency.0.latency_ns"})
+    among = judged(values)
     key = ("sut1", "loaded_latency.0.latency_ns")
     assert alone[key].outcome == "fail"
     assert among[key].outcome == "no_reference"
@@ -292,11 +292,11 @@ def test_since_spans_outlying_levels_and_gaps() -> None:
 
 def test_measured_clock_is_a_cause_but_not_of_itself() -> None:
     clock, cache = "core_frequency.scalar.all.median_hz", "latency_ladder.L2.latency_ns"
-    figures = {}
+    values = {}
     for number in range(4):
-        figures[f"sut{number}", clock] = nights(3.3e9 if number == 1 else 3e9, spread=0.001, seed=number)
-        figures[f"sut{number}", cache] = nights(4.5 if number == 1 else 5, spread=0.001, seed=10 + number)
-    found = judged(figures, facts={"sut1": {"BIOS": "0.9"}})
+        values[f"sut{number}", clock] = nights(3.3e9 if number == 1 else 3e9, spread=0.001, seed=number)
+        values[f"sut{number}", cache] = nights(4.5 if number == 1 else 5, spread=0.001, seed=10 + number)
+    found = judged(values, facts={"sut1": {"BIOS": "0.9"}})
     changes = found["sut1", cache].context_changes
     assert [change.fact for change in changes] == [CLOCK, "BIOS"]
     assert (changes[0].before, changes[0].after) == ("3.000 GHz", f"3.300 GHz in {clock}: a higher turbo")
@@ -304,13 +304,13 @@ def test_measured_clock_is_a_cause_but_not_of_itself() -> None:
 
 
 def test_a_sut_without_a_value_tonight_still_serves_as_peer() -> None:
-    figures = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
-    figures["sut1", LATENCY][-3:] = [float("nan")] * 3
-    found = judged(figures)
+    values = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in range(2)}
+    values["sut1", LATENCY][-3:] = [float("nan")] * 3
+    found = judged(values)
     assert list(found) == [("sut0", LATENCY)]
     assert found["sut0", LATENCY].outcome == "pass"
-    figures["sut1", LATENCY][-9:] = [float("nan")] * 9
-    assert "no other SUT of its kind has a comparable level" in judged(figures)["sut0", LATENCY].reason
+    values["sut1", LATENCY][-9:] = [float("nan")] * 9
+    assert "no other SUT of its kind has a comparable level" in judged(values)["sut0", LATENCY].reason
 
 
 def test_empty_nights_have_no_verdicts() -> None:

@@ -36,9 +36,7 @@ NAMES = ("idle_latency", "core_frequency")
 FIRST = datetime(2026, 1, 30, 1, 2, 3, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+pytestmark = pytest.mark.usefixtures("own_index")
 
 
 @pytest.fixture(name="results")

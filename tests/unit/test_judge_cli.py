@@ -23,16 +23,12 @@ from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict, Waived
 from calibration.judge.waivers import FILE
 from calibration.judge.words import amount, change, changed_fact, within
-from calibration.results import index
 from tests.unit.histories import BANDWIDTH, FACTS, LATENCY, history, judged, night_of, noise, stored
 
 NIGHT = date(2026, 11, 21)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
-    monkeypatch.setenv("COLUMNS", "110")  # whatever terminal the tests are started from
+pytestmark = pytest.mark.usefixtures("own_index")
 
 
 @pytest.fixture(name="results")
@@ -249,10 +245,10 @@ def test_amounts_have_units() -> None:
 
 @pytest.fixture(name="measured")
 def _measured(results: Path) -> Sequence[float | None]:
-    figures: list[float | None] = [*noise(20, 80.0), None, *noise(9, 90.0)]
-    stored(results, figures)
+    values: list[float | None] = [*noise(20, 80.0), None, *noise(9, 90.0)]
+    stored(results, values)
     stored(results, noise(30, 80.0), sut="t2")
-    return figures
+    return values
 
 
 def test_trend_lists_every_night(results: Path, measured: Sequence[float | None]) -> None:

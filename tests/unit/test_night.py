@@ -25,7 +25,6 @@ from calibration.judge.drift import Flips
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
-from calibration.results import index
 from calibration.results.history import History, Recorded
 from tests.unit.histories import (
     BANDWIDTH,
@@ -326,8 +325,8 @@ def test_a_complete_night_passes() -> None:
 
 
 def test_a_missing_run_fails_since_its_first_night() -> None:
-    figures = {("lab", "t1", BANDWIDTH): [*noise(12), None, None], ("lab", "t2", BANDWIDTH): noise(14)}
-    past = history(figures, runs={12: None, 13: None})
+    values = {("lab", "t1", BANDWIDTH): [*noise(12), None, None], ("lab", "t2", BANDWIDTH): noise(14)}
+    past = history(values, runs={12: None, 13: None})
     judgement = judged(past)
     verdict = the(judgement, "missing", "run")
     assert (verdict.outcome, verdict.run_id, verdict.since) == ("fail", None, night_of(12))
@@ -347,10 +346,10 @@ def test_a_run_without_metrics_fails_with_its_reason() -> None:
     assert "not_begun and has no valid metric: run: the SUT could not be reached" in verdict.reason
 
 
-@pytest.mark.parametrize(("figures", "since"), [(0, 0), (5, 5)])
-def test_runs_without_metrics_fail_since_the_first(figures: int, since: int) -> None:
-    row = [*noise(figures), *[None] * (45 - figures)]
-    runs = {number: run(number, "not_begun", ("it cannot be reached",)) for number in range(figures, 45)}
+@pytest.mark.parametrize(("values", "since"), [(0, 0), (5, 5)])
+def test_runs_without_metrics_fail_since_the_first(values: int, since: int) -> None:
+    row = [*noise(values), *[None] * (45 - values)]
+    runs = {number: run(number, "not_begun", ("it cannot be reached",)) for number in range(values, 45)}
     past = history({("lab", "t1", BANDWIDTH): row, ("lab", "t2", BANDWIDTH): noise(45)}, runs=runs)
     verdict = the(judged(past), "missing", "run")
     assert (verdict.outcome, verdict.since) == ("fail", night_of(since))
@@ -428,13 +427,13 @@ def test_waiver_without_a_verdict_fails_unless_missing_tonight() -> None:
 def test_every_verdict_has_every_key(tmp_path: Path) -> None:
     import json
 
-    figures = {
+    values = {
         ("lab", "t1", BANDWIDTH): [*noise(20), *noise(5, 90.0)],
         ("lab", "t1", LATENCY): [*noise(24), None],
         ("lab", "t2", BANDWIDTH): noise(25),
         ("lab", "t3", BANDWIDTH): noise(25, seed=3),
     }
-    judgement = judged(history(figures), references=accepted(tmp_path, 95.0, 110.0))
+    judgement = judged(history(values), references=accepted(tmp_path, 95.0, 110.0))
     found = json.loads(judgement.model_dump_json())
     assert set(found) == {"night", "verdicts", "events"}
     assert all(verdict.keys() == NightVerdict.model_fields.keys() for verdict in found["verdicts"])
@@ -467,8 +466,8 @@ def test_later_nights_do_not_change_earlier_verdicts() -> None:
 # reading
 
 
-def test_judges_the_newest_or_the_given_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+@pytest.mark.usefixtures("own_index")
+def test_judges_the_newest_or_the_given_night(tmp_path: Path) -> None:
     stored(tmp_path, noise(14, 80.0))
     newest = judge_night(tmp_path)
     assert newest.night == night_of(13)
@@ -483,7 +482,7 @@ def test_judges_the_newest_or_the_given_night(tmp_path: Path, monkeypatch: pytes
         judge_night(tmp_path, date(2025, 1, 1))
 
 
-def test_results_without_a_run_cannot_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+@pytest.mark.usefixtures("own_index")
+def test_results_without_a_run_cannot_be_judged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no run to judge below "):
         judge_night(tmp_path)

@@ -19,7 +19,6 @@ from calibration.judge.night import judge_night
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
 from calibration.report import render_run
-from calibration.results import index
 from calibration.results.attempts import complete_suts, newest_missing, outstanding
 from calibration.results.layout import run_directory
 from calibration.results.records import EndRecord, NoteRecord, append_record, record_checker
@@ -27,6 +26,8 @@ from calibration.results.store import read_run
 from tests.planting import KINDS, opens, plant, watched
 from tests.unit.histories import noise, run_id, stored
 from tests.unit.test_results import CAPTURE, NOW, checker_run, end_step
+
+pytestmark = pytest.mark.usefixtures("own_index")
 
 SUT = "t1/s1/r1"
 """The run that was measured; those of lab/t1 only have a document."""
@@ -115,12 +116,10 @@ def test_planted_files_are_not_opened(
     tmp_path: Path,
     looked_up: list[Path],
     operation: str,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     everywhere: bool,
 ) -> None:
     """Replace each file by one kind of planted file, in turn, or by all kinds."""
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
     results = tmp_path / "results"
     shutil.copytree(lab, results)
     with opens() as opened:
@@ -144,10 +143,7 @@ def test_planted_files_are_not_opened(
 
 
 @pytest.mark.parametrize("linked", ["lab", "lab/t1", f"lab/t1/{run_id(2)}"])
-def test_linked_directories_are_reported(
-    lab: Path, tmp_path: Path, linked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+def test_linked_directories_are_reported(lab: Path, tmp_path: Path, linked: str) -> None:
     results = tmp_path / "results"
     shutil.copytree(lab, results)
     shutil.move(results / linked, tmp_path / "elsewhere")
@@ -159,8 +155,7 @@ def test_linked_directories_are_reported(
         run_directory(results, "lab", "t1", run_id(2))
 
 
-def test_results_may_be_reached_through_a_link(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "CACHE", tmp_path / "cache")
+def test_results_may_be_reached_through_a_link(lab: Path, tmp_path: Path) -> None:
     for number, operation in enumerate(OPERATIONS.values()):
         real, results = tmp_path / f"real{number}", tmp_path / f"results{number}"
         shutil.copytree(lab, real)

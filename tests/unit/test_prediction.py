@@ -28,7 +28,7 @@ def nights(
     coverage: float | None = None,
     placements: int | None = None,
 ) -> Nights:
-    values = np.array([np.nan if figure is None else figure for figure in figures], dtype=np.float64)
+    values = np.array([np.nan if value is None else value for value in figures], dtype=np.float64)
     half = np.nan if half_width is None else half_width
     return Nights(
         values, values * (1 - half), values * (1 + half), steady(values.tolist(), changes), coverage, placements
@@ -64,11 +64,11 @@ def test_coverage_of_several_suts(suts: int, share: float) -> None:
     outside, simulations = 0, round(16 / share)
     for _ in range(simulations):
         centres = np.log(100) + 0.02 * generator.standard_normal(suts + 1)
-        figures = np.exp(centres[:, None] + 0.01 * generator.standard_normal((suts + 1, 12)))
-        levels = [level_of(nights(row.tolist()), positive=True) for row in figures[:-1]]
+        values = np.exp(centres[:, None] + 0.01 * generator.standard_normal((suts + 1, 12)))
+        levels = [level_of(nights(row.tolist()), positive=True) for row in values[:-1]]
         found = predict(levels, positive=True, outside=share)
         assert found.method == "SUTs"
-        outside += not found.lower <= figures[-1, 0] <= found.upper
+        outside += not found.lower <= values[-1, 0] <= found.upper
     expected = 2 * share * simulations
     assert outside < expected + 5 * np.sqrt(expected)
     assert outside > expected / 4

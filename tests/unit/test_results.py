@@ -223,7 +223,7 @@ def test_a_step_without_values_has_its_reason(begun: BegunRun, keep: int | None)
 
 
 def test_a_failed_step_keeps_no_measurement(begun: BegunRun) -> None:
-    """An answer of the wrong bytes, for example, is kept in the record and is no figure, told to end or not."""
+    """An answer of the wrong bytes, for example, is kept in the record and is no value, told to end or not."""
     document = ended_early("latency_ladder", "deadline", 30)
     end_step(begun, "latency_ladder", outcome="failed", reason="not the bytes built", rc=3, document=document)
     assert finish(begun.directory, now=NOW).measurements == ()
