@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits of the inventory: which are valid, and the verdicts they give."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +24,8 @@ def context() -> Context:
 
 
 def measured(context: Context, *, invalid: bool = False) -> Measurement:
-    raw = read(FIXTURES / "sutprobe" / "idle_latency.json")
-    (parsed,) = parse(Path("idle_latency.json"), raw, context)
+    raw = read("idle_latency")
+    (parsed,) = parse("idle_latency", raw, context)
     return Measurement.model_construct(
         id="idle",
         kind="idle_latency",

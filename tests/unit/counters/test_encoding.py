@@ -171,7 +171,7 @@ def test_the_capture_follows_the_links_to_the_sources_and_no_others(make_root, t
 
 def test_the_files_of_event_sources_are_bounded(make_root, monkeypatch):
     monkeypatch.setattr(sut_context, "MAX_EVENT_SOURCE_FILES", 3)
-    collector = sut_context.gather(str(tree(make_root)))
+    collector = sut_context.collect(str(tree(make_root)))
     assert sum(DEVICES in path for path in collector.files) == 3
     assert any(DEVICES in path and "full" in reason for path, reason in collector.unreadable.items())
 
