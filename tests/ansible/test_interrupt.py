@@ -10,7 +10,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support import PATIENCE_S, ROOT, SLOW, Lab, begun, load_plugin, run, wait_until
+from support import PATIENCE_S, ROOT, Lab, load_plugin, run, wait_until
 
 from calibration.results.store import read_run
 
@@ -19,7 +19,7 @@ END = load_plugin("callback", "calibration_end")
 
 def test_an_early_interruption_leaves_nothing(lab: Lab) -> None:
     log = lab.directory / "log"
-    with begun(lab.command("calibrate.yml", profile=SLOW), lab.environment(), log) as process:
+    with lab.started(log) as process:
         wait_until(lambda: "Checking the controller" in log.read_text(encoding="utf-8"), process, log)
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(PATIENCE_S)
