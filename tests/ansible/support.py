@@ -124,6 +124,13 @@ class Lab:
         limits = ("--limit", suts, "-e", f"calibration_run_id={run_id}")
         return self.ansible("playbook", str(ROOT / "playbooks" / "cleanup.yml"), "-i", str(inventory), *limits)
 
+    @contextmanager
+    def started(self, log: Path, *options: str, **extra: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start a run that takes hours; it is killed at the end of the block."""
+        command = self.command("calibrate.yml", *options, profile=SLOW)
+        with begun(command, self.environment(**extra), log) as process:
+            yield process
+
     def runs(self) -> list[Path]:
         """Return the directories of all runs, oldest first."""
         return sorted(path for path in self.results.glob("*/*/*") if path.is_dir())

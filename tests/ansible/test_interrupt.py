@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is ended from outside leaves no process, no temporary file and no half-written document."""
+"""Interruptions that no other test has: before anything has begun, and during a fork.
+
+Ctrl-C on a terminal is in test_progress, a hang-up in test_resume, a cancelled job in test_automation.
+"""
 
 import os
 import signal
@@ -7,62 +10,20 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support import (
-    ANOTHER_DISPLAY,
-    PATIENCE_S,
-    ROOT,
-    Lab,
-    load_plugin,
-    probes_of,
-    run,
-    steps_recorded,
-    wait_until,
-)
+from support import PATIENCE_S, ROOT, Lab, load_plugin, run, wait_until
 
 from calibration.results.store import read_run
 
 END = load_plugin("callback", "calibration_end")
 
 
-DISPLAYS = {"own": (signal.SIGHUP, {}), "another": (signal.SIGTERM, ANOTHER_DISPLAY)}
-"""The signal that ends the run and what shows it; Ctrl-C on a terminal is in test_progress."""
-
-
-@pytest.mark.parametrize("display", DISPLAYS)
-def test_interrupted_step_leaves_only_its_measurements(lab: Lab, display: str) -> None:
-    number, environment = DISPLAYS[display]
-    if signal.getsignal(number) is signal.SIG_IGN:
-        # What is started from here would ignore it too, as under nohup. A handler is not inherited.
-        signal.signal(number, lambda *_: None)
-    log = lab.directory / "log"
-    with lab.started(log, **environment) as process:
-        wait_until(lambda: steps_recorded(lab) == 1 and probes_of(lab), process, log)
-        os.killpg(process.pid, number)
-        code = process.wait(PATIENCE_S)
-    text = log.read_text(encoding="utf-8")
-    assert code == 99, text
-    assert lab.leftovers() == []
-    (directory,) = lab.runs()
-    document = read_run(directory)
-    assert document.run.status == "interrupted"
-    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
-    assert [gone.kind for gone in document.not_measured if gone.cause == "interrupted"] == ["latency_matrix"]
-    page = (directory / "report" / "page.rst").read_text(encoding="utf-8")
-    assert "the run was interrupted before this step ended" in page
-    assert "localhost: step 1 of 2: Idle latency" in text
-    assert "Interrupted: 1 of 2 steps measured" in text
-    assert f"Results: {directory}" in text
-    assert ("TASK [" in text) == (display == "another")
-
-
-def test_an_interruption_before_anything_was_begun_leaves_nothing(lab: Lab) -> None:
+def test_an_early_interruption_leaves_nothing(lab: Lab) -> None:
     log = lab.directory / "log"
     with lab.started(log) as process:
         wait_until(lambda: "Checking the controller" in log.read_text(encoding="utf-8"), process, log)
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(PATIENCE_S)
-    # Ansible's own code: 250 where the interruption finds it between two tasks with no handler of its own for it, and 1
-    # where it finds a worker first that the interruption ended.
+    # Ansible's own code: 250 if interrupted between two tasks, 1 if it first finds a worker that was interrupted.
     assert code in {1, 99, 250}, log.read_text(encoding="utf-8")
     assert lab.leftovers() == []
     assert [read_run(directory).run.status for directory in lab.runs()] in ([], ["interrupted"])
@@ -73,7 +34,7 @@ import os, signal, sys, time
 from support import load_plugin
 from calibration.run import exit_code_of, _reasons
 
-os.register_at_fork(**{sys.argv[1]: lambda: os.kill(os.getpid(), signal.SIGINT)})
+os.register_at_fork(**{sys.argv[1]: lambda: os.kill(os.getpid(), int(sys.argv[3]))})
 load_plugin("callback", "calibration_end").CallbackModule().v2_playbook_on_start(None)
 try:
     if os.fork() == 0:
@@ -84,11 +45,13 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after_in_parent"])
-def test_an_interruption_in_the_middle_of_a_fork_is_not_lost(lab: Lab, when: str) -> None:
-    """Python ignores an exception among what is called before and after a fork, and an interruption is one."""
+@pytest.mark.parametrize(("when", "number"), [("before", signal.SIGINT), ("after_in_parent", signal.SIGTERM)])
+def test_an_interruption_during_a_fork_is_not_lost(lab: Lab, when: str, number: signal.Signals) -> None:
+    """Python ignores exceptions in functions called around a fork, and an interruption is one."""
     path = f"{ROOT / 'tests' / 'ansible'}:{ROOT}"
-    ended = run([sys.executable, "-c", FORKING, when, str(PATIENCE_S)], lab.environment(PYTHONPATH=path))
+    ended = run(
+        [sys.executable, "-c", FORKING, when, str(PATIENCE_S), str(int(number))], lab.environment(PYTHONPATH=path)
+    )
     assert (ended.rc, ended.text.splitlines()[-1:]) == (0, ["interrupted 4"]), ended.text
 
 
@@ -116,7 +79,7 @@ def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
 
 
 @pytest.mark.parametrize(("suts", "look_s"), [(1, 0.02), (8, 0.02), (100, 0.25)])
-def test_the_controller_looks_at_its_workers_more_rarely_the_more_suts_there_are(
+def test_the_polling_interval_grows_with_the_number_of_suts(
     suts: int, look_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(END.atexit, "register", lambda _function: None)

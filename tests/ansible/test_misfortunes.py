@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SUTs to each of which something else happens, in one calibration: each has its own reason, and none costs another."""
+"""SUTs with a different fault each, in one calibration: each reports its own reason and affects no other."""
 
 import hashlib
-import json
 import os
 import platform
 import subprocess
@@ -23,10 +22,10 @@ from support import (
     base_of,
     begun,
     calibrate_command,
+    executable,
     inventory_of,
     over_ssh,
     processes_of,
-    run,
     run_of,
     wait_until,
 )
@@ -38,20 +37,20 @@ from calibration.results.store import read_run
 from tests.tools import require_root
 
 RUN = "20261121T000000Z-0000"
-"""The run is resumed under a name that no run has: it begins."""
+"""Resuming a run that does not exist begins it under this name."""
 
 PAGE = 4096
 """Bytes that a file system gives out at a time."""
 
-TAMPERING_MV = """#!/bin/sh
+TAMPERING_MV = """
 case "$*" in *sutprobe.partial*) echo "other bytes" > ./sutprobe; rm -f ./sutprobe.partial;; *) exec /bin/mv "$@";; esac
 """
-"""On a SUT whose disk gives back other bytes than were written."""
-
-WAITS = "if starts_probe; then touch LOG.waiting; while [ ! -e LOG.let-go ]; do sleep 0.2; done; fi"
+"""A SUT whose disk returns other bytes than were written."""
 
 CUT = """
 if starts_probe; then
+    touch LOG.waiting
+    while [ ! -e LOG.let-go ]; do sleep 0.2; done
     echo started >> LOG
     if [ "$(grep -c started LOG)" -eq 2 ]; then
         echo 'client_loop: send disconnect: Broken pipe' >&2
@@ -59,7 +58,7 @@ if starts_probe; then
     fi
 fi
 """
-"""A link that is cut under the second step, once."""
+"""A link that is slow until the test lets it go, and is cut once, during the second step."""
 
 LOST = """
 if starts_probe; then echo started >> LOG; fi
@@ -79,12 +78,12 @@ fi
 echo 'Host key verification failed.' >&2
 exit 255
 """
-"""ssh that refuses the SUT's key, and that has, the first time, not ended yet when its input is closed."""
+"""An ssh that refuses the host key; the first time it closes its input before it ends."""
 
 
 @dataclass(frozen=True)
 class Day:
-    """The calibration that all tests here look at."""
+    """The calibration that all tests in this file examine."""
 
     lab: Lab
     ended: Ended
@@ -92,7 +91,7 @@ class Day:
     left: dict[str, list[str]]
     """What was left on each SUT with a remote directory of its own."""
     others_finished_first: bool
-    """Whether pages of other SUTs were there while one SUT still waited for its first step."""
+    """Whether another SUT had its page while one still waited for its first step."""
     no_disks: str
     """Why there are no SUTs with disks of their own; empty if there are."""
 
@@ -109,7 +108,7 @@ class Day:
         return self.lab.directory / name
 
     def reasons(self, name: str) -> set[str]:
-        """Return why what was planned for a SUT was not measured."""
+        """Return the reasons why planned steps of a SUT were not measured."""
         return {gone.reason for gone in self.document(name).not_measured if gone.cause != "not_planned"}
 
 
@@ -165,18 +164,20 @@ def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
     start_pages = (example / "context.tar.gz").stat().st_size // PAGE + len(first_record) // PAGE + 2
     tools = lab.directory / "tools"
     tools.mkdir()
-    (tools / "mv").write_text(TAMPERING_MV)
-    (tools / "mv").chmod(0o755)
+    executable(tools / "mv", TAMPERING_MV)
     hosts: dict[str, dict[str, Any]] = {
-        "good": {},
         "refused-step": {"calibration_profile": str(BROKEN)},
         "other-bytes": over_ssh(lab, "other-bytes", f"export PATH={tools}:$PATH"),
         "guessed": base_of(lab, "guessed"),
         "missing": {"calibration_remote_base": str(lab.directory / "missing")},
         "unreachable": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
         "hasty": over_ssh(lab, "hasty", HASTY),
-        "waiting": over_ssh(lab, "waiting", WAITS),
-        "cut": {**over_ssh(lab, "cut", CUT), "calibration_profile": str(TWO), "measure_reconnect_s": 60},
+        "cut": {
+            **over_ssh(lab, "cut", CUT),
+            "calibration_profile": str(TWO),
+            "measure_grace_s": PATIENCE_S,
+            "measure_reconnect_s": 60,
+        },
         "lost": {**over_ssh(lab, "lost", LOST), "calibration_profile": str(SLOW), "measure_reconnect_s": 0},
     }
     (lab.remote / "guessed" / f"calibration-{RUN}-guessed").write_text("not a directory")
@@ -190,21 +191,21 @@ def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
         command = calibrate_command(inventory, "--resume", RUN, "--forks", "5")
         with begun(command, lab.environment(), log) as process:
             try:
-                page = f"good/good/{RUN}/report/page.rst"
+                page = f"guessed/guessed/{RUN}/report/page.rst"
                 wait_until((lab.results / page).exists, process, log)
-                wait_until((lab.directory / "waiting-log.waiting").exists, process, log)
-                others_first = not (lab.results / "waiting" / "waiting" / RUN / "run.json").exists()
+                wait_until((lab.directory / "cut-log.waiting").exists, process, log)
+                others_first = not (lab.results / "cut" / "cut" / RUN / "run.json").exists()
             finally:
-                (lab.directory / "waiting-log.let-go").touch()
+                (lab.directory / "cut-log.let-go").touch()
             ended = Ended(process.wait(PATIENCE_S), log.read_text(encoding="utf-8"))
         left = {path.name: [str(item) for item in path.iterdir()] for path in lab.remote.iterdir() if path.is_dir()}
         yield Day(lab, ended, inventory, left, others_first, no_disks)
 
 
-def test_a_sut_that_nothing_happens_to_is_measured(day: Day) -> None:
+def test_measures_a_healthy_sut(day: Day) -> None:
     assert day.ended.rc == 3, day.ended.text
-    assert day.document("good").run.status == "complete"
-    assert "admonition:: Not measured: " not in (run_of(day.lab, "good") / "report" / "page.rst").read_text()
+    assert day.document("guessed").run.status == "complete"
+    assert "admonition:: Not measured: " not in (run_of(day.lab, "guessed") / "report" / "page.rst").read_text()
 
 
 @pytest.mark.parametrize(
@@ -216,26 +217,24 @@ def test_a_sut_that_nothing_happens_to_is_measured(day: Day) -> None:
         ("small-48k", "No space left on device"),
     ],
 )
-def test_a_sut_that_cannot_be_begun_with_has_a_document_and_a_page_that_say_why(
-    day: Day, name: str, reason: str
-) -> None:
+def test_a_sut_that_cannot_begin_has_a_document_and_page_with_the_reason(day: Day, name: str, reason: str) -> None:
     document = day.document(name)
     assert document.run.status == "not_begun"
     assert document.measurements == ()
-    (said,) = day.reasons(name)
-    assert reason in said
+    (found,) = day.reasons(name)
+    assert reason in found
     page = run_of(day.lab, name) / "report" / "page.rst"
     assert "admonition:: Not measured: " in page.read_text(encoding="utf-8")
     assert f"{name}: Calibration failed, run" in day.ended.text
 
 
-def test_passed_checks_of_a_refused_sut_are_reported(day: Day) -> None:
+def test_reports_the_passed_checks_of_a_refused_sut(day: Day) -> None:
     checks = day.document("missing").attempts[0].checks
     assert "met" in {check.outcome for check in checks if check.effect == "blocking"}
     assert day.document("unreachable").context is None
 
 
-def test_what_fails_is_not_measured_and_the_rest_goes_on(day: Day) -> None:
+def test_continues_after_a_failed_step(day: Day) -> None:
     document = day.document("refused-step")
     assert document.run.status == "incomplete"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
@@ -246,26 +245,25 @@ def test_what_fails_is_not_measured_and_the_rest_goes_on(day: Day) -> None:
     assert (run_of(day.lab, "refused-step") / "report" / "page.rst").is_file()
 
 
-def test_slow_sut_does_not_delay_others(day: Day) -> None:
+def test_a_slow_sut_does_not_delay_others(day: Day) -> None:
     assert day.others_finished_first
-    assert day.document("waiting").run.status == "complete"
 
 
-def test_a_link_that_was_cut_for_a_moment_costs_no_figure(day: Day) -> None:
+def test_retries_a_step_after_a_short_loss_of_the_connection(day: Day) -> None:
     assert day.document("cut").run.status == "complete", day.ended.text
     steps = [record for record in records(run_of(day.lab, "cut")) if isinstance(record, StepRecord)]
     assert [step.outcome for step in steps] == ["ok", "failed", "ok"]
     assert "Broken pipe" in str(steps[1].reason)
 
 
-def test_who_guesses_a_runs_name_gets_nothing_by_it(day: Day) -> None:
+def test_guessing_the_name_of_a_run_does_not_stop_it(day: Day) -> None:
     assert day.document("guessed").run.status == "complete"
     guess = day.lab.remote / "guessed" / f"calibration-{RUN}-guessed"
     assert guess.read_text() == "not a directory"
     assert day.left["guessed"] == [str(guess)]
 
 
-def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(day: Day) -> None:
+def test_measures_nothing_with_a_program_that_has_other_bytes(day: Day) -> None:
     document = day.document("other-bytes")
     other = hashlib.sha256(b"other bytes\n").hexdigest()
     expected = f"sutprobe on the SUT has sha256 {other}, not {build(platform.machine()).sha256}"
@@ -275,7 +273,7 @@ def test_other_bytes_on_the_sut_are_found_and_nothing_is_measured_with_them(day:
     assert "other-bytes: step 1" not in day.ended.text
 
 
-def test_full_disk_before_sutprobe_is_installed_is_reported(day: Day) -> None:
+def test_reports_a_full_disk_before_sutprobe_is_installed(day: Day) -> None:
     assert day.document("small-256k").run.status == "incomplete"
     assert all("expected to reserve the SUT at " in reason for reason in day.reasons("small-48k"))
     (reason,) = day.reasons("small-256k")
@@ -284,7 +282,7 @@ def test_full_disk_before_sutprobe_is_installed_is_reported(day: Day) -> None:
     assert (day.left["small-48k"], day.left["small-256k"]) == ([], [])
 
 
-def test_a_disk_that_is_full_at_the_start_begins_no_run(day: Day) -> None:
+def test_begins_no_run_on_a_full_disk(day: Day) -> None:
     assert [path.name for path in day.disk("full-0").iterdir()] == ["ballast"]
     assert "cannot write to " in day.ended.text
     # Too few pages for the capture, and enough for the reason.
@@ -295,7 +293,7 @@ def test_a_disk_that_is_full_at_the_start_begins_no_run(day: Day) -> None:
     assert "cannot write to" in first.reason
 
 
-def test_a_sut_lost_in_the_middle_keeps_what_it_measured(day: Day) -> None:
+def test_keeps_the_measurements_of_a_lost_sut(day: Day) -> None:
     document = day.document("lost")
     assert document.run.status == "incomplete"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
@@ -307,25 +305,26 @@ def test_a_sut_lost_in_the_middle_keeps_what_it_measured(day: Day) -> None:
     assert document.attempts[0].ended == "the connection to the SUT was lost and did not come back"
 
 
-def clean_up(day: Day, name: str) -> None:
-    """Run the cleanup playbook on a SUT."""
-    options = ("-i", str(day.inventory), "--limit", name, "-e", json.dumps({"calibration_run_id": RUN}))
-    ended = run([*day.lab.command("cleanup.yml")[:5], *options], day.lab.environment())
-    assert ended.rc == 0, ended.text
-
-
-def test_the_cleanup_playbook_cleans_a_sut_that_was_lost(day: Day) -> None:
+@pytest.fixture(scope="module")
+def cleaned(day: Day) -> Day:
+    """Run the cleanup playbook on the SUTs that were lost or whose disk was full, which have recovered."""
+    suts = ["lost"] if day.no_disks else ["lost", "fills"]
     (day.lab.directory / "lost-log").write_text("")
-    clean_up(day, "lost")
-    assert [path.name for path in day.lab.remote.iterdir() if path.name.startswith(("calib", "reserv"))] == []
-    assert processes_of(day.lab.remote) == []
+    if not day.no_disks:
+        (directory,) = day.disk("fills").glob("*/*/*")
+        assert not (directory / "run.json").exists()
+        (day.disk("fills") / "ballast").unlink()
+    ended = day.lab.clean_up(day.inventory, RUN, ",".join(suts))
+    assert ended.rc == 0, ended.text
+    return day
 
 
-def test_a_disk_that_fills_up_loses_nothing_that_was_there(day: Day) -> None:
-    disk = day.disk("fills")
-    (directory,) = disk.glob("*/*/*")
-    assert "fills: no run document; its records are kept" in day.ended.text
-    assert not (directory / "run.json").exists()
-    (disk / "ballast").unlink()
-    clean_up(day, "fills")
+def test_the_cleanup_playbook_cleans_a_sut_that_was_lost(cleaned: Day) -> None:
+    assert [path.name for path in cleaned.lab.remote.iterdir() if path.name.startswith(("calib", "reserv"))] == []
+    assert processes_of(cleaned.lab.remote) == []
+
+
+def test_the_cleanup_playbook_makes_the_document_that_a_full_disk_prevented(cleaned: Day) -> None:
+    (directory,) = cleaned.disk("fills").glob("*/*/*")
+    assert "fills: no run document; its records are kept" in cleaned.ended.text
     assert read_run(directory).run.id == RUN

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night: alone with its results, judged, published, and what is old removed; in that order or not at all."""
+"""A night: alone with its results, judged, published, old runs removed; in that order or not at all."""
 
 import json
 import os
@@ -15,9 +15,10 @@ from support import ANOTHER_DISPLAY, ROOT, TINY, Ended, Lab, inventory_of, run
 from calibration.nightly.lock import hold
 
 QUIET = {"preflight_effects": {"foreign_load": "off"}}
-"""Who else uses the machine that runs the tests is no matter of theirs."""
+"""Other load on the test machine does not matter."""
 
-LONG_AGO = "20200101T000000Z-0001"
+LONG_AGO, LATER = "20200101T000000Z-0001", "20200301T000000Z-0001"
+"""Names of old runs."""
 
 
 def hosts(*suts: str, **variables: Any) -> dict[str, dict[str, Any]]:
@@ -51,16 +52,29 @@ def failed(path: Path) -> set[tuple[str, str]]:
     return {(verdict["check"], verdict["metric"]) for verdict in verdicts if verdict["outcome"] == "fail"}
 
 
-def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab: Lab, site_dir: Path) -> None:
+def keep_old_run(lab: Lab, sut: str, calibrated: Lab, name: str = LONG_AGO) -> Path:
+    """Copy the run of another lab to an old night; return its directory."""
+    directory = lab.results / "t1" / sut / name
+    shutil.copytree(calibrated.runs()[0], directory)
+    document = json.loads((directory / "run.json").read_bytes())
+    document["run"] |= {"testbed": "t1", "sut": sut, "id": name}
+    (directory / "run.json").write_text(json.dumps(document), encoding="utf-8")
+    return directory
+
+
+def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tuple[Lab, Ended], site_dir: Path) -> None:
+    old = {"a": keep_old_run(lab, "a", calibrated_lab[0])}
     www = lab.directory / "www"
     places = {"report_site": True, "report_site_dir": str(site_dir), "publish_dir": str(www)}
-    inventory = inventory_of(lab, hosts("a"))
-    first = nightly(lab, inventory, **places)
+    both = inventory_of(lab, hosts("a", "b"))
+    first = nightly(lab, both, "--limit", "a", retention_raw_nights=30, **places)
     assert first.rc == 0, first.text
     assert "0 of 1 SUT fail tonight" in first.text
     assert f"Published: {www / 'current'}" in first.text
     assert "leaked" not in first.text, "what the controller imports ends quietly"
-    (done,) = lab.runs()
+    assert f"Removing raw outputs of t1/a/{LONG_AGO}" in first.text
+    assert [path.name for path in old["a"].iterdir()] == ["run.json"]
+    (done,) = set(lab.runs()) - set(old.values())
     night = www / "current" / "night"
     assert failed(night / "judgement.json") == set()
     for name in ("log.html", "output.xml", "xunit.xml", "judgement.txt"):
@@ -68,69 +82,51 @@ def test_a_night_is_judged_and_published_and_changes_nothing_the_second_time(lab
     assert (www / "current" / "calibration" / "t1" / "a" / "index.html").is_file()
     version = (www / "current").readlink()
 
-    again = run(command(lab, inventory, "--resume", done.name, **places), lab.environment(**ANOTHER_DISPLAY))
-    assert again.rc == 0, again.text
-    assert lab.runs() == [done]
-    assert outcome(again.text, "judge : Judge the night") == "ok"
-    assert outcome(again.text, "publish : Publish the site and the verdicts of the night") == "ok"
+    # Nothing changes the second time.
+    again = ("--limit", "a", "--resume", done.name)
+    second = run(command(lab, both, *again, **places), lab.environment(**ANOTHER_DISPLAY))
+    assert second.rc == 0, second.text
+    assert len(lab.runs()) == 2
+    assert outcome(second.text, "judge : Judge the night") == "ok"
+    assert outcome(second.text, "publish : Publish the site and the verdicts of the night") == "ok"
     assert (www / "current").readlink() == version
 
-    # A second run in the night, which fails: it stands for the night, and is published before it fails its SUT.
+    # A SUT that was left out on purpose is not missed; its newest run stays.
+    old["b"] = keep_old_run(lab, "b", calibrated_lab[0])
+    checked = nightly(lab, both, *again, "--check", retention_nights=30)
+    assert f"Would remove t1/a/{LONG_AGO}" in checked.text
+    assert (old["a"] / "run.json").is_file()
+    limited = nightly(lab, both, *again, retention_nights=30, retention_raw_nights=30)
+    assert limited.rc == 0, limited.text
+    assert "b, missing from the inventory" not in limited.text
+    assert not old["a"].exists()
+    assert (old["b"] / "records.jsonl").is_file()
+
+    # A second run in the night, which fails: it stands for the night, and is published before it fails its SUT. The
+    # other SUT has left the inventory.
     kept = (done / "run.json").read_bytes()
     limit = {"metric": "idle_latency.latency_ns", "unit": "ns", "upper": 0.001, "reason": "nothing is so fast"}
     third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), **places)
     assert third.rc == 1, third.text
-    assert len(lab.runs()) == 2
     assert (done / "run.json").read_bytes() == kept
     assert "a: Calibration failed, run" in third.text
     assert "Tonight: Verdict failed: idle_latency.latency_ns " in third.text
-    assert "Gate failed: " not in third.text, "what holds verdicts alone says nothing more than these"
-    assert failed(night / "judgement.json") == {("limits", "idle_latency.latency_ns")}
+    assert "Gate failed: " not in third.text, "gates of verdicts repeat nothing"
+    assert ("limits", "idle_latency.latency_ns") in failed(night / "judgement.json")
     assert (www / "current").readlink() != version
     assert third.text.index("Published: ") < third.text.index("Tonight: ")
+    missed = "Tonight: t1 / b, missing from the inventory: Verdict failed: no run this night"
+    assert missed in " ".join(third.text.split())
 
 
-def keep_old_run(lab: Lab, sut: str, calibrated: Lab) -> Path:
-    """Keep the run of another lab under the name of a night long ago, and return its directory."""
-    directory = lab.results / "t1" / sut / LONG_AGO
-    shutil.copytree(calibrated.runs()[0], directory)
-    document = json.loads((directory / "run.json").read_bytes())
-    document["run"] |= {"testbed": "t1", "sut": sut, "id": LONG_AGO}
-    (directory / "run.json").write_text(json.dumps(document), encoding="utf-8")
-    return directory
-
-
-def test_a_sut_that_dropped_out_is_missed_and_old_runs_go_by_policy(
+def test_publishes_and_deletes_nothing_if_the_night_cannot_be_judged(
     lab: Lab, calibrated_lab: tuple[Lab, Ended]
 ) -> None:
-    old = {sut: keep_old_run(lab, sut, calibrated_lab[0]) for sut in ("a", "b")}
-    both = inventory_of(lab, hosts("a", "b"))
-    limited = nightly(lab, both, "--limit", "a", retention_raw_nights=30)
-    assert limited.rc == 0, limited.text
-    assert "b, missing from the inventory" not in limited.text
-    assert f"Removing raw outputs of t1/a/{LONG_AGO}" in limited.text
-    assert [path.name for path in old["a"].iterdir()] == ["run.json"]
-    assert (old["b"] / "records.jsonl").is_file(), "the newest run of each SUT stays"
-
-    limited = nightly(lab, both, "--limit", "a", "--check", retention_nights=30)
-    assert f"Would remove t1/a/{LONG_AGO}" in limited.text
-    assert (old["a"] / "run.json").is_file()
-
-    dropped = nightly(lab, inventory_of(lab, hosts("a")))
-    assert dropped.rc == 1, dropped.text
-    assert "a: Tonight: t1 / b, missing from the inventory: Verdict failed: no run this night" in " ".join(
-        dropped.text.split()
-    )
-
-
-def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
-    lab: Lab, calibrated_lab: tuple[Lab, Ended]
-) -> None:
-    old = keep_old_run(lab, "a", calibrated_lab[0])
-    inside = lab.results / "night"
-    www = lab.directory / "www"
-    kept = {"retention_nights": 1, "retention_raw_nights": 1}
-    ended = nightly(lab, inventory_of(lab, hosts("a")), publish_dir=str(www), judge_dir=str(inside), **kept)
+    old, done = (keep_old_run(lab, "a", calibrated_lab[0], name) for name in (LONG_AGO, LATER))
+    inside, www = lab.results / "night", lab.directory / "www"
+    policy = {"retention_nights": 1, "retention_raw_nights": 1}
+    places = {"publish_dir": str(www), "judge_dir": str(inside)}
+    ended = nightly(lab, inventory_of(lab, hosts("a")), "--resume", done.name, **places, **policy)
     assert ended.rc == 2, ended.text
     assert str(inside) in ended.text
     assert not www.exists()
@@ -140,13 +136,13 @@ def test_where_the_night_cannot_be_judged_nothing_is_published_and_nothing_goes(
 # One at a time
 
 
-def test_a_second_night_ends_at_once_and_says_who_calibrates(lab: Lab) -> None:
+def test_a_second_night_ends_at_once_naming_the_first(lab: Lab) -> None:
     inventory = inventory_of(lab, hosts("a"))
     lab.results.mkdir()
     with hold(lab.results, datetime.now(UTC)):
         before = [path.name for path in lab.results.rglob("*")]
-        by_ansible = [sys.executable, "-m", "ansible", "playbook", str(ROOT / "playbooks" / "nightly.yml")]
-        second = run([*by_ansible, "-i", str(inventory)], lab.environment(**ANOTHER_DISPLAY))
+        playbook = str(ROOT / "playbooks" / "nightly.yml")
+        second = lab.ansible("playbook", playbook, "-i", str(inventory), **ANOTHER_DISPLAY)
         assert second.rc == 3, second.text
         assert re.search(
             rf"another nightly calibration uses {lab.results}: \S+ on \S+, process "
@@ -155,11 +151,11 @@ def test_a_second_night_ends_at_once_and_says_who_calibrates(lab: Lab) -> None:
         ), second.text
         assert [path.name for path in lab.results.rglob("*")] == before
         checked = nightly(lab, inventory, "--check", preflight_ansible_minimum="99")
-        assert checked.rc == 3, "what would run may always be asked; this stops at ansible-core"
+        assert checked.rc == 3, "check mode needs no lock; this stops at ansible-core"
         assert "another nightly calibration" not in checked.text
 
 
-def test_results_that_have_no_value_end_it_as_bad_input(lab: Lab) -> None:
+def test_rejects_results_without_a_value(lab: Lab) -> None:
     inventory = inventory_of(lab, hosts("a"))
     ended = nightly(lab, inventory, calibration_results_dir="{{ nowhere_set }}")
     assert ended.rc == 2, ended.text

@@ -8,12 +8,11 @@ import ctypes
 import json
 import os
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TINY, Ended, Lab, load_plugin, run, run_module
+from support import Ended, Lab, inventory_of, load_plugin, run_module
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.preflight.facts import read_facts
@@ -80,22 +79,13 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture(scope="module")
 def checked(module_lab: Lab) -> Ended:
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    hosts = {name: {**local, **variables} for name, (variables, _) in CASES.items()}
-    good = {**local, "calibration_testbed": "t1", "calibration_limits": [LIMIT]}
-    inventory = module_lab.directory / "hosts.json"
-    everyone = {**hosts, "good": good, "good-too": {**good, "preflight_effects": {"bios": False, "microcode": "off"}}}
-    common = {
-        "calibration_results_dir": str(module_lab.results),
-        "calibration_remote_base": str(module_lab.remote),
-        "calibration_profile": str(TINY),
-        "kept": str(module_lab.directory),
-    }
-    inventory.write_text(json.dumps({"all": {"hosts": {name: {**common, **item} for name, item in everyone.items()}}}))
+    good = {"calibration_testbed": "t1", "calibration_limits": [LIMIT]}
+    hosts = {name: variables for name, (variables, _) in CASES.items()}
+    hosts |= {"good": good, "good-too": {**good, "preflight_effects": {"bios": False, "microcode": "off"}}}
     play = module_lab.directory / "play.yml"
     play.write_text(PLAY)
-    command = [*module_lab.command(play)[:3], "playbook", str(play), "-i", str(inventory)]
-    return run(command, module_lab.environment())
+    kept = ("-e", f"kept={module_lab.directory}")
+    return module_lab.ansible("playbook", str(play), "-i", str(inventory_of(module_lab, hosts)), *kept)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -305,8 +295,8 @@ def test_reports_why_clock_synchronisation_is_unknown() -> None:
 
     assert module.synchronisation(adjtimex)["reason"] == "adjtimex: Operation not permitted"
     assert ctypes.sizeof(module.timex(ctypes)) == 208
-    said = module.synchronisation()
-    assert (said["synchronised"] is None) == (said["reason"] is not None)
+    clock = module.synchronisation()
+    assert (clock["synchronised"] is None) == (clock["reason"] is not None)
 
 
 def test_the_answer_of_the_module_is_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

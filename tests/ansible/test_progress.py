@@ -176,12 +176,16 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
     document = read_run(run)
     assert document.run.status == "interrupted"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
+    assert [gone.kind for gone in document.not_measured if gone.cause == "interrupted"] == ["latency_matrix"]
+    page = (run / "report" / "page.rst").read_text(encoding="utf-8")
+    assert "the run was interrupted before this step ended" in page
+    assert "Interrupted: 1 of 2 steps measured" in text
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 100])
 def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None:
-    told = story(run_document())
-    fields = json.loads(json.dumps(asdict(told)))  # as it comes from a task
+    summary = story(run_document())
+    fields = json.loads(json.dumps(asdict(summary)))  # as it comes from a task
     shown, stream = screen(live=False)
     names = [f"sut{number}" for number in range(count)]
     ended = {"story": fields, "status": "complete", "directory": "/results/run", "document": None, "pace": None}
@@ -196,8 +200,8 @@ def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None
     CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={}, dark={}))
     lines = stream.getvalue().splitlines()
     if count > 4:
-        assert lines == [f"{name}: {told.verdict}" for name in sorted(names)]
+        assert lines == [f"{name}: {summary.verdict}" for name in sorted(names)]
     else:
         assert len(lines) <= 20 * count
         assert lines.count("  Results: /results/run") == count
-        assert sum(line.startswith(f"! {told.name} ") for line in lines) == count
+        assert sum(line.startswith(f"! {summary.name} ") for line in lines) == count

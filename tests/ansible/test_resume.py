@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that was interrupted goes on if it was cut off, and leaves alone what is complete."""
+"""An interrupted run is resumed; SUTs that are complete are left alone."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import re
 import signal
 
 from support import (
+    ANOTHER_DISPLAY,
     PATIENCE_S,
     SLOW,
     STUCK,
@@ -21,7 +22,6 @@ from support import (
     over_ssh,
     probes_of,
     processes_of,
-    run,
     run_of,
     steps_recorded,
     wait_until,
@@ -30,25 +30,32 @@ from support import (
 from calibration.results.store import read_run
 
 PATIENT = {"measure_grace_s": PATIENCE_S}
-"""For a SUT that the test keeps waiting: its step is not given up meanwhile."""
+"""For a SUT that waits for the test: its step must not time out."""
 
 
-def test_interrupted_run_is_resumed_and_complete_suts_are_skipped(lab: Lab) -> None:
+def test_resumes_an_interrupted_run_and_skips_complete_suts(lab: Lab) -> None:
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # A child would ignore it too, as under nohup. A handler is not inherited.
+        signal.signal(signal.SIGHUP, lambda *_: None)
     done = {"calibration_profile": str(TINY)}
     cut = {**over_ssh(lab, "cut", STUCK), **PATIENT}
     lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
     inventory, log = inventory_of(lab, {"done": done, "cut": cut, "late": lost}, TWO), lab.directory / "log"
-    with begun(calibrate_command(inventory), lab.environment(), log) as process:
+    with begun(calibrate_command(inventory), lab.environment(**ANOTHER_DISPLAY), log) as process:
         try:
             wait_until(lambda: len(list(lab.results.glob("*/*/*/report/page.rst"))) == 2, process, log)
             wait_until(lambda: (lab.directory / "cut-log").read_text().count("started") == 2, process, log)
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, signal.SIGHUP)
             code = process.wait(PATIENCE_S)
         finally:
             (lab.directory / "cut-log.let-go").touch()
-    assert code == 4, log.read_text(encoding="utf-8")
+    text = log.read_text(encoding="utf-8")
+    assert code == 4, text
+    assert "TASK [" in text
     before = read_run(run_of(lab, "cut"))
     assert before.run.status == "interrupted"
+    assert f"Results: {run_of(lab, 'cut')}" in text
+    assert (list(lab.remote.iterdir()), processes_of(lab.remote)) == ([], [])
     (first,) = before.measurements
     assert read_run(run_of(lab, "late")).run.status == "not_begun"
     kept = (run_of(lab, "done") / "run.json").read_bytes()
@@ -73,8 +80,8 @@ def test_interrupted_run_is_resumed_and_complete_suts_are_skipped(lab: Lab) -> N
     assert processes_of(lab.remote) == []
 
 
-def test_after_a_killed_controller_each_sut_is_resumed_or_cleaned_up_or_frees_itself(lab: Lab) -> None:
-    """Until then a second controller is refused, and told by whom the SUT is held."""
+def test_suts_of_a_killed_controller_are_resumed_cleaned_or_release_themselves(lab: Lab) -> None:
+    """Until then a second controller is refused, with the name of the first."""
     hosts = {
         "freed": {},
         "cleaned": {},
@@ -90,10 +97,10 @@ def test_after_a_killed_controller_each_sut_is_resumed_or_cleaned_up_or_frees_it
             since = json.loads((lab.remote / "cleaned" / "reservation" / "holder.json").read_bytes())["started_at"]
             second = calibrate(lab, inventory, "--limit", "cleaned")
             assert second.rc == 3, second.text
-            told = " ".join(second.text.split())
-            assert f"the SUT is reserved by run {run_id} of " in told
-            assert f"started at {since}" in told
-            assert f"playbooks/cleanup.yml -e calibration_run_id={run_id} --limit cleaned" in told
+            refusal = " ".join(second.text.split())
+            assert f"the SUT is reserved by run {run_id} of " in refusal
+            assert f"started at {since}" in refusal
+            assert f"playbooks/cleanup.yml -e calibration_run_id={run_id} --limit cleaned" in refusal
             assert len(probes_of(lab)) == 2
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(PATIENCE_S)
@@ -110,8 +117,7 @@ def test_after_a_killed_controller_each_sut_is_resumed_or_cleaned_up_or_frees_it
     (resumed, cleaned) = (lab.results / name / name / run_id for name in ("resumed", "cleaned"))
     assert read_run(resumed).run.status == "complete"
     # A SUT on which nothing is left is left as it is.
-    command = [*lab.command("cleanup.yml")[:5], "-i", str(inventory), "-e", f"calibration_run_id={run_id}"]
-    ended = run([*command, "--limit", "cleaned,freed"], lab.environment())
+    ended = lab.clean_up(inventory, run_id, "cleaned,freed")
     assert ended.rc == 0, ended.text
     assert list(lab.remote.glob("*/*")) == []
     assert processes_of(lab.remote) == []
