@@ -96,7 +96,7 @@ def test_a_misplaced_run_is_omitted_and_listed(tmp_path: Path, docs: Path) -> No
     shutil.copytree(kept, copy)
     build_site(tmp_path / "results", docs, tmp_path / "html")
     pages = tmp_path / "html" / "calibration"
-    assert f"cannot read there/sut/{kept.name}/run.json: it is of the run example-lab/t3-sut2" in html(
+    assert f"cannot read there/sut/{kept.name}/run.json: contains the run example-lab/t3-sut2" in html(
         pages / "index.html"
     )
     assert (pages / "example-lab" / "t3-sut2" / "index.html").is_file()

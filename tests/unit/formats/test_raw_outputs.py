@@ -14,6 +14,7 @@ import pytest
 from calibration.errors import InputError
 from calibration.formats.csit_page import Published, read_published
 from calibration.formats.lines import MAX_CHARACTERS
+from calibration.model import json_text
 from tests.readings import FIXTURES, RAW, figures, invented
 
 HEADINGS = """\
@@ -46,7 +47,7 @@ def test_output_gives_the_expected_document(path: Path) -> None:
     expected = path.with_suffix(".expected.json")
     document = read_published(path.read_bytes().decode()).model_dump(mode="json")
     if os.environ.get("CALIBRATION_BLESS") == "1":
-        expected.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        expected.write_text(json_text(document) + "\n", encoding="utf-8")
     assert document == json.loads(expected.read_text(encoding="utf-8"))
 
 
