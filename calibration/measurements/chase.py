@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, missing_part
 from calibration.measurements.evidence import document_flags, estimate_of, placement_flags, undisturbed
@@ -21,6 +21,9 @@ LINK_NS = 35.0
 
 WALK_S = 0.001
 """Core clock before and after, counters and system calls of one walk, for the expected duration only."""
+
+Order = Annotated[str, Field(pattern="^(?:random|forward|backward)$")]
+"""The order of a chain; part of metrics' names."""
 
 ROUND_S = 0.03
 """Threads and clock settling in each placement, for the expected duration only."""

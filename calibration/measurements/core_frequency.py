@@ -3,9 +3,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from calibration import units
 from calibration.charts.base import Chart
@@ -90,7 +90,7 @@ class CorePoint(Model):
     cpu: int
     active_cpus: int
     active: Active
-    work: str
+    work: Annotated[str, Field(pattern=f"^{ANY_WORK}$")]
     frequency_hz: Estimate
     share_fraction: float
     chain_ratio: float | None

@@ -30,7 +30,16 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
-from calibration.measurements.chase import HOP_NS, ChaseSettings, at, chase_flags, core_hz_of, latency_of, strided
+from calibration.measurements.chase import (
+    HOP_NS,
+    ChaseSettings,
+    Order,
+    at,
+    chase_flags,
+    core_hz_of,
+    latency_of,
+    strided,
+)
 from calibration.measurements.levels import (
     CACHE_EXCESS,
     MEMORY_CLIMB,
@@ -99,7 +108,7 @@ class LadderPoint(Model):
 
     size_bytes: int
     stride_bytes: int
-    order: str
+    order: Order
     latency_ns: Estimate
     core_hz: float
 

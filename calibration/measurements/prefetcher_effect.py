@@ -27,7 +27,7 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
-from calibration.measurements.chase import ChaseSettings, chase_flags, core_hz_of, latency_of, strided
+from calibration.measurements.chase import ChaseSettings, Order, chase_flags, core_hz_of, latency_of, strided
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes
 from calibration.model import Model
 from calibration.statistics import Estimate
@@ -59,7 +59,7 @@ class StridedLatency(Model):
     that. ``core_hz`` is the core clock during the chase.
     """
 
-    order: str
+    order: Order
     stride_bytes: int
     touched_bytes: int
     latency_ns: Estimate
@@ -70,7 +70,7 @@ class StridedLatency(Model):
 class Effect(Model):
     """One stride in one order: latency in ns with prefetchers as found and off, and the ratio of off to as found."""
 
-    order: str
+    order: Order
     stride_bytes: int
     as_found_ns: Estimate
     off_ns: Estimate

@@ -4,9 +4,9 @@
 from collections.abc import Iterator
 from math import ceil
 from statistics import fmean, median
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
@@ -69,7 +69,7 @@ class SustainedBandwidthValues(Values):
     """
 
     kind: Literal["sustained_bandwidth"] = "sustained_bandwidth"
-    mix: str
+    mix: Annotated[str, Field(pattern=f"^{ANY_MIX}$")]
     group: str
     setting: Setting
     window_s: float

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator, Mapping
 from math import exp, log
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
@@ -76,7 +76,7 @@ class TrafficShapeValues(Values):
     """
 
     kind: Literal["traffic_shape"] = "traffic_shape"
-    width: str
+    width: Annotated[str, Field(pattern="^[a-z0-9]+$")]
     group: str
     tried: tuple[Tried, ...]
     plain: dict[str, float]
