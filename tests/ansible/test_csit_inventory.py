@@ -364,6 +364,6 @@ def test_a_host_without_hostname_is_its_own_testbed() -> None:
 def test_rejects_two_hosts_of_one_name_before_writing_anything(lab: Lab) -> None:
     inventory = csit_lab(lab.directory / "lf_inventory", _82={"hostname": "s81-t91-sut1"})
     ended = lab.run("calibrate.yml", "-i", str(inventory), "-e", "ansible_connection=local", "--limit", "sut:tg")
-    assert "found 192.0.2.81 and 192.0.2.82, both with the testbed t91 and the SUT s81-t91-sut1" in ended.text
+    assert "192.0.2.81 and 192.0.2.82 have the same name: testbed t91, SUT s81-t91-sut1" in ended.text
     assert ended.rc == 2
     assert lab.runs() == []

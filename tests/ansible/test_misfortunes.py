@@ -240,7 +240,7 @@ def test_continues_after_a_failed_step(day: Day) -> None:
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
     (missing,) = [gone for gone in document.not_measured if gone.cause == "failed"]
     assert missing.kind == "latency_matrix"
-    assert "expected whole numbers from 1 to 31, found '99'" in missing.reason
+    assert "--placements: must be a whole number from 1 to 31, not '99'" in missing.reason
     assert f"Not measured: {missing.what}: {missing.reason}" in day.ended.text
     assert (run_of(day.lab, "refused-step") / "report" / "page.rst").is_file()
 
@@ -275,7 +275,7 @@ def test_measures_nothing_with_a_program_that_has_other_bytes(day: Day) -> None:
 
 def test_reports_a_full_disk_before_sutprobe_is_installed(day: Day) -> None:
     assert day.document("small-256k").run.status == "incomplete"
-    assert all("expected to reserve the SUT at " in reason for reason in day.reasons("small-48k"))
+    assert all("the SUT cannot be reserved at " in reason for reason in day.reasons("small-48k"))
     (reason,) = day.reasons("small-256k")
     assert "sutprobe cannot be written to " in reason
     assert "No space left on device" in reason

@@ -65,7 +65,7 @@ CHECKER_REASONS = {
     "directory; correct context_meltdown_checker or leave it empty",
     "fails": "the checker failed with exit code 255: no such option",
     "garbage": "not the output of spectre-meltdown-checker: not a line such as "
-    "'CVE-2017-5754: OK (PTI)', found 'modprobe: not found'",
+    "'CVE-2017-5754: OK (PTI)': 'modprobe: not found'",
 }
 
 
@@ -225,7 +225,7 @@ def test_records_and_shows_why_mlc_has_no_values(calibrated: Calibrated, name: s
         assert reason in calibrated.ended.text
     assert document.readings == ()
     page = calibrated.page(name)
-    assert ("was not run" if name == "absent" else "Without a figure of Intel MLC") in page
+    assert ("was not run" if name == "absent" else "Without a value of Intel MLC") in page
 
 
 def test_reports_prefetchers_that_mlc_left_changed(calibrated: Calibrated) -> None:

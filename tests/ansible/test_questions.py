@@ -28,6 +28,7 @@ from bench.suts import Servers, Sut, sut_python
 from tests.tools import require
 
 PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
+PROCESSES = load_plugin("plugin_utils", "calibration_processes")
 ACTIONS = sorted(path.stem for path in (ROOT / "ansible" / "plugins" / "action").glob("*.py"))
 
 DRIPS = "while :; do printf .; sleep 0.1; done"
@@ -164,13 +165,13 @@ def test_keeps_the_timeout_of_the_task() -> None:
     previous = signal.signal(signal.SIGALRM, late)
     try:
         signal.setitimer(signal.ITIMER_REAL, 600)
-        with PLUGINS.backstop(600):
+        with PROCESSES.backstop(600):
             pass
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
         assert signal.getsignal(signal.SIGALRM) is late
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         with pytest.raises(TimeoutError):  # noqa: PT012 - it comes once the block is over
-            with PLUGINS.backstop(600):
+            with PROCESSES.backstop(600):
                 time.sleep(0.1)
             time.sleep(600)
     finally:
@@ -179,22 +180,22 @@ def test_keeps_the_timeout_of_the_task() -> None:
 
 
 def test_repeats_a_timeout_that_python_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PLUGINS, "REPEAT_S", 0.1)
-    with pytest.raises(PLUGINS.GiveUp), PLUGINS.backstop(0.1):  # noqa: PT012 - the second time
-        with contextlib.suppress(PLUGINS.GiveUp):
+    monkeypatch.setattr(PROCESSES, "REPEAT_S", 0.1)
+    with pytest.raises(PROCESSES.GiveUp), PROCESSES.backstop(0.1):  # noqa: PT012 - the second time
+        with contextlib.suppress(PROCESSES.GiveUp):
             time.sleep(600)
         time.sleep(600)
 
 
 def test_an_error_caused_by_the_timeout_counts_as_one() -> None:
-    with pytest.raises(PLUGINS.GiveUp), PLUGINS.backstop(0.01):
+    with pytest.raises(PROCESSES.GiveUp), PROCESSES.backstop(0.01):
         interrupted()
 
 
 def interrupted() -> None:
     try:
         time.sleep(600)
-    except PLUGINS.GiveUp:
+    except PROCESSES.GiveUp:
         raise SystemError from None
 
 
