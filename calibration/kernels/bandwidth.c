@@ -424,17 +424,13 @@ static void placement_write(struct json *json, const struct point *point, const 
 {
 	const struct evidence *evidence = &placement->evidence;
 	double model = mb_s(1, load_model_bytes(point->shape.mix)), program = mb_s(1, load_program_bytes(point->shape.mix));
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", evidence->seed);
-	pages_write(json, "pages", &evidence->pages);
-	json_bool(json, "cpus_verified", evidence->verified);
+	evidence_begin_write(json, NULL, evidence);
 	json_f64s(json, "windows_mb_s", placement->window_rates, point->windows, model);
 	json_f64s(json, "program_windows_mb_s", placement->window_rates, point->windows, program);
 	json_f64s(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
 	evidence_write(json, evidence, &point->group->cpus);
 	course_write(json, "course", placement->course);
-	samples_write(json, "samples", results.generator.sampled, &evidence->samples);
-	pmu_counts_write(json, "counters", evidence->counters);
+	evidence_counted_write(json, evidence, results.generator.sampled);
 	json_object_end(json);
 }
 

@@ -8,7 +8,6 @@
 
 #include "allocate.h"
 #include "clock.h"
-#include "corefreq.h"
 #include "interference.h"
 #include "memory.h"
 #include "option_rows.h"
@@ -87,8 +86,7 @@ struct cell {
 	double *window_ticks; /* of all placements, one after another */
 	uint64_t seed;        /* of the first placement */
 	struct pages pages;   /* of all placements: they share one mapping */
-	double core_before, core_after;
-	struct thread_counts counts;
+	struct stretch threads;
 };
 
 static enum method method_wanted(void)
@@ -180,21 +178,11 @@ static void transfer_write(struct json *json, const struct transfer *transfer, u
 	json_text(json, "stopped", good ? stopped : NULL);
 }
 
-static void clocks_write(struct json *json, double before, double after)
-{
-	json_f64(json, "core_hz_before", corefreq_hz(before));
-	json_f64(json, "core_hz_after", corefreq_hz(after));
-}
-
 static void placement_write(struct json *json, const struct pair *pair, const struct placement *placement)
 {
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", placement->seed);
-	pages_write(json, "pages", &placement->pages);
-	json_bool(json, "cpus_verified", placement->verified);
+	evidence_begin_write(json, NULL, &placement->evidence);
 	json_f64s(json, "windows_ns", placement->window_ticks, pair->extent.windows, clock_ns(1));
-	clocks_write(json, placement->core_before, placement->core_after);
-	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &pair->cpus);
+	evidence_write(json, &placement->evidence, &pair->cpus);
 	json_object_end(json);
 }
 
@@ -238,15 +226,16 @@ static void cell_keep(struct matrix *matrix, const struct pair *pair)
 	cell->window_ticks = allocate(pair->count * windows, sizeof(double));
 	cell->count = pair->count;
 	cell->windows = windows;
-	cell->seed = placements[0].seed;
-	cell->pages = placements[0].pages;
-	cell->core_before = placements[0].core_before;
-	cell->core_after = placements[pair->count - 1].core_after;
+	cell->seed = placements[0].evidence.seed;
+	cell->pages = placements[0].evidence.pages;
+	cell->threads = placements[0].evidence.threads;
+	cell->threads.core_after = placements[pair->count - 1].evidence.threads.core_after;
 	for (size_t k = 0; k < pair->count; k++) {
 		memcpy(cell->window_ticks + k * windows, placements[k].window_ticks, windows * sizeof(double));
-		thread_counts_add(&cell->counts, &placements[k].counts);
+		if (k > 0)
+			thread_counts_add(&cell->threads.counts, &placements[k].evidence.threads.counts);
 	}
-	thread_counts_add(&matrix->counts, &cell->counts);
+	thread_counts_add(&matrix->counts, &cell->threads.counts);
 }
 
 /* After the first pairs: how long all will take, and how many of them the budget allows. */
@@ -320,18 +309,17 @@ static void cell_write(struct json *json, const struct cell *cell)
 	unsigned writer = cell->transfer.writer, reader = cell->transfer.reader;
 	unsigned cpus[2] = {writer < reader ? writer : reader, writer < reader ? reader : writer};
 	struct cpu_list both = {cpus, 2};
-	struct snapshot none = {.cpus = &both, .pages_migrated = -1}; /* counters were read for all pairs together */
+	/* Counters were read for all pairs together. */
+	const struct snapshot none = {.cpus = &both, .pages_migrated = -1};
+	const struct evidence evidence = {
+		.seed = cell->seed, .pages = cell->pages, .threads = cell->threads, .before = none, .after = none};
 	json_null(json, "error");
 	json_array_begin(json, "placements");
 	for (size_t k = 0; k < cell->count; k++)
 		json_f64s(json, NULL, cell->window_ticks + k * cell->windows, cell->windows, clock_ns(1));
 	json_array_end(json);
-	json_object_begin(json, "evidence");
-	json_u64(json, "seed", cell->seed);
-	pages_write(json, "pages", &cell->pages);
-	json_bool(json, "cpus_verified", true); /* a pair whose CPUs could not be verified is an error */
-	clocks_write(json, cell->core_before, cell->core_after);
-	interference_write(json, "interference", &cell->counts, &none, &none, &both);
+	evidence_begin_write(json, "evidence", &evidence);
+	evidence_write(json, &evidence, &both);
 	json_object_end(json);
 	json_object_end(json);
 }

@@ -237,14 +237,12 @@ static void run_batch(struct worker *worker)
 	while (now < from && !stop_requested())
 		now = run_next(point, false);
 	for (uint64_t window = 1; window <= common.windows && !stop_requested(); window++) {
-		struct thread_counts before = {0}, after = {0};
 		point->loaded.count = point->bare.count = 0;
-		thread_counts_read(&before);
+		struct thread_counts before = thread_counts_now();
 		now = clock_start();
 		while (now < from + window * length)
 			now = run_next(point, true);
-		thread_counts_read(&after);
-		struct thread_counts counts = thread_counts_since(&after, &before);
+		struct thread_counts after = thread_counts_now(), counts = thread_counts_since(&after, &before);
 		thread_counts_add(&point->counts, &counts);
 		close_window(point, counts.involuntary || counts.minor_faults || counts.major_faults);
 	}
@@ -254,9 +252,7 @@ static void finish(struct worker *worker)
 {
 	struct point *point = worker->context;
 	check_lanes(point);
-	point->verified = affinity_verify(point->cpu);
-	if (!point->verified)
-		affinity_left(point->cpu, &worker->error);
+	point->verified = affinity_stayed(point->cpu, &worker->error);
 }
 
 static size_t slices_in_window(void)

@@ -56,11 +56,9 @@ struct generator_thread {
 	size_t chunk_steps; /* per stream */
 	struct progress log;
 	_Atomic uint64_t started; /* ticks, 0 before */
-	double core_before, core_after;
-	struct thread_counts counts;
+	struct stretch stretch;
 	struct sampling sampling;
 	struct error wrong; /* what the proof of this run found */
-	bool verified;      /* CPU */
 };
 
 struct generator {

@@ -39,8 +39,8 @@ struct snapshot {
 	int64_t pages_migrated;
 };
 
-/* Of the calling thread; false when the kernel refuses, which it never should. */
-bool thread_counts_read(struct thread_counts *counts);
+/* Of the calling thread. */
+struct thread_counts thread_counts_now(void);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
 void thread_counts_add(struct thread_counts *sum, const struct thread_counts *more);
 

@@ -130,15 +130,14 @@ static void run_traced(struct station *station, unsigned part)
 static void run_gaps(struct station *station)
 {
 	struct gap_view *view = &station->view;
-	struct thread_counts before = {0}, after = {0};
 	gaps_warm_up(&view->gaps, GAPS_WARM_UP_S);
 	meet(1);
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	gaps_warm_up(&view->gaps, GAPS_LEAD_IN_S);
 	gaps_run(&view->gaps, jitter.gap_ticks);
-	thread_counts_read(&after);
-	view->counts = thread_counts_since(&after, &before);
-	view->core_after = corefreq_per_tick();
+	struct thread_counts after = thread_counts_now();
+	view->stretch.counts = thread_counts_since(&after, &before);
+	view->stretch.core_after = corefreq_per_tick();
 	worker_pause(&station->worker);
 }
 
@@ -154,7 +153,7 @@ static void body(struct worker *worker)
 	station->thread = (int)syscall(SYS_gettid);
 	view->gaps.stop = view->traced.stop = &jitter.stop_gaps;
 	/* Before the first view, and after the last, so that a change of the clock over the whole step is seen. */
-	view->core_before = corefreq_settle();
+	view->stretch.core_before = corefreq_settle();
 	worker_pause(worker);
 	if (jitter.pma) {
 		pma_prime(&station->pma);
@@ -167,13 +166,11 @@ static void body(struct worker *worker)
 		run_gaps(station);
 		run_traced(station, 1);
 	}
-	station->verified = affinity_verify(station->cpu);
-	if (!station->verified)
-		affinity_left(station->cpu, &worker->error);
+	view->stretch.verified = affinity_stayed(station->cpu, &worker->error);
 	/* All have measured: what is done now, by each on its own CPU, disturbs nobody. */
 	if (jitter_options.fifo)
 		realtime_end();
-	if (station->verified && gap_view_seen(view))
+	if (view->stretch.verified && gap_view_seen(view))
 		gap_view_digest(view, &jitter.watch, (size_t)(station - jitter.stations), station->cpu, station->thread);
 }
 
@@ -213,7 +210,7 @@ static void station_write(struct json *json, const struct station *station)
 	const char *no_gaps = missing(jitter.gaps, gap_view_seen(&station->view), true);
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", station->cpu);
-	json_bool(json, "cpu_verified", station->verified);
+	json_bool(json, "cpu_verified", station->view.stretch.verified);
 	if (no_pma)
 		json_null(json, "pma");
 	else

@@ -30,7 +30,6 @@ struct station {
 	struct worker worker;
 	unsigned cpu;
 	int thread;
-	bool verified;
 	struct pma pma;
 	struct gap_view view;
 };

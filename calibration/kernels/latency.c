@@ -499,10 +499,9 @@ static void walk_write(struct json *json, const struct point *point, const struc
 	const struct cpu_list self = {&work.places[point->place].cpu, 1};
 	json_f64s(json, "windows_ns", sample->window_ticks, common.windows, clock_ns(1));
 	json_places(json, "dirty_windows", sample->dirty, common.windows);
-	json_bool(json, "cpu_verified", evidence->verified);
+	json_bool(json, "cpu_verified", evidence->threads.verified);
 	evidence_write(json, evidence, &self);
-	samples_write(json, "samples", work.sampled, &evidence->samples);
-	pmu_counts_write(json, "counters", evidence->counters);
+	evidence_counted_write(json, evidence, work.sampled);
 }
 
 static void awake_write(struct json *json, const struct point *point, size_t number)

@@ -418,10 +418,7 @@ static bool keep_probe(const struct probe *probe, struct probe_windows *windows,
 	    (double)progress_step(log) > window_ticks ||
 	    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
 		return no_progress(probe, error);
-	evidence->verified = evidence->verified && probe->verified;
-	evidence->core_before = fmin(evidence->core_before, probe->core_before);
-	evidence->core_after = fmin(evidence->core_after, probe->core_after);
-	thread_counts_add(&evidence->counts, &probe->counts);
+	stretch_add(&evidence->threads, &probe->stretch);
 	return true;
 }
 
@@ -619,10 +616,7 @@ static void probe_begin_write(struct json *json, const struct probe *probe)
 static void placement_write(struct json *json, const struct placement *placement)
 {
 	const struct evidence *evidence = &placement->evidence;
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", evidence->seed);
-	pages_write(json, "pages", &evidence->pages);
-	json_bool(json, "cpus_verified", evidence->verified);
+	evidence_begin_write(json, NULL, evidence);
 	json_f64s(json, "windows_mb_s", placement->window_rates, common.windows, mb_s());
 	json_array_begin(json, "probes");
 	for (size_t i = 0; i < options.probes.count; i++) {
@@ -634,8 +628,7 @@ static void placement_write(struct json *json, const struct placement *placement
 	}
 	json_array_end(json);
 	evidence_write(json, evidence, &sweep.cpus);
-	samples_write(json, "samples", sweep.generator.sampled, &evidence->samples);
-	pmu_counts_write(json, "counters", evidence->counters);
+	evidence_counted_write(json, evidence, sweep.generator.sampled);
 	json_object_end(json);
 }
 

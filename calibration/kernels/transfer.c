@@ -123,17 +123,17 @@ static uint64_t *node_word(const struct pair *pair, uint64_t node, unsigned word
 static void place(struct worker *worker)
 {
 	struct pair *pair = worker->context;
-	struct placement *placement = &pair->placements[pair->count];
+	struct evidence *evidence = &pair->placements[pair->count].evidence;
 	size_t stride = SPACING_LINES * memory_line_bytes(), bytes = pair->lines * stride;
 	size_t shares = mapped_bytes(pair->settings, pair->lines, pair->extent.brief) / bytes;
 	if (!pair->region.start) {
-		struct demand demand = {.wanted = placement->pages.wanted, .pages = pair->chosen, .again = true};
+		struct demand demand = {.wanted = evidence->pages.wanted, .pages = pair->chosen, .again = true};
 		pair_demand(pair->settings, pair->lines, pair->extent.brief, pair->transfer.node, &demand);
 		if (!demand_admit(&demand, &worker->error))
 			return;
 		pair->chosen = demand.pages;
 		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, pair->chosen, &worker->error) ||
-		    !pages_read_back(&placement->pages, &pair->region, 1, placement->pages.wanted, &worker->error))
+		    !pages_read_back(&evidence->pages, &pair->region, 1, evidence->pages.wanted, &worker->error))
 			return;
 	}
 	pair->chain = (struct chain){.base = pair->region.start + pair->count % shares * bytes,
@@ -141,7 +141,7 @@ static void place(struct worker *worker)
 	                             .stride_bytes = stride,
 	                             .line_bytes = memory_line_bytes(),
 	                             .order = CHAIN_RANDOM,
-	                             .seed = placement->seed};
+	                             .seed = evidence->seed};
 	if (!chain_build(&pair->chain, &worker->error))
 		return;
 	for (uint64_t node = 0; node < pair->lines; node++)
@@ -178,17 +178,17 @@ static void prepare_lines(const struct pair *pair)
 
 static void counts_end(struct pair *pair, unsigned side, const struct thread_counts *before)
 {
-	struct thread_counts after = {0};
-	thread_counts_read(&after);
-	pair->counts[side] = thread_counts_since(&after, before);
-	pair->verified[side] = affinity_verify(side ? pair->transfer.reader : pair->transfer.writer);
+	struct thread_counts after = thread_counts_now();
+	pair->sides[side] = (struct stretch){
+		.verified = affinity_verify(side ? pair->transfer.reader : pair->transfer.writer),
+		.counts = thread_counts_since(&after, before),
+	};
 }
 
 static void write_lines(struct worker *worker)
 {
 	struct pair *pair = worker->context;
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	for (uint64_t round = 0; round < pair->rounds; round++) {
 		(void)wait_turn(pair, 2 * round);
 		if (stop_requested()) {
@@ -206,8 +206,7 @@ static void read_lines(struct worker *worker)
 {
 	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	uint64_t window_ticks = 0, in_window = 0, window = 0;
 	for (uint64_t round = 0; round < pair->rounds && wait_turn(pair, 2 * round + 1); round++) {
 		uint64_t first = pair->chain.at;
@@ -242,8 +241,7 @@ static void shake(struct worker *worker)
 {
 	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
 		_Atomic uint64_t *mine = shaken(pair, window, false), *theirs = shaken(pair, window, true);
@@ -270,8 +268,7 @@ static void shake(struct worker *worker)
 static void shake_back(struct worker *worker)
 {
 	struct pair *pair = worker->context;
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
 		_Atomic uint64_t *mine = shaken(pair, window, true), *theirs = shaken(pair, window, false);
@@ -332,28 +329,28 @@ static bool check_lines(struct pair *pair)
 
 static bool run_placement(struct pair *pair)
 {
-	struct placement *placement = &pair->placements[pair->count];
+	struct evidence *evidence = &pair->placements[pair->count].evidence;
 	bool pingpong = pair->settings->method == METHOD_PINGPONG, brief = pair->extent.brief;
 	if (!do_alone(pair, 0, place) || ((!brief || pair->count == 0) && !do_alone(pair, 1, clock_core)))
 		return false;
-	placement->core_before = pair->core_now;
+	evidence->threads.core_before = pair->core_now;
 	atomic_store(&pair->turn, 0);
 	if (!brief)
-		snapshot_take(&placement->before, &pair->cpus);
+		snapshot_take(&evidence->before, &pair->cpus);
 	if (!do_both(pair, pingpong ? shake : write_lines, pingpong ? shake_back : read_lines))
 		return false;
 	if (!brief)
-		snapshot_take_again(&placement->after, &placement->before);
+		snapshot_take_again(&evidence->after, &evidence->before);
 	if (atomic_load(&pair->turn) == TURN_NONE)
 		return false; /* told to stop within the placement, which is then not complete */
 	if ((!brief && !do_alone(pair, 1, clock_core)) || !check_lines(pair))
 		return false;
-	placement->core_after = pair->core_now;
-	placement->counts = pair->counts[0];
-	thread_counts_add(&placement->counts, &pair->counts[1]);
-	placement->verified = pair->verified[0] && pair->verified[1];
-	return placement->verified ||
-	       affinity_left(pair->verified[0] ? pair->transfer.reader : pair->transfer.writer, &pair->error);
+	evidence->threads.core_after = pair->core_now;
+	evidence->threads.counts = pair->sides[0].counts;
+	thread_counts_add(&evidence->threads.counts, &pair->sides[1].counts);
+	evidence->threads.verified = pair->sides[0].verified && pair->sides[1].verified;
+	return evidence->threads.verified ||
+	       affinity_left(pair->sides[0].verified ? pair->transfer.reader : pair->transfer.writer, &pair->error);
 }
 
 /* The pages must still lie where they were found before. */
@@ -369,7 +366,7 @@ static bool leave(struct pair *pair)
 static bool measure_placement(struct pair *pair, uint64_t seed)
 {
 	struct placement *placement = &pair->placements[pair->count];
-	*placement = (struct placement){.seed = seed, .pages = {.wanted = pair->settings->pages}};
+	*placement = (struct placement){.evidence = {.seed = seed, .pages = {.wanted = pair->settings->pages}}};
 	placement->window_ticks = allocate(pair->extent.windows, sizeof(double));
 	bool good = run_placement(pair);
 	return (pair->extent.brief || leave(pair)) && good;
@@ -393,7 +390,7 @@ static void measure_placements(struct pair *pair, uint64_t number)
 		pair->count++;
 	} while (!stopping_done(&pair->stopping, medians, pair->count));
 	if (pair->extent.brief && pair->count && do_alone(pair, 1, clock_core))
-		pair->placements[pair->count - 1].core_after = pair->core_now;
+		pair->placements[pair->count - 1].evidence.threads.core_after = pair->core_now;
 }
 
 static bool start_threads(struct pair *pair)
@@ -462,8 +459,8 @@ void pair_free(struct pair *pair)
 {
 	for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
 		free(pair->placements[k].window_ticks);
-		snapshot_free(&pair->placements[k].before);
-		snapshot_free(&pair->placements[k].after);
+		snapshot_free(&pair->placements[k].evidence.before);
+		snapshot_free(&pair->placements[k].evidence.after);
 	}
 	free(pair->placements);
 	cpu_list_free(&pair->cpus);

@@ -8,8 +8,7 @@
 #include "affinity.h"
 #include "chain.h"
 #include "error.h"
-#include "interference.h"
-#include "memory.h"
+#include "evidence.h"
 #include "pairs.h"
 #include "stopping.h"
 #include "worker.h"
@@ -31,13 +30,8 @@ struct transfer_settings {
 };
 
 struct placement {
-	uint64_t seed;
-	struct pages pages;
-	bool verified;
+	struct evidence evidence;
 	double *window_ticks; /* per load, or per half round trip */
-	double core_before, core_after;
-	struct thread_counts counts;
-	struct snapshot before, after;
 };
 
 /* How much is done with each pair. */
@@ -65,9 +59,8 @@ struct pair {
 	struct chain chain;
 	uint64_t rounds; /* in all: warm-up and windows */
 	uint64_t rounds_per_window;
-	struct thread_counts counts[2];
-	bool verified[2];
-	double core_now; /* core clocks per tick, as last measured by the thread that was told to */
+	struct stretch sides[2]; /* without the core's clock */
+	double core_now;         /* core clocks per tick, as last measured by the thread that was told to */
 	/* Whose turn it is, on a line of its own: 2*round: the writer's, 2*round+1: the reader's, or TURN_NONE. */
 	_Alignas(256) _Atomic uint64_t turn;
 };
