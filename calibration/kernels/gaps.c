@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "clock.h"
+#include "statistics.h"
 #include "warning.h"
 
 #define TURN_TRIES 20000u
@@ -77,12 +78,6 @@ uint64_t gaps_bucket_from(unsigned bucket)
 	unsigned power = (bucket >> GAP_SUB_BITS) - 1 + GAP_SUB_BITS;
 	uint64_t part = bucket & ((1u << GAP_SUB_BITS) - 1);
 	return (1ull << power) + (part << (power - GAP_SUB_BITS));
-}
-
-static int compare_u64(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-	return (a > b) - (a < b);
 }
 
 static inline uint64_t read_clock(bool counter)

@@ -333,10 +333,8 @@ static const struct period *matching_gaps(const struct scene *scene, unsigned tr
 	return count && 2 * hits[best] > logs[train].made.count ? &found[best] : NULL;
 }
 
-static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void judge(struct outcome *outcome, enum verdict verdict,
+                                                        const char *format, ...)
 {
 	va_list arguments;
 	if (verdict <= outcome->verdict)

@@ -16,7 +16,6 @@
 #include "text.h"
 #include "warning.h"
 
-#define MSR_SMI_COUNT 0x34
 #define INTERRUPTS "/proc/interrupts"
 /* Rows that are no interrupt lines: a score of the architecture's, and ten softirqs. */
 #define ROWS_BESIDE 48u
@@ -171,22 +170,31 @@ static void steal_read(struct snapshot *snapshot)
 	free(text);
 }
 
+bool smi_count(unsigned cpu, int64_t *count)
+{
+	char path[64];
+	uint64_t value = 0;
+	snprintf(path, sizeof(path), "/dev/cpu/%u/msr", cpu);
+	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+	bool good = descriptor >= 0 && pread(descriptor, &value, sizeof(value), MSR_SMI_COUNT) == (ssize_t)sizeof(value);
+	int saved = errno;
+	if (descriptor >= 0)
+		close(descriptor);
+	errno = saved;
+	if (good)
+		*count = (int64_t)(value & 0xffffffffu);
+	return good;
+}
+
 static void smi_read(struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
-		char path[64];
-		uint64_t value;
-		snprintf(path, sizeof(path), "/dev/cpu/%u/msr", snapshot->cpus->cpus[i]);
-		int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-		if (descriptor >= 0 && pread(descriptor, &value, sizeof(value), MSR_SMI_COUNT) == (ssize_t)sizeof(value)) {
-			snapshot->smi[i] = (int64_t)(value & 0xffffffffu);
-		} else {
-			warning_add("INTERFERENCE_UNREADABLE", "SMI count (%s, register 0x34): %s", descriptor < 0 ? path : "msr",
+		unsigned cpu = snapshot->cpus->cpus[i];
+		if (!smi_count(cpu, &snapshot->smi[i])) {
+			warning_add("INTERFERENCE_UNREADABLE", "SMI count (/dev/cpu/%u/msr, register 0x%x): %s", cpu, MSR_SMI_COUNT,
 			            strerror(errno));
-			i = snapshot->cpus->count; /* what one CPU refuses, all refuse */
+			break; /* what one CPU refuses, all refuse */
 		}
-		if (descriptor >= 0)
-			close(descriptor);
 	}
 }
 

@@ -39,6 +39,9 @@ struct snapshot {
 	int64_t pages_migrated;
 };
 
+/* The register that counts system management interrupts, and its count; false with errno set where it cannot be read. */
+#define MSR_SMI_COUNT 0x34
+bool smi_count(unsigned cpu, int64_t *count);
 /* Of the calling thread. */
 struct thread_counts thread_counts_now(void);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);

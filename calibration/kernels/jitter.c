@@ -11,7 +11,7 @@
 #include "allocate.h"
 #include "corefreq.h"
 #include "files.h"
-#include "memory.h"
+#include "option_rows.h"
 #include "realtime.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -29,35 +29,33 @@ struct jitter_options jitter_options;
 struct jitter jitter;
 
 static const struct option table[] = {
-	{"--cpus", OPTION_TEXT, &jitter_options.cpus, "LIST|isolated",
-	 "CPUs to observe, all at once; isolated: those the kernel isolates", NULL, NULL, 0, 0, false},
-	{"--view", OPTION_WORD, &jitter_options.view, NULL, "what to measure", "both", "pma|gaps|both", 0, 0, false},
+	OPTION_ROW_TEXT("--cpus", &jitter_options.cpus, "LIST|isolated", NULL,
+	                "CPUs to observe, all at once; isolated: those the kernel isolates"),
+	OPTION_ROW_WORD("--view", &jitter_options.view, "pma|gaps|both", "both", "what to measure"),
 	/* 80,000 turns and 20,000 executions are those of the published pages; other numbers cannot be compared. */
-	{"--loops", OPTION_U64, &jitter_options.loops, "N", "turns of the fixed work", "80000", NULL, 1, UINT32_MAX, false},
-	{"--executions", OPTION_U64, &jitter_options.executions, "N", "executions of the work in an interval", "20000",
-	 NULL, 1, 1u << 30, false},
+	OPTION_ROW_U64("--loops", &jitter_options.loops, "N", "80000", 1, UINT32_MAX, "turns of the fixed work"),
+	OPTION_ROW_U64("--executions", &jitter_options.executions, "N", "20000", 1, 1u << 30,
+	               "executions of the work in an interval"),
 	/* The published pages show 20 to 30 intervals of about a second. */
-	{"--intervals", OPTION_U64, &jitter_options.intervals, "N", "intervals to report", "20", NULL, 1, 1000000, false},
+	OPTION_ROW_U64("--intervals", &jitter_options.intervals, "N", "20", 1, 1000000, "intervals to report"),
 	/* Ten seconds see what comes once a second ten times; rarer events need a longer look. */
-	{"--gap-s", OPTION_F64, &jitter_options.gap_s, "S", "seconds to look for gaps, at most", "10", NULL, 0, 86400,
-	 false},
-	{"--threshold-ns", OPTION_TEXT, &jitter_options.threshold_ns, "N|auto",
-	 "steps at least so long are gaps; auto: 200, or four turns of the loop", "auto", NULL, 0, 0, false},
-	{"--longest", OPTION_U64, &jitter_options.longest, "N", "longest gaps to list with their time", "20", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_F64("--gap-s", &jitter_options.gap_s, "S", "10", 0, 86400, "seconds to look for gaps, at most"),
+	OPTION_ROW_TEXT("--threshold-ns", &jitter_options.threshold_ns, "N|auto", "auto",
+	                "steps at least so long are gaps; auto: 200, or four turns of the loop"),
+	OPTION_ROW_U64("--longest", &jitter_options.longest, "N", "20", 0, 1000000, "longest gaps to list with their time"),
 	/* 0, an ordinary thread, is how the published results were made. */
-	{"--fifo", OPTION_U64, &jitter_options.fifo, "PRIO",
-	 "run under SCHED_FIFO with this priority; 0: as an ordinary thread", "0", NULL, 0, 99, false},
+	OPTION_ROW_U64("--fifo", &jitter_options.fifo, "PRIO", "0", 0, 99,
+	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
 	/* No budget: the time asked for is the time taken, so that two runs can be compared. */
-	{"--budget-s", OPTION_F64, &jitter_options.budget_s, "S",
-	 "seconds for both views, the first taking half at most; 0: as long as they take", "0", NULL, 0, 86400, false},
+	OPTION_ROW_F64("--budget-s", &jitter_options.budget_s, "S", "0", 0, 86400,
+	               "seconds for both views, the first taking half at most; 0: as long as they take"),
 	/* 0: a rate that is known well says nothing of what is rare, so the look is not cut short unless asked. */
-	{"--target-half-width", OPTION_F64, &jitter_options.target, "R",
-	 "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s", "0", NULL, 0, 1, false},
+	OPTION_ROW_F64("--target-half-width", &jitter_options.target, "R", "0", 0, 1,
+	               "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s"),
 	/* Not by default: it needs root, and takes half as long again. */
-	{"--attribute", OPTION_FLAG, &jitter_options.attribute, NULL,
-	 "trace the kernel before and after the look for gaps, half as long in all, and tell what made them", NULL, NULL, 0,
-	 0, false},
+	OPTION_ROW_FLAG(
+		"--attribute", &jitter_options.attribute,
+		"trace the kernel before and after the look for gaps, half as long in all, and tell what made them"),
 };
 
 static bool cpus_asked(struct cpu_list *cpus, struct error *error)

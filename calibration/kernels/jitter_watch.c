@@ -44,7 +44,7 @@ void jitter_continue_all(void)
 		worker_continue(&jitter.stations[i].worker);
 }
 
-void jitter_wait_all(void)
+static void wait_all(void)
 {
 	for (size_t i = 0; i < jitter.cpus.count; i++)
 		worker_wait(&jitter.stations[i].worker);
@@ -158,7 +158,7 @@ static void watch_traced(unsigned part)
 	jitter_continue_all();
 	if (on && stop_sleep_ns((uint64_t)clock_ns((double)jitter.traced_ticks)))
 		atomic_store(&jitter.stop_gaps, true);
-	jitter_wait_all();
+	wait_all();
 	snapshot_take_again(after, before);
 	if (on)
 		tracing_stop(&jitter.watch.tracing);
@@ -222,7 +222,7 @@ static void watch_gaps(double left)
 		jitter.watch.stopped = "interrupted";
 	if (stop_requested() || !strcmp(jitter.watch.stopped, "converged"))
 		atomic_store(&jitter.stop_gaps, true);
-	jitter_wait_all();
+	wait_all();
 	readings_take(&jitter.watch.readings);
 	jitter.watch.half_width = rates_half_width(&rates);
 	snapshot_take_again(&jitter.watch.after, &jitter.watch.before);
@@ -240,7 +240,7 @@ void jitter_watch(void)
 			jitter.stations[i].pma.until = jitter_options.budget_s > 0 ? jitter.began + share : UINT64_MAX;
 		jitter_continue_all();
 		watch_intervals();
-		jitter_wait_all();
+		wait_all();
 	}
 	/* Told to stop already, the second view is not begun: its threads go through what is left together, at once. */
 	unsigned parts = !jitter.gaps ? 0 : jitter.watch.traced ? 1 + TRACED_PARTS : 1;
@@ -259,6 +259,6 @@ void jitter_watch(void)
 	atomic_store(&jitter.stop_gaps, true);
 	for (; parts > 0; parts--) {
 		jitter_continue_all();
-		jitter_wait_all();
+		wait_all();
 	}
 }

@@ -25,7 +25,7 @@
 #include "interference.h"
 #include "looking.h"
 #include "memory.h"
-#include "options.h"
+#include "option_rows.h"
 #include "stopping.h"
 #include "subcommand.h"
 #include "warning.h"
@@ -67,8 +67,8 @@ static struct {
 
 static const struct option common_options[] = {
 	/* Ten minutes are longer than any one step of a plan; without a deadline a hung step would hold a SUT for ever. */
-	{"--deadline-s", OPTION_F64, &state.deadline_s, "S", "end the process when it has run this long", "600", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_F64("--deadline-s", &state.deadline_s, "S", "600", 0, 1000000,
+	               "end the process when it has run this long"),
 };
 #define COMMON_OPTIONS (sizeof(common_options) / sizeof(common_options[0]))
 
