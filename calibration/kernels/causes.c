@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "causes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,10 +94,7 @@ struct reader {
 
 static void copy_until(char *to, size_t size, const char *from, const char *end)
 {
-	size_t length = strcspn(from, end);
-	length = length < size ? length : size - 1;
-	memcpy(to, from, length);
-	to[length] = '\0';
+	snprintf(to, size, "%.*s", (int)strcspn(from, end), from);
 }
 
 static const char *last_of(const char *text, const char *wanted)
@@ -294,10 +292,7 @@ static void switched(struct reader *reader, const struct line *line)
 	task.number = strtoll(pid, NULL, 10);
 	if (task.number == reader->thread)
 		return;
-	size_t length = (size_t)(pid - strlen(" next_pid=") - next);
-	length = length < sizeof(task.name) ? length : sizeof(task.name) - 1;
-	memcpy(task.name, next, length);
-	task.name[length] = '\0';
+	snprintf(task.name, sizeof(task.name), "%.*s", (int)(pid - strlen(" next_pid=") - next), next);
 	push(reader, line->event, cause_of(reader->causes->list, &reader->causes->count, &task));
 }
 
@@ -330,9 +325,7 @@ static void account(struct reader *reader, const struct line *line)
 	for (const char *at = name; at < start; at++)
 		end = *at == ':' ? at : end;
 	if (end) {
-		size_t length = (size_t)(end - name);
-		length = length < sizeof(cause.name) ? length : sizeof(cause.name) - 1;
-		memcpy(cause.name, name, length);
+		snprintf(cause.name, sizeof(cause.name), "%.*s", (int)(end - name), name);
 		cause.number = strtoll(end + 1, NULL, 10);
 	}
 	double ticks = strtod(duration, NULL) * clock_now_used.hz / 1e9;

@@ -78,16 +78,16 @@ static void count_begin(struct chase *chase)
 {
 	struct chase_group *group = chase->walker->group;
 	if (!group->together || chase == group->chases)
-		pmu_begin_cpus(group->pmu);
-	pmu_begin_thread(group->pmu, chase->walker->number);
+		pmu_begin(group->pmu, PMU_CPUS);
+	pmu_begin(group->pmu, chase->walker->number);
 }
 
 static void count_end(struct chase *chase)
 {
 	struct chase_group *group = chase->walker->group;
-	pmu_end_thread(group->pmu, chase->walker->number);
+	pmu_end(group->pmu, chase->walker->number);
 	if (!group->together || chase == group->chases)
-		pmu_end_cpus(group->pmu);
+		pmu_end(group->pmu, PMU_CPUS);
 }
 
 /* No allocation, no input or output; the thread's own counts are read between windows, not in them. */

@@ -78,9 +78,9 @@ static bool count(struct error *error)
 			worker_begin(worker, spin);
 		while (options.work && !atomic_load(&state.working))
 			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-		pmu_begin(state.pmu);
+		pmu_begin(state.pmu, PMU_ALL);
 		stopped = stop_sleep_ns((uint64_t)(options.duration_s * 1e9));
-		pmu_end(state.pmu);
+		pmu_end(state.pmu, PMU_ALL);
 		atomic_store(&state.stop, true);
 		if (options.work)
 			worker_wait(worker);

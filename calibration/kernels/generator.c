@@ -354,7 +354,7 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 	if (generator->pmu || generator->course) {
 		/* Told to stop meanwhile, run_end is too. */
 		(void)sleep_until(generator->begins);
-		pmu_begin(generator->pmu);
+		pmu_begin(generator->pmu, PMU_ALL);
 		generator->begins = clock_stop();
 		bool go_on = generator->course != NULL;
 		for (double at = 0; go_on && at < windows_s - generator->course_s / 2; at += generator->course_s) {
@@ -363,7 +363,7 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 		}
 		(void)sleep_until(generator->begins + (uint64_t)(windows_s * hz));
 		course_read(generator->course);
-		pmu_end(generator->pmu);
+		pmu_end(generator->pmu, PMU_ALL);
 	}
 	generator->ends = generator->begins + (uint64_t)((windows_s + GENERATOR_TAIL_S) * hz);
 	return run_end(generator, error);

@@ -120,8 +120,7 @@ static struct scene *stage; /* the rivals' way to their scene */
 
 static struct timespec later(struct timespec from, double ns)
 {
-	uint64_t sum = (uint64_t)from.tv_sec * 1000000000u + (uint64_t)from.tv_nsec + (uint64_t)ns;
-	return (struct timespec){.tv_sec = (time_t)(sum / 1000000000u), .tv_nsec = (long)(sum % 1000000000u)};
+	return clock_timespec((uint64_t)from.tv_sec * 1000000000u + (uint64_t)from.tv_nsec + (uint64_t)ns);
 }
 
 static void *rival(void *argument)
@@ -145,7 +144,7 @@ static bool start_timers(struct scene *scene)
 	for (unsigned i = 0; i < ALL; i++) {
 		struct sigaction action = {.sa_handler = handle};
 		struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN + (int)i};
-		struct itimerspec every = {.it_interval = later((struct timespec){0}, trains[i].period_ns),
+		struct itimerspec every = {.it_interval = clock_timespec((uint64_t)trains[i].period_ns),
 		                           .it_value = later(scene->from, trains[i].offset_ns + trains[i].period_ns)};
 		/* One at a time: a handler inside another's would be counted in both. */
 		sigfillset(&action.sa_mask);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "allocate.h"
+#include "clock.h"
 #include "files.h"
 #include "text.h"
 #include "warning.h"
@@ -164,7 +165,7 @@ static void steal_read(struct snapshot *snapshot)
 			if (!text_decimal(&at, &value))
 				break; /* kernels before 2.6.11 end earlier */
 			if (field == 7)
-				snapshot->steal[place] = (int64_t)value;
+				snapshot->counts[COUNT_STEAL][place] = (int64_t)value;
 		}
 	}
 	free(text);
@@ -190,7 +191,7 @@ static void smi_read(struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
 		unsigned cpu = snapshot->cpus->cpus[i];
-		if (!smi_count(cpu, &snapshot->smi[i])) {
+		if (!smi_count(cpu, &snapshot->counts[COUNT_SMI][i])) {
 			warning_add("INTERFERENCE_UNREADABLE", "SMI count (/dev/cpu/%u/msr, register 0x%x): %s", cpu, MSR_SMI_COUNT,
 			            strerror(errno));
 			break; /* what one CPU refuses, all refuse */
@@ -221,9 +222,9 @@ static void throttles_read(struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
 		unsigned cpu = snapshot->cpus->cpus[i];
-		snapshot->core_throttle[i] = throttle_read(cpu, "core");
-		snapshot->package_throttle[i] = throttle_read(cpu, "package");
-		if (snapshot->core_throttle[i] < 0) {
+		snapshot->counts[COUNT_CORE_THROTTLE][i] = throttle_read(cpu, "core");
+		snapshot->counts[COUNT_PACKAGE_THROTTLE][i] = throttle_read(cpu, "package");
+		if (snapshot->counts[COUNT_CORE_THROTTLE][i] < 0) {
 			warning_add("INTERFERENCE_UNREADABLE", "the kernel has no thermal_throttle counts for CPU %u", cpu);
 			break; /* what one CPU has not, no CPU has */
 		}
@@ -263,7 +264,7 @@ static bool table_read(struct counter_table *table, const char *path, const stru
 
 static void look(struct snapshot *snapshot, enum look what, double within_s)
 {
-	uint64_t start_ns = looking_start();
+	uint64_t start_ns = clock_cpu_ns();
 	bool whole = true;
 	switch (what) {
 	case LOOK_STAT:
@@ -304,15 +305,11 @@ void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus
 static void snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	size_t count = cpus->count;
-	int64_t *values = allocate(4 * count, sizeof(*values));
-	for (size_t i = 0; i < 4 * count; i++)
-		values[i] = -1;
-	*snapshot = (struct snapshot){.cpus = cpus,
-	                              .steal = values,
-	                              .smi = values + count,
-	                              .core_throttle = values + 2 * count,
-	                              .package_throttle = values + 3 * count,
-	                              .pages_migrated = -1};
+	int64_t *values = allocate(CPU_COUNTS * count, sizeof(*values));
+	memset(values, -1, CPU_COUNTS * count * sizeof(*values));
+	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
+	for (size_t i = 0; i < CPU_COUNTS; i++)
+		snapshot->counts[i] = values + i * count;
 }
 
 static void take(struct snapshot *snapshot, const struct cpu_list *cpus, bool quietly, unsigned readings)
@@ -366,7 +363,7 @@ void snapshot_free(struct snapshot *snapshot)
 {
 	table_free(&snapshot->interrupts);
 	table_free(&snapshot->softirqs);
-	free(snapshot->steal);
+	free(snapshot->counts[0]);
 	*snapshot = (struct snapshot){0};
 }
 
@@ -406,13 +403,15 @@ static void table_write(struct json *json, const char *key, const struct counter
 }
 
 /* Sum of differences over CPUs, or false when one of them is unknown. */
-static bool sum_known(const int64_t *before, const int64_t *after, const size_t *places, size_t count, int64_t *sum)
+static bool sum_known(const struct snapshot *before, const struct snapshot *after, enum cpu_count which,
+                      const size_t *places, size_t count, int64_t *sum)
 {
+	const int64_t *from = before->counts[which], *to = after->counts[which];
 	*sum = 0;
 	for (size_t i = 0; i < count; i++) {
-		if (!before || !after || before[places[i]] < 0 || after[places[i]] < 0)
+		if (!from || !to || from[places[i]] < 0 || to[places[i]] < 0)
 			return false;
-		*sum += after[places[i]] - before[places[i]];
+		*sum += to[places[i]] - from[places[i]];
 	}
 	return true;
 }
@@ -422,9 +421,9 @@ void interference_sums(const struct snapshot *before, const struct snapshot *aft
 {
 	int64_t sum;
 	size_t count, *places = places_of(after->cpus, some, &count);
-	bool known = sum_known(before->steal, after->steal, places, count, &sum);
+	bool known = sum_known(before, after, COUNT_STEAL, places, count, &sum);
 	*steal_ms = known ? (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK) : -1;
-	*smi = sum_known(before->smi, after->smi, places, count, &sum) ? sum : -1;
+	*smi = sum_known(before, after, COUNT_SMI, places, count, &sum) ? sum : -1;
 	free(places);
 }
 
@@ -432,22 +431,21 @@ void interference_write(struct json *json, const char *key, const struct thread_
                         const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some)
 {
 	size_t count, *places = places_of(after->cpus, some, &count);
+	static const char *const keys[CPU_COUNTS] = {"steal_ms", "smi", "core_throttle", "package_throttle"};
 	int64_t sum;
 	json_object_begin(json, key);
 	json_u64(json, "involuntary_switches", thread->involuntary);
 	json_u64(json, "voluntary_switches", thread->voluntary);
 	json_u64(json, "minor_faults", thread->minor_faults);
 	json_u64(json, "major_faults", thread->major_faults);
-	bool known = sum_known(before->steal, after->steal, places, count, &sum);
-	json_f64_known(json, "steal_ms", known, (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
+	bool known = sum_known(before, after, COUNT_STEAL, places, count, &sum);
+	json_f64_known(json, keys[COUNT_STEAL], known, (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
 	table_write(json, "interrupts", &before->interrupts, &after->interrupts, places, count);
 	table_write(json, "softirqs", &before->softirqs, &after->softirqs, places, count);
-	known = sum_known(before->smi, after->smi, places, count, &sum);
-	json_i64_known(json, "smi", known, sum);
-	known = sum_known(before->core_throttle, after->core_throttle, places, count, &sum);
-	json_i64_known(json, "core_throttle", known, sum);
-	known = sum_known(before->package_throttle, after->package_throttle, places, count, &sum);
-	json_i64_known(json, "package_throttle", known, sum);
+	for (enum cpu_count i = COUNT_SMI; i < CPU_COUNTS; i++) {
+		known = sum_known(before, after, i, places, count, &sum);
+		json_i64_known(json, keys[i], known, sum);
+	}
 	known = before->pages_migrated >= 0 && after->pages_migrated >= 0;
 	json_i64_known(json, "pages_migrated", known, after->pages_migrated - before->pages_migrated);
 	json_object_end(json);

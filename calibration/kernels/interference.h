@@ -26,16 +26,16 @@ struct counter_table {
 	bool known;
 };
 
+/* Stolen time is in USER_HZ ticks. */
+enum cpu_count { COUNT_STEAL, COUNT_SMI, COUNT_CORE_THROTTLE, COUNT_PACKAGE_THROTTLE, CPU_COUNTS };
+
 /* One reading of all counters for a list of CPUs. */
 struct snapshot {
 	const struct cpu_list *cpus;
 	bool looked[LOOKS]; /* what was read */
 	struct counter_table interrupts;
 	struct counter_table softirqs;
-	int64_t *steal; /* in USER_HZ ticks, -1: unknown */
-	int64_t *smi;
-	int64_t *core_throttle;
-	int64_t *package_throttle;
+	int64_t *counts[CPU_COUNTS]; /* by CPU of the list; -1: unknown */
 	int64_t pages_migrated;
 };
 

@@ -50,12 +50,6 @@ static void wait_all(void)
 		worker_wait(&jitter.stations[i].worker);
 }
 
-static void sleep_ns(uint64_t ns)
-{
-	struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-	nanosleep(&pause, NULL);
-}
-
 /* Takes a snapshot when the slowest CPU has finished each interval. Sleeps until the end is due rather than asking
  * again and again, because on a small machine asking would be the interference. */
 static void watch_intervals(void)
@@ -71,7 +65,7 @@ static void watch_intervals(void)
 				       atomic_load_explicit(&pma->finished, memory_order_acquire) <= number;
 				uint64_t wait_ns = passed < length_ns ? length_ns - passed + 1000000 : 2000000 + length_ns / 200;
 				if (!over && stop_sleep_ns(wait_ns))
-					sleep_ns(1000000);
+					nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 			}
 		}
 		if (over)

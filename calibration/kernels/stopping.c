@@ -43,8 +43,7 @@ bool stop_sleep_ns(uint64_t ns)
 	struct pollfd told = {.fd = stop_event, .events = POLLIN};
 	uint64_t began_ns = clock_raw_ns();
 	for (uint64_t passed = 0; passed < ns && !stop_requested(); passed = clock_raw_ns() - began_ns) {
-		uint64_t left = ns - passed;
-		struct timespec rest = {.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
+		struct timespec rest = clock_timespec(ns - passed);
 		(void)ppoll(&told, 1, &rest, NULL); /* however it ends, time and request are looked at again */
 	}
 	return stop_requested();

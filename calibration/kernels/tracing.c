@@ -89,15 +89,16 @@ static int open_tracefs(struct tracing *tracing)
 static void remove_stale(int instances)
 {
 	DIR *directory = tracefs_open(instances);
-	for (const struct dirent *entry; directory && (entry = readdir(directory));) {
+	if (!directory)
+		return;
+	for (const struct dirent *entry; (entry = readdir(directory));) {
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		long process = strtol(entry->d_name + strlen(PREFIX), NULL, 10);
 		if (process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH && osnoise_mend(instances, entry->d_name))
 			(void)unlinkat(instances, entry->d_name, AT_REMOVEDIR);
 	}
-	if (directory)
-		closedir(directory);
+	closedir(directory);
 }
 
 /* A process of its own that does nothing until this one has ended, by whatever signal, and then puts right what is machine-wide

@@ -237,12 +237,17 @@ static _Atomic uint64_t *shaken(const struct pair *pair, uint64_t window, bool a
 	return (_Atomic uint64_t *)node_word(pair, answer ? node + half : node, 2);
 }
 
+static uint64_t warm_trips(const struct pair *pair)
+{
+	return (pair->extent.hops + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+}
+
 static void shake(struct worker *worker)
 {
 	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
 	struct thread_counts before = thread_counts_now();
-	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	uint64_t trips = pair->extent.hops, warm = warm_trips(pair);
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
 		_Atomic uint64_t *mine = shaken(pair, window, false), *theirs = shaken(pair, window, true);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed), start = 0;
@@ -269,7 +274,7 @@ static void shake_back(struct worker *worker)
 {
 	struct pair *pair = worker->context;
 	struct thread_counts before = thread_counts_now();
-	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	uint64_t trips = pair->extent.hops, warm = warm_trips(pair);
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
 		_Atomic uint64_t *mine = shaken(pair, window, true), *theirs = shaken(pair, window, false);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed);
@@ -311,7 +316,7 @@ static bool do_both(struct pair *pair, worker_job writer, worker_job reader)
 /* Every line was written once a round, or never; or as often as hands were shaken over it. */
 static bool check_lines(struct pair *pair)
 {
-	uint64_t shaken_lines = 0, warm = (pair->extent.hops + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	uint64_t shaken_lines = 0;
 	bool pingpong = pair->settings->method == METHOD_PINGPONG;
 	uint64_t expected = !pingpong && pair->transfer.dirty ? pair->rounds : 0, shakes = 0;
 	for (uint64_t node = 0; node < pair->lines; node++) {
@@ -321,7 +326,7 @@ static bool check_lines(struct pair *pair)
 		shakes += *node_word(pair, node, 2);
 		shaken_lines += *node_word(pair, node, 2) > 0;
 	}
-	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm + pair->extent.hops) : 0;
+	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm_trips(pair) + pair->extent.hops) : 0;
 	return shakes == wanted ||
 	       error_set(&pair->error, ERROR_CHECK_FAILED, "the hand-shake made %llu stores on %llu lines, not %llu",
 	                 (unsigned long long)shakes, (unsigned long long)shaken_lines, (unsigned long long)wanted);

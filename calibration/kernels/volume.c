@@ -178,9 +178,9 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 		return false;
 	atomic_store(&volume.filled, 0);
 	snapshot_take(&generator->before, &generator->group->cpus);
-	pmu_begin(generator->pmu);
+	pmu_begin(generator->pmu, PMU_ALL);
 	bool good = generator_do(generator, run_counted, error);
-	pmu_end(generator->pmu);
+	pmu_end(generator->pmu, PMU_ALL);
 	snapshot_take_again(&generator->after, &generator->before);
 	for (size_t i = 0; i < generator->count; i++)
 		whole = whole && volume.parts[i].whole;
