@@ -339,13 +339,6 @@ static bool run_end(struct generator *generator, struct error *error)
 	return take_errors(generator, error);
 }
 
-bool generator_run(struct generator *generator, double seconds, struct error *error)
-{
-	run_begin(generator, seconds);
-	generator->ends = all_started(generator) + (uint64_t)(seconds * clock_now_used.hz);
-	return run_end(generator, error);
-}
-
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error)
 {
 	const double hz = clock_now_used.hz;

@@ -65,11 +65,6 @@ bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint
 	return read_pool(pools, page_bytes, which, pages) || (node == 0 && hugetlb_pool(page_bytes, which, pages));
 }
 
-bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages)
-{
-	return hugetlb_node_pool(node, page_bytes, "free", pages);
-}
-
 void *hugetlb_map(size_t bytes, size_t page_bytes)
 {
 	int size = __builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT;
