@@ -247,7 +247,7 @@ static void shuffle(struct point **points, size_t count, uint64_t seed)
 }
 
 /* The placements of all points. */
-static void keeps(struct demand *demand)
+static void demand_results(struct demand *demand)
 {
 	uint64_t most = stopping_max(common.placements, common.budget_s);
 	for (size_t i = 0; i < results.count; i++) {
@@ -277,7 +277,7 @@ static bool admit(struct error *error)
 		struct error refused = {0};
 		struct demand demand = {.pages = generator->chosen, .again = results.admitted};
 		if (!demand.again)
-			keeps(&demand);
+			demand_results(&demand);
 		generator_demand(generator, SETTLE_S + windows_s, &demand);
 		if (generator_admit(generator, &demand, &refused)) {
 			results.admitted = true;

@@ -44,7 +44,7 @@ static const struct option table[] = {
 		"CPU that holds the lines, and CPU that loads them; home and state where they are not those of all"),
 	OPTION_ROW_OPTIONAL_REPEATED(
 		"--all-pairs", &options.all_pairs, "CPUS[@READERS][:HOME[:STATE]]",
-		"a matrix: every ordered pair of these CPUs, or of these and those readers; told in short form"),
+		"a matrix: every ordered pair of these CPUs, or of these and those readers; reported in short form"),
 	/* Two quantities, never mixed: a hand-shake holds a store, and the way there and back, beside the load. */
 	OPTION_ROW_WORD("--method", &options.method, "transfer|pingpong", "transfer",
 	                "transfer: one load of each of many lines; pingpong: half the round trip of a hand-shake"),
@@ -276,9 +276,9 @@ static void measure_cell(struct matrix *matrix, struct request *request)
 
 static void measure_cells(struct matrix *matrix)
 {
-	uint64_t told_ns = clock_raw_ns();
+	uint64_t reported_ns = clock_raw_ns();
 	matrix->chosen = matrix->sampler.count;
-	matrix->began_ns = told_ns;
+	matrix->began_ns = reported_ns;
 	while (matrix->count < matrix->chosen && !stop_error(&matrix->stopped)) {
 		struct request *request = sampler_next(&matrix->sampler);
 		if (!request)
@@ -288,8 +288,8 @@ static void measure_cells(struct matrix *matrix)
 		double spent_s = (double)(now_ns - matrix->began_ns) / 1e9;
 		if (options.matrix_budget_s > 0 && spent_s >= options.matrix_budget_s)
 			matrix->chosen = matrix->count; /* later pairs took longer than the first */
-		if (now_ns - told_ns >= PROGRESS_NS) {
-			told_ns = now_ns;
+		if (now_ns - reported_ns >= PROGRESS_NS) {
+			reported_ns = now_ns;
 			fprintf(stderr, "sutprobe: c2c: %zu of %zu pairs after %.0f s\n", matrix->count, matrix->chosen, spent_s);
 		}
 	}
@@ -429,7 +429,7 @@ static bool admit(struct error *error)
 	for (size_t i = 0; i < options.pairs.count; i++) {
 		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;
-		pair_keeps(settings, false, &two, &demand);
+		pair_demand_results(settings, false, &two, &demand);
 	}
 	for (size_t i = 0; i < matrix->block_count; i++) {
 		const struct block *block = &matrix->blocks[i];
@@ -443,7 +443,7 @@ static bool admit(struct error *error)
 	}
 	if (cells) {
 		uint64_t windows = placements * pair_windows(settings, true);
-		pair_keeps(settings, true, &two, &demand);
+		pair_demand_results(settings, true, &two, &demand);
 		demand_other(&demand, cells * (sizeof(struct request) + sizeof(uint32_t)), 1);
 		demand_other(&demand, cells * (sizeof(struct cell) + windows * sizeof(double) + ALLOCATION_BYTES), 1);
 		demand_document(&demand, cells * (windows + NUMBERS_OF_CELL));

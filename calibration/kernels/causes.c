@@ -85,9 +85,9 @@ struct reader {
 	size_t count, now;
 	const struct trace_clock *clock;
 	int thread;
-	bool inside; /* an event of this gap was seen */
-	double last; /* time up to which the gap is told */
-	double told; /* ticks of it that are some cause's */
+	bool inside;      /* an event of this gap was seen */
+	double last;      /* time up to which the gap is explained */
+	double explained; /* ticks of it that are some cause's */
 	struct frame stack[DEPTH];
 	size_t depth;
 };
@@ -205,7 +205,7 @@ static double gap_end(const struct reader *reader)
 	return (double)gap->at + (double)gap->ticks + reader->clock->tolerance;
 }
 
-static void remain(struct remainder *remainder, double ticks)
+static void add_remainder(struct remainder *remainder, double ticks)
 {
 	remainder->gaps++;
 	remainder->ticks += ticks;
@@ -217,7 +217,7 @@ static void remain(struct remainder *remainder, double ticks)
 static void gap_over(struct reader *reader)
 {
 	struct causes *causes = reader->causes;
-	double ticks = (double)reader->gaps[reader->now].ticks, rest = ticks - reader->told;
+	double ticks = (double)reader->gaps[reader->now].ticks, rest = ticks - reader->explained;
 	struct cause *owner = NULL;
 	for (size_t i = 0; i < causes->count; i++) {
 		struct cause *cause = &causes->list[i];
@@ -239,23 +239,23 @@ static void gap_over(struct reader *reader)
 	causes->gaps++;
 	causes->ticks += ticks;
 	causes->unexplained_whole += owner == NULL;
-	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->told && clock_ns(rest) <= EDGE_MAX_NS)))
-		remain(&causes->edges, rest);
+	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->explained && clock_ns(rest) <= EDGE_MAX_NS)))
+		add_remainder(&causes->edges, rest);
 	else
-		remain(&causes->unexplained, rest);
+		add_remainder(&causes->unexplained, rest);
 	reader->now++;
 	reader->inside = false;
 	reader->depth = 0;
-	reader->told = 0;
+	reader->explained = 0;
 }
 
 static void take(struct reader *reader, struct cause *cause, double ticks)
 {
-	double room = (double)reader->gaps[reader->now].ticks - reader->told;
+	double room = (double)reader->gaps[reader->now].ticks - reader->explained;
 	ticks = ticks < room ? ticks : room;
 	ticks = ticks > 0 ? ticks : 0;
 	cause->now_ticks += ticks;
-	reader->told += ticks;
+	reader->explained += ticks;
 }
 
 /* The time since the last event is that of the innermost work. */

@@ -224,7 +224,7 @@ static void close_window(struct point *point, bool dirty)
 }
 
 /* The time from which all threads of the group count, taken by the last that arrives. */
-static uint64_t meet(struct group *group)
+static uint64_t start_together(struct group *group)
 {
 	uint64_t start;
 	if (atomic_fetch_add(&group->arrived, 1) + 1 == group->active)
@@ -240,7 +240,7 @@ static void run_batch(struct worker *worker)
 	struct point *point = worker->context;
 	const uint64_t settle = (uint64_t)(common.settle_s * clock_now_used.hz);
 	const uint64_t length = (uint64_t)(common.window_s * clock_now_used.hz);
-	uint64_t from = meet(point->group) + settle, now = clock_start();
+	uint64_t from = start_together(point->group) + settle, now = clock_start();
 	while (now < from && !stop_requested())
 		now = run_next(point, false);
 	for (uint64_t window = 1; window <= common.windows && !stop_requested(); window++) {

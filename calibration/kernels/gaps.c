@@ -146,7 +146,7 @@ void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 	keep_if_long(gaps, (struct gap){at, ticks});
 }
 
-static inline bool told_to_stop(const struct gaps *gaps)
+static inline bool stop_asked(const struct gaps *gaps)
 {
 	return gaps->stop && atomic_load_explicit(gaps->stop, memory_order_relaxed);
 }
@@ -156,7 +156,7 @@ static inline bool told_to_stop(const struct gaps *gaps)
 static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uint64_t ticks, bool counter)
 {
 	const uint64_t threshold = gaps->threshold_ticks, look = (uint64_t)(LOOK_S * clock_now_used.hz);
-	bool stopped = told_to_stop(gaps);
+	bool stopped = stop_asked(gaps);
 	uint64_t turns = 0, previous = read_clock(counter), end = previous + ticks;
 	gaps->begin = previous;
 	while (previous < end && !stopped) {
@@ -188,7 +188,7 @@ static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uin
 		}
 		atomic_store_explicit(&gaps->watched_at, previous, memory_order_relaxed);
 		atomic_store_explicit(&gaps->watched_count, gaps->count, memory_order_release);
-		stopped = told_to_stop(gaps);
+		stopped = stop_asked(gaps);
 	}
 	gaps->turns = turns;
 	gaps->end = previous;

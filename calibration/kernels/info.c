@@ -58,9 +58,9 @@ static bool real_time(struct finding *finding)
 	if (refused == 0)
 		refused = pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary);
 	if (refused)
-		say(finding, "SCHED_FIFO: %s (wants CAP_SYS_NICE, or a limit of rtprio)", strerror(refused));
+		say(finding, "SCHED_FIFO: %s (needs CAP_SYS_NICE or an rtprio limit)", strerror(refused));
 	else
-		say(finding, "SCHED_FIFO was had and given back");
+		say(finding, "SCHED_FIFO: permitted");
 	return refused == 0;
 }
 
@@ -154,11 +154,11 @@ static bool pages_node(struct finding *finding)
 		return false;
 	long result = syscall(SYS_move_pages, 0, 1ul, &page, NULL, &status, 0);
 	if (result != 0)
-		say(finding, "move_pages on a page of its own: %s", strerror(errno));
+		say(finding, "move_pages: %s", strerror(errno));
 	else if (status < 0)
-		say(finding, "move_pages on a page of its own: no node, %s", strerror(-status));
+		say(finding, "move_pages: no node: %s", strerror(-status));
 	else
-		say(finding, "move_pages says that a page of its own lies on node %d", status);
+		say(finding, "move_pages: a page of this process lies on node %d", status);
 	munmap(page, memory_base_page_bytes());
 	return result == 0 && status >= 0;
 }
@@ -170,7 +170,7 @@ static bool memory_policy(struct finding *finding)
 		return false;
 	/* The default policy asks for no node, so that the call itself is what is allowed or not. */
 	long result = syscall(SYS_mbind, page, memory_base_page_bytes(), 0, NULL, 0ul, 0u);
-	say(finding, "mbind on a page of its own: %s", result == 0 ? "granted" : strerror(errno));
+	say(finding, "mbind: %s", result == 0 ? "granted" : strerror(errno));
 	munmap(page, memory_base_page_bytes());
 	return result == 0;
 }

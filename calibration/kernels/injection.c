@@ -455,9 +455,8 @@ static void judge_train(struct outcome *outcome, const struct scene *scene, cons
 	if ((double)outcome->in_gaps < (1 - COUNT_TOLERANCE) * (double)outcome->injected)
 		judge(outcome, VERDICT_MISSED, "of %zu injections %zu are inside a gap", outcome->injected, outcome->in_gaps);
 	if (outcome->alone * 2 < outcome->injected) {
-		judge(outcome, VERDICT_INCONCLUSIVE,
-		      "%zu of %zu injections had a gap to themselves: too few to tell their length", outcome->alone,
-		      outcome->injected);
+		judge(outcome, VERDICT_INCONCLUSIVE, "%zu of %zu injections had a gap to themselves: too few for a length",
+		      outcome->alone, outcome->injected);
 	} else if (outcome->alone) {
 		struct cost own = cost_of(beside, outcome->alone);
 		double most = LENGTH_TOLERANCE * busy, extra = own.median - cost->median, least = own.least - cost->least;

@@ -55,7 +55,7 @@ static const struct option table[] = {
 	/* Not by default: it needs root, and takes half as long again. */
 	OPTION_ROW_FLAG(
 		"--attribute", &jitter_options.attribute,
-		"trace the kernel before and after the look for gaps, half as long in all, and tell what made them"),
+		"trace the kernel before and after the look for gaps, half as long in all, and report their causes"),
 };
 
 static bool cpus_asked(struct cpu_list *cpus, struct error *error)
@@ -104,7 +104,7 @@ static bool refuse_starving(struct error *error)
 }
 
 /* All CPUs begin a view together, to within a cache line's transfer. */
-static void meet(unsigned which)
+static void start_together(unsigned which)
 {
 	atomic_fetch_add(&jitter.arrived[which], 1);
 	while (atomic_load_explicit(&jitter.arrived[which], memory_order_acquire) < jitter.cpus.count)
@@ -118,7 +118,7 @@ static void run_traced(struct station *station, unsigned part)
 		return;
 	if (part == 0)
 		gaps_warm_up(&view->traced, GAPS_WARM_UP_S);
-	meet(2 + part);
+	start_together(2 + part);
 	gaps_warm_up(&view->traced, GAPS_LEAD_IN_S);
 	gaps_run(&view->traced, jitter.traced_ticks);
 	view->traced_ticks += view->traced.end - view->traced.begin;
@@ -129,7 +129,7 @@ static void run_gaps(struct station *station)
 {
 	struct gap_view *view = &station->view;
 	gaps_warm_up(&view->gaps, GAPS_WARM_UP_S);
-	meet(1);
+	start_together(1);
 	struct thread_counts before = thread_counts_now();
 	gaps_warm_up(&view->gaps, GAPS_LEAD_IN_S);
 	gaps_run(&view->gaps, jitter.gap_ticks);
@@ -155,7 +155,7 @@ static void body(struct worker *worker)
 	worker_pause(worker);
 	if (jitter.pma) {
 		pma_prime(&station->pma);
-		meet(0);
+		start_together(0);
 		pma_run(&station->pma);
 		worker_pause(worker);
 	}
@@ -194,9 +194,9 @@ static bool start_all(struct error *error)
 /* Why a view is not there; NULL where it is. */
 static const char *missing(bool asked, bool begun, bool timed)
 {
-	return !asked   ? "it was not asked for (--view)"
+	return !asked   ? "not requested (--view)"
 	       : !begun ? "interrupted before anything was complete"
-	       : !timed ? "it took less time than the clock can tell"
+	       : !timed ? "it was shorter than the clock resolves"
 	                : NULL;
 }
 

@@ -326,7 +326,7 @@ static bool awake_first(size_t placement)
 }
 
 /* Asleep and awake: both are to have their interval. */
-static void look_whether_done(struct point *point)
+static void update_stopping(struct point *point)
 {
 	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++) {
 		point->stopping.reason = NULL;
@@ -346,7 +346,7 @@ static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_
 	point->spent_ns += spent_ns;
 	/* The budget is the point's own time; other points have theirs between its placements. */
 	point->stopping.began_ns = now_ns - point->spent_ns;
-	look_whether_done(point);
+	update_stopping(point);
 }
 
 static void measure_combination(struct chase_group *group, size_t combination)
@@ -433,12 +433,12 @@ static bool measure_round(struct chase_group *group)
 }
 
 /* What was told to end keeps its placements, or says why it has none. */
-static void settle(struct point *point)
+static void finish_point(struct point *point)
 {
 	if (point->error.code != ERROR_NONE || point->stopping.reason)
 		return;
 	if (point->count)
-		look_whether_done(point);
+		update_stopping(point);
 	else
 		stop_error(&point->error);
 	if (!point->stopping.reason && point->error.code == ERROR_NONE)
@@ -480,7 +480,7 @@ static void measure_all(void)
 	while (measure_round(&group))
 		continue;
 	for (size_t i = 0; i < work.count; i++)
-		settle(&work.points[i]);
+		finish_point(&work.points[i]);
 	free(group.chases);
 }
 

@@ -279,7 +279,7 @@ static void set_chains(uint64_t seed)
 }
 
 /* The points' and the probes' windows, of all placements. */
-static void keeps(struct demand *demand)
+static void demand_results(struct demand *demand)
 {
 	uint64_t most = stopping_max(common.placements, common.budget_s), runs = most * sweep.count;
 	uint64_t windows = common.windows * (1 + options.probes.count);
@@ -299,7 +299,7 @@ static bool admit(struct error *error)
 	if (options.share_percents.count)
 		run_s = fmax(run_s, LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS);
 	if (!demand.again)
-		keeps(&demand);
+		demand_results(&demand);
 	generator_demand(generator, run_s, &demand);
 	for (size_t i = 0; i < options.probes.count; i++)
 		probe_demand(&sweep.probes[i], run_s + PROBES_LONGER_S, &demand);

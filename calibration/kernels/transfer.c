@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -79,8 +80,8 @@ void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool 
 	demand_other(demand, chain_building_bytes(bytes, bytes / lines, CHAIN_RANDOM, 0), 1);
 }
 
-void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
-                struct demand *demand)
+void pair_demand_results(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
+                         struct demand *demand)
 {
 	uint64_t most = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
 	demand_other(demand, sizeof(struct pair) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1);
@@ -230,7 +231,7 @@ static void read_lines(struct worker *worker)
 }
 
 /* The two lines of a window, half the lines apart: another two in each, so that no one home agent speaks for all. */
-static _Atomic uint64_t *shaken(const struct pair *pair, uint64_t window, bool answer)
+static _Atomic uint64_t *handshake_word(const struct pair *pair, uint64_t window, bool answer)
 {
 	uint64_t half = pair->lines / 2, step = half / pair->extent.windows;
 	uint64_t node = window * (step ? step : 1) % half;
@@ -249,7 +250,7 @@ static void shake(struct worker *worker)
 	struct thread_counts before = thread_counts_now();
 	uint64_t trips = pair->extent.hops, warm = warm_trips(pair);
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
-		_Atomic uint64_t *mine = shaken(pair, window, false), *theirs = shaken(pair, window, true);
+		_Atomic uint64_t *mine = handshake_word(pair, window, false), *theirs = handshake_word(pair, window, true);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed), start = 0;
 		if (stop_requested()) {
 			/* The other side waits for the first of these hand-shakes, and looks at the turn then. */
@@ -276,7 +277,7 @@ static void shake_back(struct worker *worker)
 	struct thread_counts before = thread_counts_now();
 	uint64_t trips = pair->extent.hops, warm = warm_trips(pair);
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
-		_Atomic uint64_t *mine = shaken(pair, window, true), *theirs = shaken(pair, window, false);
+		_Atomic uint64_t *mine = handshake_word(pair, window, true), *theirs = handshake_word(pair, window, false);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed);
 		for (uint64_t trip = 0; trip < warm + trips; trip++) {
 			while (atomic_load_explicit(theirs, memory_order_acquire) != first + trip + 1)
@@ -293,7 +294,7 @@ done:
 /* -- what the supervising thread makes of them -- */
 
 /* What a job has done, or the error of its thread. */
-static bool done(struct pair *pair, unsigned side)
+static bool wait_side(struct pair *pair, unsigned side)
 {
 	return worker_wait(&pair->workers[side]) || (error_take(&pair->error, &pair->workers[side].error), false);
 }
@@ -302,15 +303,15 @@ static bool done(struct pair *pair, unsigned side)
 static bool do_alone(struct pair *pair, unsigned side, worker_job job)
 {
 	worker_begin(&pair->workers[side], job);
-	return done(pair, side);
+	return wait_side(pair, side);
 }
 
 static bool do_both(struct pair *pair, worker_job writer, worker_job reader)
 {
 	worker_begin(&pair->workers[0], writer);
 	worker_begin(&pair->workers[1], reader);
-	bool first = done(pair, 0);
-	return done(pair, 1) && first;
+	bool first = wait_side(pair, 0);
+	return wait_side(pair, 1) && first;
 }
 
 /* Every line was written once a round, or never; or as often as hands were shaken over it. */
@@ -359,7 +360,7 @@ static bool run_placement(struct pair *pair)
 }
 
 /* The pages must still lie where they were found before. */
-static bool leave(struct pair *pair)
+static bool release_pages(struct pair *pair)
 {
 	struct pages again = {0};
 	mappings_forget();
@@ -374,7 +375,7 @@ static bool measure_placement(struct pair *pair, uint64_t seed)
 	*placement = (struct placement){.evidence = {.seed = seed, .pages = {.wanted = pair->settings->pages}}};
 	placement->window_ticks = allocate(pair->extent.windows, sizeof(double));
 	bool good = run_placement(pair);
-	return (pair->extent.brief || leave(pair)) && good;
+	return (pair->extent.brief || release_pages(pair)) && good;
 }
 
 static void measure_placements(struct pair *pair, uint64_t number)
@@ -404,8 +405,8 @@ static bool start_threads(struct pair *pair)
 	for (unsigned side = 0; side < 2; side++)
 		if (!worker_start(&pair->workers[side], cpus[side], NULL, pair, &pair->error))
 			return false;
-	bool first = done(pair, 0);
-	return done(pair, 1) && first;
+	bool first = wait_side(pair, 0);
+	return wait_side(pair, 1) && first;
 }
 
 /* The node of a CPU is that of the thread that is pinned to it. */
@@ -414,7 +415,7 @@ static void find_home(struct worker *worker)
 	struct pair *pair = worker->context;
 	unsigned cpu, node;
 	if (syscall(SYS_getcpu, &cpu, &node, NULL) != 0)
-		error_set(&worker->error, ERROR_INTERNAL, "getcpu: the kernel does not tell the node of this CPU");
+		error_set(&worker->error, ERROR_INTERNAL, "getcpu: %s", strerror(errno));
 	else
 		pair->transfer.node = node;
 }
@@ -435,7 +436,7 @@ void pair_measure(struct pair *pair, uint64_t number)
 		good = do_alone(pair, pair->transfer.home == HOME_READER, find_home);
 	if (good && do_both(pair, settle, settle))
 		measure_placements(pair, number);
-	leave(pair);
+	release_pages(pair);
 	for (unsigned side = 0; side < 2; side++)
 		worker_join(&pair->workers[side]);
 }

@@ -72,8 +72,8 @@ uint64_t pair_windows(const struct transfer_settings *settings, bool brief);
 /* What a placement takes while it is measured; what a pair keeps of all of them. */
 void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool brief, unsigned node,
                  struct demand *demand);
-void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
-                struct demand *demand);
+void pair_demand_results(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
+                         struct demand *demand);
 /* `brief`: of a matrix. The settings must outlive the pair. */
 struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief);
 /* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */
