@@ -262,33 +262,25 @@ static bool table_read(struct counter_table *table, const char *path, const stru
 	return true;
 }
 
+static void softirqs_read(struct snapshot *snapshot)
+{
+	(void)table_read(&snapshot->softirqs, "/proc/softirqs", snapshot->cpus, NULL, INFINITY);
+}
+
+/* All but that of interrupts, which may be given up. */
+static void (*const readers[LOOK_INTERRUPTS])(struct snapshot *snapshot) = {
+	[LOOK_STAT] = steal_read,         [LOOK_SOFTIRQS] = softirqs_read, [LOOK_VMSTAT] = migrated_read,
+	[LOOK_THROTTLE] = throttles_read, [LOOK_SMI] = smi_read,
+};
+
 static void look(struct snapshot *snapshot, enum look what, double within_s)
 {
 	uint64_t start_ns = clock_cpu_ns();
 	bool whole = true;
-	switch (what) {
-	case LOOK_STAT:
-		steal_read(snapshot);
-		break;
-	case LOOK_SOFTIRQS:
-		(void)table_read(&snapshot->softirqs, "/proc/softirqs", snapshot->cpus, NULL, INFINITY);
-		break;
-	case LOOK_VMSTAT:
-		migrated_read(snapshot);
-		break;
-	case LOOK_THROTTLE:
-		throttles_read(snapshot);
-		break;
-	case LOOK_SMI:
-		smi_read(snapshot);
-		break;
-	case LOOK_INTERRUPTS:
+	if (what == LOOK_INTERRUPTS)
 		whole = table_read(&snapshot->interrupts, INTERRUPTS, snapshot->cpus, &whole_command.first, within_s);
-		break;
-	case LOOK_PAGES:
-	case LOOKS:
-		return;
-	}
+	else
+		readers[what](snapshot);
 	looking_end(what, start_ns, whole);
 	snapshot->looked[what] = whole;
 	if (!whole)

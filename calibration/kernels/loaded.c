@@ -531,14 +531,7 @@ static bool choose_delays(struct error *error)
 static bool measure_placement(uint64_t number, struct error *error)
 {
 	uint64_t seed = random_derive(common.seed, 0, number);
-	size_t *order = allocate(sweep.count, sizeof(*order));
-	struct random random;
-	random_seed(&random, seed);
-	for (size_t i = 0; i < sweep.count; i++) {
-		size_t k = random_below(&random, i + 1);
-		order[i] = order[k];
-		order[k] = i;
-	}
+	uint32_t *order = random_order(sweep.count, seed);
 	set_chains(seed);
 	bool good = admit(error) && generator_open(&sweep.generator, error);
 	if (good && !open_probes(error)) {
