@@ -101,7 +101,7 @@ struct matrix {
 	struct sampler sampler;
 	struct cpu_list cpus;
 	struct cell *cells;
-	size_t count, capacity, chosen;
+	size_t count, chosen;
 	struct thread_counts counts;
 	struct snapshot before, after;
 	uint64_t began_ns;
@@ -210,10 +210,6 @@ static int compare_cells(const void *left, const void *right)
 
 static void cell_keep(struct matrix *matrix, const struct pair *pair)
 {
-	if (matrix->count == matrix->capacity) {
-		matrix->capacity = matrix->capacity ? 2 * matrix->capacity : 256;
-		matrix->cells = reallocate(matrix->cells, matrix->capacity, sizeof(*matrix->cells));
-	}
 	struct cell *cell = &matrix->cells[matrix->count++];
 	*cell = (struct cell){.transfer = pair->transfer, .lines = pair->lines, .stopped = pair->stopping.reason};
 	if (pair->error.code != ERROR_NONE) {
@@ -411,6 +407,7 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 		return true;
 	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, common.seed, error))
 		return false;
+	matrix->cells = allocate(matrix->sampler.count, sizeof(*matrix->cells));
 	snapshot_take(&matrix->before, &matrix->cpus);
 	measure_cells(matrix);
 	snapshot_take_again(&matrix->after, &matrix->before);

@@ -79,10 +79,7 @@ static void add(struct demand *demand, struct demanded region)
 		last->count += region.count;
 		return;
 	}
-	if (!demand->regions || demand->count == demand->capacity) {
-		demand->capacity = 2 * demand->capacity + 16;
-		demand->regions = reallocate(demand->regions, demand->capacity, sizeof(*demand->regions));
-	}
+	demand->regions = reallocate(demand->regions, demand->count + 1, sizeof(*demand->regions));
 	demand->regions[demand->count++] = region;
 }
 
@@ -118,7 +115,7 @@ static void empty(struct demand *demand)
 {
 	free(demand->regions);
 	demand->regions = NULL;
-	demand->count = demand->capacity = 0;
+	demand->count = 0;
 	demand->other_bytes = 0;
 }
 

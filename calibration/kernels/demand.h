@@ -39,7 +39,7 @@ struct demand {
 	bool again;
 	/* state */
 	struct demanded *regions;
-	size_t count, capacity;
+	size_t count;
 	uint64_t other_bytes;
 	/* set by demand_admit where it refuses: the node that has too little; -1: the machine or a control group */
 	int refused_node;
