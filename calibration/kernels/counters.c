@@ -76,8 +76,10 @@ static bool count(struct error *error)
 	if (worker_wait(worker) && worker_do(worker, open_counters)) {
 		if (options.work)
 			worker_begin(worker, spin);
-		while (options.work && !atomic_load(&state.working))
+		/* Without work too: a thread that has done its job still runs for some microseconds before it sleeps. */
+		do
 			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+		while (options.work && !atomic_load(&state.working));
 		pmu_begin(state.pmu, PMU_ALL);
 		stopped = stop_sleep_ns((uint64_t)(options.duration_s * 1e9));
 		pmu_end(state.pmu, PMU_ALL);
