@@ -238,6 +238,11 @@ bool affinity_left(unsigned cpu, struct error *error)
 	                 cpu);
 }
 
+bool affinity_stayed(unsigned cpu, struct error *error)
+{
+	return affinity_verify(cpu) || affinity_left(cpu, error);
+}
+
 bool affinity_gone(char *names, size_t size)
 {
 	struct cpu_list online;

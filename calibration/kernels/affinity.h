@@ -29,6 +29,8 @@ bool affinity_verify(unsigned cpu);
 /* Sets the error of a thread that was pinned to `cpu` and is not there: the CPU went offline, or somebody moved the
  * thread. Always returns false. */
 bool affinity_left(unsigned cpu, struct error *error);
+/* Whether the calling thread is where it was pinned; else it has that error. */
+bool affinity_stayed(unsigned cpu, struct error *error);
 /* Whether the kernel lists the CPUs that are online now, and not this one. */
 bool affinity_offline(unsigned cpu);
 /* Names the CPUs that went offline since affinity_begin, "CPU 3, 5"; false where none did. */

@@ -316,7 +316,7 @@ static void explain(struct attribution *attribution, const struct question *ques
 }
 
 /* No more than there is: a regression may overshoot by its error. Returns what is left. */
-static double take_from(double rest, struct explained *explained)
+static double limit_to_rest(double rest, struct explained *explained)
 {
 	explained->amount = fmin(explained->amount, rest);
 	return rest - (explained->known ? explained->amount : 0);
@@ -358,8 +358,8 @@ void attribution_solve(struct attribution *attribution, const double *counts, co
 	attribution->unattributed_lost = (double)attribution->lost_ticks;
 	for (size_t s = 0; s < sources; s++) {
 		struct source *source = &attribution->sources[s];
-		attribution->unattributed_gaps = take_from(attribution->unattributed_gaps, &source->gaps);
-		attribution->unattributed_lost = take_from(attribution->unattributed_lost, &source->lost);
+		attribution->unattributed_gaps = limit_to_rest(attribution->unattributed_gaps, &source->gaps);
+		attribution->unattributed_lost = limit_to_rest(attribution->unattributed_lost, &source->lost);
 	}
 	free(gaps.candidate);
 	free(time.candidate);
@@ -457,7 +457,7 @@ static void sources_make(struct attribution *attribution, const struct readings 
 		if (switches.lost.known)
 			switches.lost.amount = (double)(last->waited[cpu] - first->waited[cpu]) * clock_now_used.hz / 1e9;
 		else
-			switches.reason = "the kernel does not tell how long a thread waited (no schedstat)";
+			switches.reason = "waiting time unknown: this kernel has no schedstat";
 		attribution->sources[attribution->source_count++] = switches;
 	}
 }

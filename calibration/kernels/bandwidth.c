@@ -233,21 +233,8 @@ static void end_point(struct point *point, const struct error *error)
 		point->error = *error;
 }
 
-/* The points in a random order, so that drift and warmth do not follow the setting. */
-static void shuffle(struct point **points, size_t count, uint64_t seed)
-{
-	struct random random;
-	random_seed(&random, seed);
-	for (size_t i = count; i > 1; i--) {
-		size_t k = random_below(&random, i);
-		struct point *swapped = points[i - 1];
-		points[i - 1] = points[k];
-		points[k] = swapped;
-	}
-}
-
 /* The placements of all points. */
-static void keeps(struct demand *demand)
+static void demand_results(struct demand *demand)
 {
 	uint64_t most = stopping_max(common.placements, common.budget_s);
 	for (size_t i = 0; i < results.count; i++) {
@@ -277,7 +264,7 @@ static bool admit(struct error *error)
 		struct error refused = {0};
 		struct demand demand = {.pages = generator->chosen, .again = results.admitted};
 		if (!demand.again)
-			keeps(&demand);
+			demand_results(&demand);
 		generator_demand(generator, SETTLE_S + windows_s, &demand);
 		if (generator_admit(generator, &demand, &refused)) {
 			results.admitted = true;
@@ -290,8 +277,9 @@ static bool admit(struct error *error)
 	}
 }
 
-/* One placement: buffers mapped and filled once, and every point that is not done measured on them. What is wrong with the
- * threads is wrong with every point, and a buffer that did not stay in place with those that used it. */
+/* One placement: buffers mapped and filled once, and every point that is not done measured on them, in a random order, so
+ * that drift and warmth do not follow the setting. What is wrong with the threads is wrong with every point; a buffer that
+ * did not stay in place is wrong with those that used it. */
 static void measure_placement(struct point **points, size_t count, uint64_t seed)
 {
 	struct generator *generator = &results.generator;
@@ -301,11 +289,13 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 		pmu_threads(generator->pmu, generator->count);
 		opened = generator_open(generator, &error);
 	}
+	uint32_t *order = random_order(count, seed);
 	for (size_t i = 0; opened && i < count; i++) {
 		struct error found = {0};
-		if (!measure_point(points[i], seed, &found))
-			end_point(points[i], &found);
+		if (!measure_point(points[order[i]], seed, &found))
+			end_point(points[order[i]], &found);
 	}
+	free(order);
 	if (opened && !generator_close(generator, &wrong))
 		error = wrong;
 	for (size_t i = 0; i < count; i++) {
@@ -334,7 +324,6 @@ static void measure_points(struct point *const *points, size_t count)
 		}
 		if (!todo)
 			break;
-		shuffle(left, todo, seed);
 		measure_placement(left, todo, seed);
 	}
 	free(left);
@@ -424,17 +413,13 @@ static void placement_write(struct json *json, const struct point *point, const 
 {
 	const struct evidence *evidence = &placement->evidence;
 	double model = mb_s(1, load_model_bytes(point->shape.mix)), program = mb_s(1, load_program_bytes(point->shape.mix));
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", evidence->seed);
-	pages_write(json, "pages", &evidence->pages);
-	json_bool(json, "cpus_verified", evidence->verified);
+	evidence_begin_write(json, NULL, evidence);
 	json_f64s(json, "windows_mb_s", placement->window_rates, point->windows, model);
 	json_f64s(json, "program_windows_mb_s", placement->window_rates, point->windows, program);
 	json_f64s(json, "per_thread_mb_s", placement->thread_rates, point->group->count, model);
 	evidence_write(json, evidence, &point->group->cpus);
 	course_write(json, "course", placement->course);
-	samples_write(json, "samples", results.generator.sampled, &evidence->samples);
-	pmu_counts_write(json, "counters", evidence->counters);
+	evidence_counted_write(json, evidence, results.generator.sampled);
 	json_object_end(json);
 }
 

@@ -8,7 +8,6 @@
 
 #include "allocate.h"
 #include "clock.h"
-#include "corefreq.h"
 #include "interference.h"
 #include "memory.h"
 #include "option_rows.h"
@@ -45,7 +44,7 @@ static const struct option table[] = {
 		"CPU that holds the lines, and CPU that loads them; home and state where they are not those of all"),
 	OPTION_ROW_OPTIONAL_REPEATED(
 		"--all-pairs", &options.all_pairs, "CPUS[@READERS][:HOME[:STATE]]",
-		"a matrix: every ordered pair of these CPUs, or of these and those readers; told in short form"),
+		"a matrix: every ordered pair of these CPUs, or of these and those readers; reported in short form"),
 	/* Two quantities, never mixed: a hand-shake holds a store, and the way there and back, beside the load. */
 	OPTION_ROW_WORD("--method", &options.method, "transfer|pingpong", "transfer",
 	                "transfer: one load of each of many lines; pingpong: half the round trip of a hand-shake"),
@@ -87,8 +86,7 @@ struct cell {
 	double *window_ticks; /* of all placements, one after another */
 	uint64_t seed;        /* of the first placement */
 	struct pages pages;   /* of all placements: they share one mapping */
-	double core_before, core_after;
-	struct thread_counts counts;
+	struct stretch threads;
 };
 
 static enum method method_wanted(void)
@@ -103,7 +101,7 @@ struct matrix {
 	struct sampler sampler;
 	struct cpu_list cpus;
 	struct cell *cells;
-	size_t count, capacity, chosen;
+	size_t count, chosen;
 	struct thread_counts counts;
 	struct snapshot before, after;
 	uint64_t began_ns;
@@ -180,21 +178,11 @@ static void transfer_write(struct json *json, const struct transfer *transfer, u
 	json_text(json, "stopped", good ? stopped : NULL);
 }
 
-static void clocks_write(struct json *json, double before, double after)
-{
-	json_f64(json, "core_hz_before", corefreq_hz(before));
-	json_f64(json, "core_hz_after", corefreq_hz(after));
-}
-
 static void placement_write(struct json *json, const struct pair *pair, const struct placement *placement)
 {
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", placement->seed);
-	pages_write(json, "pages", &placement->pages);
-	json_bool(json, "cpus_verified", placement->verified);
+	evidence_begin_write(json, NULL, &placement->evidence);
 	json_f64s(json, "windows_ns", placement->window_ticks, pair->extent.windows, clock_ns(1));
-	clocks_write(json, placement->core_before, placement->core_after);
-	interference_write(json, "interference", &placement->counts, &placement->before, &placement->after, &pair->cpus);
+	evidence_write(json, &placement->evidence, &pair->cpus);
 	json_object_end(json);
 }
 
@@ -222,10 +210,6 @@ static int compare_cells(const void *left, const void *right)
 
 static void cell_keep(struct matrix *matrix, const struct pair *pair)
 {
-	if (matrix->count == matrix->capacity) {
-		matrix->capacity = matrix->capacity ? 2 * matrix->capacity : 256;
-		matrix->cells = reallocate(matrix->cells, matrix->capacity, sizeof(*matrix->cells));
-	}
 	struct cell *cell = &matrix->cells[matrix->count++];
 	*cell = (struct cell){.transfer = pair->transfer, .lines = pair->lines, .stopped = pair->stopping.reason};
 	if (pair->error.code != ERROR_NONE) {
@@ -238,15 +222,16 @@ static void cell_keep(struct matrix *matrix, const struct pair *pair)
 	cell->window_ticks = allocate(pair->count * windows, sizeof(double));
 	cell->count = pair->count;
 	cell->windows = windows;
-	cell->seed = placements[0].seed;
-	cell->pages = placements[0].pages;
-	cell->core_before = placements[0].core_before;
-	cell->core_after = placements[pair->count - 1].core_after;
+	cell->seed = placements[0].evidence.seed;
+	cell->pages = placements[0].evidence.pages;
+	cell->threads = placements[0].evidence.threads;
+	cell->threads.core_after = placements[pair->count - 1].evidence.threads.core_after;
 	for (size_t k = 0; k < pair->count; k++) {
 		memcpy(cell->window_ticks + k * windows, placements[k].window_ticks, windows * sizeof(double));
-		thread_counts_add(&cell->counts, &placements[k].counts);
+		if (k > 0)
+			thread_counts_add(&cell->threads.counts, &placements[k].evidence.threads.counts);
 	}
-	thread_counts_add(&matrix->counts, &cell->counts);
+	thread_counts_add(&matrix->counts, &cell->threads.counts);
 }
 
 /* After the first pairs: how long all will take, and how many of them the budget allows. */
@@ -287,9 +272,9 @@ static void measure_cell(struct matrix *matrix, struct request *request)
 
 static void measure_cells(struct matrix *matrix)
 {
-	uint64_t told_ns = clock_raw_ns();
+	uint64_t reported_ns = clock_raw_ns();
 	matrix->chosen = matrix->sampler.count;
-	matrix->began_ns = told_ns;
+	matrix->began_ns = reported_ns;
 	while (matrix->count < matrix->chosen && !stop_error(&matrix->stopped)) {
 		struct request *request = sampler_next(&matrix->sampler);
 		if (!request)
@@ -299,8 +284,8 @@ static void measure_cells(struct matrix *matrix)
 		double spent_s = (double)(now_ns - matrix->began_ns) / 1e9;
 		if (options.matrix_budget_s > 0 && spent_s >= options.matrix_budget_s)
 			matrix->chosen = matrix->count; /* later pairs took longer than the first */
-		if (now_ns - told_ns >= PROGRESS_NS) {
-			told_ns = now_ns;
+		if (now_ns - reported_ns >= PROGRESS_NS) {
+			reported_ns = now_ns;
 			fprintf(stderr, "sutprobe: c2c: %zu of %zu pairs after %.0f s\n", matrix->count, matrix->chosen, spent_s);
 		}
 	}
@@ -320,18 +305,17 @@ static void cell_write(struct json *json, const struct cell *cell)
 	unsigned writer = cell->transfer.writer, reader = cell->transfer.reader;
 	unsigned cpus[2] = {writer < reader ? writer : reader, writer < reader ? reader : writer};
 	struct cpu_list both = {cpus, 2};
-	struct snapshot none = {.cpus = &both, .pages_migrated = -1}; /* counters were read for all pairs together */
+	/* Counters were read for all pairs together. */
+	const struct snapshot none = {.cpus = &both, .pages_migrated = -1};
+	const struct evidence evidence = {
+		.seed = cell->seed, .pages = cell->pages, .threads = cell->threads, .before = none, .after = none};
 	json_null(json, "error");
 	json_array_begin(json, "placements");
 	for (size_t k = 0; k < cell->count; k++)
 		json_f64s(json, NULL, cell->window_ticks + k * cell->windows, cell->windows, clock_ns(1));
 	json_array_end(json);
-	json_object_begin(json, "evidence");
-	json_u64(json, "seed", cell->seed);
-	pages_write(json, "pages", &cell->pages);
-	json_bool(json, "cpus_verified", true); /* a pair whose CPUs could not be verified is an error */
-	clocks_write(json, cell->core_before, cell->core_after);
-	interference_write(json, "interference", &cell->counts, &none, &none, &both);
+	evidence_begin_write(json, "evidence", &evidence);
+	evidence_write(json, &evidence, &both);
 	json_object_end(json);
 	json_object_end(json);
 }
@@ -423,6 +407,7 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 		return true;
 	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, common.seed, error))
 		return false;
+	matrix->cells = allocate(matrix->sampler.count, sizeof(*matrix->cells));
 	snapshot_take(&matrix->before, &matrix->cpus);
 	measure_cells(matrix);
 	snapshot_take_again(&matrix->after, &matrix->before);
@@ -441,7 +426,7 @@ static bool admit(struct error *error)
 	for (size_t i = 0; i < options.pairs.count; i++) {
 		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;
-		pair_keeps(settings, false, &two, &demand);
+		pair_demand_results(settings, false, &two, &demand);
 	}
 	for (size_t i = 0; i < matrix->block_count; i++) {
 		const struct block *block = &matrix->blocks[i];
@@ -455,7 +440,7 @@ static bool admit(struct error *error)
 	}
 	if (cells) {
 		uint64_t windows = placements * pair_windows(settings, true);
-		pair_keeps(settings, true, &two, &demand);
+		pair_demand_results(settings, true, &two, &demand);
 		demand_other(&demand, cells * (sizeof(struct request) + sizeof(uint32_t)), 1);
 		demand_other(&demand, cells * (sizeof(struct cell) + windows * sizeof(double) + ALLOCATION_BYTES), 1);
 		demand_document(&demand, cells * (windows + NUMBERS_OF_CELL));

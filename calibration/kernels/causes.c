@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "causes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,19 +85,16 @@ struct reader {
 	size_t count, now;
 	const struct trace_clock *clock;
 	int thread;
-	bool inside; /* an event of this gap was seen */
-	double last; /* time up to which the gap is told */
-	double told; /* ticks of it that are some cause's */
+	bool inside;      /* an event of this gap was seen */
+	double last;      /* time up to which the gap is explained */
+	double explained; /* ticks of it that are some cause's */
 	struct frame stack[DEPTH];
 	size_t depth;
 };
 
 static void copy_until(char *to, size_t size, const char *from, const char *end)
 {
-	size_t length = strcspn(from, end);
-	length = length < size ? length : size - 1;
-	memcpy(to, from, length);
-	to[length] = '\0';
+	snprintf(to, size, "%.*s", (int)strcspn(from, end), from);
 }
 
 static const char *last_of(const char *text, const char *wanted)
@@ -207,7 +205,7 @@ static double gap_end(const struct reader *reader)
 	return (double)gap->at + (double)gap->ticks + reader->clock->tolerance;
 }
 
-static void remain(struct remainder *remainder, double ticks)
+static void add_remainder(struct remainder *remainder, double ticks)
 {
 	remainder->gaps++;
 	remainder->ticks += ticks;
@@ -219,7 +217,7 @@ static void remain(struct remainder *remainder, double ticks)
 static void gap_over(struct reader *reader)
 {
 	struct causes *causes = reader->causes;
-	double ticks = (double)reader->gaps[reader->now].ticks, rest = ticks - reader->told;
+	double ticks = (double)reader->gaps[reader->now].ticks, rest = ticks - reader->explained;
 	struct cause *owner = NULL;
 	for (size_t i = 0; i < causes->count; i++) {
 		struct cause *cause = &causes->list[i];
@@ -241,23 +239,23 @@ static void gap_over(struct reader *reader)
 	causes->gaps++;
 	causes->ticks += ticks;
 	causes->unexplained_whole += owner == NULL;
-	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->told && clock_ns(rest) <= EDGE_MAX_NS)))
-		remain(&causes->edges, rest);
+	if (owner && (clock_ns(rest) <= EDGE_NS || (rest <= reader->explained && clock_ns(rest) <= EDGE_MAX_NS)))
+		add_remainder(&causes->edges, rest);
 	else
-		remain(&causes->unexplained, rest);
+		add_remainder(&causes->unexplained, rest);
 	reader->now++;
 	reader->inside = false;
 	reader->depth = 0;
-	reader->told = 0;
+	reader->explained = 0;
 }
 
 static void take(struct reader *reader, struct cause *cause, double ticks)
 {
-	double room = (double)reader->gaps[reader->now].ticks - reader->told;
+	double room = (double)reader->gaps[reader->now].ticks - reader->explained;
 	ticks = ticks < room ? ticks : room;
 	ticks = ticks > 0 ? ticks : 0;
 	cause->now_ticks += ticks;
-	reader->told += ticks;
+	reader->explained += ticks;
 }
 
 /* The time since the last event is that of the innermost work. */
@@ -294,10 +292,7 @@ static void switched(struct reader *reader, const struct line *line)
 	task.number = strtoll(pid, NULL, 10);
 	if (task.number == reader->thread)
 		return;
-	size_t length = (size_t)(pid - strlen(" next_pid=") - next);
-	length = length < sizeof(task.name) ? length : sizeof(task.name) - 1;
-	memcpy(task.name, next, length);
-	task.name[length] = '\0';
+	snprintf(task.name, sizeof(task.name), "%.*s", (int)(pid - strlen(" next_pid=") - next), next);
 	push(reader, line->event, cause_of(reader->causes->list, &reader->causes->count, &task));
 }
 
@@ -330,9 +325,7 @@ static void account(struct reader *reader, const struct line *line)
 	for (const char *at = name; at < start; at++)
 		end = *at == ':' ? at : end;
 	if (end) {
-		size_t length = (size_t)(end - name);
-		length = length < sizeof(cause.name) ? length : sizeof(cause.name) - 1;
-		memcpy(cause.name, name, length);
+		snprintf(cause.name, sizeof(cause.name), "%.*s", (int)(end - name), name);
 		cause.number = strtoll(end + 1, NULL, 10);
 	}
 	double ticks = strtod(duration, NULL) * clock_now_used.hz / 1e9;

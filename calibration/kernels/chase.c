@@ -26,14 +26,14 @@ static void read_back(struct chase_group *group, struct chase_home *home)
 		pages_read_sizes(&home->pages, &home->region, 1);
 }
 
-/* The job of a builder: what it does for each of its homes that has no error. */
-static void for_homes(struct worker *worker, void (*act)(struct chase_group *, struct chase_home *))
+/* The job of a builder: what is to be done with each of its homes that has no error. */
+static void do_homes(struct worker *worker)
 {
-	struct chase_walker *walker = worker->context;
+	const struct chase_walker *walker = worker->context;
 	struct chase_group *group = walker->group;
 	for (size_t i = 0; i < group->home_count; i++)
 		if (group->homes[i].builder == walker && group->homes[i].error.code == ERROR_NONE)
-			act(group, &group->homes[i]);
+			group->home_job(group, &group->homes[i]);
 }
 
 static void map(struct chase_group *group, struct chase_home *home)
@@ -72,21 +72,6 @@ static void build(struct chase_group *group, struct chase_home *home)
 	(void)chain_build(&home->chain, &home->build_error);
 }
 
-static void map_all(struct worker *worker)
-{
-	for_homes(worker, map);
-}
-
-static void build_all(struct worker *worker)
-{
-	for_homes(worker, build);
-}
-
-static void read_back_all(struct worker *worker)
-{
-	for_homes(worker, read_back);
-}
-
 static void settle(struct worker *worker)
 {
 	struct chase_walker *walker = worker->context;
@@ -111,14 +96,15 @@ static void work(struct chase_group *group, worker_job job)
 			worker_wait(&group->walkers[i].worker);
 }
 
-static void build_with(struct chase_group *group, worker_job job)
+static void with_homes(struct chase_group *group, void (*job)(struct chase_group *, struct chase_home *))
 {
+	group->home_job = job;
 	for (size_t i = 0; i < group->walker_count; i++)
 		group->walkers[i].busy = false;
 	for (size_t i = 0; i < group->home_count; i++)
 		if (group->homes[i].builder)
 			group->homes[i].builder->busy = true;
-	work(group, job);
+	work(group, do_homes);
 }
 
 static void end(struct chase_group *group)
@@ -300,7 +286,7 @@ void chase_open(struct chase_group *group)
 			choose_builder(group, home);
 	}
 	admit(group);
-	build_with(group, map_all);
+	with_homes(group, map);
 	pass_errors_on(group);
 	for (size_t i = 0; i < group->count; i++)
 		if (group->chases[i].error.code != ERROR_NONE)
@@ -310,7 +296,7 @@ void chase_open(struct chase_group *group)
 void chase_close(struct chase_group *group)
 {
 	mappings_forget();
-	build_with(group, read_back_all);
+	with_homes(group, read_back);
 	for (size_t i = 0; i < group->count; i++)
 		group->chases[i].error = (struct error){0};
 	pass_errors_on(group);
@@ -413,7 +399,7 @@ static void build_chains(struct chase_group *group)
 	for (size_t i = group->count; i-- > 0;)
 		if (good(&group->chases[i]))
 			group->chases[i].home->first = &group->chases[i];
-	build_with(group, build_all);
+	with_homes(group, build);
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];
 		if (good(chase) && chase->home->build_error.code != ERROR_NONE)

@@ -90,6 +90,7 @@ struct chase_group {
 	struct chase_home *homes;
 	size_t walker_count, home_count;
 	bool admitted;
+	void (*home_job)(struct chase_group *group, struct chase_home *home); /* in hand */
 	_Atomic size_t arrived, finished;
 };
 

@@ -78,16 +78,16 @@ static void count_begin(struct chase *chase)
 {
 	struct chase_group *group = chase->walker->group;
 	if (!group->together || chase == group->chases)
-		pmu_begin_cpus(group->pmu);
-	pmu_begin_thread(group->pmu, chase->walker->number);
+		pmu_begin(group->pmu, PMU_CPUS);
+	pmu_begin(group->pmu, chase->walker->number);
 }
 
 static void count_end(struct chase *chase)
 {
 	struct chase_group *group = chase->walker->group;
-	pmu_end_thread(group->pmu, chase->walker->number);
+	pmu_end(group->pmu, chase->walker->number);
 	if (!group->together || chase == group->chases)
-		pmu_end_cpus(group->pmu);
+		pmu_end(group->pmu, PMU_CPUS);
 }
 
 /* No allocation, no input or output; the thread's own counts are read between windows, not in them. */
@@ -95,16 +95,14 @@ static void run_alone(struct chase *chase)
 {
 	const struct chase_task *task = chase->task;
 	struct chase_sample *sample = chase->sample;
-	struct thread_counts first, before, after = {0};
 	count_begin(chase);
-	thread_counts_read(&first);
-	before = first;
+	struct thread_counts first = thread_counts_now(), before = first, after = first;
 	chase->begin = clock_start();
 	for (uint64_t i = 0; i < task->windows; i++) {
 		uint64_t start = clock_start();
 		walk(&chase->home->chain, task->hops, task->payload_words);
 		uint64_t stop = clock_stop();
-		thread_counts_read(&after);
+		after = thread_counts_now();
 		sample->window_ticks[i] = (double)(stop - start) / (double)task->hops;
 		sample->dirty[i] = disturbed(&after, &before);
 		before = after;
@@ -115,7 +113,7 @@ static void run_alone(struct chase *chase)
 		}
 	}
 	count_end(chase);
-	sample->evidence.counts = thread_counts_since(&after, &first);
+	sample->evidence.threads.counts = thread_counts_since(&after, &first);
 }
 
 /* Keeps every second entry of a full log. The last may go: whether its stretch was interrupted is the next one's. */
@@ -140,14 +138,12 @@ static void run_together(struct chase *chase)
 	const struct chase_task *task = chase->task;
 	struct chase_log *log = &chase->log;
 	struct progress *entries = &log->progress;
-	struct thread_counts first, before, after = {0};
 	uint64_t chunk = (task->hops / CHUNKS_PER_WINDOW + 63) / 64 * 64, hops = 0, shortest = UINT64_MAX;
 	bool done = false, hit = false;
 	entries->count = 0;
 	log->every = 1;
 	log->skipped = 0;
-	thread_counts_read(&first);
-	before = after = first;
+	struct thread_counts first = thread_counts_now(), before = first, after = first;
 	atomic_fetch_add(&group->arrived, 1);
 	while (atomic_load_explicit(&group->arrived, memory_order_acquire) < group->count && !stop_requested())
 		continue;
@@ -162,7 +158,7 @@ static void run_together(struct chase *chase)
 		shortest = took < shortest ? took : shortest;
 		/* Asking the kernel costs as much as a hundred hops in L1; an interruption makes its chunk a long one. */
 		if (took > shortest + shortest / 2) {
-			thread_counts_read(&after);
+			after = thread_counts_now();
 			hit = hit || disturbed(&after, &before);
 			before = after;
 		}
@@ -182,8 +178,8 @@ static void run_together(struct chase *chase)
 	}
 	chase->hops = hops;
 	count_end(chase);
-	thread_counts_read(&after);
-	chase->sample->evidence.counts = thread_counts_since(&after, &first);
+	after = thread_counts_now();
+	chase->sample->evidence.threads.counts = thread_counts_since(&after, &first);
 	stop_error(&chase->error);
 }
 
@@ -196,17 +192,15 @@ void chase_run(struct worker *worker)
 	uint64_t nodes = chase->home->chain.nodes, warm = nodes <= WARM_LAP_NODES ? nodes : WARM_HOPS;
 	walk(&chase->home->chain, (warm + 63) / 64 * 64, task->payload_words);
 	sampling_open(&chase->sampling, walker->group->sampled, chase->cpu, chase_seconds(task->windows, task->hops));
-	evidence->core_before = corefreq_per_tick();
+	evidence->threads.core_before = corefreq_per_tick();
 	sampling_begin(&chase->sampling);
 	if (walker->group->together)
 		run_together(chase);
 	else
 		run_alone(chase);
 	sampling_end(&chase->sampling);
-	evidence->core_after = corefreq_per_tick();
-	evidence->verified = affinity_verify(chase->cpu);
-	if (!evidence->verified)
-		affinity_left(chase->cpu, &chase->error);
+	evidence->threads.core_after = corefreq_per_tick();
+	evidence->threads.verified = affinity_stayed(chase->cpu, &chase->error);
 }
 
 static bool cut_one(const struct chase *chase, uint64_t begin, uint64_t close, struct error *error)

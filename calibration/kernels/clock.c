@@ -8,6 +8,7 @@
 
 #include "files.h"
 #include "json.h"
+#include "statistics.h"
 #include "warning.h"
 
 /* 200 ms keep the bound on the counter's frequency below 1 ppm with brackets of some 50 ns; the time is shared with
@@ -41,12 +42,6 @@ struct clock_bracket clock_bracket_take(void)
 	return best;
 }
 
-static int compare(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-	return (a > b) - (a < b);
-}
-
 static uint64_t common_divisor(uint64_t a, uint64_t b)
 {
 	while (b) {
@@ -68,7 +63,7 @@ static void measure_reads(void)
 		costs[i] = after - before;
 		step = common_divisor(step, after - before);
 	}
-	qsort(costs, READ_TRIES, sizeof(costs[0]), compare);
+	qsort(costs, READ_TRIES, sizeof(costs[0]), compare_u64);
 	clock_now_used.read_cost_ticks = (double)costs[READ_TRIES / 2];
 	clock_now_used.resolution_ticks = step ? (double)step : 1;
 }

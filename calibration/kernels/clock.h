@@ -22,11 +22,27 @@ struct clock {
 
 extern struct clock clock_now_used;
 
-static inline uint64_t clock_raw_ns(void)
+static inline uint64_t clock_read_ns(clockid_t which)
 {
 	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	clock_gettime(which, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t clock_raw_ns(void)
+{
+	return clock_read_ns(CLOCK_MONOTONIC_RAW);
+}
+
+/* CPU time of the calling thread. */
+static inline uint64_t clock_cpu_ns(void)
+{
+	return clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static inline struct timespec clock_timespec(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
 }
 
 static inline uint64_t clock_start(void)

@@ -35,8 +35,7 @@ static void run(struct worker *worker)
 		due = now > due + period ? now : due; /* what an interruption took is not caught up with */
 	}
 	companion->bytes_per_tick = (double)(batches * BATCH_LINES * LINE_BYTES) / (double)(now - began);
-	if (!affinity_verify(companion->cpu))
-		affinity_left(companion->cpu, &worker->error);
+	(void)affinity_stayed(companion->cpu, &worker->error);
 }
 
 static void map(struct worker *worker)

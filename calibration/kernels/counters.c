@@ -4,11 +4,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "affinity.h"
-#include "allocate.h"
 #include "arch/arch.h"
 #include "clock.h"
 #include "demand.h"
@@ -33,11 +31,6 @@ static const struct option table[] = {
 	OPTION_ROW_OPTIONAL_TEXT(
 		"--work", &options.work, "CPU",
 		"let the thread whose events are counted run on this CPU all the time; without it that thread sleeps"),
-};
-
-struct source {
-	char *name;
-	long long type;
 };
 
 static struct {
@@ -83,11 +76,13 @@ static bool count(struct error *error)
 	if (worker_wait(worker) && worker_do(worker, open_counters)) {
 		if (options.work)
 			worker_begin(worker, spin);
-		while (options.work && !atomic_load(&state.working))
+		/* Without work too: a thread that has done its job still runs for some microseconds before it sleeps. */
+		do
 			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-		pmu_begin(state.pmu);
+		while (options.work && !atomic_load(&state.working));
+		pmu_begin(state.pmu, PMU_ALL);
 		stopped = stop_sleep_ns((uint64_t)(options.duration_s * 1e9));
-		pmu_end(state.pmu);
+		pmu_end(state.pmu, PMU_ALL);
 		atomic_store(&state.stop, true);
 		if (options.work)
 			worker_wait(worker);
@@ -99,40 +94,27 @@ static bool count(struct error *error)
 	return true;
 }
 
-static int by_name(const void *one, const void *other)
-{
-	return strcmp(((const struct source *)one)->name, ((const struct source *)other)->name);
-}
-
 /* The PMUs that the kernel shows; those that give no number are none. */
 static void sources_write(struct json *json)
 {
-	struct source *sources = NULL;
-	size_t found = 0;
-	DIR *directory = opendir(PMU_SOURCES);
-	for (const struct dirent *entry; directory && (entry = readdir(directory)) != NULL;) {
+	struct dirent **entries;
+	int count = scandir(PMU_SOURCES, &entries, NULL, alphasort);
+	json_array_begin(json, "pmus");
+	for (int i = 0; i < count; i++) {
 		char path[512];
 		long long type;
-		snprintf(path, sizeof(path), PMU_SOURCES "/%s/type", entry->d_name);
-		if (entry->d_name[0] == '.' || !file_number(path, &type))
-			continue;
-		sources = reallocate(sources, found + 1, sizeof(*sources));
-		sources[found++] = (struct source){allocate_text(entry->d_name, strlen(entry->d_name)), type};
-	}
-	if (directory)
-		closedir(directory);
-	if (found)
-		qsort(sources, found, sizeof(*sources), by_name);
-	json_array_begin(json, "pmus");
-	for (size_t i = 0; i < found; i++) {
-		json_object_begin(json, NULL);
-		json_text(json, "name", sources[i].name);
-		json_i64(json, "type", sources[i].type);
-		json_object_end(json);
-		free(sources[i].name);
+		snprintf(path, sizeof(path), PMU_SOURCES "/%s/type", entries[i]->d_name);
+		if (entries[i]->d_name[0] != '.' && file_number(path, &type)) {
+			json_object_begin(json, NULL);
+			json_text(json, "name", entries[i]->d_name);
+			json_i64(json, "type", type);
+			json_object_end(json);
+		}
+		free(entries[i]);
 	}
 	json_array_end(json);
-	free(sources);
+	if (count >= 0)
+		free(entries);
 }
 
 static bool measure(struct json *result, struct error *error)

@@ -79,10 +79,7 @@ static void add(struct demand *demand, struct demanded region)
 		last->count += region.count;
 		return;
 	}
-	if (!demand->regions || demand->count == demand->capacity) {
-		demand->capacity = 2 * demand->capacity + 16;
-		demand->regions = reallocate(demand->regions, demand->capacity, sizeof(*demand->regions));
-	}
+	demand->regions = reallocate(demand->regions, demand->count + 1, sizeof(*demand->regions));
 	demand->regions[demand->count++] = region;
 }
 
@@ -114,11 +111,11 @@ void demand_threads(struct demand *demand, uint64_t count)
 	demand->other_bytes += count * THREAD_BYTES;
 }
 
-void demand_free(struct demand *demand)
+static void empty(struct demand *demand)
 {
 	free(demand->regions);
 	demand->regions = NULL;
-	demand->count = demand->capacity = 0;
+	demand->count = 0;
 	demand->other_bytes = 0;
 }
 
@@ -181,7 +178,7 @@ static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct e
 	for (unsigned node = 0; node < NODE_LIMIT; node++) {
 		uint64_t wanted = bytes[node] / page_bytes;
 		left = 0;
-		if (wanted && (!hugetlb_free(node, page_bytes, &left) || left < wanted)) {
+		if (wanted && (!hugetlb_node_pool(node, page_bytes, "free", &left) || left < wanted)) {
 			demand->refused_node = (int)node;
 			return error_set(error, ERROR_NO_MEMORY,
 			                 "needs %" PRIu64 " hugetlb pages of %zu KiB on node %u, %" PRIu64
@@ -211,8 +208,8 @@ static void warn_exhausted(const struct demand *demand, size_t page_bytes)
 		return;
 	for (unsigned node = 0; node < NODE_LIMIT; node++) {
 		uint64_t pool = 0, left = 0;
-		if (bytes[node] && hugetlb_node_pool(node, page_bytes, "nr", &pool) && hugetlb_free(node, page_bytes, &left) &&
-		    left < bytes[node] / page_bytes)
+		if (bytes[node] && hugetlb_node_pool(node, page_bytes, "nr", &pool) &&
+		    hugetlb_node_pool(node, page_bytes, "free", &left) && left < bytes[node] / page_bytes)
 			warning_add("HUGEPAGE_EXHAUSTED",
 			            "node %u has too few free hugetlb pages of %zu bytes for all buffers (%" PRIu64
 			            " are reserved there, %" PRIu64 " on the machine)",
@@ -344,6 +341,6 @@ bool demand_admit(struct demand *demand, struct error *error)
 {
 	demand->refused_node = -1;
 	bool good = choose_pages(demand, error) && available(demand, error);
-	demand_free(demand);
+	empty(demand);
 	return good;
 }

@@ -39,7 +39,7 @@ struct demand {
 	bool again;
 	/* state */
 	struct demanded *regions;
-	size_t count, capacity;
+	size_t count;
 	uint64_t other_bytes;
 	/* set by demand_admit where it refuses: the node that has too little; -1: the machine or a control group */
 	int refused_node;
@@ -58,7 +58,6 @@ void demand_document(struct demand *demand, uint64_t numbers);
 /* Chooses the pages, one size for all regions, and asks whether nodes, machine and control groups have everything together.
  * The demand is empty afterwards, and `pages` is what regions are to be mapped with. */
 bool demand_admit(struct demand *demand, struct error *error);
-void demand_free(struct demand *demand);
 
 static inline uint64_t round_up(uint64_t value, uint64_t step)
 {

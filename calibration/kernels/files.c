@@ -5,21 +5,16 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static uint64_t cpu_ns(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "clock.h"
 
 char *file_read_within(const char *path, double cpu_s)
 {
-	uint64_t began_ns = cpu_ns();
+	uint64_t began_ns = clock_cpu_ns();
 	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
 	if (descriptor < 0)
 		return NULL;
@@ -37,7 +32,7 @@ char *file_read_within(const char *path, double cpu_s)
 		if (got < 0 && errno != EINTR)
 			break;
 		length += got > 0 ? (size_t)got : 0;
-		if (got > 0 && (double)(cpu_ns() - began_ns) > cpu_s * 1e9) {
+		if (got > 0 && (double)(clock_cpu_ns() - began_ns) > cpu_s * 1e9) {
 			errno = ETIME;
 			break;
 		}
@@ -64,11 +59,7 @@ bool file_line(const char *path, char *line, size_t size)
 	char *text = file_read(path);
 	if (!text)
 		return false;
-	size_t length = strcspn(text, "\n");
-	if (length >= size)
-		length = size - 1;
-	memcpy(line, text, length);
-	line[length] = '\0';
+	snprintf(line, size, "%.*s", (int)strcspn(text, "\n"), text);
 	free(text);
 	return true;
 }

@@ -71,13 +71,16 @@ struct slices {
 	size_t count, capacity;
 };
 
-struct window {
-	double per_tick;      /* core clocks per tick, of slices that nothing interrupted */
-	double bare_per_tick; /* the same of the chain alone; 0: none ran */
-	double share;         /* of the slices' time that this CPU got */
-	uint64_t number;      /* since the point began, lost ones counted */
-	bool dirty;           /* a context switch or a page fault hit it */
+/* The windows that show a clock. */
+struct windows {
+	size_t count;
+	double *per_tick;      /* core clocks per tick, of slices that nothing interrupted */
+	double *bare_per_tick; /* the same of the chain alone; 0: none ran */
+	double *share;         /* of the slices' time that this CPU got */
+	uint64_t *number;      /* since the point began, lost ones counted */
+	bool *dirty;           /* a context switch or a page fault hit it */
 };
+#define WINDOW_BYTES (3 * sizeof(double) + sizeof(uint64_t) + sizeof(bool))
 
 struct group;
 
@@ -91,8 +94,7 @@ struct point {
 	struct slices loaded, bare;
 	uint64_t slices; /* since the work began: which of them are bare */
 	struct work_lanes *lanes;
-	struct window *windows;
-	size_t count, capacity;
+	struct windows windows;
 	uint64_t passed; /* windows, those counted that show no clock */
 	double needed_ticks, taken_ticks;
 	struct thread_counts counts;
@@ -212,12 +214,17 @@ static void close_window(struct point *point, bool dirty)
 		add_ticks(&point->bare, bare, &needed, &taken);
 	point->needed_ticks += needed;
 	point->taken_ticks += taken;
-	point->windows[point->count++] = (struct window){
-		.per_tick = rate, .bare_per_tick = bare, .share = share_of(needed, taken), .number = number, .dirty = dirty};
+	struct windows *windows = &point->windows;
+	size_t place = windows->count++;
+	windows->per_tick[place] = rate;
+	windows->bare_per_tick[place] = bare;
+	windows->share[place] = share_of(needed, taken);
+	windows->number[place] = number;
+	windows->dirty[place] = dirty;
 }
 
 /* The time from which all threads of the group count, taken by the last that arrives. */
-static uint64_t meet(struct group *group)
+static uint64_t start_together(struct group *group)
 {
 	uint64_t start;
 	if (atomic_fetch_add(&group->arrived, 1) + 1 == group->active)
@@ -233,18 +240,16 @@ static void run_batch(struct worker *worker)
 	struct point *point = worker->context;
 	const uint64_t settle = (uint64_t)(common.settle_s * clock_now_used.hz);
 	const uint64_t length = (uint64_t)(common.window_s * clock_now_used.hz);
-	uint64_t from = meet(point->group) + settle, now = clock_start();
+	uint64_t from = start_together(point->group) + settle, now = clock_start();
 	while (now < from && !stop_requested())
 		now = run_next(point, false);
 	for (uint64_t window = 1; window <= common.windows && !stop_requested(); window++) {
-		struct thread_counts before = {0}, after = {0};
 		point->loaded.count = point->bare.count = 0;
-		thread_counts_read(&before);
+		struct thread_counts before = thread_counts_now();
 		now = clock_start();
 		while (now < from + window * length)
 			now = run_next(point, true);
-		thread_counts_read(&after);
-		struct thread_counts counts = thread_counts_since(&after, &before);
+		struct thread_counts after = thread_counts_now(), counts = thread_counts_since(&after, &before);
 		thread_counts_add(&point->counts, &counts);
 		close_window(point, counts.involuntary || counts.minor_faults || counts.major_faults);
 	}
@@ -254,9 +259,7 @@ static void finish(struct worker *worker)
 {
 	struct point *point = worker->context;
 	check_lanes(point);
-	point->verified = affinity_verify(point->cpu);
-	if (!point->verified)
-		affinity_left(point->cpu, &worker->error);
+	point->verified = affinity_stayed(point->cpu, &worker->error);
 }
 
 static size_t slices_in_window(void)
@@ -264,9 +267,20 @@ static size_t slices_in_window(void)
 	return (size_t)(common.window_s * FASTEST_HZ / SLICE_CLOCKS) + 2;
 }
 
+static size_t windows_max(void)
+{
+	return common.windows * (common.budget_s > 0 ? BATCHES_MAX : 1);
+}
+
 /* Touched now, so that no page fault comes into a window. */
 static bool start_point(struct point *point)
 {
+	size_t windows = windows_max();
+	point->windows = (struct windows){.per_tick = allocate_touched(windows, sizeof(double)),
+	                                  .bare_per_tick = allocate_touched(windows, sizeof(double)),
+	                                  .share = allocate_touched(windows, sizeof(double)),
+	                                  .number = allocate_touched(windows, sizeof(uint64_t)),
+	                                  .dirty = allocate_touched(windows, sizeof(bool))};
 	point->loaded.capacity = point->bare.capacity = slices_in_window();
 	point->loaded.ticks = allocate_touched(point->loaded.capacity, sizeof(uint32_t));
 	point->bare.ticks = allocate_touched(point->bare.capacity, sizeof(uint32_t));
@@ -275,31 +289,18 @@ static bool start_point(struct point *point)
 	return worker_start(&point->worker, point->cpu, NULL, point, &point->error);
 }
 
-static void make_room(struct point *point)
+static bool converged(const struct windows *windows)
 {
-	size_t capacity = point->count + common.windows;
-	if (capacity <= point->capacity)
-		return;
-	point->windows = reallocate(point->windows, capacity, sizeof(*point->windows));
-	memset(point->windows + point->count, 0, common.windows * sizeof(*point->windows));
-	point->capacity = capacity;
-}
-
-static bool converged(const struct point *point)
-{
-	double half_width = INFINITY, *rates = allocate(point->count, sizeof(*rates));
-	for (size_t i = 0; i < point->count; i++)
-		rates[i] = point->windows[i].per_tick;
-	bool narrow = statistics_half_width(rates, point->count, &half_width) && half_width <= common.target_half_width;
-	free(rates);
-	return narrow;
+	double half_width;
+	return statistics_half_width(windows->per_tick, windows->count, &half_width) &&
+	       half_width <= common.target_half_width;
 }
 
 static const char *stop_reason(const struct group *group, uint64_t began_ns, unsigned batches)
 {
 	bool all = true, whole = true;
 	for (size_t i = 0; i < group->count; i++) {
-		all = all && (!group->points[i].ready || converged(&group->points[i]));
+		all = all && (!group->points[i].ready || converged(&group->points[i].windows));
 		whole = whole && (!group->points[i].ready || group->points[i].passed >= common.windows);
 	}
 	if (stop_requested() && !whole)
@@ -322,8 +323,9 @@ static void keep_common_windows(struct group *group)
 			common = group->points[i].passed;
 	for (size_t i = 0; i < group->count; i++) {
 		struct point *point = &group->points[i];
-		while (point->count && point->windows[point->count - 1].number >= common)
-			point->count--;
+		struct windows *windows = &point->windows;
+		while (windows->count && windows->number[windows->count - 1] >= common)
+			windows->count--;
 		point->passed = common;
 	}
 }
@@ -344,7 +346,7 @@ static void end_point(struct point *point)
 	if (point->ready) {
 		worker_do(&point->worker, finish);
 		error_take(&point->error, &point->worker.error);
-		if (point->count == 0 && !stop_error(&point->error))
+		if (point->windows.count == 0 && !stop_error(&point->error))
 			error_set(&point->error, ERROR_CHECK_FAILED,
 			          "no window of %g s has three slices of %u clocks that agree; use longer ones", common.window_s,
 			          SLICE_CLOCKS);
@@ -360,10 +362,8 @@ static void do_batch(struct group *group)
 	atomic_store(&group->arrived, 0);
 	atomic_store(&group->start, 0);
 	for (size_t i = 0; i < group->count; i++)
-		if (group->points[i].ready) {
-			make_room(&group->points[i]);
+		if (group->points[i].ready)
 			worker_begin(&group->points[i].worker, run_batch);
-		}
 	for (size_t i = 0; i < group->count; i++)
 		if (group->points[i].ready)
 			worker_wait(&group->points[i].worker);
@@ -395,13 +395,13 @@ static void run_group(struct group *group)
 }
 
 /* The chain with vector work beside it against the chain alone: 1 where the chain is the critical path. */
-static bool chain_ratio(const struct point *point, double *ratio)
+static bool chain_ratio(const struct windows *windows, double *ratio)
 {
-	double *ratios = allocate(point->count, sizeof(*ratios));
+	double *ratios = allocate(windows->count, sizeof(*ratios));
 	size_t count = 0;
-	for (size_t i = 0; i < point->count; i++)
-		if (point->windows[i].bare_per_tick > 0)
-			ratios[count++] = point->windows[i].per_tick / point->windows[i].bare_per_tick;
+	for (size_t i = 0; i < windows->count; i++)
+		if (windows->bare_per_tick[i] > 0)
+			ratios[count++] = windows->per_tick[i] / windows->bare_per_tick[i];
 	*ratio = count ? statistics_median(ratios, count) : NAN;
 	free(ratios);
 	return count > 0;
@@ -410,23 +410,14 @@ static bool chain_ratio(const struct point *point, double *ratio)
 static void windows_write(struct json *json, const struct group *group, const struct point *point)
 {
 	double ratio;
+	const struct windows *windows = &point->windows;
 	struct cpu_list self = {(unsigned[]){point->cpu}, 1};
-	json_array_begin(json, "windows_hz");
-	for (size_t i = 0; i < point->count; i++)
-		json_f64(json, NULL, corefreq_hz(point->windows[i].per_tick));
-	json_array_end(json);
+	json_f64s(json, "windows_hz", windows->per_tick, windows->count, corefreq_hz(1));
 	json_f64(json, "share", share_of(point->needed_ticks, point->taken_ticks));
-	json_array_begin(json, "windows_share");
-	for (size_t i = 0; i < point->count; i++)
-		json_f64(json, NULL, point->windows[i].share);
-	json_array_end(json);
-	json_array_begin(json, "dirty_windows");
-	for (size_t i = 0; i < point->count; i++)
-		if (point->windows[i].dirty)
-			json_u64(json, NULL, i);
-	json_array_end(json);
-	json_u64(json, "lost_windows", point->passed - point->count);
-	bool known = chain_ratio(point, &ratio);
+	json_f64s(json, "windows_share", windows->share, windows->count, 1);
+	json_places(json, "dirty_windows", windows->dirty, windows->count);
+	json_u64(json, "lost_windows", point->passed - windows->count);
+	bool known = chain_ratio(windows, &ratio);
 	json_f64_known(json, "chain_ratio", known, ratio);
 	interference_write(json, "interference", &point->counts, &group->before, &group->after, &self);
 }
@@ -491,14 +482,14 @@ static void make_plan(void)
 static bool admit(struct error *error)
 {
 	struct demand demand = {0};
-	uint64_t windows = common.windows * (common.budget_s > 0 ? BATCHES_MAX : 1), largest = 0;
+	uint64_t windows = windows_max(), largest = 0;
 	for (size_t i = 0; i < options.active.count; i++) {
 		bool together = is_together(i);
 		uint64_t groups = options.work.count * (together ? 1 : plan.alone.count);
 		uint64_t cpus = together ? plan.cpus.count : 1;
 		const struct cpu_list one = {.count = 1};
 		largest = cpus > largest ? cpus : largest;
-		demand_other(&demand, sizeof(struct point) + windows * sizeof(struct window), groups * cpus);
+		demand_other(&demand, sizeof(struct point) + windows * WINDOW_BYTES, groups * cpus);
 		snapshots_demand(together ? &plan.cpus : &one, 2 * groups, &demand);
 		demand_document(&demand, groups * cpus * (3 * windows + NUMBERS_OF_POINT));
 	}

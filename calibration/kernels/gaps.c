@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "clock.h"
+#include "statistics.h"
 #include "warning.h"
 
 #define TURN_TRIES 20000u
@@ -79,12 +80,6 @@ uint64_t gaps_bucket_from(unsigned bucket)
 	return (1ull << power) + (part << (power - GAP_SUB_BITS));
 }
 
-static int compare_u64(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-	return (a > b) - (a < b);
-}
-
 static inline uint64_t read_clock(bool counter)
 {
 	return counter ? arch_counter_read() : clock_raw_ns();
@@ -151,7 +146,7 @@ void gaps_record(struct gaps *gaps, uint64_t at, uint64_t ticks)
 	keep_if_long(gaps, (struct gap){at, ticks});
 }
 
-static inline bool told_to_stop(const struct gaps *gaps)
+static inline bool stop_asked(const struct gaps *gaps)
 {
 	return gaps->stop && atomic_load_explicit(gaps->stop, memory_order_relaxed);
 }
@@ -161,7 +156,7 @@ static inline bool told_to_stop(const struct gaps *gaps)
 static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uint64_t ticks, bool counter)
 {
 	const uint64_t threshold = gaps->threshold_ticks, look = (uint64_t)(LOOK_S * clock_now_used.hz);
-	bool stopped = told_to_stop(gaps);
+	bool stopped = stop_asked(gaps);
 	uint64_t turns = 0, previous = read_clock(counter), end = previous + ticks;
 	gaps->begin = previous;
 	while (previous < end && !stopped) {
@@ -193,7 +188,7 @@ static inline __attribute__((always_inline)) void observe(struct gaps *gaps, uin
 		}
 		atomic_store_explicit(&gaps->watched_at, previous, memory_order_relaxed);
 		atomic_store_explicit(&gaps->watched_count, gaps->count, memory_order_release);
-		stopped = told_to_stop(gaps);
+		stopped = stop_asked(gaps);
 	}
 	gaps->turns = turns;
 	gaps->end = previous;

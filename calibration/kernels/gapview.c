@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "allocate.h"
-#include "corefreq.h"
 #include "warning.h"
 
 /* Gaps shorter than 200 ns are cache misses and clock reads, not interruptions; four turns keep a slow clock's own
@@ -190,8 +189,6 @@ void gap_view_write(struct json *json, const char *key, const struct gap_view *v
 	periods_write(json, view);
 	attribution_write(json, "attribution", &view->attribution, steal_ms, smi);
 	traced_write(json, view, watch, self);
-	json_f64(json, "core_hz_before", corefreq_hz(view->core_before));
-	json_f64(json, "core_hz_after", corefreq_hz(view->core_after));
-	interference_write(json, "interference", &view->counts, &watch->before, &watch->after, self);
+	stretch_write(json, &view->stretch, &watch->before, &watch->after, self);
 	json_object_end(json);
 }

@@ -5,8 +5,8 @@
 
 #include "attribution.h"
 #include "causes.h"
+#include "evidence.h"
 #include "gaps.h"
-#include "interference.h"
 #include "periods.h"
 #include "tracing.h"
 
@@ -30,8 +30,7 @@ struct gap_watch {
 struct gap_view {
 	struct gap_turns turns;
 	struct gaps gaps;
-	struct thread_counts counts;
-	double core_before, core_after;
+	struct stretch stretch;
 	struct gaps traced;
 	uint64_t traced_ticks; /* of all parts */
 	/* by gap_view_digest */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "generator.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -51,7 +50,7 @@ static void set_up(struct worker *worker)
 		if (buffer->filler == number && buffer->error.code == ERROR_NONE)
 			pages_read_nodes(&buffer->pages, &buffer->region, &buffer->error);
 	}
-	thread->core_before = corefreq_settle();
+	corefreq_settle();
 	pmu_open_thread(generator->pmu, number, "");
 }
 
@@ -149,17 +148,12 @@ static void run_measured(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
 	const struct generator *generator = thread->generator;
-	struct thread_counts before = {0}, after = {0};
 	sampling_open(&thread->sampling, generator->sampled, thread->cpu, generator->run_s);
-	thread->core_before = corefreq_per_tick();
-	thread_counts_read(&before);
+	stretch_begin(&thread->stretch);
 	sampling_begin(&thread->sampling);
 	run(thread);
 	sampling_end(&thread->sampling);
-	thread_counts_read(&after);
-	thread->counts = thread_counts_since(&after, &before);
-	thread->core_after = corefreq_per_tick();
-	thread->verified = affinity_verify(thread->cpu);
+	stretch_end(&thread->stretch, thread->cpu);
 }
 
 /* -- what the supervising thread makes of them -- */
@@ -345,13 +339,6 @@ static bool run_end(struct generator *generator, struct error *error)
 	return take_errors(generator, error);
 }
 
-bool generator_run(struct generator *generator, double seconds, struct error *error)
-{
-	run_begin(generator, seconds);
-	generator->ends = all_started(generator) + (uint64_t)(seconds * clock_now_used.hz);
-	return run_end(generator, error);
-}
-
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error)
 {
 	const double hz = clock_now_used.hz;
@@ -360,7 +347,7 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 	if (generator->pmu || generator->course) {
 		/* Told to stop meanwhile, run_end is too. */
 		(void)sleep_until(generator->begins);
-		pmu_begin(generator->pmu);
+		pmu_begin(generator->pmu, PMU_ALL);
 		generator->begins = clock_stop();
 		bool go_on = generator->course != NULL;
 		for (double at = 0; go_on && at < windows_s - generator->course_s / 2; at += generator->course_s) {
@@ -369,7 +356,7 @@ bool generator_run_windows(struct generator *generator, double settle_s, double 
 		}
 		(void)sleep_until(generator->begins + (uint64_t)(windows_s * hz));
 		course_read(generator->course);
-		pmu_end(generator->pmu);
+		pmu_end(generator->pmu, PMU_ALL);
 	}
 	generator->ends = generator->begins + (uint64_t)((windows_s + GENERATOR_TAIL_S) * hz);
 	return run_end(generator, error);
@@ -443,16 +430,9 @@ bool generator_close(struct generator *generator, struct error *error)
 void generator_take_evidence(struct generator *generator, struct evidence *evidence)
 {
 	evidence->pages = generator_pages(generator);
-	evidence->verified = true;
-	evidence->core_before = evidence->core_after = INFINITY;
-	evidence->counts = (struct thread_counts){0};
-	for (size_t i = 0; i < generator->group->count; i++) {
-		const struct generator_thread *thread = running(generator, i);
-		evidence->verified = evidence->verified && thread->verified;
-		evidence->core_before = fmin(evidence->core_before, thread->core_before);
-		evidence->core_after = fmin(evidence->core_after, thread->core_after);
-		thread_counts_add(&evidence->counts, &thread->counts);
-	}
+	evidence->threads = running(generator, 0)->stretch;
+	for (size_t i = 1; i < generator->group->count; i++)
+		stretch_add(&evidence->threads, &running(generator, i)->stretch);
 	evidence->before = generator->before;
 	evidence->after = generator->after;
 	evidence->samples = generator->samples;

@@ -56,11 +56,9 @@ struct generator_thread {
 	size_t chunk_steps; /* per stream */
 	struct progress log;
 	_Atomic uint64_t started; /* ticks, 0 before */
-	double core_before, core_after;
-	struct thread_counts counts;
+	struct stretch stretch;
 	struct sampling sampling;
 	struct error wrong; /* what the proof of this run found */
-	bool verified;      /* CPU */
 };
 
 struct generator {
@@ -139,10 +137,9 @@ bool generator_select(struct generator *generator, const struct group *group, co
                       size_t buffer_bytes, struct error *error);
 /* Lets all threads of the group do a job; false with the first error of any. */
 bool generator_do(struct generator *generator, worker_job job, struct error *error);
-/* Lets all threads run for `seconds` counted from when the last of them began, then stops them. */
-bool generator_run(struct generator *generator, double seconds, struct error *error);
-/* The same for windows of so many seconds together, which begin (`begins`) when the threads have had time to settle and,
- * where events are counted, the counters have been read; they are read again when the windows have ended. */
+/* Lets all threads run for windows of so many seconds together, then stops them. The windows begin (`begins`) when the last
+ * thread runs, all have had time to settle and, where events are counted, the counters have been read; they are read again
+ * when the windows have ended. */
 bool generator_run_windows(struct generator *generator, double settle_s, double windows_s, struct error *error);
 /* Moves what is known of the last run into the evidence, but for its seed and counters. */
 void generator_take_evidence(struct generator *generator, struct evidence *evidence);

@@ -42,32 +42,27 @@ void hugetlb_sizes(struct hugetlb_sizes *sizes)
 		closedir(listing);
 }
 
-bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages)
+static bool read_pool(const char *pools, size_t page_bytes, const char *which, uint64_t *pages)
 {
 	char path[160];
 	long long value;
-	snprintf(path, sizeof(path), POOLS "/hugepages-%zukB/%s_hugepages", page_bytes / 1024, which);
-	if (!file_number(path, &value) || value < 0)
-		return false;
-	*pages = (uint64_t)value;
-	return true;
+	snprintf(path, sizeof(path), "%s/hugepages-%zukB/%s_hugepages", pools, page_bytes / 1024, which);
+	bool known = file_number(path, &value) && value >= 0;
+	if (known)
+		*pages = (uint64_t)value;
+	return known;
+}
+
+bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages)
+{
+	return read_pool(POOLS, page_bytes, which, pages);
 }
 
 bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint64_t *pages)
 {
-	char path[160];
-	long long value;
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/hugepages/hugepages-%zukB/%s_hugepages", node,
-	         page_bytes / 1024, which);
-	if (!file_number(path, &value) || value < 0)
-		return node == 0 && hugetlb_pool(page_bytes, which, pages);
-	*pages = (uint64_t)value;
-	return true;
-}
-
-bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages)
-{
-	return hugetlb_node_pool(node, page_bytes, "free", pages);
+	char pools[80];
+	snprintf(pools, sizeof(pools), "/sys/devices/system/node/node%u/hugepages", node);
+	return read_pool(pools, page_bytes, which, pages) || (node == 0 && hugetlb_pool(page_bytes, which, pages));
 }
 
 void *hugetlb_map(size_t bytes, size_t page_bytes)

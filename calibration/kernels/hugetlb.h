@@ -17,8 +17,6 @@ void hugetlb_sizes(struct hugetlb_sizes *sizes);
 bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages);
 /* The same of one node, which knows no resv_hugepages. */
 bool hugetlb_node_pool(unsigned node, size_t page_bytes, const char *which, uint64_t *pages);
-/* Pages of this size that are free on a node. */
-bool hugetlb_free(unsigned node, size_t page_bytes, uint64_t *pages);
 /* Maps whole pages of this size, on no node yet; MAP_FAILED and errno where the kernel does not. */
 void *hugetlb_map(size_t bytes, size_t page_bytes);
 /* Whether one can be mapped: an emulator may not map the pages that its machine has free. */

@@ -3,7 +3,6 @@
  * build and the clock are in the envelope of every document. Nothing is measured and nothing stays changed. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/perf_event.h>
 #include <pthread.h>
@@ -23,10 +22,12 @@
 #include "cgroup.h"
 #include "files.h"
 #include "gaps.h"
+#include "interference.h"
 #include "load.h"
 #include "memory.h"
 #include "realtime.h"
 #include "subcommand.h"
+#include "text.h"
 
 #define THP_ENABLED "/sys/kernel/mm/transparent_hugepage/enabled"
 #define THP_DEFRAG "/sys/kernel/mm/transparent_hugepage/defrag"
@@ -34,7 +35,6 @@
 #define NODES "/sys/devices/system/node"
 #define CLOCK_SOURCE "/sys/devices/system/clocksource/clocksource0/"
 #define CAP_IPC_LOCK_BIT 14
-#define SMI_COUNT_REGISTER 0x34
 /* As many of the longest gaps as jitter lists by default: what its ring needs locked. */
 #define GAPS_LISTED 20
 
@@ -43,9 +43,7 @@ struct finding {
 	char text[320];
 };
 
-static void say(struct finding *finding, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(struct finding *finding, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void say(struct finding *finding, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -60,9 +58,9 @@ static bool real_time(struct finding *finding)
 	if (refused == 0)
 		refused = pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary);
 	if (refused)
-		say(finding, "SCHED_FIFO: %s (wants CAP_SYS_NICE, or a limit of rtprio)", strerror(refused));
+		say(finding, "SCHED_FIFO: %s (needs CAP_SYS_NICE or an rtprio limit)", strerror(refused));
 	else
-		say(finding, "SCHED_FIFO was had and given back");
+		say(finding, "SCHED_FIFO: permitted");
 	return refused == 0;
 }
 
@@ -125,17 +123,13 @@ static bool machine_events(struct finding *finding)
 #if defined(__x86_64__)
 static bool model_specific_registers(struct finding *finding)
 {
-	char path[64];
-	uint64_t value;
-	snprintf(path, sizeof(path), "/dev/cpu/%u/msr", affinity_allowed()->cpus[0]);
-	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-	bool good = descriptor >= 0 && pread(descriptor, &value, sizeof(value), SMI_COUNT_REGISTER) == sizeof(value);
+	unsigned cpu = affinity_allowed()->cpus[0];
+	int64_t count;
+	bool good = smi_count(cpu, &count);
 	if (good)
-		say(finding, "%s: register 0x%x was read", path, SMI_COUNT_REGISTER);
+		say(finding, "/dev/cpu/%u/msr: register 0x%x was read", cpu, MSR_SMI_COUNT);
 	else
-		say(finding, "%s, register 0x%x: %s", path, SMI_COUNT_REGISTER, strerror(errno));
-	if (descriptor >= 0)
-		close(descriptor);
+		say(finding, "/dev/cpu/%u/msr, register 0x%x: %s", cpu, MSR_SMI_COUNT, strerror(errno));
 	return good;
 }
 #endif
@@ -160,11 +154,11 @@ static bool pages_node(struct finding *finding)
 		return false;
 	long result = syscall(SYS_move_pages, 0, 1ul, &page, NULL, &status, 0);
 	if (result != 0)
-		say(finding, "move_pages on a page of its own: %s", strerror(errno));
+		say(finding, "move_pages: %s", strerror(errno));
 	else if (status < 0)
-		say(finding, "move_pages on a page of its own: no node, %s", strerror(-status));
+		say(finding, "move_pages: no node: %s", strerror(-status));
 	else
-		say(finding, "move_pages says that a page of its own lies on node %d", status);
+		say(finding, "move_pages: a page of this process lies on node %d", status);
 	munmap(page, memory_base_page_bytes());
 	return result == 0 && status >= 0;
 }
@@ -176,7 +170,7 @@ static bool memory_policy(struct finding *finding)
 		return false;
 	/* The default policy asks for no node, so that the call itself is what is allowed or not. */
 	long result = syscall(SYS_mbind, page, memory_base_page_bytes(), 0, NULL, 0ul, 0u);
-	say(finding, "mbind on a page of its own: %s", result == 0 ? "granted" : strerror(errno));
+	say(finding, "mbind: %s", result == 0 ? "granted" : strerror(errno));
 	munmap(page, memory_base_page_bytes());
 	return result == 0;
 }
@@ -285,45 +279,32 @@ static void privileges_write(struct json *json)
 	json_array_end(json);
 }
 
-/* Numbers within names such as node12 or hugepages-2048kB, ascending. */
-struct numbers {
-	unsigned long *values;
-	size_t count;
-};
-
-static int compare(const void *left, const void *right)
+/* The numbers in names such as node12 or hugepages-2048kB, ascending; to be freed. */
+static struct cpu_list numbers_in(const char *directory, const char *before)
 {
-	unsigned long a = *(const unsigned long *)left, b = *(const unsigned long *)right;
-	return (a > b) - (a < b);
-}
-
-static void numbers_read(struct numbers *numbers, const char *directory, const char *before)
-{
-	*numbers = (struct numbers){0};
+	struct cpu_list numbers = {0};
 	DIR *listing = opendir(directory);
-	for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
-		const char *digits = entry->d_name + strlen(before);
-		if (strncmp(entry->d_name, before, strlen(before)) != 0 || *digits < '0' || *digits > '9')
-			continue;
-		numbers->values = reallocate(numbers->values, numbers->count + 1, sizeof(*numbers->values));
-		numbers->values[numbers->count++] = strtoul(digits, NULL, 10);
+	for (const struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+		const char *digits = text_after(entry->d_name, before);
+		uint64_t number;
+		if (digits && text_decimal(&digits, &number))
+			cpu_list_add(&numbers, (unsigned)number);
 	}
 	if (listing)
 		closedir(listing);
-	if (numbers->count)
-		qsort(numbers->values, numbers->count, sizeof(numbers->values[0]), compare);
+	return numbers;
 }
 
-static void count_write(struct json *json, const char *key, const char *directory, unsigned long kib)
+static void count_write(struct json *json, const char *key, const char *directory, unsigned kib)
 {
 	char path[200];
 	long long value = 0;
-	snprintf(path, sizeof(path), "%s/hugepages-%lukB/%s_hugepages", directory, kib, key);
+	snprintf(path, sizeof(path), "%s/hugepages-%ukB/%s_hugepages", directory, kib, key);
 	bool known = file_number(path, &value) && value >= 0;
 	json_u64_known(json, key, known, (uint64_t)value);
 }
 
-static void pages_of_size_write(struct json *json, unsigned long kib, const struct numbers *nodes)
+static void pages_of_size_write(struct json *json, unsigned kib, const struct cpu_list *nodes)
 {
 	json_object_begin(json, NULL);
 	json_u64(json, "bytes", (uint64_t)kib * 1024);
@@ -332,9 +313,9 @@ static void pages_of_size_write(struct json *json, unsigned long kib, const stru
 	json_array_begin(json, "nodes");
 	for (size_t i = 0; i < nodes->count; i++) {
 		char directory[80];
-		snprintf(directory, sizeof(directory), NODES "/node%lu/hugepages", nodes->values[i]);
+		snprintf(directory, sizeof(directory), NODES "/node%u/hugepages", nodes->cpus[i]);
 		json_object_begin(json, NULL);
-		json_u64(json, "node", nodes->values[i]);
+		json_u64(json, "node", nodes->cpus[i]);
 		count_write(json, "nr", directory, kib);
 		count_write(json, "free", directory, kib);
 		json_object_end(json);
@@ -365,9 +346,7 @@ static void words_write(struct json *json, const char *key, const char *path)
 
 static void pages_kinds_write(struct json *json)
 {
-	struct numbers sizes, nodes;
-	numbers_read(&sizes, HUGETLB, "hugepages-");
-	numbers_read(&nodes, NODES, "node");
+	struct cpu_list sizes = numbers_in(HUGETLB, "hugepages-"), nodes = numbers_in(NODES, "node");
 	json_object_begin(json, "page_kinds");
 	json_u64(json, "base_bytes", memory_base_page_bytes());
 	json_u64_known(json, "thp_bytes", memory_thp_bytes() > 0, memory_thp_bytes());
@@ -375,11 +354,11 @@ static void pages_kinds_write(struct json *json)
 	line_write(json, "thp_defrag", THP_DEFRAG);
 	json_array_begin(json, "hugetlb");
 	for (size_t i = 0; i < sizes.count; i++)
-		pages_of_size_write(json, sizes.values[i], &nodes);
+		pages_of_size_write(json, sizes.cpus[i], &nodes);
 	json_array_end(json);
 	json_object_end(json);
-	free(sizes.values);
-	free(nodes.values);
+	cpu_list_free(&sizes);
+	cpu_list_free(&nodes);
 }
 
 static void features_write(struct json *json)

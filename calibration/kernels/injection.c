@@ -120,8 +120,7 @@ static struct scene *stage; /* the rivals' way to their scene */
 
 static struct timespec later(struct timespec from, double ns)
 {
-	uint64_t sum = (uint64_t)from.tv_sec * 1000000000u + (uint64_t)from.tv_nsec + (uint64_t)ns;
-	return (struct timespec){.tv_sec = (time_t)(sum / 1000000000u), .tv_nsec = (long)(sum % 1000000000u)};
+	return clock_timespec((uint64_t)from.tv_sec * 1000000000u + (uint64_t)from.tv_nsec + (uint64_t)ns);
 }
 
 static void *rival(void *argument)
@@ -145,7 +144,7 @@ static bool start_timers(struct scene *scene)
 	for (unsigned i = 0; i < ALL; i++) {
 		struct sigaction action = {.sa_handler = handle};
 		struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN + (int)i};
-		struct itimerspec every = {.it_interval = later((struct timespec){0}, trains[i].period_ns),
+		struct itimerspec every = {.it_interval = clock_timespec((uint64_t)trains[i].period_ns),
 		                           .it_value = later(scene->from, trains[i].offset_ns + trains[i].period_ns)};
 		/* One at a time: a handler inside another's would be counted in both. */
 		sigfillset(&action.sa_mask);
@@ -333,10 +332,8 @@ static const struct period *matching_gaps(const struct scene *scene, unsigned tr
 	return count && 2 * hits[best] > logs[train].made.count ? &found[best] : NULL;
 }
 
-static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void judge(struct outcome *outcome, enum verdict verdict, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void judge(struct outcome *outcome, enum verdict verdict,
+                                                        const char *format, ...)
 {
 	va_list arguments;
 	if (verdict <= outcome->verdict)
@@ -458,9 +455,8 @@ static void judge_train(struct outcome *outcome, const struct scene *scene, cons
 	if ((double)outcome->in_gaps < (1 - COUNT_TOLERANCE) * (double)outcome->injected)
 		judge(outcome, VERDICT_MISSED, "of %zu injections %zu are inside a gap", outcome->injected, outcome->in_gaps);
 	if (outcome->alone * 2 < outcome->injected) {
-		judge(outcome, VERDICT_INCONCLUSIVE,
-		      "%zu of %zu injections had a gap to themselves: too few to tell their length", outcome->alone,
-		      outcome->injected);
+		judge(outcome, VERDICT_INCONCLUSIVE, "%zu of %zu injections had a gap to themselves: too few for a length",
+		      outcome->alone, outcome->injected);
 	} else if (outcome->alone) {
 		struct cost own = cost_of(beside, outcome->alone);
 		double most = LENGTH_TOLERANCE * busy, extra = own.median - cost->median, least = own.least - cost->least;

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "allocate.h"
+#include "clock.h"
 #include "files.h"
 #include "text.h"
 #include "warning.h"
 
-#define MSR_SMI_COUNT 0x34
 #define INTERRUPTS "/proc/interrupts"
 /* Rows that are no interrupt lines: a score of the architecture's, and ten softirqs. */
 #define ROWS_BESIDE 48u
@@ -26,14 +26,12 @@
 /* Rows of which something is written: most lines are quiet while one CPU is measured. */
 #define ROWS_WRITTEN 64u
 
-bool thread_counts_read(struct thread_counts *counts)
+struct thread_counts thread_counts_now(void)
 {
-	struct rusage usage;
-	if (getrusage(RUSAGE_THREAD, &usage) != 0)
-		return false;
-	*counts = (struct thread_counts){(uint64_t)usage.ru_nivcsw, (uint64_t)usage.ru_nvcsw, (uint64_t)usage.ru_minflt,
-	                                 (uint64_t)usage.ru_majflt};
-	return true;
+	struct rusage usage = {0};
+	(void)getrusage(RUSAGE_THREAD, &usage); /* knows no reason to fail */
+	return (struct thread_counts){(uint64_t)usage.ru_nivcsw, (uint64_t)usage.ru_nvcsw, (uint64_t)usage.ru_minflt,
+	                              (uint64_t)usage.ru_majflt};
 }
 
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before)
@@ -167,28 +165,37 @@ static void steal_read(struct snapshot *snapshot)
 			if (!text_decimal(&at, &value))
 				break; /* kernels before 2.6.11 end earlier */
 			if (field == 7)
-				snapshot->steal[place] = (int64_t)value;
+				snapshot->counts[COUNT_STEAL][place] = (int64_t)value;
 		}
 	}
 	free(text);
 }
 
+bool smi_count(unsigned cpu, int64_t *count)
+{
+	char path[64];
+	uint64_t value = 0;
+	snprintf(path, sizeof(path), "/dev/cpu/%u/msr", cpu);
+	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+	bool good = descriptor >= 0 && pread(descriptor, &value, sizeof(value), MSR_SMI_COUNT) == (ssize_t)sizeof(value);
+	int saved = errno;
+	if (descriptor >= 0)
+		close(descriptor);
+	errno = saved;
+	if (good)
+		*count = (int64_t)(value & 0xffffffffu);
+	return good;
+}
+
 static void smi_read(struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
-		char path[64];
-		uint64_t value;
-		snprintf(path, sizeof(path), "/dev/cpu/%u/msr", snapshot->cpus->cpus[i]);
-		int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-		if (descriptor >= 0 && pread(descriptor, &value, sizeof(value), MSR_SMI_COUNT) == (ssize_t)sizeof(value)) {
-			snapshot->smi[i] = (int64_t)(value & 0xffffffffu);
-		} else {
-			warning_add("INTERFERENCE_UNREADABLE", "SMI count (%s, register 0x34): %s", descriptor < 0 ? path : "msr",
+		unsigned cpu = snapshot->cpus->cpus[i];
+		if (!smi_count(cpu, &snapshot->counts[COUNT_SMI][i])) {
+			warning_add("INTERFERENCE_UNREADABLE", "SMI count (/dev/cpu/%u/msr, register 0x%x): %s", cpu, MSR_SMI_COUNT,
 			            strerror(errno));
-			i = snapshot->cpus->count; /* what one CPU refuses, all refuse */
+			break; /* what one CPU refuses, all refuse */
 		}
-		if (descriptor >= 0)
-			close(descriptor);
 	}
 }
 
@@ -215,9 +222,9 @@ static void throttles_read(struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
 		unsigned cpu = snapshot->cpus->cpus[i];
-		snapshot->core_throttle[i] = throttle_read(cpu, "core");
-		snapshot->package_throttle[i] = throttle_read(cpu, "package");
-		if (snapshot->core_throttle[i] < 0) {
+		snapshot->counts[COUNT_CORE_THROTTLE][i] = throttle_read(cpu, "core");
+		snapshot->counts[COUNT_PACKAGE_THROTTLE][i] = throttle_read(cpu, "package");
+		if (snapshot->counts[COUNT_CORE_THROTTLE][i] < 0) {
 			warning_add("INTERFERENCE_UNREADABLE", "the kernel has no thermal_throttle counts for CPU %u", cpu);
 			break; /* what one CPU has not, no CPU has */
 		}
@@ -255,33 +262,25 @@ static bool table_read(struct counter_table *table, const char *path, const stru
 	return true;
 }
 
+static void softirqs_read(struct snapshot *snapshot)
+{
+	(void)table_read(&snapshot->softirqs, "/proc/softirqs", snapshot->cpus, NULL, INFINITY);
+}
+
+/* All but that of interrupts, which may be given up. */
+static void (*const readers[LOOK_INTERRUPTS])(struct snapshot *snapshot) = {
+	[LOOK_STAT] = steal_read,         [LOOK_SOFTIRQS] = softirqs_read, [LOOK_VMSTAT] = migrated_read,
+	[LOOK_THROTTLE] = throttles_read, [LOOK_SMI] = smi_read,
+};
+
 static void look(struct snapshot *snapshot, enum look what, double within_s)
 {
-	uint64_t start_ns = looking_start();
+	uint64_t start_ns = clock_cpu_ns();
 	bool whole = true;
-	switch (what) {
-	case LOOK_STAT:
-		steal_read(snapshot);
-		break;
-	case LOOK_SOFTIRQS:
-		(void)table_read(&snapshot->softirqs, "/proc/softirqs", snapshot->cpus, NULL, INFINITY);
-		break;
-	case LOOK_VMSTAT:
-		migrated_read(snapshot);
-		break;
-	case LOOK_THROTTLE:
-		throttles_read(snapshot);
-		break;
-	case LOOK_SMI:
-		smi_read(snapshot);
-		break;
-	case LOOK_INTERRUPTS:
+	if (what == LOOK_INTERRUPTS)
 		whole = table_read(&snapshot->interrupts, INTERRUPTS, snapshot->cpus, &whole_command.first, within_s);
-		break;
-	case LOOK_PAGES:
-	case LOOKS:
-		return;
-	}
+	else
+		readers[what](snapshot);
 	looking_end(what, start_ns, whole);
 	snapshot->looked[what] = whole;
 	if (!whole)
@@ -298,15 +297,11 @@ void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus
 static void snapshot_begin(struct snapshot *snapshot, const struct cpu_list *cpus)
 {
 	size_t count = cpus->count;
-	int64_t *values = allocate(4 * count, sizeof(*values));
-	for (size_t i = 0; i < 4 * count; i++)
-		values[i] = -1;
-	*snapshot = (struct snapshot){.cpus = cpus,
-	                              .steal = values,
-	                              .smi = values + count,
-	                              .core_throttle = values + 2 * count,
-	                              .package_throttle = values + 3 * count,
-	                              .pages_migrated = -1};
+	int64_t *values = allocate(CPU_COUNTS * count, sizeof(*values));
+	memset(values, -1, CPU_COUNTS * count * sizeof(*values));
+	*snapshot = (struct snapshot){.cpus = cpus, .pages_migrated = -1};
+	for (size_t i = 0; i < CPU_COUNTS; i++)
+		snapshot->counts[i] = values + i * count;
 }
 
 static void take(struct snapshot *snapshot, const struct cpu_list *cpus, bool quietly, unsigned readings)
@@ -360,7 +355,7 @@ void snapshot_free(struct snapshot *snapshot)
 {
 	table_free(&snapshot->interrupts);
 	table_free(&snapshot->softirqs);
-	free(snapshot->steal);
+	free(snapshot->counts[0]);
 	*snapshot = (struct snapshot){0};
 }
 
@@ -400,13 +395,15 @@ static void table_write(struct json *json, const char *key, const struct counter
 }
 
 /* Sum of differences over CPUs, or false when one of them is unknown. */
-static bool sum_known(const int64_t *before, const int64_t *after, const size_t *places, size_t count, int64_t *sum)
+static bool sum_known(const struct snapshot *before, const struct snapshot *after, enum cpu_count which,
+                      const size_t *places, size_t count, int64_t *sum)
 {
+	const int64_t *from = before->counts[which], *to = after->counts[which];
 	*sum = 0;
 	for (size_t i = 0; i < count; i++) {
-		if (!before || !after || before[places[i]] < 0 || after[places[i]] < 0)
+		if (!from || !to || from[places[i]] < 0 || to[places[i]] < 0)
 			return false;
-		*sum += after[places[i]] - before[places[i]];
+		*sum += to[places[i]] - from[places[i]];
 	}
 	return true;
 }
@@ -416,9 +413,9 @@ void interference_sums(const struct snapshot *before, const struct snapshot *aft
 {
 	int64_t sum;
 	size_t count, *places = places_of(after->cpus, some, &count);
-	bool known = sum_known(before->steal, after->steal, places, count, &sum);
+	bool known = sum_known(before, after, COUNT_STEAL, places, count, &sum);
 	*steal_ms = known ? (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK) : -1;
-	*smi = sum_known(before->smi, after->smi, places, count, &sum) ? sum : -1;
+	*smi = sum_known(before, after, COUNT_SMI, places, count, &sum) ? sum : -1;
 	free(places);
 }
 
@@ -426,22 +423,21 @@ void interference_write(struct json *json, const char *key, const struct thread_
                         const struct snapshot *before, const struct snapshot *after, const struct cpu_list *some)
 {
 	size_t count, *places = places_of(after->cpus, some, &count);
+	static const char *const keys[CPU_COUNTS] = {"steal_ms", "smi", "core_throttle", "package_throttle"};
 	int64_t sum;
 	json_object_begin(json, key);
 	json_u64(json, "involuntary_switches", thread->involuntary);
 	json_u64(json, "voluntary_switches", thread->voluntary);
 	json_u64(json, "minor_faults", thread->minor_faults);
 	json_u64(json, "major_faults", thread->major_faults);
-	bool known = sum_known(before->steal, after->steal, places, count, &sum);
-	json_f64_known(json, "steal_ms", known, (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
+	bool known = sum_known(before, after, COUNT_STEAL, places, count, &sum);
+	json_f64_known(json, keys[COUNT_STEAL], known, (double)sum * 1000 / (double)sysconf(_SC_CLK_TCK));
 	table_write(json, "interrupts", &before->interrupts, &after->interrupts, places, count);
 	table_write(json, "softirqs", &before->softirqs, &after->softirqs, places, count);
-	known = sum_known(before->smi, after->smi, places, count, &sum);
-	json_i64_known(json, "smi", known, sum);
-	known = sum_known(before->core_throttle, after->core_throttle, places, count, &sum);
-	json_i64_known(json, "core_throttle", known, sum);
-	known = sum_known(before->package_throttle, after->package_throttle, places, count, &sum);
-	json_i64_known(json, "package_throttle", known, sum);
+	for (enum cpu_count i = COUNT_SMI; i < CPU_COUNTS; i++) {
+		known = sum_known(before, after, i, places, count, &sum);
+		json_i64_known(json, keys[i], known, sum);
+	}
 	known = before->pages_migrated >= 0 && after->pages_migrated >= 0;
 	json_i64_known(json, "pages_migrated", known, after->pages_migrated - before->pages_migrated);
 	json_object_end(json);

@@ -26,21 +26,24 @@ struct counter_table {
 	bool known;
 };
 
+/* Stolen time is in USER_HZ ticks. */
+enum cpu_count { COUNT_STEAL, COUNT_SMI, COUNT_CORE_THROTTLE, COUNT_PACKAGE_THROTTLE, CPU_COUNTS };
+
 /* One reading of all counters for a list of CPUs. */
 struct snapshot {
 	const struct cpu_list *cpus;
 	bool looked[LOOKS]; /* what was read */
 	struct counter_table interrupts;
 	struct counter_table softirqs;
-	int64_t *steal; /* in USER_HZ ticks, -1: unknown */
-	int64_t *smi;
-	int64_t *core_throttle;
-	int64_t *package_throttle;
+	int64_t *counts[CPU_COUNTS]; /* by CPU of the list; -1: unknown */
 	int64_t pages_migrated;
 };
 
-/* Of the calling thread; false when the kernel refuses, which it never should. */
-bool thread_counts_read(struct thread_counts *counts);
+/* The register that counts system management interrupts, and its count; false with errno set where it cannot be read. */
+#define MSR_SMI_COUNT 0x34
+bool smi_count(unsigned cpu, int64_t *count);
+/* Of the calling thread. */
+struct thread_counts thread_counts_now(void);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
 void thread_counts_add(struct thread_counts *sum, const struct thread_counts *more);
 

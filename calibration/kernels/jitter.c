@@ -11,7 +11,7 @@
 #include "allocate.h"
 #include "corefreq.h"
 #include "files.h"
-#include "memory.h"
+#include "option_rows.h"
 #include "realtime.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -29,35 +29,33 @@ struct jitter_options jitter_options;
 struct jitter jitter;
 
 static const struct option table[] = {
-	{"--cpus", OPTION_TEXT, &jitter_options.cpus, "LIST|isolated",
-	 "CPUs to observe, all at once; isolated: those the kernel isolates", NULL, NULL, 0, 0, false},
-	{"--view", OPTION_WORD, &jitter_options.view, NULL, "what to measure", "both", "pma|gaps|both", 0, 0, false},
+	OPTION_ROW_TEXT("--cpus", &jitter_options.cpus, "LIST|isolated", NULL,
+	                "CPUs to observe, all at once; isolated: those the kernel isolates"),
+	OPTION_ROW_WORD("--view", &jitter_options.view, "pma|gaps|both", "both", "what to measure"),
 	/* 80,000 turns and 20,000 executions are those of the published pages; other numbers cannot be compared. */
-	{"--loops", OPTION_U64, &jitter_options.loops, "N", "turns of the fixed work", "80000", NULL, 1, UINT32_MAX, false},
-	{"--executions", OPTION_U64, &jitter_options.executions, "N", "executions of the work in an interval", "20000",
-	 NULL, 1, 1u << 30, false},
+	OPTION_ROW_U64("--loops", &jitter_options.loops, "N", "80000", 1, UINT32_MAX, "turns of the fixed work"),
+	OPTION_ROW_U64("--executions", &jitter_options.executions, "N", "20000", 1, 1u << 30,
+	               "executions of the work in an interval"),
 	/* The published pages show 20 to 30 intervals of about a second. */
-	{"--intervals", OPTION_U64, &jitter_options.intervals, "N", "intervals to report", "20", NULL, 1, 1000000, false},
+	OPTION_ROW_U64("--intervals", &jitter_options.intervals, "N", "20", 1, 1000000, "intervals to report"),
 	/* Ten seconds see what comes once a second ten times; rarer events need a longer look. */
-	{"--gap-s", OPTION_F64, &jitter_options.gap_s, "S", "seconds to look for gaps, at most", "10", NULL, 0, 86400,
-	 false},
-	{"--threshold-ns", OPTION_TEXT, &jitter_options.threshold_ns, "N|auto",
-	 "steps at least so long are gaps; auto: 200, or four turns of the loop", "auto", NULL, 0, 0, false},
-	{"--longest", OPTION_U64, &jitter_options.longest, "N", "longest gaps to list with their time", "20", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_F64("--gap-s", &jitter_options.gap_s, "S", "10", 0, 86400, "seconds to look for gaps, at most"),
+	OPTION_ROW_TEXT("--threshold-ns", &jitter_options.threshold_ns, "N|auto", "auto",
+	                "steps at least so long are gaps; auto: 200, or four turns of the loop"),
+	OPTION_ROW_U64("--longest", &jitter_options.longest, "N", "20", 0, 1000000, "longest gaps to list with their time"),
 	/* 0, an ordinary thread, is how the published results were made. */
-	{"--fifo", OPTION_U64, &jitter_options.fifo, "PRIO",
-	 "run under SCHED_FIFO with this priority; 0: as an ordinary thread", "0", NULL, 0, 99, false},
+	OPTION_ROW_U64("--fifo", &jitter_options.fifo, "PRIO", "0", 0, 99,
+	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
 	/* No budget: the time asked for is the time taken, so that two runs can be compared. */
-	{"--budget-s", OPTION_F64, &jitter_options.budget_s, "S",
-	 "seconds for both views, the first taking half at most; 0: as long as they take", "0", NULL, 0, 86400, false},
+	OPTION_ROW_F64("--budget-s", &jitter_options.budget_s, "S", "0", 0, 86400,
+	               "seconds for both views, the first taking half at most; 0: as long as they take"),
 	/* 0: a rate that is known well says nothing of what is rare, so the look is not cut short unless asked. */
-	{"--target-half-width", OPTION_F64, &jitter_options.target, "R",
-	 "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s", "0", NULL, 0, 1, false},
+	OPTION_ROW_F64("--target-half-width", &jitter_options.target, "R", "0", 0, 1,
+	               "stop looking when the rate of gaps is known to this share; 0: look for all of --gap-s"),
 	/* Not by default: it needs root, and takes half as long again. */
-	{"--attribute", OPTION_FLAG, &jitter_options.attribute, NULL,
-	 "trace the kernel before and after the look for gaps, half as long in all, and tell what made them", NULL, NULL, 0,
-	 0, false},
+	OPTION_ROW_FLAG(
+		"--attribute", &jitter_options.attribute,
+		"trace the kernel before and after the look for gaps, half as long in all, and report their causes"),
 };
 
 static bool cpus_asked(struct cpu_list *cpus, struct error *error)
@@ -106,7 +104,7 @@ static bool refuse_starving(struct error *error)
 }
 
 /* All CPUs begin a view together, to within a cache line's transfer. */
-static void meet(unsigned which)
+static void start_together(unsigned which)
 {
 	atomic_fetch_add(&jitter.arrived[which], 1);
 	while (atomic_load_explicit(&jitter.arrived[which], memory_order_acquire) < jitter.cpus.count)
@@ -120,7 +118,7 @@ static void run_traced(struct station *station, unsigned part)
 		return;
 	if (part == 0)
 		gaps_warm_up(&view->traced, GAPS_WARM_UP_S);
-	meet(2 + part);
+	start_together(2 + part);
 	gaps_warm_up(&view->traced, GAPS_LEAD_IN_S);
 	gaps_run(&view->traced, jitter.traced_ticks);
 	view->traced_ticks += view->traced.end - view->traced.begin;
@@ -130,15 +128,14 @@ static void run_traced(struct station *station, unsigned part)
 static void run_gaps(struct station *station)
 {
 	struct gap_view *view = &station->view;
-	struct thread_counts before = {0}, after = {0};
 	gaps_warm_up(&view->gaps, GAPS_WARM_UP_S);
-	meet(1);
-	thread_counts_read(&before);
+	start_together(1);
+	struct thread_counts before = thread_counts_now();
 	gaps_warm_up(&view->gaps, GAPS_LEAD_IN_S);
 	gaps_run(&view->gaps, jitter.gap_ticks);
-	thread_counts_read(&after);
-	view->counts = thread_counts_since(&after, &before);
-	view->core_after = corefreq_per_tick();
+	struct thread_counts after = thread_counts_now();
+	view->stretch.counts = thread_counts_since(&after, &before);
+	view->stretch.core_after = corefreq_per_tick();
 	worker_pause(&station->worker);
 }
 
@@ -154,11 +151,11 @@ static void body(struct worker *worker)
 	station->thread = (int)syscall(SYS_gettid);
 	view->gaps.stop = view->traced.stop = &jitter.stop_gaps;
 	/* Before the first view, and after the last, so that a change of the clock over the whole step is seen. */
-	view->core_before = corefreq_settle();
+	view->stretch.core_before = corefreq_settle();
 	worker_pause(worker);
 	if (jitter.pma) {
 		pma_prime(&station->pma);
-		meet(0);
+		start_together(0);
 		pma_run(&station->pma);
 		worker_pause(worker);
 	}
@@ -167,13 +164,11 @@ static void body(struct worker *worker)
 		run_gaps(station);
 		run_traced(station, 1);
 	}
-	station->verified = affinity_verify(station->cpu);
-	if (!station->verified)
-		affinity_left(station->cpu, &worker->error);
+	view->stretch.verified = affinity_stayed(station->cpu, &worker->error);
 	/* All have measured: what is done now, by each on its own CPU, disturbs nobody. */
 	if (jitter_options.fifo)
 		realtime_end();
-	if (station->verified && gap_view_seen(view))
+	if (view->stretch.verified && gap_view_seen(view))
 		gap_view_digest(view, &jitter.watch, (size_t)(station - jitter.stations), station->cpu, station->thread);
 }
 
@@ -199,9 +194,9 @@ static bool start_all(struct error *error)
 /* Why a view is not there; NULL where it is. */
 static const char *missing(bool asked, bool begun, bool timed)
 {
-	return !asked   ? "it was not asked for (--view)"
+	return !asked   ? "not requested (--view)"
 	       : !begun ? "interrupted before anything was complete"
-	       : !timed ? "it took less time than the clock can tell"
+	       : !timed ? "it was shorter than the clock resolves"
 	                : NULL;
 }
 
@@ -213,7 +208,7 @@ static void station_write(struct json *json, const struct station *station)
 	const char *no_gaps = missing(jitter.gaps, gap_view_seen(&station->view), true);
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", station->cpu);
-	json_bool(json, "cpu_verified", station->verified);
+	json_bool(json, "cpu_verified", station->view.stretch.verified);
 	if (no_pma)
 		json_null(json, "pma");
 	else

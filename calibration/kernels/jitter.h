@@ -30,7 +30,6 @@ struct station {
 	struct worker worker;
 	unsigned cpu;
 	int thread;
-	bool verified;
 	struct pma pma;
 	struct gap_view view;
 };
@@ -60,8 +59,7 @@ extern struct jitter jitter;
 bool jitter_spare_cpu(void);
 /* Bytes that the readings of counters take at most. */
 size_t jitter_readings_bytes(void);
-/* Lets every thread go on to its next pause; waits until all are there. */
+/* Lets every thread go on to its next pause. */
 void jitter_continue_all(void);
-void jitter_wait_all(void);
 /* Watches both views while the threads go through them, unless it is told to stop; then the threads are at their last pause. */
 void jitter_watch(void);

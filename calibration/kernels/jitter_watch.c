@@ -44,16 +44,10 @@ void jitter_continue_all(void)
 		worker_continue(&jitter.stations[i].worker);
 }
 
-void jitter_wait_all(void)
+static void wait_all(void)
 {
 	for (size_t i = 0; i < jitter.cpus.count; i++)
 		worker_wait(&jitter.stations[i].worker);
-}
-
-static void sleep_ns(uint64_t ns)
-{
-	struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-	nanosleep(&pause, NULL);
 }
 
 /* Takes a snapshot when the slowest CPU has finished each interval. Sleeps until the end is due rather than asking
@@ -71,7 +65,7 @@ static void watch_intervals(void)
 				       atomic_load_explicit(&pma->finished, memory_order_acquire) <= number;
 				uint64_t wait_ns = passed < length_ns ? length_ns - passed + 1000000 : 2000000 + length_ns / 200;
 				if (!over && stop_sleep_ns(wait_ns))
-					sleep_ns(1000000);
+					nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 			}
 		}
 		if (over)
@@ -158,7 +152,7 @@ static void watch_traced(unsigned part)
 	jitter_continue_all();
 	if (on && stop_sleep_ns((uint64_t)clock_ns((double)jitter.traced_ticks)))
 		atomic_store(&jitter.stop_gaps, true);
-	jitter_wait_all();
+	wait_all();
 	snapshot_take_again(after, before);
 	if (on)
 		tracing_stop(&jitter.watch.tracing);
@@ -222,7 +216,7 @@ static void watch_gaps(double left)
 		jitter.watch.stopped = "interrupted";
 	if (stop_requested() || !strcmp(jitter.watch.stopped, "converged"))
 		atomic_store(&jitter.stop_gaps, true);
-	jitter_wait_all();
+	wait_all();
 	readings_take(&jitter.watch.readings);
 	jitter.watch.half_width = rates_half_width(&rates);
 	snapshot_take_again(&jitter.watch.after, &jitter.watch.before);
@@ -240,7 +234,7 @@ void jitter_watch(void)
 			jitter.stations[i].pma.until = jitter_options.budget_s > 0 ? jitter.began + share : UINT64_MAX;
 		jitter_continue_all();
 		watch_intervals();
-		jitter_wait_all();
+		wait_all();
 	}
 	/* Told to stop already, the second view is not begun: its threads go through what is left together, at once. */
 	unsigned parts = !jitter.gaps ? 0 : jitter.watch.traced ? 1 + TRACED_PARTS : 1;
@@ -259,6 +253,6 @@ void jitter_watch(void)
 	atomic_store(&jitter.stop_gaps, true);
 	for (; parts > 0; parts--) {
 		jitter_continue_all();
-		jitter_wait_all();
+		wait_all();
 	}
 }

@@ -83,11 +83,9 @@ static const struct option table[] = {
 
 struct point {
 	size_t place; /* of the --at given */
-	size_t size_bytes, stride_bytes;
-	enum chain_order order;
+	struct chase_task task;
 	const char *order_name;
 	size_t nodes, touched_bytes;
-	uint64_t hops;
 	struct stopping stopping;
 	uint64_t spent_ns;
 	struct error error;
@@ -265,14 +263,18 @@ static void list_points(size_t place, struct point *points)
 					size = work.places[place].size_bytes;
 				struct point *point = points++;
 				*point = (struct point){.place = place,
-				                        .size_bytes = size,
-				                        .stride_bytes = stride,
+				                        .task = {.size_bytes = size,
+				                                 .stride_bytes = stride,
+				                                 .line_bytes = line_bytes(),
+				                                 .window_bytes = options.window_bytes,
+				                                 .windows = common.windows,
+				                                 .payload_words = options.payload_bytes / 8},
 				                        .order_name = options.orders.words[o],
 				                        .nodes = chain_nodes(size, stride),
 				                        .stopping = common_stopping()};
-				chain_order_parse(point->order_name, &point->order);
+				chain_order_parse(point->order_name, &point->task.order);
 				point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
-				point->hops = choose_hops(point);
+				point->task.hops = choose_hops(point);
 			}
 }
 
@@ -324,7 +326,7 @@ static bool awake_first(size_t placement)
 }
 
 /* Asleep and awake: both are to have their interval. */
-static void look_whether_done(struct point *point)
+static void update_stopping(struct point *point)
 {
 	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++) {
 		point->stopping.reason = NULL;
@@ -344,10 +346,10 @@ static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_
 	point->spent_ns += spent_ns;
 	/* The budget is the point's own time; other points have theirs between its placements. */
 	point->stopping.began_ns = now_ns - point->spent_ns;
-	look_whether_done(point);
+	update_stopping(point);
 }
 
-static void measure_combination(struct chase_group *group, struct chase_task *tasks, size_t combination)
+static void measure_combination(struct chase_group *group, size_t combination)
 {
 	size_t parts = 0;
 	uint64_t began_ns = clock_raw_ns();
@@ -357,15 +359,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 		chase->task = NULL;
 		if (!chase->bytes || !takes_part(i, combination))
 			continue;
-		tasks[i] = (struct chase_task){.size_bytes = point->size_bytes,
-		                               .stride_bytes = point->stride_bytes,
-		                               .line_bytes = line_bytes(),
-		                               .window_bytes = options.window_bytes,
-		                               .order = point->order,
-		                               .windows = common.windows,
-		                               .hops = point->hops,
-		                               .payload_words = options.payload_bytes / 8};
-		chase->task = &tasks[i];
+		chase->task = &point->task;
 		for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++) {
 			chase->samples[k] = &point->samples[k][point->count];
 			*chase->samples[k] = (struct chase_sample){0};
@@ -389,7 +383,7 @@ static void measure_combination(struct chase_group *group, struct chase_task *ta
 }
 
 /* One placement more of each point that wants one. False when none did, or nothing can go on. */
-static bool measure_round(struct chase_group *group, struct chase_task *tasks)
+static bool measure_round(struct chase_group *group)
 {
 	bool any = false;
 	for (size_t i = 0; i < group->count; i++) {
@@ -397,14 +391,14 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 		chase->bytes = chase->building_bytes = 0;
 		chase->longest_s = 0;
 		for (size_t c = 0; c < work.per_place; c++) {
-			const struct point *point = point_of(i, c);
+			const struct chase_task *task = &point_of(i, c)->task;
 			if (!takes_part(i, c))
 				continue;
 			size_t building =
-				chain_building_bytes(point->size_bytes, point->stride_bytes, point->order, options.window_bytes);
-			chase->bytes = point->size_bytes > chase->bytes ? point->size_bytes : chase->bytes;
+				chain_building_bytes(task->size_bytes, task->stride_bytes, task->order, task->window_bytes);
+			chase->bytes = task->size_bytes > chase->bytes ? task->size_bytes : chase->bytes;
 			chase->building_bytes = building > chase->building_bytes ? building : chase->building_bytes;
-			chase->longest_s = fmax(chase->longest_s, chase_seconds(common.windows, point->hops));
+			chase->longest_s = fmax(chase->longest_s, chase_seconds(common.windows, task->hops));
 		}
 		any = any || chase->bytes;
 	}
@@ -419,7 +413,7 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 		/* What could not be mapped takes the largest sizes with it; smaller ones may still fit, in the next round. */
 		for (size_t k = 0; k < group->count; k++)
 			for (size_t c = 0; (k == i || options.together) && c < work.per_place; c++)
-				if (chase->error.code != ERROR_NO_MEMORY || point_of(k, c)->size_bytes == chase->bytes)
+				if (chase->error.code != ERROR_NO_MEMORY || point_of(k, c)->task.size_bytes == chase->bytes)
 					error_take(&point_of(k, c)->error, &chase->error);
 		chase->bytes = 0;
 		whole = false;
@@ -427,7 +421,7 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 	for (size_t i = 0; i < work.count; i++)
 		work.points[i].fresh = false;
 	for (size_t c = 0; c < work.per_place && (whole || !options.together) && !stop_requested(); c++)
-		measure_combination(group, tasks, c);
+		measure_combination(group, c);
 	chase_close(group);
 	/* Pages that moved meanwhile may have moved under any of them. */
 	for (size_t i = 0; i < group->count; i++)
@@ -439,12 +433,12 @@ static bool measure_round(struct chase_group *group, struct chase_task *tasks)
 }
 
 /* What was told to end keeps its placements, or says why it has none. */
-static void settle(struct point *point)
+static void finish_point(struct point *point)
 {
 	if (point->error.code != ERROR_NONE || point->stopping.reason)
 		return;
 	if (point->count)
-		look_whether_done(point);
+		update_stopping(point);
 	else
 		stop_error(&point->error);
 	if (!point->stopping.reason && point->error.code == ERROR_NONE)
@@ -476,7 +470,6 @@ static void measure_all(void)
 	                            .kept_bytes = kept_bytes(),
 	                            .companions = work.companions,
 	                            .companion_count = options.companions.count};
-	struct chase_task *tasks = allocate(group.count, sizeof(*tasks));
 	group.chases = allocate(group.count, sizeof(*group.chases));
 	for (size_t i = 0; i < group.count; i++)
 		group.chases[i] = (struct chase){.cpu = work.places[i].cpu,
@@ -484,12 +477,11 @@ static void measure_all(void)
 		                                 .memory = work.places[i].memory,
 		                                 .windows = common.windows};
 	supervise_avoid(&work.cpus);
-	while (measure_round(&group, tasks))
+	while (measure_round(&group))
 		continue;
 	for (size_t i = 0; i < work.count; i++)
-		settle(&work.points[i]);
+		finish_point(&work.points[i]);
 	free(group.chases);
-	free(tasks);
 }
 
 /* What one walk of a placement gave. */
@@ -499,10 +491,9 @@ static void walk_write(struct json *json, const struct point *point, const struc
 	const struct cpu_list self = {&work.places[point->place].cpu, 1};
 	json_f64s(json, "windows_ns", sample->window_ticks, common.windows, clock_ns(1));
 	json_places(json, "dirty_windows", sample->dirty, common.windows);
-	json_bool(json, "cpu_verified", evidence->verified);
+	json_bool(json, "cpu_verified", evidence->threads.verified);
 	evidence_write(json, evidence, &self);
-	samples_write(json, "samples", work.sampled, &evidence->samples);
-	pmu_counts_write(json, "counters", evidence->counters);
+	evidence_counted_write(json, evidence, work.sampled);
 }
 
 static void awake_write(struct json *json, const struct point *point, size_t number)
@@ -563,14 +554,14 @@ static void point_write(struct json *json, const struct point *point)
 	json_u64(json, "cpu", place->cpu);
 	cpu_list_write(json, "nodes", &place->nodes);
 	json_u64(json, "copies", options.together ? options.at.count : 1);
-	json_u64(json, "size_bytes", point->size_bytes);
-	json_u64(json, "stride_bytes", point->stride_bytes);
+	json_u64(json, "size_bytes", point->task.size_bytes);
+	json_u64(json, "stride_bytes", point->task.stride_bytes);
 	json_u64(json, "line_bytes", line_bytes());
 	json_text(json, "order", point->order_name);
 	json_u64(json, "chain_nodes", point->nodes);
 	json_u64(json, "touched_bytes", point->touched_bytes);
 	json_bool(json, "chain_proved", good); /* no chain is timed without the proof */
-	json_u64(json, "hops_per_window", point->hops);
+	json_u64(json, "hops_per_window", point->task.hops);
 	if (good) {
 		struct order_check order = worst_order(point);
 		order_check_write(json, "order_check", &order);

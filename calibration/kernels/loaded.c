@@ -279,7 +279,7 @@ static void set_chains(uint64_t seed)
 }
 
 /* The points' and the probes' windows, of all placements. */
-static void keeps(struct demand *demand)
+static void demand_results(struct demand *demand)
 {
 	uint64_t most = stopping_max(common.placements, common.budget_s), runs = most * sweep.count;
 	uint64_t windows = common.windows * (1 + options.probes.count);
@@ -299,7 +299,7 @@ static bool admit(struct error *error)
 	if (options.share_percents.count)
 		run_s = fmax(run_s, LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS);
 	if (!demand.again)
-		keeps(&demand);
+		demand_results(&demand);
 	generator_demand(generator, run_s, &demand);
 	for (size_t i = 0; i < options.probes.count; i++)
 		probe_demand(&sweep.probes[i], run_s + PROBES_LONGER_S, &demand);
@@ -418,10 +418,7 @@ static bool keep_probe(const struct probe *probe, struct probe_windows *windows,
 	    (double)progress_step(log) > window_ticks ||
 	    !cut_windows(probe, begin, window_ticks, windows->ticks, &windows->hops_per_tick))
 		return no_progress(probe, error);
-	evidence->verified = evidence->verified && probe->verified;
-	evidence->core_before = fmin(evidence->core_before, probe->core_before);
-	evidence->core_after = fmin(evidence->core_after, probe->core_after);
-	thread_counts_add(&evidence->counts, &probe->counts);
+	stretch_add(&evidence->threads, &probe->stretch);
 	return true;
 }
 
@@ -534,14 +531,7 @@ static bool choose_delays(struct error *error)
 static bool measure_placement(uint64_t number, struct error *error)
 {
 	uint64_t seed = random_derive(common.seed, 0, number);
-	size_t *order = allocate(sweep.count, sizeof(*order));
-	struct random random;
-	random_seed(&random, seed);
-	for (size_t i = 0; i < sweep.count; i++) {
-		size_t k = random_below(&random, i + 1);
-		order[i] = order[k];
-		order[k] = i;
-	}
+	uint32_t *order = random_order(sweep.count, seed);
 	set_chains(seed);
 	bool good = admit(error) && generator_open(&sweep.generator, error);
 	if (good && !open_probes(error)) {
@@ -619,10 +609,7 @@ static void probe_begin_write(struct json *json, const struct probe *probe)
 static void placement_write(struct json *json, const struct placement *placement)
 {
 	const struct evidence *evidence = &placement->evidence;
-	json_object_begin(json, NULL);
-	json_u64(json, "seed", evidence->seed);
-	pages_write(json, "pages", &evidence->pages);
-	json_bool(json, "cpus_verified", evidence->verified);
+	evidence_begin_write(json, NULL, evidence);
 	json_f64s(json, "windows_mb_s", placement->window_rates, common.windows, mb_s());
 	json_array_begin(json, "probes");
 	for (size_t i = 0; i < options.probes.count; i++) {
@@ -634,8 +621,7 @@ static void placement_write(struct json *json, const struct placement *placement
 	}
 	json_array_end(json);
 	evidence_write(json, evidence, &sweep.cpus);
-	samples_write(json, "samples", sweep.generator.sampled, &evidence->samples);
-	pmu_counts_write(json, "counters", evidence->counters);
+	evidence_counted_write(json, evidence, sweep.generator.sampled);
 	json_object_end(json);
 }
 

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "clock.h"
 #include "json.h"
@@ -39,16 +38,9 @@ void looking_begin(void)
 	began_ns = clock_raw_ns();
 }
 
-uint64_t looking_start(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void looking_end(enum look look, uint64_t start_ns, bool whole)
 {
-	double took_s = (double)(looking_start() - start_ns) / 1e9;
+	double took_s = (double)(clock_cpu_ns() - start_ns) / 1e9;
 	pthread_mutex_lock(&lock);
 	looks[look].spent_s += took_s;
 	if (whole) {

@@ -14,9 +14,7 @@ enum look { LOOK_STAT, LOOK_SOFTIRQS, LOOK_VMSTAT, LOOK_THROTTLE, LOOK_SMI, LOOK
 
 /* The command's time runs from here on. */
 void looking_begin(void);
-/* CPU time of the calling thread, to be handed to looking_end. */
-uint64_t looking_start(void);
-/* After one reading, by any thread. `whole`: it was not given up. */
+/* After one reading, by any thread; `start_ns` is what clock_cpu_ns gave before. `whole`: it was not given up. */
 void looking_end(enum look look, uint64_t start_ns, bool whole);
 /* Seconds that the first of so many readings may take now: 0 where they would take too long, no limit where it is known
  * that they do not. */

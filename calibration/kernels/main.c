@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +24,7 @@
 #include "interference.h"
 #include "looking.h"
 #include "memory.h"
-#include "options.h"
+#include "option_rows.h"
 #include "stopping.h"
 #include "subcommand.h"
 #include "warning.h"
@@ -67,17 +66,10 @@ static struct {
 
 static const struct option common_options[] = {
 	/* Ten minutes are longer than any one step of a plan; without a deadline a hung step would hold a SUT for ever. */
-	{"--deadline-s", OPTION_F64, &state.deadline_s, "S", "end the process when it has run this long", "600", NULL, 0,
-	 1000000, false},
+	OPTION_ROW_F64("--deadline-s", &state.deadline_s, "S", "600", 0, 1000000,
+	               "end the process when it has run this long"),
 };
 #define COMMON_OPTIONS (sizeof(common_options) / sizeof(common_options[0]))
-
-static uint64_t wall_ns(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void supervise_avoid(const struct cpu_list *measured)
 {
@@ -214,9 +206,7 @@ static bool open_descriptors(struct error *error)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
-	struct itimerspec deadline = {0};
-	deadline.it_value.tv_sec = (time_t)state.deadline_s;
-	deadline.it_value.tv_nsec = (long)((state.deadline_s - (double)deadline.it_value.tv_sec) * 1e9);
+	struct itimerspec deadline = {.it_value = clock_timespec((uint64_t)(state.deadline_s * 1e9))};
 	if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
 	    prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || (state.signals = signalfd(-1, &set, SFD_CLOEXEC)) < 0 ||
 	    (state.deadline = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) < 0 ||
@@ -314,8 +304,7 @@ static void take_over(enum event ended_by)
 		json_free(&worked.result); /* told to stop, nothing was complete: nothing is claimed */
 	stop_cause_set(&state.document.error, ended_by,
 	               worked.measured ? "the result has what was measured by then" : "nothing was measured by then");
-	if (worked.error.code != ERROR_NONE && worked.error.code != ERROR_INTERRUPTED &&
-	    worked.error.code != ERROR_DEADLINE)
+	if (worked.error.code != ERROR_NONE && !error_is_stop(&worked.error))
 		warning_add("FAILED_BEFORE_STOP", "%s: %s", error_name(worked.error.code), worked.error.message);
 	allow(EVENT_NONE, WRITING_GRACE_S);
 }
@@ -323,8 +312,8 @@ static void take_over(enum event ended_by)
 int main(int argc, char **argv)
 {
 	struct error *error = &state.document.error;
-	state.document =
-		(struct document){.argc = argc, .argv = argv, .started_unix_ns = wall_ns(), .started_raw_ns = clock_raw_ns()};
+	state.document = (struct document){
+		.argc = argc, .argv = argv, .started_unix_ns = clock_read_ns(CLOCK_REALTIME), .started_raw_ns = clock_raw_ns()};
 	clock_begin();
 	looking_begin();
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {

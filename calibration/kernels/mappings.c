@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "allocate.h"
+#include "clock.h"
 #include "files.h"
 #include "looking.h"
 #include "text.h"
@@ -77,7 +78,7 @@ bool mappings_lock(uint64_t mapped)
 	pthread_mutex_lock(&mappings.lock);
 	uint64_t forgotten = atomic_load(&mappings_forgotten);
 	if (mappings.read_at <= (mapped > forgotten ? mapped : forgotten)) {
-		uint64_t now = mappings_count_on(), start_ns = looking_start();
+		uint64_t now = mappings_count_on(), start_ns = clock_cpu_ns();
 		char *text = file_read("/proc/self/smaps");
 		mappings.reason = text ? 0 : errno;
 		mappings.count = 0;

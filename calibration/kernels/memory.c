@@ -138,7 +138,7 @@ static bool map_hugetlb(struct region *region, size_t bytes, size_t page_bytes, 
 	/* All regions were asked for together; a page that somebody else has taken since would kill us where it is touched. */
 	for (size_t i = 0; i < count; i++) {
 		uint64_t left = 0, wanted = (rounded / page_bytes + count - 1) / count;
-		if (!hugetlb_free(region_node(region, i), page_bytes, &left) || left < wanted)
+		if (!hugetlb_node_pool(region_node(region, i), page_bytes, "free", &left) || left < wanted)
 			return error_set(error, ERROR_NO_MEMORY,
 			                 "needs %" PRIu64 " hugetlb pages of %zu KiB on node %u, %" PRIu64
 			                 " available; reserve them or use --pages auto",

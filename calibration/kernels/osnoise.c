@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "osnoise.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -21,9 +20,7 @@
 #define WORKLOAD "OSNOISE_WORKLOAD"
 #define NO_WORKLOAD "NO_" WORKLOAD
 
-static bool refuse(struct osnoise *osnoise, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static bool refuse(struct osnoise *osnoise, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool refuse(struct osnoise *osnoise, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
@@ -55,13 +52,9 @@ static bool used_by(int instances, const char *name)
 /* Nothing is changed where somebody else would notice. */
 static bool refuse_others(struct osnoise *osnoise, int instances)
 {
-	int again = openat(instances, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *directory = again < 0 ? NULL : fdopendir(again);
-	if (!directory) {
-		if (again >= 0)
-			close(again);
+	DIR *directory = tracefs_open(instances);
+	if (!directory)
 		return refuse(osnoise, "the instances of tracing cannot be listed, one of which may use it");
-	}
 	for (const struct dirent *entry; (entry = readdir(directory));)
 		/* The parent directory is that of the tracing that is no instance. */
 		if (strcmp(entry->d_name, ".") != 0 && used_by(instances, entry->d_name))

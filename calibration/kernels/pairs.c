@@ -128,16 +128,9 @@ bool sampler_begin(struct sampler *sampler, const struct block *blocks, size_t b
 		last = request->writer > last ? request->writer : last;
 		last = request->reader > last ? request->reader : last;
 	}
-	sampler->rest = allocate(sampler->count, sizeof(*sampler->rest));
+	sampler->rest = random_order(sampler->count, seed);
 	sampler->wrote = allocate(last + 1u, sizeof(*sampler->wrote));
 	sampler->read = allocate(last + 1u, sizeof(*sampler->read));
-	struct random random;
-	random_seed(&random, seed);
-	for (size_t i = 0; i < sampler->count; i++) {
-		size_t k = random_below(&random, i + 1);
-		sampler->rest[i] = sampler->rest[k];
-		sampler->rest[k] = (uint32_t)i;
-	}
 	sampler->left = sampler->count;
 	sampler->pending = sampler->count;
 	sampler->level = 1;

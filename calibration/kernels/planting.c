@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -73,15 +72,11 @@ static void spin(struct plant *plant, double ns)
 	make_gap(&plant->made, (uint64_t)(ns * clock_now_used.hz / 1e9));
 }
 
-static struct timespec span(double ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / 1e9), .tv_nsec = (long)((uint64_t)ns % 1000000000u)};
-}
-
 static void run_timer(struct plant *plant)
 {
 	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
-	struct itimerspec every = {span(plants[PLANT_TIMER].period_ns), span(plants[PLANT_TIMER].period_ns)};
+	struct itimerspec every = {clock_timespec((uint64_t)plants[PLANT_TIMER].period_ns),
+	                           clock_timespec((uint64_t)plants[PLANT_TIMER].period_ns)};
 	const struct timespec longest = {.tv_sec = 1};
 	sigset_t set;
 	timer_t timer;
@@ -99,7 +94,7 @@ static void run_timer(struct plant *plant)
 
 static void run_task(struct plant *plant)
 {
-	const struct timespec pause = span(plants[PLANT_TASK].period_ns);
+	const struct timespec pause = clock_timespec((uint64_t)plants[PLANT_TASK].period_ns);
 	while (!atomic_load(&scene.over)) {
 		nanosleep(&pause, NULL);
 		if (!atomic_load(&scene.over))
@@ -110,7 +105,7 @@ static void run_task(struct plant *plant)
 /* A counter of a CPU is read there: the kernel interrupts it whatever it runs, and waits for the answer. */
 static void run_ipi(struct plant *plant)
 {
-	const struct timespec pause = span(plants[PLANT_IPI].period_ns);
+	const struct timespec pause = clock_timespec((uint64_t)plants[PLANT_IPI].period_ns);
 	struct perf_event_attr counter = {
 		.type = PERF_TYPE_SOFTWARE, .size = sizeof(counter), .config = PERF_COUNT_SW_DUMMY};
 	int descriptor = (int)syscall(SYS_perf_event_open, &counter, -1, (int)scene.cpu, -1, PERF_FLAG_FD_CLOEXEC);

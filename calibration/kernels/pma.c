@@ -22,7 +22,7 @@ void pma_run(struct pma *pma)
 {
 	uint64_t absolute_least = UINT64_MAX, absolute_most = 0, last_end = clock_start();
 	uint32_t loops = pma->loops, tmp = pma->tmp, seed = (uint32_t)last_end;
-	struct thread_counts before = {0}, after = {0};
+	struct thread_counts before = {0};
 	for (uint64_t number = 0; number <= pma->wanted; number++) {
 		/* One interval is made however little time there is. */
 		if (number > 1 && last_end > pma->until)
@@ -41,7 +41,7 @@ void pma_run(struct pma *pma)
 		}
 		if (i < executions)
 			break;
-		thread_counts_read(&after);
+		struct thread_counts after = thread_counts_now();
 		if (number > 0) {
 			absolute_least = least < absolute_least ? least : absolute_least;
 			absolute_most = most > absolute_most ? most : absolute_most;

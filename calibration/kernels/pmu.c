@@ -290,42 +290,24 @@ static void set_end(struct pmu_set *set, enum pmu_moment moment)
 	switch_all(set, PERF_EVENT_IOC_DISABLE);
 }
 
-void pmu_begin_cpus(struct pmu *pmu)
+static void read_sets(struct pmu *pmu, size_t which, void (*read)(struct pmu_set *, enum pmu_moment),
+                      enum pmu_moment moment)
 {
-	if (pmu)
-		set_begin(&pmu->cpus, PMU_BEGIN);
-}
-
-void pmu_end_cpus(struct pmu *pmu)
-{
-	if (pmu)
-		set_end(&pmu->cpus, PMU_END);
-}
-
-void pmu_begin_thread(struct pmu *pmu, size_t thread)
-{
-	if (pmu)
-		set_begin(&pmu->threads[thread], PMU_BEGIN);
-}
-
-void pmu_end_thread(struct pmu *pmu, size_t thread)
-{
-	if (pmu)
-		set_end(&pmu->threads[thread], PMU_END);
-}
-
-void pmu_begin(struct pmu *pmu)
-{
-	pmu_begin_cpus(pmu);
+	if (pmu && which >= PMU_CPUS)
+		read(&pmu->cpus, moment);
 	for (size_t i = 0; pmu && i < pmu->thread_count; i++)
-		pmu_begin_thread(pmu, i);
+		if (which == PMU_ALL || which == i)
+			read(&pmu->threads[i], moment);
 }
 
-void pmu_end(struct pmu *pmu)
+void pmu_begin(struct pmu *pmu, size_t which)
 {
-	pmu_end_cpus(pmu);
-	for (size_t i = 0; pmu && i < pmu->thread_count; i++)
-		pmu_end_thread(pmu, i);
+	read_sets(pmu, which, set_begin, PMU_BEGIN);
+}
+
+void pmu_end(struct pmu *pmu, size_t which)
+{
+	read_sets(pmu, which, set_end, PMU_END);
 }
 
 void pmu_background(struct pmu *pmu, double seconds)

@@ -38,8 +38,9 @@ struct pmu_spec {
 
 struct pmu;
 
-/* Every thread, and none of them: what a counter of a CPU counts. */
+/* In place of a thread: every thread and all CPUs; the CPUs alone. */
 #define PMU_ALL SIZE_MAX
+#define PMU_CPUS (SIZE_MAX - 1)
 
 /* A usage error where an event is not in the notation. `probes`: whether names may begin with PMU_OF_PROBES. */
 bool pmu_parse(const struct word_list *events, bool probes, struct pmu **pmu, struct error *error);
@@ -52,15 +53,10 @@ void pmu_open_thread(struct pmu *pmu, size_t thread, const char *which);
 /* Counts the events of CPUs for so long; to be called while nothing of ours runs. */
 void pmu_background(struct pmu *pmu, double seconds);
 
-/* Reads all counters, before and after the work. The work of other threads goes on: each of their counters costs the
- * CPU it counts on an interruption of a few microseconds. */
-void pmu_begin(struct pmu *pmu);
-void pmu_end(struct pmu *pmu);
-/* Those of CPUs, and those of one thread, for a thread that reads its own around its work. */
-void pmu_begin_cpus(struct pmu *pmu);
-void pmu_end_cpus(struct pmu *pmu);
-void pmu_begin_thread(struct pmu *pmu, size_t thread);
-void pmu_end_thread(struct pmu *pmu, size_t thread);
+/* Reads counters before and after the work: PMU_ALL, PMU_CPUS, or those of one thread, which may do that itself. The work
+ * of other threads goes on: each of their counters costs the CPU it counts on an interruption of a few microseconds. */
+void pmu_begin(struct pmu *pmu, size_t which);
+void pmu_end(struct pmu *pmu, size_t which);
 
 /* How much a thread, or PMU_ALL of them, had done at some time between the readings; negative: not of that kind. */
 struct pmu_work {

@@ -65,14 +65,9 @@ static void walk(struct probe *probe)
 static void run(struct worker *worker)
 {
 	struct probe *probe = worker->context;
-	struct thread_counts before = {0}, after = {0};
-	probe->core_before = corefreq_per_tick();
-	thread_counts_read(&before);
+	stretch_begin(&probe->stretch);
 	walk(probe);
-	thread_counts_read(&after);
-	probe->counts = thread_counts_since(&after, &before);
-	probe->core_after = corefreq_per_tick();
-	probe->verified = affinity_verify(probe->cpu);
+	stretch_end(&probe->stretch, probe->cpu);
 }
 
 static void check_pages(struct worker *worker)

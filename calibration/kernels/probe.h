@@ -6,9 +6,7 @@
 
 #include "chain.h"
 #include "error.h"
-#include "interference.h"
-#include "memory.h"
-#include "pmu.h"
+#include "evidence.h"
 #include "progress.h"
 #include "worker.h"
 
@@ -27,9 +25,7 @@ struct probe {
 	struct progress log;
 	_Atomic bool stop;
 	_Atomic uint64_t started;
-	bool verified;
-	double core_before, core_after;
-	struct thread_counts counts;
+	struct stretch stretch;
 };
 
 /* What probe_open and runs of so many seconds take, of a probe that is set but for its seed. */

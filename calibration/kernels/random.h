@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "allocate.h"
+
 struct random {
 	uint64_t state[4];
 };
@@ -48,4 +50,18 @@ static inline uint64_t random_next(struct random *random)
 static inline uint32_t random_below(struct random *random, uint64_t bound)
 {
 	return (uint32_t)(((random_next(random) >> 32) * bound) >> 32);
+}
+
+/* The numbers below `count` in a random order; to be freed. */
+static inline uint32_t *random_order(size_t count, uint64_t seed)
+{
+	uint32_t *order = allocate(count, sizeof(*order));
+	struct random random;
+	random_seed(&random, seed);
+	for (size_t i = 0; i < count; i++) {
+		size_t k = random_below(&random, i + 1);
+		order[i] = order[k];
+		order[k] = (uint32_t)i;
+	}
+	return order;
 }

@@ -31,16 +31,11 @@ bool realtime_throttled(const struct realtime_limit *limit)
 	return limit->known && limit->runtime_us >= 0 && limit->runtime_us < limit->period_us;
 }
 
-bool realtime_thread(void)
+void realtime_check(void)
 {
 	/* The C library's own call refuses by design. */
 	long policy = syscall(SYS_sched_getscheduler, 0);
-	return policy == SCHED_FIFO || policy == SCHED_RR;
-}
-
-void realtime_check(void)
-{
-	if (!realtime_thread())
+	if (policy != SCHED_FIFO && policy != SCHED_RR)
 		return;
 	struct realtime_limit limit = realtime_limit();
 	if (realtime_throttled(&limit))

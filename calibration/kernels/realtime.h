@@ -14,9 +14,8 @@ struct realtime_limit {
 struct realtime_limit realtime_limit(void);
 /* Whether the kernel stops real-time threads for a part of each period. */
 bool realtime_throttled(const struct realtime_limit *limit);
-/* Whether the calling thread runs under a real-time policy, whoever gave it that. */
-bool realtime_thread(void);
-/* Warns (RT_THROTTLE_POSSIBLE) where the calling thread runs under a real-time policy that is throttled. */
+/* Warns (RT_THROTTLE_POSSIBLE) where the calling thread runs under a real-time policy, whoever gave it that, which is
+ * throttled. */
 void realtime_check(void);
 /* False where the kernel would take one of these CPUs from a real-time thread that never sleeps, and so show gaps of its own
  * making. Warns (RT_THROTTLE_POSSIBLE) where that is unknown. */

@@ -168,9 +168,26 @@ static bool find_local(struct sampling *sampling, unsigned cpu)
 	return true;
 }
 
+/* Unmaps what is open without reading it; accepts what never was. */
+static void close_sampling(struct sampling *sampling)
+{
+	if (!sampling->open)
+		return;
+	if (sampling->packets)
+		munmap(sampling->packets, sampling->packets_bytes);
+	if (sampling->ring)
+		munmap(sampling->ring, memory_base_page_bytes() + sampling->ring_bytes);
+	if (sampling->leader >= 0 && sampling->leader != sampling->event)
+		close(sampling->leader);
+	if (sampling->event >= 0)
+		close(sampling->event);
+	sampling->packets = sampling->ring = NULL;
+	sampling->open = false;
+}
+
 void sampling_open(struct sampling *sampling, const struct sample_request *request, unsigned cpu, double seconds)
 {
-	sampling_close(sampling);
+	close_sampling(sampling);
 	*sampling = (struct sampling){.event = -1, .leader = -1};
 	if (!request)
 		return;
@@ -213,22 +230,6 @@ void sampling_begin(struct sampling *sampling)
 void sampling_end(struct sampling *sampling)
 {
 	switch_to(sampling, PERF_EVENT_IOC_DISABLE);
-}
-
-void sampling_close(struct sampling *sampling)
-{
-	if (!sampling->open)
-		return;
-	if (sampling->packets)
-		munmap(sampling->packets, sampling->packets_bytes);
-	if (sampling->ring)
-		munmap(sampling->ring, memory_base_page_bytes() + sampling->ring_bytes);
-	if (sampling->leader >= 0 && sampling->leader != sampling->event)
-		close(sampling->leader);
-	if (sampling->event >= 0)
-		close(sampling->event);
-	sampling->packets = sampling->ring = NULL;
-	sampling->open = false;
 }
 
 /* What the event itself counted tells how many samples there should have been where the kernel does not say how many it
@@ -276,7 +277,7 @@ void samples_collect(struct samples *samples, const struct sample_request *reque
 		decoded_add(&samples->decoded, &decoded);
 		decoded_free(&decoded);
 	}
-	sampling_close(sampling);
+	close_sampling(sampling);
 }
 
 static int by_value(const void *left, const void *right)

@@ -45,8 +45,6 @@ uint64_t sampling_bytes(const struct sample_request *request, double seconds);
 void sampling_open(struct sampling *sampling, const struct sample_request *request, unsigned cpu, double seconds);
 void sampling_begin(struct sampling *sampling);
 void sampling_end(struct sampling *sampling);
-/* Unmaps what is open without reading it; accepts what never was. */
-void sampling_close(struct sampling *sampling);
 
 /* Of all threads of one run. */
 struct samples {

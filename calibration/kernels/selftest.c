@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "injection.h"
+#include "option_rows.h"
 #include "planting.h"
 #include "stopping.h"
 #include "subcommand.h"
@@ -99,9 +100,9 @@ static bool measure(struct json *result, struct error *error)
 
 static const struct option table[] = {
 	/* Two seconds have twenty of the rarest injection; a minute has enough of them to see 1 % missing. */
-	{"--injection-s", OPTION_F64, &injection_s, "S", "seconds that injected gaps are watched, for each mechanism", "2",
-	 NULL, 0, 600, false},
-	{"--case", OPTION_TEXT, &wanted, "NAME|all", "the case to ask, by its name", "all", NULL, 0, 0, false},
+	OPTION_ROW_F64("--injection-s", &injection_s, "S", "2", 0, 600,
+	               "seconds that injected gaps are watched, for each mechanism"),
+	OPTION_ROW_TEXT("--case", &wanted, "NAME|all", "all", "the case to ask, by its name"),
 };
 
 static bool prepare(struct error *error)

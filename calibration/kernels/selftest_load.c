@@ -178,7 +178,8 @@ bool case_generator(struct error *error)
 			/* The second run needs the buffers as they were before the first. */
 			for (unsigned k = 0; good && k < 2; k++)
 				good = generator_select(&generator, generator.groups, &shapes[k], k ? 65536 : 32768, error) &&
-				       generator_run(&generator, 0.005, error) && (k == 1 || generator_prove(&generator, error));
+				       generator_run_windows(&generator, 0, 0.005, error) &&
+				       (k == 1 || generator_prove(&generator, error));
 			if (good && spoil) { /* a run that was told to end has given its buffers back */
 				struct generator_thread *last = &generator.threads[generator.count - 1];
 				const struct load_accounting *a = &load_mixes[generator.shape.mix];
@@ -194,7 +195,7 @@ bool case_generator(struct error *error)
 			       generator_delay_ticks(mixes[i / 2], 20000) > delay_ticks;
 			good = good && proved == !spoil && (!spoil || spoilt.code == ERROR_CHECK_FAILED);
 			/* What was spoilt is found once: the proof has made the buffers whole. */
-			good = good && generator_run(&generator, 0.005, error) && generator_prove(&generator, error);
+			good = good && generator_run_windows(&generator, 0, 0.005, error) && generator_prove(&generator, error);
 			good = generator_close(&generator, error) && good;
 		}
 		generator_free(&generator);

@@ -2,12 +2,19 @@
 #include "statistics.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 int compare_doubles(const void *left, const void *right)
 {
 	double a = *(const double *)left, b = *(const double *)right;
+	return (a > b) - (a < b);
+}
+
+int compare_u64(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
 	return (a > b) - (a < b);
 }
 

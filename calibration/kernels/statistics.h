@@ -7,6 +7,7 @@
 
 /* For qsort. */
 int compare_doubles(const void *left, const void *right);
+int compare_u64(const void *left, const void *right);
 /* Sorts a copy; NaN only when memory is out. count >= 1. */
 double statistics_median(const double *values, size_t count);
 /* Half the width of the narrowest order-statistic interval [x(k), x(n+1-k)] that covers the median with at least

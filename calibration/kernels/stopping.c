@@ -17,7 +17,7 @@ static int stop_event = -1; /* readable from the request on; nobody reads it, so
 bool stop_begin(struct error *error)
 {
 	stop_event = eventfd(0, EFD_CLOEXEC);
-	return stop_event >= 0 || error_set(error, ERROR_INTERNAL, "a descriptor to be told to stop: %s", strerror(errno));
+	return stop_event >= 0 || error_set(error, ERROR_INTERNAL, "eventfd: %s", strerror(errno));
 }
 
 void stop_request(enum error_code cause)
@@ -33,19 +33,18 @@ bool stop_error(struct error *error)
 	int cause = atomic_load_explicit(&stop_cause, memory_order_relaxed);
 	if (cause == ERROR_NONE)
 		return false;
-	error_set(error, (enum error_code)cause, "%s before anything of it was complete",
+	error_set(error, (enum error_code)cause, "%s before anything was complete",
 	          cause == ERROR_DEADLINE ? "the deadline passed" : "a signal ended the command");
 	return true;
 }
 
 bool stop_sleep_ns(uint64_t ns)
 {
-	struct pollfd told = {.fd = stop_event, .events = POLLIN};
+	struct pollfd polled = {.fd = stop_event, .events = POLLIN};
 	uint64_t began_ns = clock_raw_ns();
 	for (uint64_t passed = 0; passed < ns && !stop_requested(); passed = clock_raw_ns() - began_ns) {
-		uint64_t left = ns - passed;
-		struct timespec rest = {.tv_sec = (time_t)(left / 1000000000u), .tv_nsec = (long)(left % 1000000000u)};
-		(void)ppoll(&told, 1, &rest, NULL); /* however it ends, time and request are looked at again */
+		struct timespec rest = clock_timespec(ns - passed);
+		(void)ppoll(&polled, 1, &rest, NULL); /* however it ends, time and request are looked at again */
 	}
 	return stop_requested();
 }

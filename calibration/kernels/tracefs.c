@@ -47,6 +47,15 @@ bool tracefs_lists(int directory, const char *path, const char *word)
 	return false;
 }
 
+DIR *tracefs_open(int directory)
+{
+	int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *listing = again < 0 ? NULL : fdopendir(again);
+	if (!listing && again >= 0)
+		close(again);
+	return listing;
+}
+
 bool tracefs_remove(int instances, const char *name)
 {
 	const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};

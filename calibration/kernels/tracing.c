@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tracing.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -33,9 +32,7 @@ static const char *const trace_options[] = {
 };
 static const char *const noise_tracers[] = {"osnoise", "timerlat", "hwlat"};
 
-static bool refuse(struct tracing *tracing, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static bool refuse(struct tracing *tracing, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static bool refuse(struct tracing *tracing, const char *format, ...)
 {
 	va_list arguments;
 	if (tracing->refused[0])
@@ -91,13 +88,9 @@ static int open_tracefs(struct tracing *tracing)
 /* Instances of processes that are gone. One in use is not removed: the kernel refuses. */
 static void remove_stale(int instances)
 {
-	int again = openat(instances, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *directory = again < 0 ? NULL : fdopendir(again);
-	if (!directory) {
-		if (again >= 0)
-			close(again);
+	DIR *directory = tracefs_open(instances);
+	if (!directory)
 		return;
-	}
 	for (const struct dirent *entry; (entry = readdir(directory));) {
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -79,8 +80,8 @@ void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool 
 	demand_other(demand, chain_building_bytes(bytes, bytes / lines, CHAIN_RANDOM, 0), 1);
 }
 
-void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
-                struct demand *demand)
+void pair_demand_results(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
+                         struct demand *demand)
 {
 	uint64_t most = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
 	demand_other(demand, sizeof(struct pair) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1);
@@ -123,17 +124,17 @@ static uint64_t *node_word(const struct pair *pair, uint64_t node, unsigned word
 static void place(struct worker *worker)
 {
 	struct pair *pair = worker->context;
-	struct placement *placement = &pair->placements[pair->count];
+	struct evidence *evidence = &pair->placements[pair->count].evidence;
 	size_t stride = SPACING_LINES * memory_line_bytes(), bytes = pair->lines * stride;
 	size_t shares = mapped_bytes(pair->settings, pair->lines, pair->extent.brief) / bytes;
 	if (!pair->region.start) {
-		struct demand demand = {.wanted = placement->pages.wanted, .pages = pair->chosen, .again = true};
+		struct demand demand = {.wanted = evidence->pages.wanted, .pages = pair->chosen, .again = true};
 		pair_demand(pair->settings, pair->lines, pair->extent.brief, pair->transfer.node, &demand);
 		if (!demand_admit(&demand, &worker->error))
 			return;
 		pair->chosen = demand.pages;
 		if (!region_map(&pair->region, shares * bytes, pair->transfer.node, pair->chosen, &worker->error) ||
-		    !pages_read_back(&placement->pages, &pair->region, 1, placement->pages.wanted, &worker->error))
+		    !pages_read_back(&evidence->pages, &pair->region, 1, evidence->pages.wanted, &worker->error))
 			return;
 	}
 	pair->chain = (struct chain){.base = pair->region.start + pair->count % shares * bytes,
@@ -141,7 +142,7 @@ static void place(struct worker *worker)
 	                             .stride_bytes = stride,
 	                             .line_bytes = memory_line_bytes(),
 	                             .order = CHAIN_RANDOM,
-	                             .seed = placement->seed};
+	                             .seed = evidence->seed};
 	if (!chain_build(&pair->chain, &worker->error))
 		return;
 	for (uint64_t node = 0; node < pair->lines; node++)
@@ -178,17 +179,17 @@ static void prepare_lines(const struct pair *pair)
 
 static void counts_end(struct pair *pair, unsigned side, const struct thread_counts *before)
 {
-	struct thread_counts after = {0};
-	thread_counts_read(&after);
-	pair->counts[side] = thread_counts_since(&after, before);
-	pair->verified[side] = affinity_verify(side ? pair->transfer.reader : pair->transfer.writer);
+	struct thread_counts after = thread_counts_now();
+	pair->sides[side] = (struct stretch){
+		.verified = affinity_verify(side ? pair->transfer.reader : pair->transfer.writer),
+		.counts = thread_counts_since(&after, before),
+	};
 }
 
 static void write_lines(struct worker *worker)
 {
 	struct pair *pair = worker->context;
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	for (uint64_t round = 0; round < pair->rounds; round++) {
 		(void)wait_turn(pair, 2 * round);
 		if (stop_requested()) {
@@ -206,8 +207,7 @@ static void read_lines(struct worker *worker)
 {
 	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now();
 	uint64_t window_ticks = 0, in_window = 0, window = 0;
 	for (uint64_t round = 0; round < pair->rounds && wait_turn(pair, 2 * round + 1); round++) {
 		uint64_t first = pair->chain.at;
@@ -231,22 +231,26 @@ static void read_lines(struct worker *worker)
 }
 
 /* The two lines of a window, half the lines apart: another two in each, so that no one home agent speaks for all. */
-static _Atomic uint64_t *shaken(const struct pair *pair, uint64_t window, bool answer)
+static _Atomic uint64_t *handshake_word(const struct pair *pair, uint64_t window, bool answer)
 {
 	uint64_t half = pair->lines / 2, step = half / pair->extent.windows;
 	uint64_t node = window * (step ? step : 1) % half;
 	return (_Atomic uint64_t *)node_word(pair, answer ? node + half : node, 2);
 }
 
+static uint64_t warm_trips(const struct pair *pair)
+{
+	return (pair->extent.hops + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+}
+
 static void shake(struct worker *worker)
 {
 	struct pair *pair = worker->context;
 	struct placement *placement = &pair->placements[pair->count];
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
-	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	struct thread_counts before = thread_counts_now();
+	uint64_t trips = pair->extent.hops, warm = warm_trips(pair);
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
-		_Atomic uint64_t *mine = shaken(pair, window, false), *theirs = shaken(pair, window, true);
+		_Atomic uint64_t *mine = handshake_word(pair, window, false), *theirs = handshake_word(pair, window, true);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed), start = 0;
 		if (stop_requested()) {
 			/* The other side waits for the first of these hand-shakes, and looks at the turn then. */
@@ -270,11 +274,10 @@ static void shake(struct worker *worker)
 static void shake_back(struct worker *worker)
 {
 	struct pair *pair = worker->context;
-	struct thread_counts before = {0};
-	thread_counts_read(&before);
-	uint64_t trips = pair->extent.hops, warm = (trips + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	struct thread_counts before = thread_counts_now();
+	uint64_t trips = pair->extent.hops, warm = warm_trips(pair);
 	for (uint64_t window = 0; window < pair->extent.windows; window++) {
-		_Atomic uint64_t *mine = shaken(pair, window, true), *theirs = shaken(pair, window, false);
+		_Atomic uint64_t *mine = handshake_word(pair, window, true), *theirs = handshake_word(pair, window, false);
 		uint64_t first = atomic_load_explicit(mine, memory_order_relaxed);
 		for (uint64_t trip = 0; trip < warm + trips; trip++) {
 			while (atomic_load_explicit(theirs, memory_order_acquire) != first + trip + 1)
@@ -291,7 +294,7 @@ done:
 /* -- what the supervising thread makes of them -- */
 
 /* What a job has done, or the error of its thread. */
-static bool done(struct pair *pair, unsigned side)
+static bool wait_side(struct pair *pair, unsigned side)
 {
 	return worker_wait(&pair->workers[side]) || (error_take(&pair->error, &pair->workers[side].error), false);
 }
@@ -300,21 +303,21 @@ static bool done(struct pair *pair, unsigned side)
 static bool do_alone(struct pair *pair, unsigned side, worker_job job)
 {
 	worker_begin(&pair->workers[side], job);
-	return done(pair, side);
+	return wait_side(pair, side);
 }
 
 static bool do_both(struct pair *pair, worker_job writer, worker_job reader)
 {
 	worker_begin(&pair->workers[0], writer);
 	worker_begin(&pair->workers[1], reader);
-	bool first = done(pair, 0);
-	return done(pair, 1) && first;
+	bool first = wait_side(pair, 0);
+	return wait_side(pair, 1) && first;
 }
 
 /* Every line was written once a round, or never; or as often as hands were shaken over it. */
 static bool check_lines(struct pair *pair)
 {
-	uint64_t shaken_lines = 0, warm = (pair->extent.hops + WARM_TRIPS_PER_WINDOW - 1) / WARM_TRIPS_PER_WINDOW;
+	uint64_t shaken_lines = 0;
 	bool pingpong = pair->settings->method == METHOD_PINGPONG;
 	uint64_t expected = !pingpong && pair->transfer.dirty ? pair->rounds : 0, shakes = 0;
 	for (uint64_t node = 0; node < pair->lines; node++) {
@@ -324,7 +327,7 @@ static bool check_lines(struct pair *pair)
 		shakes += *node_word(pair, node, 2);
 		shaken_lines += *node_word(pair, node, 2) > 0;
 	}
-	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm + pair->extent.hops) : 0;
+	uint64_t wanted = pingpong ? 2 * pair->extent.windows * (warm_trips(pair) + pair->extent.hops) : 0;
 	return shakes == wanted ||
 	       error_set(&pair->error, ERROR_CHECK_FAILED, "the hand-shake made %llu stores on %llu lines, not %llu",
 	                 (unsigned long long)shakes, (unsigned long long)shaken_lines, (unsigned long long)wanted);
@@ -332,32 +335,32 @@ static bool check_lines(struct pair *pair)
 
 static bool run_placement(struct pair *pair)
 {
-	struct placement *placement = &pair->placements[pair->count];
+	struct evidence *evidence = &pair->placements[pair->count].evidence;
 	bool pingpong = pair->settings->method == METHOD_PINGPONG, brief = pair->extent.brief;
 	if (!do_alone(pair, 0, place) || ((!brief || pair->count == 0) && !do_alone(pair, 1, clock_core)))
 		return false;
-	placement->core_before = pair->core_now;
+	evidence->threads.core_before = pair->core_now;
 	atomic_store(&pair->turn, 0);
 	if (!brief)
-		snapshot_take(&placement->before, &pair->cpus);
+		snapshot_take(&evidence->before, &pair->cpus);
 	if (!do_both(pair, pingpong ? shake : write_lines, pingpong ? shake_back : read_lines))
 		return false;
 	if (!brief)
-		snapshot_take_again(&placement->after, &placement->before);
+		snapshot_take_again(&evidence->after, &evidence->before);
 	if (atomic_load(&pair->turn) == TURN_NONE)
 		return false; /* told to stop within the placement, which is then not complete */
 	if ((!brief && !do_alone(pair, 1, clock_core)) || !check_lines(pair))
 		return false;
-	placement->core_after = pair->core_now;
-	placement->counts = pair->counts[0];
-	thread_counts_add(&placement->counts, &pair->counts[1]);
-	placement->verified = pair->verified[0] && pair->verified[1];
-	return placement->verified ||
-	       affinity_left(pair->verified[0] ? pair->transfer.reader : pair->transfer.writer, &pair->error);
+	evidence->threads.core_after = pair->core_now;
+	evidence->threads.counts = pair->sides[0].counts;
+	thread_counts_add(&evidence->threads.counts, &pair->sides[1].counts);
+	evidence->threads.verified = pair->sides[0].verified && pair->sides[1].verified;
+	return evidence->threads.verified ||
+	       affinity_left(pair->sides[0].verified ? pair->transfer.reader : pair->transfer.writer, &pair->error);
 }
 
 /* The pages must still lie where they were found before. */
-static bool leave(struct pair *pair)
+static bool release_pages(struct pair *pair)
 {
 	struct pages again = {0};
 	mappings_forget();
@@ -369,10 +372,10 @@ static bool leave(struct pair *pair)
 static bool measure_placement(struct pair *pair, uint64_t seed)
 {
 	struct placement *placement = &pair->placements[pair->count];
-	*placement = (struct placement){.seed = seed, .pages = {.wanted = pair->settings->pages}};
+	*placement = (struct placement){.evidence = {.seed = seed, .pages = {.wanted = pair->settings->pages}}};
 	placement->window_ticks = allocate(pair->extent.windows, sizeof(double));
 	bool good = run_placement(pair);
-	return (pair->extent.brief || leave(pair)) && good;
+	return (pair->extent.brief || release_pages(pair)) && good;
 }
 
 static void measure_placements(struct pair *pair, uint64_t number)
@@ -393,7 +396,7 @@ static void measure_placements(struct pair *pair, uint64_t number)
 		pair->count++;
 	} while (!stopping_done(&pair->stopping, medians, pair->count));
 	if (pair->extent.brief && pair->count && do_alone(pair, 1, clock_core))
-		pair->placements[pair->count - 1].core_after = pair->core_now;
+		pair->placements[pair->count - 1].evidence.threads.core_after = pair->core_now;
 }
 
 static bool start_threads(struct pair *pair)
@@ -402,8 +405,8 @@ static bool start_threads(struct pair *pair)
 	for (unsigned side = 0; side < 2; side++)
 		if (!worker_start(&pair->workers[side], cpus[side], NULL, pair, &pair->error))
 			return false;
-	bool first = done(pair, 0);
-	return done(pair, 1) && first;
+	bool first = wait_side(pair, 0);
+	return wait_side(pair, 1) && first;
 }
 
 /* The node of a CPU is that of the thread that is pinned to it. */
@@ -412,7 +415,7 @@ static void find_home(struct worker *worker)
 	struct pair *pair = worker->context;
 	unsigned cpu, node;
 	if (syscall(SYS_getcpu, &cpu, &node, NULL) != 0)
-		error_set(&worker->error, ERROR_INTERNAL, "getcpu: the kernel does not tell the node of this CPU");
+		error_set(&worker->error, ERROR_INTERNAL, "getcpu: %s", strerror(errno));
 	else
 		pair->transfer.node = node;
 }
@@ -433,7 +436,7 @@ void pair_measure(struct pair *pair, uint64_t number)
 		good = do_alone(pair, pair->transfer.home == HOME_READER, find_home);
 	if (good && do_both(pair, settle, settle))
 		measure_placements(pair, number);
-	leave(pair);
+	release_pages(pair);
 	for (unsigned side = 0; side < 2; side++)
 		worker_join(&pair->workers[side]);
 }
@@ -462,8 +465,8 @@ void pair_free(struct pair *pair)
 {
 	for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
 		free(pair->placements[k].window_ticks);
-		snapshot_free(&pair->placements[k].before);
-		snapshot_free(&pair->placements[k].after);
+		snapshot_free(&pair->placements[k].evidence.before);
+		snapshot_free(&pair->placements[k].evidence.after);
 	}
 	free(pair->placements);
 	cpu_list_free(&pair->cpus);

@@ -8,8 +8,7 @@
 #include "affinity.h"
 #include "chain.h"
 #include "error.h"
-#include "interference.h"
-#include "memory.h"
+#include "evidence.h"
 #include "pairs.h"
 #include "stopping.h"
 #include "worker.h"
@@ -31,13 +30,8 @@ struct transfer_settings {
 };
 
 struct placement {
-	uint64_t seed;
-	struct pages pages;
-	bool verified;
+	struct evidence evidence;
 	double *window_ticks; /* per load, or per half round trip */
-	double core_before, core_after;
-	struct thread_counts counts;
-	struct snapshot before, after;
 };
 
 /* How much is done with each pair. */
@@ -65,9 +59,8 @@ struct pair {
 	struct chain chain;
 	uint64_t rounds; /* in all: warm-up and windows */
 	uint64_t rounds_per_window;
-	struct thread_counts counts[2];
-	bool verified[2];
-	double core_now; /* core clocks per tick, as last measured by the thread that was told to */
+	struct stretch sides[2]; /* without the core's clock */
+	double core_now;         /* core clocks per tick, as last measured by the thread that was told to */
 	/* Whose turn it is, on a line of its own: 2*round: the writer's, 2*round+1: the reader's, or TURN_NONE. */
 	_Alignas(256) _Atomic uint64_t turn;
 };
@@ -79,8 +72,8 @@ uint64_t pair_windows(const struct transfer_settings *settings, bool brief);
 /* What a placement takes while it is measured; what a pair keeps of all of them. */
 void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool brief, unsigned node,
                  struct demand *demand);
-void pair_keeps(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
-                struct demand *demand);
+void pair_demand_results(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
+                         struct demand *demand);
 /* `brief`: of a matrix. The settings must outlive the pair. */
 struct pair *pair_new(const struct transfer_settings *settings, const struct transfer *transfer, bool brief);
 /* Measures all placements; `number` tells the seeds of one pair from those of another. An error is left in the pair. */

@@ -137,12 +137,11 @@ static bool check(const struct generator_thread *thread, struct error *error)
 static void run_counted(struct worker *worker)
 {
 	struct generator_thread *thread = worker->context;
-	struct thread_counts before = {0}, after = {0};
-	thread_counts_read(&before);
+	struct thread_counts before = thread_counts_now(), after;
 	run(thread, part_of(thread));
-	thread_counts_read(&after);
-	thread->counts = thread_counts_since(&after, &before);
-	thread->verified = affinity_verify(thread->cpu);
+	after = thread_counts_now();
+	thread->stretch =
+		(struct stretch){.verified = affinity_verify(thread->cpu), .counts = thread_counts_since(&after, &before)};
 }
 
 static void check_whole(struct worker *worker)
@@ -179,9 +178,9 @@ static bool measure_repeat(struct repeat *repeat, struct error *error)
 		return false;
 	atomic_store(&volume.filled, 0);
 	snapshot_take(&generator->before, &generator->group->cpus);
-	pmu_begin(generator->pmu);
+	pmu_begin(generator->pmu, PMU_ALL);
 	bool good = generator_do(generator, run_counted, error);
-	pmu_end(generator->pmu);
+	pmu_end(generator->pmu, PMU_ALL);
 	snapshot_take_again(&generator->after, &generator->before);
 	for (size_t i = 0; i < generator->count; i++)
 		whole = whole && volume.parts[i].whole;
@@ -247,8 +246,8 @@ static void repeat_write(struct json *json, const struct repeat *repeat)
 	json_f64(json, "init_seconds", clock_ns(repeat->init_ticks) / 1e9);
 	json_f64(json, "triad_seconds", clock_ns(repeat->triad_ticks) / 1e9);
 	json_bool(json, "checked", true); /* a repeat whose work was not proved is none */
-	json_bool(json, "cpus_verified", evidence->verified);
-	interference_write(json, "interference", &evidence->counts, &evidence->before, &evidence->after,
+	json_bool(json, "cpus_verified", evidence->threads.verified);
+	interference_write(json, "interference", &evidence->threads.counts, &evidence->before, &evidence->after,
 	                   &volume.generator.group->cpus);
 	pmu_counts_write(json, "counters", evidence->counters);
 	json_object_end(json);

@@ -960,8 +960,8 @@ def test_jitter_stopped_before_its_first_turn_keeps_the_rest(tmp_path: Path, cpu
     text = (SOURCES_DIRECTORY / "jitter_watch.c").read_text(encoding="utf-8")
     place = "\tjitter.gap_ticks = (uint64_t)(left * clock_now_used.hz);\n"
     stop = (
-        "\tkill(getpid(), SIGTERM);\n\twhile (!stop_requested())\n\t\tsleep_ns(1000);\n"
-        "\tatomic_store(&jitter.stop_gaps, true);\n"
+        "\tkill(getpid(), SIGTERM);\n\twhile (!stop_requested())\n"
+        "\t\tnanosleep(&(struct timespec){.tv_nsec = 1000}, NULL);\n\tatomic_store(&jitter.stop_gaps, true);\n"
     )
     assert text.count(place) == 1
     changed = tmp_path / "jitter_watch.c"

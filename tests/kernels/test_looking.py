@@ -31,6 +31,7 @@ ALONE = (
 TABLE = """
 #include <stdio.h>
 #include <stdlib.h>
+#include "clock.h"
 #include "files.h"
 #include "interference.h"
 int main(int count, char **arguments)
@@ -41,9 +42,9 @@ int main(int count, char **arguments)
     char *text = file_read(arguments[1]);
     if (count != 3 || !text || !cpu_list_parse(&cpus, arguments[2], &error))
         return 2;
-    uint64_t began = looking_start();
+    uint64_t began = clock_cpu_ns();
     counter_table_parse(&table, text, &cpus);
-    printf("%llu\\n", (unsigned long long)(looking_start() - began));
+    printf("%llu\\n", (unsigned long long)(clock_cpu_ns() - began));
     for (size_t row = 0; row < table.count; row++)
         if (table.rows[row].values) {
             printf("%s %d", table.rows[row].label, table.rows[row].timer);
