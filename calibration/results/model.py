@@ -248,7 +248,6 @@ class Verdict(Model):
     metric: Metric | None
     lower: float | None
     upper: float | None
-    reference_runs: tuple[str, ...]
     outcome: Literal["pass", "fail", "no_reference", "invalid"]
     reason: str
 

@@ -334,7 +334,6 @@ def test_a_verdict_is_shown_beside_its_metric(document: RunDocument) -> None:
         metric=metric,
         lower=None,
         upper=1.0,
-        reference_runs=(),
         outcome="fail",
         reason="above",
     )
