@@ -313,19 +313,19 @@ def section_kind(text: str) -> str | None:
         return None
     if len(words) > 16 or words[0] in {"using", "local", "remote", "command", "so", "inject", "delay", "bandwidths"}:
         return None
-    said = set(words)
-    latency = bool(said & {"latency", "latencies"})
-    if latency and "cache" in said:
+    found = set(words)
+    latency = bool(found & {"latency", "latencies"})
+    if latency and "cache" in found:
         return "c2c_latency"
-    if latency and said & {"loaded", "load"}:
+    if latency and found & {"loaded", "load"}:
         return "loaded_latency"
-    if said & {"bandwidth", "bandwidths"} and said & {"memory", "system", "injection"}:
-        if said & {"between", "nodes", "sockets", "matrix"}:
+    if found & {"bandwidth", "bandwidths"} and found & {"memory", "system", "injection"}:
+        if found & {"between", "nodes", "sockets", "matrix"}:
             return "bandwidth_matrix"
-        if said & {"maximum", "max"}:
+        if found & {"maximum", "max"}:
             return "max_bandwidth"
-        return "peak_injection_bandwidth" if "peak" in said else None
-    if latency and (said & {"idle", "unloaded", "between", "matrix"} or words[:2] == ["measuring", "latencies"]):
+        return "peak_injection_bandwidth" if "peak" in found else None
+    if latency and (found & {"idle", "unloaded", "between", "matrix"} or words[:2] == ["measuring", "latencies"]):
         return "latency_matrix"
     return None
 

@@ -128,8 +128,8 @@ def _references(facts: PageFacts) -> Iterator[Inconsistency]:
         name = " ".join(match[1].split())
         if name not in known:
             yield inconsistency("NOT_GIVEN", "reference", f"unresolved reference {name!r}")
-    if said := CLAIM.search(text):
-        claim = " ".join(said[0].split())
+    if stated := CLAIM.search(text):
+        claim = " ".join(stated[0].split())
         yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has results of one machine")
 
 
@@ -213,14 +213,14 @@ def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsiste
     command = (reading.command or "")[-MAX_COMMAND:]
     pinned = TASKSET.search(command)
     options = _options(command, "jitter")
-    for what, asked, said in (
+    for what, asked, printed in (
         ("CPU", pinned[1] if pinned else None, values.cpu),
         ("CPU", options.get("-c"), values.cpu),
         ("iterations", options.get("-i"), values.iterations),
     ):
         wanted = whole_number(asked or "")
-        if wanted is not None and said is not None and wanted != said:
-            reason = f"the command asks for {what} {wanted}, the output says {said}"
+        if wanted is not None and printed is not None and wanted != printed:
+            reason = f"the command asks for {what} {wanted}, the output says {printed}"
             yield inconsistency("COMMAND_CONTRADICTS", reading.id, reason)
 
 
