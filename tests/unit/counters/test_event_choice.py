@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from calibration.commands.counters import counters_command, numbered, table_text
 from calibration.context import load
+from calibration.counters.assignment import SAMPLES, assign
 from calibration.counters.encoding import encode
-from calibration.counters.event_choice import SAMPLES, _assignment, choose_events
+from calibration.counters.event_choice import choose_events
 from calibration.counters.event_roles import EVENT_ROLES
 from tests.event_trees import FIXTURES, described, names_of, unpack
 
@@ -200,7 +201,7 @@ def test_assignment_finds_every_possible_counter(possible):
     def reachable(left, used):
         return not left or any(reachable(left[1:], {*used, item}) for item in left[0] if item not in used)
 
-    found = _assignment(possible)
+    found = assign(possible)
     assert (found is not None) == reachable(possible, set())
     if found is not None:
         assert sorted(found.values()) == list(range(len(possible)))
