@@ -26,7 +26,8 @@ from calibration.formats.lines import (
     plain,
     split,
 )
-from calibration.formats.mlc import BANNER, NOTES, looks_like_mlc, mlc_command, mlc_results, section_kind
+from calibration.formats.mlc import mlc_results
+from calibration.formats.mlc_sections import BANNER, NOTES, looks_like_mlc, mlc_command, section_kind
 from calibration.formats.page_checks import PageFacts, page_inconsistencies
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import jitter_results
