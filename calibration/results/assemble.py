@@ -17,7 +17,7 @@ from calibration.formats.readings import Reading
 from calibration.measurements.sut import machine_flags
 from calibration.plan import Plan
 from calibration.preflight.checks import flags as expectation_flags
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.facts import facts
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.metrics_of_record import metrics_of_record
@@ -93,7 +93,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         not_measured=tuple(not_measured),
         verdicts=(),
         record=metrics_of_record(measurements),
-        consistency=consistency(measurements),
+        consistency=cross_checks(measurements),
         readings=readings,
     )
 

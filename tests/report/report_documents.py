@@ -34,7 +34,7 @@ from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.report import pictures
 from calibration.report.page import Page, render
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.facts import facts
 from calibration.results.imports import document_of
 from calibration.results.layout import RUN, SCHEMA_VERSION
@@ -192,7 +192,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         verdicts=(),
         flags=tuple(machine_flags(context)),
         record=metrics_of_record(measurements),
-        consistency=consistency(measurements),
+        consistency=cross_checks(measurements),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.measurements.jitter import JitterValues
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.metrics_of_record import RecordMetric, metrics_of_record
 from calibration.results.model import Measurement, RunDocument
 from calibration.validity import flag, validity
@@ -80,7 +80,7 @@ def test_worst_gap_prefers_isolated_cpus(document: RunDocument) -> None:
 
 def test_repeated_measurements_are_checked_against_the_metric_of_record(document: RunDocument) -> None:
     record = {figure.metric.name for figure in document.record}
-    checks = [item for item in consistency(document.measurements) if item.rule == "same_latency"]
+    checks = [item for item in cross_checks(document.measurements) if item.rule == "same_latency"]
     assert {check.figure.name for check in checks} >= {"idle_latency.latency_ns", "latency_ladder.memory.latency_ns"}
     for check in checks:
         assert check.other.name in record
