@@ -212,7 +212,7 @@ def _isolation(
 def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsistency]:
     command = (reading.command or "")[-MAX_COMMAND:]
     pinned = TASKSET.search(command)
-    options = _options(command, "jitter")
+    options = _options(command)
     for what, asked, printed in (
         ("CPU", pinned[1] if pinned else None, values.cpu),
         ("CPU", options.get("-c"), values.cpu),
@@ -224,10 +224,10 @@ def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsiste
             yield inconsistency("COMMAND_CONTRADICTS", reading.id, reason)
 
 
-def _options(command: str, program: str) -> dict[str, str]:
-    """Return the one-letter options that *command* gives to *program*, and their values."""
+def _options(command: str) -> dict[str, str]:
+    """Return the one-letter options that *command* gives to jitter, and their values."""
     words = command.split()
-    place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == program), len(words))
+    place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == "jitter"), len(words))
     return {
         word[:2]: word[2:] or following
         for word, following in pairwise([*words[place + 1 :], ""])
