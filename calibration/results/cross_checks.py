@@ -17,7 +17,8 @@ from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.max_bandwidth import MaxValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
-from calibration.measurements.traffic import Part, Setting, read_group
+from calibration.measurements.traffic import Part, read_group
+from calibration.measurements.traffic_points import Setting
 from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
 from calibration.results.model import Measurement
 from calibration.statistics import MIN_COVERAGE, Estimate
