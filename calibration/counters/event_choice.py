@@ -113,7 +113,7 @@ class _Chooser:
         )
 
     def _guest(self) -> str:
-        return " of this virtual machine, whose host lends it none" if self._context.virtualization.guest else ""
+        return "; the hypervisor exposes none" if self._context.virtualization.guest else ""
 
     # Uncore boxes
 
@@ -151,7 +151,7 @@ class _Chooser:
         if not rows:
             return self._no_event(role)
         shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
-        return f"no box counts it ({shown}) among the event sources{self._guest()}"
+        return f"no PMU counts it ({shown}){self._guest()}"
 
     def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
         refusal = self._refused(0, "counting the machine as a whole")
@@ -219,7 +219,7 @@ class _Chooser:
         """Return the source of the cores; of several, the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
-            return f"no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no core PMU among the event sources ({_kinds(self._sources)}){self._guest()}"
         return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
@@ -267,7 +267,7 @@ class _Chooser:
         if core.cpus is not None and not online <= set(core.cpus):
             cautions.append(f"{core.name} counts on CPUs {format_cpulist(core.cpus)} only")
         if self._context.virtualization.guest and "offcore_rsp" in row.terms:
-            cautions.append("a host need not pass this event on to a virtual machine, where it then stays at 0")
+            cautions.append("a hypervisor may not pass this event on: it then stays at 0")
         return ChosenEvent(
             name=row.role,
             pmu=HARDWARE if row.generic else core.name,
@@ -291,7 +291,7 @@ class _Chooser:
             return self._no_event(SAMPLES)
         source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
-            return f"no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no {_shown(row.pmus)} among the event sources ({_kinds(self._sources)}){self._guest()}"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
             return f"{source.name} has no precise sampling (caps/max_precise is 0)"
         # IBS cannot exclude the kernel unless the driver filters in software (swfilt)

@@ -281,7 +281,7 @@ def test_ibs_samples_the_kernel_without_swfilt(machine):
 def test_a_guest_without_a_pmu(machine):
     missing = reasons(choose_events(machine("guest_without_pmu")))
     assert set(missing) == {*EVENT_ROLES, SAMPLES} - {"dram.reads_and_writes"}
-    assert all("virtual machine, whose host lends it none" in reason for reason in missing.values())
+    assert all("the hypervisor exposes none" in reason for reason in missing.values())
     assert "no core PMU" in missing["core.cycles"]
 
 
@@ -289,8 +289,8 @@ def test_guest_with_a_pmu_has_a_caution(machine):
     core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
     choice = choose_events(machine("guest_without_pmu", event_sources={"cpu": core}))
     caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
-    assert "a host need not pass this event on" in caution
-    assert "no box counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
+    assert "a hypervisor may not pass this event on" in caution
+    assert "no PMU counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
 
 
 def test_a_capture_without_event_sources(machine, tmp_path):
