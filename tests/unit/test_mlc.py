@@ -128,7 +128,10 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent": (lambda _path: None, "No such file or directory; correct mlc_archive"),
     "a directory": (lambda path: path.mkdir(), "Is a directory"),
     "without it": (lambda path: packed(path, ("Linux/readme", b"")), "has Linux/mlc 0 times, expected once"),
-    "twice": (lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)), "has Linux/mlc 2 times, expected once"),
+    "twice": (
+        lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)),
+        "has Linux/mlc 2 times, expected once",
+    ),
     "reaching out": (lambda path: packed(path, ("../Linux/mlc", ELF)), "leads out of it: '../Linux/mlc'"),
     "absolute": (lambda path: packed(path, ("/etc/x", b""), ("Linux/mlc", ELF)), "leads out of it: '/etc/x'"),
     "a link": (
