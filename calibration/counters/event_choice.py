@@ -47,8 +47,8 @@ def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)
     chooser = _Chooser(context, context.event_sources)
     events: list[ChosenEvent] = []
     reasons: dict[str, str] = {}
-    boxes = chooser.boxes([role for role in roles if EVENT_ROLES[role].of == "machine"])
-    threads = chooser.threads([role for role in roles if EVENT_ROLES[role].of == "thread"])
+    boxes = chooser.boxes([role for role in roles if EVENT_ROLES[role] == "machine"])
+    threads = chooser.threads([role for role in roles if EVENT_ROLES[role] == "thread"])
     for role, found in (*boxes, *threads):
         if isinstance(found, str):
             reasons[role] = found

@@ -68,7 +68,7 @@ def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
     assert (choice.sampling is None) == (SAMPLES in missing)
     assert all(reason.strip() for reason in missing.values())
     for event in choice.events:
-        assert (event.cpus is None) == (EVENT_ROLES[event.name].of == "thread") == event.user
+        assert (event.cpus is None) == (EVENT_ROLES[event.name] == "thread") == event.user
         assert event.source
         assert event.event
 
