@@ -27,7 +27,6 @@ from typing import Final, Literal, get_args
 from calibration.judge.causes import CAUSES, cause_of
 from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.judge.words import share
-from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
 from calibration.results.facts import other_facts
@@ -212,7 +211,7 @@ def _compared(name: str, first: DocumentMetric | None, second: DocumentMetric | 
         ratio, bounds = _ratio(first, second)
         outcome, reason = _judged(first, second, bounds, tolerance)
         if outcome in {"differs", "indicative"} and ratio is not None:
-            better = _better(ratio, first.metric.better)
+            better = "second" if (ratio < 1) == (first.metric.better == "lower") else "first"
     return Comparison(
         name=name,
         title=some.metric.title,
@@ -285,10 +284,6 @@ def _change(bounds: tuple[float, float]) -> str:
 def times(ratio: float) -> str:
     """Return *ratio* as text: ``1.42x``."""
     return f"{ratio:.3g}x" if ratio < 0.1 or ratio >= 10 else f"{ratio:.2f}x"
-
-
-def _better(ratio: float, better: Better) -> Literal["first", "second"]:
-    return "second" if (ratio < 1) == (better == "lower") else "first"
 
 
 def read_compared(path: Path) -> RunDocument:
