@@ -100,7 +100,7 @@ def run(command: list[str]) -> None:
     """Run *command*; exit with its output if it fails."""
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        fail(f"'{' '.join(command)}' ended with {done.returncode}; what it says is above")
+        fail(f"'{' '.join(command)}' failed with exit code {done.returncode}: see its output above")
 
 
 def say(message: str) -> None:

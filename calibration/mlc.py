@@ -182,7 +182,7 @@ def _unpacked(path: Path, content: bytes) -> tuple[str, bytes]:
     except UNREADABLE as error:
         raise InputError(f"{path} is not a valid .tgz archive: {error}") from error
     if len(found) != 1:
-        raise InputError(f"expected {wanted} once in the archive {path}, found it {len(found)} times")
+        raise InputError(f"the archive {path} has {wanted} {len(found)} times, expected once")
     return found[0]
 
 
@@ -193,7 +193,7 @@ def _form(content: bytes, path: Path) -> Literal["elf", "script"]:
         raise InputError(f"{path} is not a 64-bit ELF program: it begins with {content[:8]!r}")
     machine = int.from_bytes(content[18:20], "little")
     if machine != ELF_X86_64:
-        raise InputError(f"expected a program for x86_64 (ELF machine {ELF_X86_64}) in {path}, found machine {machine}")
+        raise InputError(f"{path} is not an x86_64 program: its ELF machine is {machine}, not {ELF_X86_64}")
     return "elf"
 
 

@@ -28,7 +28,7 @@ UNGUARDED = 95
 
 REASONS = {
     RESTARTED: "the SUT was restarted during the run: its settings may be different",
-    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease expired, or somebody ended the run; its "
+    NOT_RESERVED: "the SUT is no longer reserved for this run: its lease expired, or the run was stopped; its "
     "settings were restored",
     UNGUARDED: "the guardian of the SUT's reservation was killed, so nothing more is measured: check dmesg for OOM",
 }

@@ -39,7 +39,7 @@ BIMODAL_SAMPLES = 18
 EXACT_SAMPLES = 1000
 """Ranks of more samples come from the normal distribution, whose coverage is then right to 0.0001."""
 
-Estimator = Literal["median_of_placements", "median_of_windows", "fastest_of_search", "derived", "observed"]
+Estimator = Literal["median_of_placements", "median_of_windows", "derived"]
 
 
 def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, int, float]:
@@ -162,7 +162,6 @@ def estimate(
     unit: str,
     *,
     target_half_width: float | None = None,
-    estimator: Estimator = "median_of_placements",
     disturbed: Mapping[str, Set[int]] | None = None,
 ) -> Estimate:
     """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
@@ -178,7 +177,6 @@ def estimate(
     flat = [window for placement in kept for window in placement]
     centres = sorted(median(placement) for placement in kept)
     if len(kept) == 1:
-        estimator = "median_of_windows"
         centres = sorted(flat)
     value = median(centres)
     interval: tuple[float, float] | None = None
@@ -190,7 +188,7 @@ def estimate(
     result = Estimate(
         value=value,
         unit=unit,
-        estimator=estimator,
+        estimator="median_of_windows" if len(kept) == 1 else "median_of_placements",
         interval=interval,
         coverage=coverage,
         placements=len(kept),

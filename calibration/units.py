@@ -59,7 +59,7 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
     return f"{value:.{decimals}f}"
 
 
-def figure(value: float | None, unit: str) -> str:
+def table_value(value: float | None, unit: str) -> str:
     """Return a value as in tables: one decimal for ns and MB/s, like Intel MLC, else four digits.
 
     Latencies below 100 ns have two decimals and below 10 ns three, because one would hide the interval.
@@ -73,7 +73,7 @@ def figure(value: float | None, unit: str) -> str:
 
 def interval(bounds: tuple[float, float] | None, unit: str) -> str:
     """Return an interval as ``low to high`` in *unit*, without the unit."""
-    return ABSENT if bounds is None else f"{figure(bounds[0], unit)} to {figure(bounds[1], unit)}"
+    return ABSENT if bounds is None else f"{table_value(bounds[0], unit)} to {table_value(bounds[1], unit)}"
 
 
 def half_width(estimate: Estimate | None) -> str:
@@ -174,7 +174,7 @@ def measured(value: float | None, unit: str) -> str:
         return frequency(value)
     if unit == "ns" and abs(value) >= LONG_NS:
         return time_ns(value, DIGITS)
-    return f"{figure(value, unit)} {unit}"
+    return f"{table_value(value, unit)} {unit}"
 
 
 def relative_half(shown: Shown) -> float | None:
@@ -183,14 +183,14 @@ def relative_half(shown: Shown) -> float | None:
     return None if width is None or not shown.value else width / abs(shown.value)
 
 
-def headlines(figures: Sequence[Shown]) -> str:
+def headlines(values: Sequence[Shown]) -> str:
     """Return values of one unit side by side, with the digits that their intervals justify: ``98.1 / 140 ns``."""
-    scale, unit = _scale(figures[0])
+    scale, unit = _scale(values[0])
     if unit == "time":
-        return " / ".join(time_ns(shown.value) for shown in figures)
-    width = relative_half(figures[0])
-    digits = 4 if len(figures) == 1 and width is not None and width < 0.005 else 3
-    return " / ".join(significant(shown.value / scale, digits) for shown in figures) + f" {unit}"
+        return " / ".join(time_ns(shown.value) for shown in values)
+    width = relative_half(values[0])
+    digits = 4 if len(values) == 1 and width is not None and width < 0.005 else 3
+    return " / ".join(significant(shown.value / scale, digits) for shown in values) + f" {unit}"
 
 
 def headline(shown: Shown) -> str:

@@ -33,16 +33,16 @@ def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = 
     console.print(Text(visible(f"{compared.first}  ->  {compared.second}")), no_wrap=True, overflow="ellipsis")
     console.print(Text(visible(compared.summary), style="bold"))
     by_outcome: dict[Outcome, list[Comparison]] = {}
-    for figure in compared.figures:
-        by_outcome.setdefault(figure.outcome, []).append(figure)
+    for comparison in compared.figures:
+        by_outcome.setdefault(comparison.outcome, []).append(comparison)
     rest = []
-    for outcome, figures in by_outcome.items():
+    for outcome, comparisons in by_outcome.items():
         if not everything and outcome not in {"differs", "indicative"}:
-            rest.append(f"{len(figures)} {OUTCOMES[outcome]}")
+            rest.append(f"{len(comparisons)} {OUTCOMES[outcome]}")
             continue
         console.print()
         console.print(Text(OUTCOMES[outcome].capitalize(), style="bold"))
-        _print_metrics(console, figures, everything=everything)
+        _print_metrics(console, comparisons, everything=everything)
     if rest:
         console.print()
         more = "; --all lists them" if len(by_outcome) > 1 or "identical" not in by_outcome else ""
@@ -50,16 +50,16 @@ def print_comparison(compared: Compared, stream: IO[str], *, everything: bool = 
     _print_facts(console, compared, everything=everything)
 
 
-def _print_metrics(console: Console, figures: Sequence[Comparison], *, everything: bool) -> None:
+def _print_metrics(console: Console, comparisons: Sequence[Comparison], *, everything: bool) -> None:
     families: dict[tuple[str, str | None], list[Comparison]] = {}
-    for figure in figures:
-        families.setdefault((re.sub(r"\d+", "#", figure.title), figure.better), []).append(figure)
+    for comparison in comparisons:
+        families.setdefault((re.sub(r"\d+", "#", comparison.title), comparison.better), []).append(comparison)
     groups = [
         group
         for (title, _), of in families.items()
         for group in ([(title, of)] if len(of) > MAX_LIKE and not everything else [(item.title, [item]) for item in of])
     ]
-    groups.sort(key=lambda group: figures.index(group[1][0]))
+    groups.sort(key=lambda group: comparisons.index(group[1][0]))
     shown = [_row(title, of) for title, of in (groups if everything else groups[:MAX_METRICS])]
     widths = [max(len(row[place]) for row in shown) for place in range(3)]
     widths[0] = max(MIN_TITLE, min(widths[0], console.width - 2 - sum(widths[1:]) - 2 * 3 - len("second better")))

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from calibration.context.loader import load
-from calibration.counters.event_choice import ChosenEvent, CounterChoice, choose_events
+from calibration.counters.chosen import ChosenEvent, CounterChoice
+from calibration.counters.event_choice import choose_events
 from calibration.cpulists import format_cpulist
 from calibration.text import visible
 

@@ -12,9 +12,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from calibration.console import console as console_on
+from calibration.judge.completeness import NO_VALUE
 from calibration.judge.events import Event
 from calibration.judge.failures import FailureGroup, group_failures, severity
-from calibration.judge.night import NO_VALUE, Judgement
+from calibration.judge.night import Judgement
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.words import amount, change, changed_fact, within
 from calibration.results.history import Sut

@@ -83,24 +83,24 @@ def _ticks(word: str) -> int:
     return int(word)
 
 
-def read_load(tree: Tree, said: Any) -> Load | None:
+def read_load(tree: Tree, recorded: Any) -> Load | None:
     """Return the load between the snapshots; None without snapshots.
 
-    *said* is the matching part of ``capture.json``; a reason in it is recorded as unreadable.
+    *recorded* is the matching part of ``capture.json``; a reason in it is recorded as unreadable.
     """
-    if not isinstance(said, dict):
+    if not isinstance(recorded, dict):
         return None
-    if isinstance(said.get("reason"), str):
-        tree.note(ROOT, said["reason"])
+    if isinstance(recorded.get("reason"), str):
+        tree.note(ROOT, recorded["reason"])
     interval_s, processes_s, ticks_per_s = (
-        _positive(said.get(key)) for key in ("interval_s", "processes_interval_s", "ticks_per_s")
+        _positive(recorded.get(key)) for key in ("interval_s", "processes_interval_s", "ticks_per_s")
     )
     before = tree.parse(f"{ROOT}/before/proc/stat", parse_cpu_counts, MAX_FILE_BYTES)
     after = tree.parse(f"{ROOT}/after/proc/stat", parse_cpu_counts, MAX_FILE_BYTES)
     if interval_s is None or processes_s is None or ticks_per_s is None or before is None or after is None:
         return None
     whole = interval_s * ticks_per_s
-    own = said.get("own")
+    own = recorded.get("own")
     return Load(
         interval_s=interval_s,
         resolution=1 / whole,

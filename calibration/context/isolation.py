@@ -160,12 +160,12 @@ class _Allowed:
 
     def of(self, rows: dict[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the CPUs allowed by the status *rows*, and the isolated ones of them. Raises ``ValueError``."""
-        said = rows.get("Cpus_allowed_list"), rows.get("Cpus_allowed")
-        if said not in self._known:
+        key = rows.get("Cpus_allowed_list"), rows.get("Cpus_allowed")
+        if key not in self._known:
             allowed = status_allowed(rows) or ()
             self._tree.spend(NUMBER_BYTES * len(allowed))
-            self._known[said] = allowed, tuple(filter(self._isolated.__contains__, allowed))
-        return self._known[said]
+            self._known[key] = allowed, tuple(filter(self._isolated.__contains__, allowed))
+        return self._known[key]
 
 
 def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed) -> Thread | None:

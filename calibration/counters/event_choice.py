@@ -8,16 +8,17 @@ reason. Permissions follow ``Documentation/admin-guide/perf-security.rst`` and `
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from calibration.context.model import Context, EventSource
+from calibration.counters.assignment import SAMPLES, Counters
+from calibration.counters.chosen import ChosenEvent, ChosenSampling, CounterChoice, MissingCounter
 from calibration.counters.encoding import encode
 from calibration.counters.event_roles import EVENT_ROLES
 from calibration.counters.tables import ANY, Boxes, CoreEvent, SampledEvent, Table, table_of, tables
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
-from calibration.model import Model
 
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 """Bits of ``CapEff``; either lets a process count what ``perf_event_paranoid`` forbids to others."""
@@ -25,81 +26,11 @@ CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 HARDWARE = "hardware"
 """Source of the kernel's generic events, which have no directory of their own."""
 
-SAMPLES = "samples"
-"""Name used if no loads can be sampled."""
 
 CORE_SOURCE: Final = re.compile(r"cpu|cpu_core|armv[0-9]+_\w+", re.ASCII)
 """Names of core sources. On a machine with two kinds of cores only the faster ones are counted."""
 
 BYTES_PER_UNIT: Final = {"MiB": 2.0**20, "KiB": 2.0**10, "GiB": 2.0**30, "Bytes": 1.0, "B": 1.0}
-
-CYCLES = "core.cycles"
-
-
-class ChosenEvent(Model):
-    """An event to open: for each measuring thread, or on each of ``cpus``.
-
-    ``name`` is its role, ``event`` its name in ``source``. A count times ``scale_bytes`` is bytes; ``unit`` is the
-    kernel's, None if it has none.
-    """
-
-    name: str
-    pmu: str
-    words: dict[str, int]
-    group: int | None
-    user: bool
-    cpus: tuple[int, ...] | None
-    scale_bytes: float | None
-    unit: str | None
-    event: str
-    source: str
-    caution: str | None
-
-    def argument(self) -> str:
-        """Return the value of ``--event``."""
-        terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
-        terms += [] if self.group is None else [f"group={self.group}"]
-        terms += ["user"] if self.user else []
-        where = "" if self.cpus is None else f"@{format_cpulist(self.cpus)}"
-        return f"{self.name}={self.pmu}/{','.join(terms)}/{where}"
-
-
-class ChosenSampling(Model):
-    """Loads to sample in each measuring thread.
-
-    ``aux`` is the word of the event that must come first in the group, if the model needs one.
-    """
-
-    method: Literal["pebs", "ibs", "spe"]
-    pmu: str
-    words: dict[str, int]
-    aux: int | None
-    period: int
-    event: str
-    source: str
-    caution: str | None
-
-    def argument(self) -> str:
-        """Return the value of ``--sample``."""
-        terms = [f"{word}={value:#x}" for word, value in sorted(self.words.items())]
-        terms += [] if self.aux is None else [f"aux={self.aux:#x}"]
-        return f"{self.method}={self.pmu}/{','.join([*terms, f'period={self.period}'])}/"
-
-
-class MissingCounter(Model):
-    """A role, or ``samples``, without an event, and why."""
-
-    role: str
-    reason: str
-
-
-class CounterChoice(Model):
-    """Everything to open on one machine, and everything missing."""
-
-    microarchitecture: str | None
-    events: tuple[ChosenEvent, ...]
-    sampling: ChosenSampling | None
-    missing: tuple[MissingCounter, ...]
 
 
 def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)) -> CounterChoice:
@@ -116,8 +47,8 @@ def choose_events(context: Context, wanted: Collection[str] = tuple(EVENT_ROLES)
     chooser = _Chooser(context, context.event_sources)
     events: list[ChosenEvent] = []
     reasons: dict[str, str] = {}
-    boxes = chooser.boxes([role for role in roles if EVENT_ROLES[role].of == "machine"])
-    threads = chooser.threads([role for role in roles if EVENT_ROLES[role].of == "thread"])
+    boxes = chooser.boxes([role for role in roles if EVENT_ROLES[role] == "machine"])
+    threads = chooser.threads([role for role in roles if EVENT_ROLES[role] == "thread"])
     for role, found in (*boxes, *threads):
         if isinstance(found, str):
             reasons[role] = found
@@ -165,7 +96,7 @@ class _Chooser:
         found = (table_of(model.vendor, model.family, model.model, model.stepping) for model in models)
         self.table: Table | None = next((table for table in found if table is not None), None)
         self._taken: dict[str, list[str]] = {}
-        self._counters = _Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
+        self._counters = Counters(self.table, self._smt_off(), context.kernel.nmi_watchdog)
         capabilities = context.capture.effective_capabilities
         unprivileged = capabilities is not None and not capabilities & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN)
         self._paranoid = context.kernel.perf_event_paranoid if unprivileged else None
@@ -182,7 +113,7 @@ class _Chooser:
         )
 
     def _guest(self) -> str:
-        return " of this virtual machine, whose host lends it none" if self._context.virtualization.guest else ""
+        return "; the hypervisor exposes none" if self._context.virtualization.guest else ""
 
     # Uncore boxes
 
@@ -220,7 +151,7 @@ class _Chooser:
         if not rows:
             return self._no_event(role)
         shown = ", ".join(sorted({_shown(other.pmus) for other in rows}))
-        return f"no box counts it ({shown}) among the event sources{self._guest()}"
+        return f"no PMU counts it ({shown}){self._guest()}"
 
     def _row_of_boxes(self, row: Boxes, sources: Sequence[EventSource]) -> list[ChosenEvent] | str:
         refusal = self._refused(0, "counting the machine as a whole")
@@ -288,7 +219,7 @@ class _Chooser:
         """Return the source of the cores; of several, the one with the most CPUs."""
         sources = [source for name, source in self._sources.items() if CORE_SOURCE.fullmatch(name)]
         if not sources:
-            return f"no core PMU among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no core PMU among the event sources ({_kinds(self._sources)}){self._guest()}"
         return max(sources, key=lambda source: len(source.cpus or self._context.online_cpus))
 
     def threads(self, roles: Sequence[str]) -> Iterator[tuple[str, list[ChosenEvent] | str]]:
@@ -336,7 +267,7 @@ class _Chooser:
         if core.cpus is not None and not online <= set(core.cpus):
             cautions.append(f"{core.name} counts on CPUs {format_cpulist(core.cpus)} only")
         if self._context.virtualization.guest and "offcore_rsp" in row.terms:
-            cautions.append("a host need not pass this event on to a virtual machine, where it then stays at 0")
+            cautions.append("a hypervisor may not pass this event on: it then stays at 0")
         return ChosenEvent(
             name=row.role,
             pmu=HARDWARE if row.generic else core.name,
@@ -360,7 +291,7 @@ class _Chooser:
             return self._no_event(SAMPLES)
         source = next((candidate for name, candidate in self._sources.items() if re.fullmatch(row.pmus, name)), None)
         if source is None:
-            return f"no {_shown(row.pmus)} among the event sources{self._guest()} ({_kinds(self._sources)})"
+            return f"no {_shown(row.pmus)} among the event sources ({_kinds(self._sources)}){self._guest()}"
         if row.method == "pebs" and source.caps.get("max_precise") == "0":
             return f"{source.name} has no precise sampling (caps/max_precise is 0)"
         # IBS cannot exclude the kernel unless the driver filters in software (swfilt)
@@ -406,49 +337,3 @@ def _listing(table: Table | None, source: str) -> str:
     """Return the list that a row comes from, with its edition."""
     listing = (table or tables()[ANY]).sources[source]
     return f"{listing.list}, {listing.version}"
-
-
-class _Counters:
-    """The counters of one hardware thread, and their assignment."""
-
-    def __init__(self, table: Table | None, smt_off: bool, nmi_watchdog: int | None) -> None:
-        self._table = table
-        general = None if table is None else table.general_counters
-        self._general = table.without_smt if table and smt_off and table.without_smt else general
-        self._watched = bool(nmi_watchdog)
-        self._rows: list[CoreEvent | SampledEvent] = []
-
-    def take(self, rows: Sequence[CoreEvent | SampledEvent]) -> str | None:
-        """Give each of *rows* a counter, all or none; return the reason if none."""
-        if self._general is None or _assignment([self._possible(row) for row in (*self._rows, *rows)]) is not None:
-            self._rows += rows
-            return None
-        held = ", ".join(dict.fromkeys(row.role for row in self._rows if isinstance(row, CoreEvent))) or "nothing else"
-        watchdog = " and the kernel's NMI watchdog" if self._watched else ""
-        return f"no free counter beside {held}{watchdog}: request it without them"
-
-    def _possible(self, row: CoreEvent | SampledEvent) -> Sequence[int]:
-        """Return the counters that *row* may use; those from -1 down are the fixed ones."""
-        general = range(self._general or 0)
-        fixed = self._table.fixed if self._table else ()
-        role = row.role if isinstance(row, CoreEvent) else SAMPLES
-        if role in fixed and not (self._watched and role == CYCLES):  # the NMI watchdog uses the cycle counter
-            return (-1 - fixed.index(role), *general)
-        return [counter for counter in row.counters if counter in general] if row.counters is not None else general
-
-
-def _assignment(possible: Sequence[Sequence[int]]) -> Mapping[int, int] | None:
-    """Return a counter for each event, given those each may use; None if impossible (augmenting paths)."""
-    holder: dict[int, int] = {}
-
-    def place(event: int, tried: set[int]) -> bool:
-        for counter in possible[event]:
-            if counter in tried:
-                continue
-            tried.add(counter)
-            if counter not in holder or place(holder[counter], tried):
-                holder[counter] = event
-                return True
-        return False
-
-    return holder if all(place(event, set()) for event in range(len(possible))) else None

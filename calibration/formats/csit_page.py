@@ -26,7 +26,8 @@ from calibration.formats.lines import (
     plain,
     split,
 )
-from calibration.formats.mlc import BANNER, NOTES, looks_like_mlc, mlc_command, mlc_results, section_kind
+from calibration.formats.mlc import mlc_results
+from calibration.formats.mlc_sections import BANNER, NOTES, looks_like_mlc, mlc_command, section_kind
 from calibration.formats.page_checks import PageFacts, page_inconsistencies
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import jitter_results
@@ -184,10 +185,10 @@ def _page(text: str) -> Published | None:
     if no_context and all(FENCE.match(lines[first - 1]) for first, _ in literal):
         return _without_page(read)
     titles = list(_titles(prose))
-    said = "\n".join(prose)
-    sut = SUT_NAME.search(said) or SUT_NAME.search(uname or "")
+    text = "\n".join(prose)
+    sut = SUT_NAME.search(text) or SUT_NAME.search(uname or "")
     facts = PageFacts(
-        text=said,
+        text=text,
         introduction="\n".join(prose[: titles[1].line if len(titles) > 1 else None]),
         titles=tuple(title.text for title in titles),
         cmdline=cmdline,

@@ -128,8 +128,8 @@ def _references(facts: PageFacts) -> Iterator[Inconsistency]:
         name = " ".join(match[1].split())
         if name not in known:
             yield inconsistency("NOT_GIVEN", "reference", f"unresolved reference {name!r}")
-    if said := CLAIM.search(text):
-        claim = " ".join(said[0].split())
+    if stated := CLAIM.search(text):
+        claim = " ".join(stated[0].split())
         yield inconsistency("UNPROVED", "text", f"the page says {claim!r}, and has results of one machine")
 
 
@@ -212,22 +212,22 @@ def _isolation(
 def _jitter_command(reading: Reading, values: ReadJitter) -> Iterator[Inconsistency]:
     command = (reading.command or "")[-MAX_COMMAND:]
     pinned = TASKSET.search(command)
-    options = _options(command, "jitter")
-    for what, asked, said in (
+    options = _options(command)
+    for what, asked, printed in (
         ("CPU", pinned[1] if pinned else None, values.cpu),
         ("CPU", options.get("-c"), values.cpu),
         ("iterations", options.get("-i"), values.iterations),
     ):
         wanted = whole_number(asked or "")
-        if wanted is not None and said is not None and wanted != said:
-            reason = f"the command asks for {what} {wanted}, the output says {said}"
+        if wanted is not None and printed is not None and wanted != printed:
+            reason = f"the command asks for {what} {wanted}, the output says {printed}"
             yield inconsistency("COMMAND_CONTRADICTS", reading.id, reason)
 
 
-def _options(command: str, program: str) -> dict[str, str]:
-    """Return the one-letter options that *command* gives to *program*, and their values."""
+def _options(command: str) -> dict[str, str]:
+    """Return the one-letter options that *command* gives to jitter, and their values."""
     words = command.split()
-    place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == program), len(words))
+    place = next((place for place, word in enumerate(words) if word.rsplit("/", 1)[-1] == "jitter"), len(words))
     return {
         word[:2]: word[2:] or following
         for word, following in pairwise([*words[place + 1 :], ""])

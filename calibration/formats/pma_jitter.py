@@ -58,19 +58,19 @@ def _outputs(lines: Sequence[Line]) -> Iterator[list[Line]]:
     begun = rows = False
     for line in lines:
         banner, numbers = BANNER.search(line.text), has_number(line.text)
-        said = banner or _said(line.text)
-        if begun and (banner or (rows and line.gap and not numbers and not said and not RESET.search(line.text))):
+        preamble = banner or _is_preamble(line.text)
+        if begun and (banner or (rows and line.gap and not numbers and not preamble and not RESET.search(line.text))):
             yield found
             found, begun, rows = [], False, False
-        if found or said:
+        if found or preamble:
             found.append(line)
         begun = begun or bool(banner or HEADER.match(line.text))
-        rows = rows or bool(begun and numbers and not said)
+        rows = rows or bool(begun and numbers and not preamble)
     if begun:
         yield found
 
 
-def _said(text: str) -> bool:
+def _is_preamble(text: str) -> bool:
     """Return whether *text* is one of the lines above the rows."""
     forms = (HEADER, EXPLANATION, TICKS, *SETTINGS.values())
     return any(form.search(text) for form in forms)
@@ -97,8 +97,8 @@ def _output(lines: Sequence[Line], command: str | None, understood: set[int]) ->
             headed = HEADING.match(re.sub(r"\s+", " ", text.lower())) is not None
             if not headed:
                 missing.append(f"not the heading of nine columns: {shortened(text)}")
-        elif said := {name: int(match[1]) for name, form in SETTINGS.items() if (match := form.search(text))}:
-            settings |= said
+        elif given := {name: int(match[1]) for name, form in SETTINGS.items() if (match := form.search(text))}:
+            settings |= given
         elif clock := TICKS.match(text):
             ticks = clock[1]
         elif headed and (row := _row(line, intervals, missing, faults)) is not None:

@@ -108,7 +108,7 @@ class CalibrationLibrary:
         names = checks.split(", ")
         require(rules.check_verdicts(self._verdicts((testbed, sut), names)), f"no verdict of {' or '.join(names)}")
 
-    @keyword("every figure of ${kind} is within its limits")
+    @keyword("every metric of ${kind} is within its limits")
     def check_limits(self, kind: str) -> None:
         """Fail if a valid metric of a measurement kind is out of its limits."""
         self._check_limits(_valid_measurements(_run(), kind))

@@ -15,9 +15,9 @@ Jitter Of Isolated Cores Is Within Limits
 Each Entry Of The Latency Matrix Is Within Limits
     [Tags]    matrices
     Given the run of SUT ${SUT} in testbed ${TESTBED}
-    Then every figure of latency_matrix is within its limits
+    Then every metric of latency_matrix is within its limits
 
 Each Entry Of The Bandwidth Matrix Is Within Limits
     [Tags]    matrices
     Given the run of SUT ${SUT} in testbed ${TESTBED}
-    Then every figure of bandwidth_matrix is within its limits
+    Then every metric of bandwidth_matrix is within its limits

@@ -11,11 +11,11 @@ Nothing That Was There Before Is Missing
     [Tags]    completeness
     Then the checks missing, unreadable pass on SUT ${SUT} in testbed ${TESTBED}
 
-Every Figure Is Within Limits
+Every Metric Is Within Limits
     [Tags]    limits
     Then the checks limits pass on SUT ${SUT} in testbed ${TESTBED}
 
-No Figure Contradicts Another
+No Metric Contradicts Another
     [Tags]    consistency
     Then the checks consistency pass on SUT ${SUT} in testbed ${TESTBED}
 
@@ -23,11 +23,11 @@ No Level Has Drifted
     [Tags]    drift
     Then the checks drift pass on SUT ${SUT} in testbed ${TESTBED}
 
-No Figure Spreads Otherwise Than Before
+Every Metric Has Its Usual Spread
     [Tags]    drift
     Then the checks spread pass on SUT ${SUT} in testbed ${TESTBED}
 
-No Figure Flips Between Two Levels
+No Metric Flips Between Two Levels
     [Tags]    drift
     Then the checks bimodal pass on SUT ${SUT} in testbed ${TESTBED}
 

@@ -26,7 +26,7 @@ from calibration.results.history import History, NightRun, Series
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from calibration.results.plain import Figured, figured
+from calibration.results.plain import DocumentMetric, metrics_of
 from calibration.results.store import read_run
 
 
@@ -193,8 +193,8 @@ def _notes(place: Place, runs: Sequence[_Run]) -> Iterator[str]:
 def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> Iterator[tuple[Series, Nights]]:
     """Yield the series of *run* that match *metrics*, with the nights before; add invalid ones to *refused*."""
     history, end = run.history, run.column + 1
-    by_name: dict[str, Figured] = {}
-    for item in figured(run.document):
+    by_name: dict[str, DocumentMetric] = {}
+    for item in metrics_of(run.document):
         by_name.setdefault(item.metric.name, item)
     analyses = analyse(history.values[list(run.rows), :end])
     for row, analysis in zip(run.rows, analyses, strict=True):

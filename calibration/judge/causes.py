@@ -72,16 +72,12 @@ def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, .
     )
 
 
-def differences_from(own: NightRun, others: Sequence[NightRun]) -> tuple[ContextChange, ...]:
-    """Return the facts in which *own* differs from most of *others*, the SUTs beside it.
+def differences_from(own: NightRun, others: Sequence[NightRun]) -> Iterator[ContextChange]:
+    """Yield the facts in which *own* differs from most of *others*, the SUTs beside it.
 
     Facts that at least half of the others share with *own*, and facts unknown to *own* or to all others, are excluded.
     ``before`` is the others' most common value (the first of several), ``after`` that of *own*.
     """
-    return tuple(_differences(own, others))
-
-
-def _differences(own: NightRun, others: Sequence[NightRun]) -> Iterator[ContextChange]:
     for fact in own.facts:
         text = fact_of(own, fact)
         known = [item for item in (fact_of(other, fact) for other in others) if item is not None]

@@ -27,13 +27,12 @@ from typing import Final, Literal, get_args
 from calibration.judge.causes import CAUSES, cause_of
 from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.judge.words import share
-from calibration.measurements.base import Better
 from calibration.model import Model
 from calibration.results import imports
 from calibration.results.facts import other_facts
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
-from calibration.results.plain import Figured, figured
+from calibration.results.plain import DocumentMetric, metrics_of
 from calibration.results.store import read_run
 from calibration.statistics import MIN_COVERAGE
 
@@ -68,8 +67,8 @@ class Comparison(Model):
     name: str
     title: str
     unit: str
-    first: Figured | None
-    second: Figured | None
+    first: DocumentMetric | None
+    second: DocumentMetric | None
     ratio: float | None
     ratio_interval: tuple[float, float] | None
     tolerance: Tolerance
@@ -104,9 +103,7 @@ class Compared(Model):
     @property
     def summary(self) -> str:
         """How many metrics differ, and which differs most, in one or two sentences."""
-        of = {
-            outcome: [figure for figure in self.figures if figure.outcome == outcome] for outcome in get_args(Outcome)
-        }
+        of = {outcome: [item for item in self.figures if item.outcome == outcome] for outcome in get_args(Outcome)}
         if self.figures and len(of["identical"]) == len(self.figures):
             return f"Identical: all {len(self.figures)} metrics."
         parts = [
@@ -117,22 +114,22 @@ class Compared(Model):
         return " ".join(parts) or f"0 of {len(self.figures)} metrics differ."
 
 
-def _largest(sorted_figures: Sequence[Comparison]) -> str:
-    if not sorted_figures or sorted_figures[0].ratio is None:
+def _largest(by_ratio: Sequence[Comparison]) -> str:
+    if not by_ratio or by_ratio[0].ratio is None:
         return ""
-    return f"; largest: {sorted_figures[0].title} {times(sorted_figures[0].ratio)}"
+    return f"; largest: {by_ratio[0].title} {times(by_ratio[0].ratio)}"
 
 
 def compare(first: RunDocument, second: RunDocument) -> Compared:
     """Return *first* and *second* compared, metric by metric."""
-    figures = tuple(sorted(compare_figures(figured(first), figured(second)), key=_rank))
-    differing = [figure.name for figure in figures if figure.outcome in {"differs", "indicative"}]
+    comparisons = tuple(sorted(compare_metrics(metrics_of(first), metrics_of(second)), key=_rank))
+    differing = [item.name for item in comparisons if item.outcome in {"differs", "indicative"}]
     return Compared(
         first=name_of(first),
         second=name_of(second),
         context=tuple(context_differences(first, second)),
         facts=tuple(_facts(first, second, differing)),
-        figures=figures,
+        figures=comparisons,
     )
 
 
@@ -171,14 +168,14 @@ def context_differences(first: RunDocument, second: RunDocument) -> Iterator[str
         yield from other_facts(first.facts, second.facts)
         return
     for what in ("uname", "cmdline"):
-        one, other = _said(first, what), _said(second, what)
+        one, other = _stated(first, what), _stated(second, what)
         if one is None or other is None:
             yield f"{what}: unknown for {'both' if one == other else 'the first' if one is None else 'the second'}"
         elif one != other:
             yield f"{what}: {one} and {other}"
 
 
-def _said(document: RunDocument, what: str) -> str | None:
+def _stated(document: RunDocument, what: str) -> str | None:
     if document.imported is not None:
         return document.imported.uname if what == "uname" else document.imported.cmdline
     if document.context is None:
@@ -189,16 +186,16 @@ def _said(document: RunDocument, what: str) -> str | None:
     return None if parsed.cmdline is None else parsed.cmdline.text.strip()
 
 
-def compare_figures(first: Sequence[Figured], second: Sequence[Figured]) -> Iterator[Comparison]:
+def compare_metrics(first: Sequence[DocumentMetric], second: Sequence[DocumentMetric]) -> Iterator[Comparison]:
     """Yield every metric of *first* or *second* by name; the first of duplicate names counts."""
-    ones = {figure.metric.name: figure for figure in reversed(first)}
-    others = {figure.metric.name: figure for figure in reversed(second)}
-    names = dict.fromkeys([figure.metric.name for figure in (*first, *second)])
+    ones = {item.metric.name: item for item in reversed(first)}
+    others = {item.metric.name: item for item in reversed(second)}
+    names = dict.fromkeys([item.metric.name for item in (*first, *second)])
     for name in names:
         yield _compared(name, ones.get(name), others.get(name))
 
 
-def _compared(name: str, first: Figured | None, second: Figured | None) -> Comparison:
+def _compared(name: str, first: DocumentMetric | None, second: DocumentMetric | None) -> Comparison:
     some = first or second
     if some is None:
         raise ValueError(f"no metric named {name}")
@@ -214,7 +211,7 @@ def _compared(name: str, first: Figured | None, second: Figured | None) -> Compa
         ratio, bounds = _ratio(first, second)
         outcome, reason = _judged(first, second, bounds, tolerance)
         if outcome in {"differs", "indicative"} and ratio is not None:
-            better = _better(ratio, first.metric.better)
+            better = "second" if (ratio < 1) == (first.metric.better == "lower") else "first"
     return Comparison(
         name=name,
         title=some.metric.title,
@@ -230,7 +227,7 @@ def _compared(name: str, first: Figured | None, second: Figured | None) -> Compa
     )
 
 
-def _ratio(first: Figured, second: Figured) -> tuple[float | None, tuple[float, float] | None]:
+def _ratio(first: DocumentMetric, second: DocumentMetric) -> tuple[float | None, tuple[float, float] | None]:
     one, other = first.metric, second.metric
     if one.unit != other.unit or one.value <= 0:
         return None, None
@@ -239,32 +236,32 @@ def _ratio(first: Figured, second: Figured) -> tuple[float | None, tuple[float, 
     return other.value / one.value, bounds
 
 
-def _interval(figure: Figured) -> tuple[float, float] | None:
-    """Return the interval of *figure*, or the one assumed for a tool that states none."""
-    metric = figure.metric
-    if metric.interval is not None or figure.instrument.startswith(SUTPROBE):
+def _interval(measured: DocumentMetric) -> tuple[float, float] | None:
+    """Return the interval of *measured*, or the one assumed for a tool that states none."""
+    metric = measured.metric
+    if metric.interval is not None or measured.instrument.startswith(SUTPROBE):
         return metric.interval
     return metric.value * (1 - READING_HALF_WIDTH), metric.value * (1 + READING_HALF_WIDTH)
 
 
 def _judged(
-    first: Figured, second: Figured, bounds: tuple[float, float] | None, tolerance: Tolerance
+    first: DocumentMetric, second: DocumentMetric, bounds: tuple[float, float] | None, tolerance: Tolerance
 ) -> tuple[Outcome, str]:
     one, other = first.metric, second.metric
     if (one.value, one.unit, one.interval) == (other.value, other.unit, other.interval):
         return "identical", "the same digits"
-    for side, figure in (("first", first), ("second", second)):
-        if not figure.valid:
+    for side, measured in (("first", first), ("second", second)):
+        if not measured.valid:
             return "undecided", f"the {side} is invalid"
     if one.unit != other.unit or one.unit == "ticks":
         return "undecided", "ticks of two clocks" if one.unit == other.unit else "their units differ"
     doubt = None
-    for side, figure in (("first", first), ("second", second)):
-        if _interval(figure) is None:
+    for side, measured in (("first", first), ("second", second)):
+        if _interval(measured) is None:
             return "undecided", f"the {side} has no stated uncertainty"
-        if figure.metric.interval is None:
+        if measured.metric.interval is None:
             doubt = f"the {side} has no stated uncertainty, {share(READING_HALF_WIDTH)} is assumed"
-        elif (coverage := figure.metric.coverage or 0.0) < MIN_COVERAGE:
+        elif (coverage := measured.metric.coverage or 0.0) < MIN_COVERAGE:
             doubt = f"the interval of the {side} has only {coverage * 100:.0f} % coverage"
     if bounds is None:
         return "undecided", "0 has no ratio"
@@ -287,10 +284,6 @@ def _change(bounds: tuple[float, float]) -> str:
 def times(ratio: float) -> str:
     """Return *ratio* as text: ``1.42x``."""
     return f"{ratio:.3g}x" if ratio < 0.1 or ratio >= 10 else f"{ratio:.2f}x"
-
-
-def _better(ratio: float, better: Better) -> Literal["first", "second"]:
-    return "second" if (ratio < 1) == (better == "lower") else "first"
 
 
 def read_compared(path: Path) -> RunDocument:

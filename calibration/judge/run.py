@@ -31,7 +31,6 @@ def verdicts_of(measurements: Iterable[Measurement], limits: Sequence[Limit] = (
             metric=None,
             lower=limit.lower,
             upper=limit.upper,
-            reference_runs=(),
             outcome="fail",
             reason=f"not measured, expected {_bounds(limit)} ({limit.reason})",
         )
@@ -44,7 +43,6 @@ def _verdict(measurement: str, metric: Metric, limit: Limit | None, invalid: str
         metric=metric,
         lower=limit.lower if limit else None,
         upper=limit.upper if limit else None,
-        reference_runs=(),
         outcome="no_reference",
         reason="no reference has been accepted for this SUT",
     )

@@ -15,7 +15,10 @@ from pydantic import Field
 
 from calibration.errors import InputError
 from calibration.judge.entries import Line, read_entries
+from calibration.judge.verdicts import Outcome
+from calibration.judge.words import share
 from calibration.model import Model
+from calibration.results.history import Series
 from calibration.results.layout import REFERENCES
 
 FILE: Final = f"{REFERENCES}/tolerances.yml"
@@ -84,10 +87,28 @@ class Tolerances:
         own = self._own(metric)
         return tolerance_of(metric).fraction if own is None else own.fraction
 
-    def improvements_fail(self, metric: str) -> bool:
-        """Return whether an improvement of *metric* fails."""
-        own = self._own(metric)
-        return own is not None and own.improvements_fail
+    def weigh(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+        """Return whether a move of *series* from *before* to *after* fails, and if not, why."""
+        fraction = self.fraction(series.metric)
+        if abs(after - before) <= fraction * abs(before):
+            return "noted", tolerated(fraction)
+        return self._unless_better(series, better=(after > before) == (series.better == "higher"))
+
+    def weigh_spread(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
+        """Return the same for a relative standard deviation."""
+        fraction = self.fraction(series.metric)
+        if 2 * after <= fraction:
+            return "noted", tolerated(fraction)
+        return self._unless_better(series, better=after < before)
+
+    def _unless_better(self, series: Series, *, better: bool) -> tuple[Outcome, str]:
+        own = self._own(series.metric)
+        return ("noted", "; better") if better and not (own and own.improvements_fail) else ("fail", "")
+
+
+def tolerated(fraction: float) -> str:
+    """Return the end of a reason: a change within the tolerance *fraction*."""
+    return f"; within the tolerance of {share(fraction)}"
 
 
 def read_tolerances(results: Path) -> Tolerances:

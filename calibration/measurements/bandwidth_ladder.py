@@ -29,16 +29,14 @@ from calibration.measurements.traffic import (
     Mix,
     Part,
     Run,
-    Setting,
     TrafficDeclaration,
     TrafficSettings,
     all_cpus,
     buffers_of,
-    measured_points,
     read_group,
-    setting_of,
     threads_by_node,
 )
+from calibration.measurements.traffic_points import Setting, measured_points, setting_of
 from calibration.model import Model
 from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult

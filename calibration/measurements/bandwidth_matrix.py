@@ -28,15 +28,11 @@ from calibration.measurements.traffic import (
     Mix,
     Part,
     Run,
-    Setting,
     TrafficDeclaration,
     common_buffer_bytes,
-    missing_points,
-    mix_bandwidth,
-    setting_of,
     shape_options,
-    traffic_flags,
 )
+from calibration.measurements.traffic_points import Setting, missing_points, mix_bandwidth, setting_of, traffic_flags
 from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result

@@ -17,16 +17,12 @@ from calibration.measurements.traffic import (
     Mix,
     Part,
     Run,
-    Setting,
     TrafficDeclaration,
     TrafficSettings,
-    measured_points,
-    missing_points,
-    setting_of,
     shape_options,
     shared_buffer_bytes,
-    traffic_flags,
 )
+from calibration.measurements.traffic_points import Setting, measured_points, missing_points, setting_of, traffic_flags
 from calibration.model import Model
 from calibration.statistics import Estimate
 from calibration.sutprobe.bandwidth import BandwidthResult

@@ -17,17 +17,19 @@ from calibration.measurements.traffic import (
     MIXES,
     CountedTrafficSettings,
     Mix,
-    MixBandwidth,
     Part,
     Run,
     TrafficDeclaration,
-    Tried,
     all_cpus,
+    scan_s,
+    shared_buffer_bytes,
+)
+from calibration.measurements.traffic_points import (
+    MixBandwidth,
+    Tried,
     best_points,
     missing_points,
-    scan_s,
     search_results,
-    shared_buffer_bytes,
     traffic_flags,
 )
 from calibration.sutprobe.bandwidth import BandwidthResult

@@ -19,16 +19,13 @@ from calibration.measurements.traffic import (
     PLAIN,
     CountedTrafficSettings,
     Mix,
-    MixBandwidth,
     Run,
     TrafficDeclaration,
     all_cpus,
     buffer_bytes,
-    measured_points,
-    missing_points,
     shape_options,
-    traffic_flags,
 )
+from calibration.measurements.traffic_points import MixBandwidth, measured_points, missing_points, traffic_flags
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 

@@ -21,7 +21,8 @@ from calibration.charts.base import Chart, Json, Measured, label
 from calibration.charts.curves import GB_S, Axis, Curves, curves_of, line_chart
 from calibration.charts.load import latency_chart
 from calibration.context.model import Context
-from calibration.counters.event_choice import SAMPLES, choose_events
+from calibration.counters.assignment import SAMPLES
+from calibration.counters.event_choice import choose_events
 from calibration.counters.latency import (
     LATENCY_ROLES,
     CoreLatency,

@@ -19,16 +19,13 @@ from calibration.measurements.traffic import (
     ANY_MIX,
     Mix,
     Run,
-    Setting,
     TrafficDeclaration,
     TrafficSettings,
     all_cpus,
     buffer_bytes,
-    measured_points,
-    missing_points,
     shape_options,
-    traffic_flags,
 )
+from calibration.measurements.traffic_points import Setting, measured_points, missing_points, traffic_flags
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import BandwidthResult, Course
 from calibration.sutprobe.document import ProbeDocument, read_result

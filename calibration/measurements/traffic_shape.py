@@ -16,16 +16,18 @@ from calibration.measurements.traffic import (
     DEFAULT_SHAPE,
     PLAIN,
     Mix,
-    MixBandwidth,
     Run,
     TrafficDeclaration,
     TrafficSettings,
-    Tried,
     all_cpus,
-    best_points,
     buffer_bytes,
-    missing_points,
     scan_s,
+)
+from calibration.measurements.traffic_points import (
+    MixBandwidth,
+    Tried,
+    best_points,
+    missing_points,
     search_results,
     traffic_flags,
 )

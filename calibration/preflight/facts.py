@@ -74,7 +74,6 @@ class Facts(Model):
     remote_base: RemoteBase
     running: tuple[RunningKernel, ...]
     time: SutTime
-    memory_available_bytes: int | None
     identity: Identity
 
 

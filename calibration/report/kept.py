@@ -25,7 +25,7 @@ from calibration.report.markup import to_html
 from calibration.report.page import render
 from calibration.results.documents import SCHEMA
 from calibration.results.model import Run, RunDocument
-from calibration.results.plain import Row, figured, rows
+from calibration.results.plain import Row, metrics_of, rows
 from calibration.results.store import read_run
 
 CACHE: Final = places.CACHE / "pages"
@@ -102,7 +102,7 @@ def _data(document: RunDocument) -> Data:
         measured_on=None if document.imported is None else document.imported.measured_on,
         csv=stream.getvalue(),
         public=len(document.readings) == len(document.public_readings),
-        titles={figure.metric.name: figure.metric.title for figure in figured(document, public=True)},
+        titles={item.metric.name: item.metric.title for item in metrics_of(document, public=True)},
     )
 
 

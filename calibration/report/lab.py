@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple
 
-from calibration.judge.night import RUN
+from calibration.judge.completeness import RUN
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import changed_fact
 from calibration.report.tonight import (

@@ -21,7 +21,7 @@ from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report.advice import advice
 from calibration.report.machine import counted
 from calibration.results.consistency import RULES, ConsistencyCheck
-from calibration.results.figures import FAMILIES, Family, RecordFigure
+from calibration.results.metrics_of_record import FAMILIES, Family, RecordMetric
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag, Severity
@@ -231,7 +231,7 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
         yield f"Not measured: {gone[0].what}{more}: {gone[0].reason.removesuffix('.')}."
 
 
-def _nodes_behind(record: Sequence[RecordFigure], peaks: Population | UnknownPopulation) -> Iterator[str]:
+def _nodes_behind(record: Sequence[RecordMetric], peaks: Population | UnknownPopulation) -> Iterator[str]:
     """Yield the nodes with low read bandwidth, and empty slots that explain it."""
     nodes = {
         figure.quantity.rpartition(".")[2]: figure.metric
@@ -264,7 +264,7 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
             yield f"Isolated CPU {values.cpu} loses {units.percent(values.gaps.lost_fraction)} of its time{cause}"
 
 
-def _wide(record: Sequence[RecordFigure]) -> Iterator[str]:
+def _wide(record: Sequence[RecordMetric]) -> Iterator[str]:
     """Yield the headline metric with the lowest trust, if it is poor."""
     poor = [item for item in record if item.trust == "poor"]
     if poor:
@@ -307,7 +307,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
 
 
 def _tile(
-    document: RunDocument, title: str, shown: Sequence[RecordFigure], behind: Sequence[RecordFigure], extra: str | None
+    document: RunDocument, title: str, shown: Sequence[RecordMetric], behind: Sequence[RecordMetric], extra: str | None
 ) -> Tile:
     """Return the tile of the metrics *shown*; uncertainty and trust are the worst of those *behind* it."""
     trust = lowest(item.trust for item in behind) or "observed"
@@ -328,12 +328,12 @@ def _tile(
     )
 
 
-def is_local(figure: RecordFigure) -> bool:
+def is_local(figure: RecordMetric) -> bool:
     """Return whether *figure* is of a node and its own memory, or not about a pair of nodes."""
     return len(set(figure.quantity.split(".")[1:])) < 2
 
 
-def _load(document: RunDocument, figure: RecordFigure) -> str | None:
+def _load(document: RunDocument, figure: RecordMetric) -> str | None:
     """Return the load during the measurement of *figure*."""
     share = "at 90 % of peak" if "90" in figure.title else "at full load"
     for measurement in document.measurements:

@@ -15,9 +15,10 @@ from typing import Final, Literal, NamedTuple, get_args
 from calibration import units
 from calibration.judge.baseline_files import Baselines
 from calibration.judge.causes import context_changes
+from calibration.judge.completeness import RUN
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
-from calibration.judge.night import RUN, judge_history
+from calibration.judge.night import judge_history
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import read_waivers

@@ -17,10 +17,10 @@ from calibration.formats.readings import Reading
 from calibration.measurements.sut import machine_flags
 from calibration.plan import Plan
 from calibration.preflight.checks import flags as expectation_flags
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.facts import facts
-from calibration.results.figures import figures_of_record
 from calibration.results.layout import SCHEMA_VERSION
+from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import (
     MLC,
     Attempt,
@@ -92,8 +92,8 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         measurements=tuple(measurements),
         not_measured=tuple(not_measured),
         verdicts=(),
-        record=figures_of_record(measurements),
-        consistency=consistency(measurements),
+        record=metrics_of_record(measurements),
+        consistency=cross_checks(measurements),
         readings=readings,
     )
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
-"""Histories over many nights: queries through DuckDB, over an index of the run documents.
+"""The index of the run documents, from which histories over many nights are read.
 
-The index, a DuckDB database in the cache, holds what histories need of the documents, and is updated before each query:
+It is a DuckDB database in the cache with what histories need of the documents, updated before each query:
 new, changed and deleted documents are found by size and modification time. For an unreadable one the index holds its
 fault instead of values; it is not opened again until it changes. The index can be deleted at any time.
 
@@ -19,23 +19,21 @@ from contextlib import contextmanager, suppress
 from datetime import date
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import duckdb
-import numpy as np
-from numpy.typing import NDArray
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.places import CACHE, CACHE_VARIABLE
 from calibration.results.documents import Raw, read_document
-from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut, Unreadable
+from calibration.results.history import History
+from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories
 
 FORMAT: Final = 5
 """Version of the index: part of its path, so that each version has its own."""
 
 DATABASE: Final = "index.duckdb"
-
 MIN_OBJECT_BYTES: Final = 16 * 1024 * 1024
 """DuckDB's default limit of a JSON object; it is set to the size of the largest. DuckDB reserves twice as much memory
 for each thread."""
@@ -127,7 +125,7 @@ def read_history(
     if not results.is_dir():
         raise InputError(f"no directory of results at {results}")
     home = index_of(results)
-    scope = _Scope(testbed=testbed, sut=sut, metric=metric, until=until)
+    scope = Scope(testbed=testbed, sut=sut, metric=metric, until=until)
     with locked(home):
         with suppress(duckdb.Error, OSError):
             return _read(results, home, scope)
@@ -142,18 +140,6 @@ def read_history(
 def index_of(results: Path) -> Path:
     """Return the path of the index of *results*."""
     return CACHE / f"index-{FORMAT}" / hashlib.sha256(str(results.resolve()).encode()).hexdigest()[:16]
-
-
-class _Scope(NamedTuple):
-    testbed: str | None
-    sut: str | None
-    metric: str | None = None
-    until: date | None = None
-
-    def of(self, *names: str) -> tuple[str, list[Any]]:
-        """Return the SQL condition for the given *names*, and its values."""
-        asked = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return " AND ".join(("true", *(f"{name} = ?" for name in asked))), list(asked.values())
 
 
 @contextmanager
@@ -180,7 +166,7 @@ def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
     )
 
 
-def _read(results: Path, home: Path, scope: _Scope) -> History:
+def _read(results: Path, home: Path, scope: Scope) -> History:
     config: dict[str, str | bool | int | float | list[str]] = {
         "allow_community_extensions": False,
         "allow_persistent_secrets": False,
@@ -193,10 +179,10 @@ def _read(results: Path, home: Path, scope: _Scope) -> History:
     with duckdb.connect(home / DATABASE, config=config) as db:
         db.execute("SET enable_progress_bar = false")  # without a script it would draw one into the output
         _refresh(db, results, home, scope)
-        return _history(db, scope)
+        return query_history(db, scope)
 
 
-def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _Scope) -> None:
+def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: Scope) -> None:
     """Update the index from the documents in *scope*, all or nothing."""
     found = {document.run: document for document in _documents(results, scope)}
     known: dict[_Run, _Stored] = {}
@@ -220,7 +206,7 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: _S
     db.execute("COMMIT")
 
 
-def _documents(results: Path, scope: _Scope) -> Iterator[_Stored]:
+def _documents(results: Path, scope: Scope) -> Iterator[_Stored]:
     """Yield the run documents of the testbed and SUT of *scope*, without touching others.
 
     An inaccessible one has the size -1. Raises ``InputError`` for an unreadable testbed.
@@ -295,109 +281,3 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
         raise InputError(f"contains the run {'/'.join(named)}")
     date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
     return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
-
-
-def _history(db: duckdb.DuckDBPyConnection, scope: _Scope) -> History:
-    condition, values = scope.of("testbed", "sut")
-    until = scope.until or date.max
-    db.execute(
-        f"""CREATE TEMP TABLE nights AS
-        SELECT testbed, sut, night, directory, status, facts, reasons,
-               dense_rank() OVER (ORDER BY night) - 1 AS place
-        FROM (SELECT * REPLACE (hash(facts) AS facts) FROM runs
-              WHERE {condition} AND fault IS NULL AND status <> 'imported' AND night <= ?
-              QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
-                  ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
-        [*values, until],
-    )
-    nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
-    unreadable = tuple(
-        Unreadable(testbed, sut, "/".join((testbed, sut, *((directory, RUN) if directory else ()))), night, fault)
-        for testbed, sut, directory, night, fault in db.execute(
-            f"SELECT testbed, sut, directory, night, fault FROM runs WHERE {condition} "
-            "AND fault IS NOT NULL AND (night IS NULL OR night <= ?) ORDER BY testbed, sut, directory",
-            [*values, until],
-        ).fetchall()
-    )
-    newest = max((file.night for file in unreadable if file.night is not None), default=None)
-    if newest is not None and newest not in nights and (newest == scope.until or not nights):
-        nights += (newest,)
-    condition, values = scope.of("testbed", "sut", "metric")
-    joined = f"(FROM metrics WHERE {condition}) AS metrics JOIN nights USING (testbed, sut, directory)"
-    db.execute(
-        f"""CREATE TEMP TABLE series AS
-        SELECT testbed, sut, metric, arg_max(unit, place) AS unit, arg_max(better, place) AS better,
-               arg_max(series, place) AS series, row_number() OVER (ORDER BY testbed, sut, metric) - 1 AS number
-        FROM {joined} WHERE unit IS NOT NULL GROUP BY testbed, sut, metric""",
-        values,
-    )
-    series = tuple(
-        Series(*row)
-        for row in db.execute("SELECT testbed, sut, metric, unit, better FROM series ORDER BY number").fetchall()
-    )
-    found = db.execute(
-        f"""SELECT number, place, coalesce(value, 'nan') AS value, coalesce(low, 'nan') AS low,
-                  coalesce(high, 'nan') AS high
-        FROM {joined} JOIN series USING (series)""",
-        values,
-    ).fetchnumpy()
-    recorded = db.execute(
-        f"SELECT testbed, sut, metric, lower, upper, outcome, reason FROM {joined} "
-        "WHERE place = ? ORDER BY testbed, sut, metric",
-        [*values, len(nights) - 1],
-    ).fetchall()
-
-    def array(name: str) -> NDArray[np.float64]:
-        values = np.full((len(series), len(nights)), np.nan)
-        values[found["number"], found["place"]] = found[name]
-        return values
-
-    return History(
-        nights=nights,
-        series=series,
-        values=array("value"),
-        low=array("low"),
-        high=array("high"),
-        runs=_runs(db),
-        recorded={(testbed, sut, metric): Recorded(*rest) for testbed, sut, metric, *rest in recorded},
-        consistency=_checks(db, nights[-1]) if nights else {},
-        unreadable=unreadable,
-    )
-
-
-def _checks(db: duckdb.DuckDBPyConnection, night: date) -> dict[Sut, list[RecordedCheck]]:
-    """Return the consistency checks in the documents of *night*."""
-    found: dict[Sut, list[RecordedCheck]] = {}
-    rows = db.execute(
-        "SELECT testbed, sut, metric, unit, value, interval, bound, outcome, reason FROM checks "
-        "JOIN nights USING (testbed, sut, directory) WHERE checks.night = ? AND nights.night = ? "
-        "ORDER BY testbed, sut, metric, reason",
-        [night, night],
-    ).fetchall()
-    for testbed, sut, metric, unit, value, interval, bound, outcome, reason in rows:
-        ends = None if interval is None else (interval[0], interval[1])
-        check = RecordedCheck(metric, unit, value, ends, (bound[0], bound[1]), outcome, reason)
-        found.setdefault((testbed, sut), []).append(check)
-    return found
-
-
-def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
-    runs: dict[Sut, dict[date, NightRun]] = {}
-    # Long, and seldom different from night to night: nights have their hash.
-    every = db.execute("SELECT hash(facts), any_value(facts) FROM runs WHERE fault IS NULL GROUP BY hash(facts)")
-    known: dict[int, dict[str, str]] = {key: json.loads(facts) for key, facts in every.fetchall()}
-    rows = db.execute(
-        "SELECT testbed, sut, night, directory, status, facts, reasons FROM nights ORDER BY testbed, sut, night"
-    ).fetchall()
-    for testbed, sut, night, directory, status, facts, reasons in rows:
-        runs.setdefault((testbed, sut), {})[night] = NightRun(
-            testbed=testbed,
-            sut=sut,
-            run_id=directory,
-            night=night,
-            status=status,
-            directory=f"{testbed}/{sut}/{directory}",
-            facts=known[facts],
-            reasons=tuple(dict.fromkeys(reasons)),
-        )
-    return runs

@@ -24,7 +24,7 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
-from calibration.results.figures import RecordFigure
+from calibration.results.metrics_of_record import RecordMetric
 from calibration.sutprobe.document import Clock, Warned
 from calibration.trust import Judged, worst
 from calibration.tuning import Change
@@ -248,7 +248,6 @@ class Verdict(Model):
     metric: Metric | None
     lower: float | None
     upper: float | None
-    reference_runs: tuple[str, ...]
     outcome: Literal["pass", "fail", "no_reference", "invalid"]
     reason: str
 
@@ -299,7 +298,7 @@ class RunDocument(Model):
     measurements: tuple[Measurement, ...]
     not_measured: tuple[NotMeasured, ...]
     verdicts: tuple[Verdict, ...]
-    record: tuple[RecordFigure, ...] = ()
+    record: tuple[RecordMetric, ...] = ()
     consistency: tuple[ConsistencyCheck, ...] = ()
     readings: tuple[Reading, ...] = ()
     imported: Imported | None = None

@@ -98,14 +98,13 @@ def plain_document(document: RunDocument) -> dict[str, Any]:
         "verdicts": [verdict.model_dump(mode="json", exclude={"metric"}) for verdict in document.verdicts],
         "flags": [flag.model_dump(mode="json") for flag in document.flags],
         "record": [
-            figure.model_dump(mode="json", exclude={"metric"}) | {"metric": figure.metric.name}
-            for figure in document.record
+            item.model_dump(mode="json", exclude={"metric"}) | {"metric": item.metric.name} for item in document.record
         ],
         "consistency": [check.model_dump(mode="json") for check in document.consistency],
     }
 
 
-class Figured(Model):
+class DocumentMetric(Model):
     """One metric with its instrument and validity."""
 
     measurement: str
@@ -116,13 +115,13 @@ class Figured(Model):
     metric: Metric
 
 
-def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
+def metrics_of(document: RunDocument, *, public: bool = False) -> list[DocumentMetric]:
     """Return every metric of *document*, own measurements first.
 
     *public* omits what pages may not show.
     """
     measured = [
-        Figured(
+        DocumentMetric(
             measurement=measurement.id,
             kind=measurement.kind,
             instrument=measurement.instrument,
@@ -134,7 +133,7 @@ def figured(document: RunDocument, *, public: bool = False) -> list[Figured]:
         for metric in measurement.metrics()
     ]
     read = [
-        Figured(
+        DocumentMetric(
             measurement=reading.id,
             kind=reading.values.kind,
             instrument=reading.instrument,
@@ -177,8 +176,8 @@ def rows(document: RunDocument) -> Iterator[Row]:
     """Yield one row per metric of *document*."""
     run = document.run
     verdicts = {verdict.name: verdict.outcome for verdict in document.verdicts}
-    for figure in figured(document):
-        metric = figure.metric
+    for item in metrics_of(document):
+        metric = item.metric
         low, high = metric.interval or (None, None)
         yield Row(
             testbed=run.testbed,
@@ -186,7 +185,7 @@ def rows(document: RunDocument) -> Iterator[Row]:
             run=run.id,
             started_at=format_time(run.started_at),
             status=run.status,
-            measurement=figure.measurement,
+            measurement=item.measurement,
             metric=metric.name,
             value=metric.value,
             unit=metric.unit,
@@ -196,9 +195,9 @@ def rows(document: RunDocument) -> Iterator[Row]:
             estimator=metric.estimator,
             placements=metric.placements,
             better=metric.better,
-            instrument=figure.instrument,
-            trust=metric.trust if figure.valid else "invalid",
+            instrument=item.instrument,
+            trust=metric.trust if item.valid else "invalid",
             doubt=None if metric.doubt is None else metric.doubt.code,
-            flags=" ".join(figure.flags),
+            flags=" ".join(item.flags),
             verdict=verdicts.get(metric.name),
         )

@@ -103,7 +103,7 @@ UNFIT: dict[str, tuple[Sut, str]] = {
 def test_rejects_an_archive_without_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = pack(tmp_path / "empty.tgz", "Linux/readme", b"none")
     reason, runs = tried(Sut(), tmp_path, monkeypatch, archive=str(archive))
-    assert reason == f"expected Linux/mlc once in the archive {archive}, found it 0 times"
+    assert reason == f"the archive {archive} has Linux/mlc 0 times, expected once"
     assert runs == []
 
 

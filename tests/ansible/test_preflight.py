@@ -264,15 +264,12 @@ def test_reads_the_identity_of_a_sut(tmp_path: Path) -> None:
 
 def test_identifies_an_arm_processor_by_its_ids(tmp_path: Path) -> None:
     assert module.identity(str(tmp_path)) == {"cpu_model": None, "microcode": [], "product": None, "bios": None}
-    assert module.memory_available_bytes(str(tmp_path)) is None
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   64 kB\n")
     (tmp_path / "proc/cpuinfo").write_text(
         "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
         "CPU part\t: 0xd0c\nCPU revision\t: 1\n"
     )
     assert module.identity(str(tmp_path))["cpu_model"] == "0x41/8/0x3/0xd0c/1"
-    assert module.memory_available_bytes(str(tmp_path)) == 65536
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.report import pictures
 from calibration.report.page import Page, render
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.facts import facts
-from calibration.results.figures import figures_of_record
 from calibration.results.imports import document_of
 from calibration.results.layout import RUN, SCHEMA_VERSION
+from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import (
     Attempt,
     CapturedContext,
@@ -191,8 +191,8 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
         ),
         verdicts=(),
         flags=tuple(machine_flags(context)),
-        record=figures_of_record(measurements),
-        consistency=consistency(measurements),
+        record=metrics_of_record(measurements),
+        consistency=cross_checks(measurements),
     )
 
 
@@ -423,7 +423,7 @@ def replace(document: RunDocument, index: int, **fields: Any) -> RunDocument:
     measurements = list(document.measurements)
     measurements[index] = measurements[index].model_copy(update=fields)
     found = tuple(measurements)
-    return document.model_copy(update={"measurements": found, "record": figures_of_record(found)})
+    return document.model_copy(update={"measurements": found, "record": metrics_of_record(found)})
 
 
 def index_of(document: RunDocument, kind: str) -> int:

@@ -3,19 +3,19 @@
 
 from collections.abc import Sequence
 
-from calibration.judge.comparison import Compared, _facts, _rank, compare, compare_figures
+from calibration.judge.comparison import Compared, _facts, _rank, compare, compare_metrics
 from calibration.report.comparison import render_comparison
 from calibration.results.model import RunDocument
-from calibration.results.plain import Figured
+from calibration.results.plain import DocumentMetric
 from tests.unit.test_comparison import figure
 
 
-def comparison(first: Sequence[Figured], second: Sequence[Figured]) -> str:
-    figures = tuple(sorted(compare_figures(first, second), key=_rank))
+def comparison(first: Sequence[DocumentMetric], second: Sequence[DocumentMetric]) -> str:
+    figures = tuple(sorted(compare_metrics(first, second), key=_rank))
     return render_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures))
 
 
-def matrix(count: int, values: Sequence[float]) -> list[Figured]:
+def matrix(count: int, values: Sequence[float]) -> list[DocumentMetric]:
     found = [
         figure(value, (value * 0.999, value * 1.001), name=f"latency_matrix.0.{n}.latency_ns")
         for n, value in zip(range(count), values, strict=True)

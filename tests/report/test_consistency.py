@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from calibration.measurements.idle_latency import IdleLatencyValues
-from calibration.results.consistency import RULES, ConsistencyCheck, consistency
+from calibration.results.consistency import RULES, ConsistencyCheck
+from calibration.results.cross_checks import cross_checks
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
@@ -28,7 +29,7 @@ def idle(document: RunDocument, figure: Estimate, **fields: Any) -> RunDocument:
 def latencies(document: RunDocument) -> ConsistencyCheck:
     """Return what is said of the idle latency beside the matrix."""
     (check,) = (
-        item for item in consistency(document.measurements) if (item.figure.name, item.other.name) == (IDLE, MATRIX)
+        item for item in cross_checks(document.measurements) if (item.figure.name, item.other.name) == (IDLE, MATRIX)
     )
     return check
 
@@ -83,7 +84,7 @@ def test_other_cpus_and_nodes_are_not_compared(field: str) -> None:
     index = index_of(document, "idle_latency")
     values = document.measurements[index].values
     other = replace(document, index, values=values.model_copy(update={field: getattr(values, field) + 1}))
-    assert consistency(other.measurements) == ()
+    assert cross_checks(other.measurements) == ()
 
 
 def test_no_recorded_run_contradicts_itself(tmp_path: Path) -> None:
@@ -97,12 +98,12 @@ def test_no_recorded_run_contradicts_itself(tmp_path: Path) -> None:
         (tmp_path / RUN).write_bytes(gzip.decompress(path.read_bytes()))
         older = read_run(tmp_path)
         assert older.consistency == ()
-        assert [verdict for verdict in consistency(older.measurements) if verdict.outcome == "fail"] == []
+        assert [verdict for verdict in cross_checks(older.measurements) if verdict.outcome == "fail"] == []
 
 
 def test_many_nodes_are_checked_per_node_not_per_pair() -> None:
     document = with_nodes(run_document(), 16)
-    checks = consistency(document.measurements)
+    checks = cross_checks(document.measurements)
     own = [check for check in checks if check.rule == "own_memory"]
     assert len(own) == 15  # the last cell has no value
     assert len(checks) < 50

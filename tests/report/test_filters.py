@@ -27,8 +27,8 @@ def shown(text: str) -> str:
 
 
 def test_the_middle_of_no_values_is_absent() -> None:
-    assert units.figure(units.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
-    assert units.figure(units.middle([]), "ns") == units.ABSENT
+    assert units.table_value(units.middle([3.0, 1.0, 2.0]), "ns") == "2.000"
+    assert units.table_value(units.middle([]), "ns") == units.ABSENT
 
 
 HOSTILE = [
@@ -131,7 +131,7 @@ def test_significant(value: float | None, digits: int, text: str) -> None:
     ],
 )
 def test_value(value: float | None, unit: str, text: str) -> None:
-    assert units.figure(value, unit) == text
+    assert units.table_value(value, unit) == text
 
 
 @pytest.mark.parametrize(

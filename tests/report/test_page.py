@@ -334,7 +334,6 @@ def test_a_verdict_is_shown_beside_its_metric(document: RunDocument) -> None:
         metric=metric,
         lower=None,
         upper=1.0,
-        reference_runs=(),
         outcome="fail",
         reason="above",
     )
@@ -362,7 +361,7 @@ def test_invalid_values_are_struck_out_and_shown(document: RunDocument) -> None:
     assert f"{value:.1f}" in block.astext()
     assert "INVALID, struck out" in part.astext()
     cells = [element.astext() for element in part.findall(nodes.inline) if "struck" in element["classes"]]
-    assert units.figure(value, "ns") in cells
+    assert units.table_value(value, "ns") in cells
 
     rows = [row for row in section(tree, "Latency").findall(nodes.row) if row.astext().startswith("Idle latency")]
     assert [element.astext() for element in rows[0].findall(nodes.inline) if "struck" in element["classes"]] == [

@@ -18,7 +18,6 @@ def limited(document: RunDocument, name: str, lower: float | None, upper: float 
         metric=metric,
         lower=lower,
         upper=upper,
-        reference_runs=(),
         outcome=outcome,
         reason="",
     )

@@ -18,7 +18,7 @@ from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.preflight.checks import Check as Expectation
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.model import RunDocument
 from calibration.statistics import Estimate
 
@@ -159,7 +159,7 @@ def write_night(folder: Path, cases: Sequence[Case]) -> tuple[Path, Path]:
     results = folder / "results"
     for item in cases:
         measured = item.document.measurements
-        judged_once = {"verdicts": tuple(verdicts_of(measured)), "consistency": consistency(measured)}
+        judged_once = {"verdicts": tuple(verdicts_of(measured)), "consistency": cross_checks(measured)}
         store(item.document.model_copy(update=judged_once), results)
     path = folder / "verdicts.json"
     found = [item.model_dump(mode="json") for case in cases for item in case.verdicts]

@@ -52,7 +52,7 @@ MICROCODE = ContextChange(fact="microcode", before="0x1", after="0x2", night=dat
 LATENCY = "latency_matrix.0.1.latency_ns"
 BANDWIDTH = "bandwidth_matrix.1.0.bandwidth_mb_s"
 JITTER = "jitter.cpu1.gaps.max_ns"
-ALL_LIMITS = "Every Figure Is Within Limits"
+ALL_LIMITS = "Every Metric Is Within Limits"
 
 
 def not_measured(document: RunDocument, kind: str) -> RunDocument:
@@ -110,7 +110,7 @@ FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "another metric": outside("max_bandwidth.reads.bandwidth_mb_s"),
     "a figure contradicts another": (
         judged("consistency", LATENCY, reason="140 ns, expected at most 90 ns"),
-        {"No Figure Contradicts Another": f"{LATENCY}: 140 ns, expected at most 90 ns"},
+        {"No Metric Contradicts Another": f"{LATENCY}: 140 ns, expected at most 90 ns"},
     ),
     "a level has drifted": (
         judged("drift", LATENCY, reason="level +9 % since 2025-12-30", context_changes=(MICROCODE,)),
@@ -118,11 +118,11 @@ FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     ),
     "a figure spreads": (
         judged("spread", LATENCY, reason="spread of nights +200 %"),
-        {"No Figure Spreads Otherwise Than Before": f"{LATENCY}: spread of nights +200 %"},
+        {"Every Metric Has Its Usual Spread": f"{LATENCY}: spread of nights +200 %"},
     ),
     "a figure flips": (
         judged("bimodal", LATENCY, reason="flips between 90 ns and 120 ns"),
-        {"No Figure Flips Between Two Levels": f"{LATENCY}: flips between 90 ns and 120 ns"},
+        {"No Metric Flips Between Two Levels": f"{LATENCY}: flips between 90 ns and 120 ns"},
     ),
     "a server is not like the others": (
         judged("homogeneity", LATENCY, reason="8 % above the others", context_changes=(MICROCODE,)),
@@ -284,7 +284,7 @@ def test_a_good_night_is_one_screen(tmp_path: Path) -> None:
     code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out", "--night", str(NIGHT))
     assert code == GOOD, text
     assert text.startswith(f"Night {NIGHT}: 2 SUTs\n")
-    assert "No Figure Contradicts Another                             2       0        0" in text
+    assert "No Metric Contradicts Another                             2       0        0" in text
     assert len(text.splitlines()) < 25
     assert f'name="Night">{NIGHT}<' in (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -318,8 +318,8 @@ def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
     results, _ = write_night(tmp_path, [good_case("sut1"), good_case("sut2")])
     code, text = gate(results, "--output", tmp_path / "out")
     assert code == GOOD, text
-    assert "No Figure Contradicts Another                             2       0        0" in text
-    assert "Every Figure Is Within Limits                             0       0        2" in text
+    assert "No Metric Contradicts Another                             2       0        0" in text
+    assert "Every Metric Is Within Limits                             0       0        2" in text
     judged = json.loads((tmp_path / "out" / VERDICTS).read_text(encoding="utf-8"))
     assert {item["sut"] for item in judged["verdicts"]} == {"sut1", "sut2"}
     code, text = gate(results, "--output", tmp_path / "out", "--night", "2026-01-03")

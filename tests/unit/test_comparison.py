@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from calibration.commands.comparison_screen import print_comparison
 from calibration.commands.judging import compare_command
 from calibration.errors import InputError
-from calibration.judge.comparison import Compared, Comparison, compare, compare_figures, read_compared
+from calibration.judge.comparison import Compared, Comparison, compare, compare_metrics, read_compared
 from calibration.judge.tolerances import TOLERANCES, tolerance_of
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
-from calibration.results.plain import Figured
+from calibration.results.plain import DocumentMetric
 from calibration.statistics import estimate
 from tests.readings import PAGES
 from tests.report.report_documents import index_of, replace, run_document, scaled
@@ -35,7 +35,7 @@ def figure(
     unit: str = "ns",
     better: str = "lower",
     instrument: str = "sutprobe 1",
-) -> Figured:
+) -> DocumentMetric:
     metric = Metric.model_validate(
         {
             "name": name,
@@ -49,11 +49,13 @@ def figure(
             "better": better,
         }
     )
-    return Figured(measurement="idle", kind="idle_latency", instrument=instrument, valid=valid, flags=(), metric=metric)
+    return DocumentMetric(
+        measurement="idle", kind="idle_latency", instrument=instrument, valid=valid, flags=(), metric=metric
+    )
 
 
-def judged(first: Figured | None, second: Figured | None) -> Comparison:
-    (found,) = compare_figures([first] if first else [], [second] if second else [])
+def judged(first: DocumentMetric | None, second: DocumentMetric | None) -> Comparison:
+    (found,) = compare_metrics([first] if first else [], [second] if second else [])
     return found
 
 
@@ -83,7 +85,7 @@ def judged(first: Figured | None, second: Figured | None) -> Comparison:
     ],
 )
 def test_outcome_and_reason(
-    first: Figured | None, second: Figured | None, outcome: str, better: str | None, reason: str
+    first: DocumentMetric | None, second: DocumentMetric | None, outcome: str, better: str | None, reason: str
 ) -> None:
     found = judged(first, second)
     assert (found.outcome, found.better) == (outcome, better)
@@ -107,7 +109,7 @@ def test_every_family_of_metrics_has_a_tolerance_of_its_own() -> None:
 def test_equal_machines_rarely_differ_and_different_ones_are_detected() -> None:
     chance = random.Random(1)
 
-    def measured(centre: float) -> Figured:
+    def measured(centre: float) -> DocumentMetric:
         placements = [[chance.gauss(centre, 0.02 * centre) for _ in range(9)] for _ in range(9)]
         made = estimate(placements, "ns")
         return figure(made.value, made.interval, coverage=made.coverage)
@@ -174,12 +176,12 @@ def test_differing_matrix_cells_share_one_line() -> None:
     cells = [f"latency_matrix.0.{number}.latency_ns" for number in range(16)]
     first = [titled(100, name, f"Latency, node 0 to node {n}") for n, name in enumerate(cells)]
     second = [titled(110 + n, name, f"Latency, node 0 to node {n}") for n, name in enumerate(cells)]
-    figures = tuple(compare_figures(first, second))
+    figures = tuple(compare_metrics(first, second))
     stream = io.StringIO()
     print_comparison(Compared(first="one", second="other", context=(), facts=(), figures=figures), stream)
     assert "Latency, node # to node # (16)  1.10x to 1.25x  first better" in stream.getvalue()
 
 
-def titled(value: float, name: str, title: str) -> Figured:
+def titled(value: float, name: str, title: str) -> DocumentMetric:
     made = figure(value, (value * 0.999, value * 1.001), name=name)
     return made.model_copy(update={"metric": made.metric.model_copy(update={"title": title})})

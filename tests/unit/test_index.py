@@ -20,7 +20,7 @@ import pytest
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.judge.run import judge_run
 from calibration.results import index
-from calibration.results.consistency import consistency
+from calibration.results.cross_checks import cross_checks
 from calibration.results.documents import read_document
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
@@ -620,7 +620,7 @@ def test_consistency_comes_from_the_last_night(results: Path) -> None:
 
     def made(number: int, factor: float, **run: Any) -> RunDocument:
         of = night(document, number, factor=factor, **run)
-        return of.model_copy(update={"consistency": consistency(of.measurements)})
+        return of.model_copy(update={"consistency": cross_checks(of.measurements)})
 
     for item in (made(0, 3.0), made(1, 1.0), made(0, 3.0, sut="s2"), made(1, 3.0, sut="s3")):
         store_document(item, results)

@@ -127,8 +127,11 @@ ARM = ELF[:18] + (183).to_bytes(2, "little") + ELF[20:]
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent": (lambda _path: None, "No such file or directory; correct mlc_archive"),
     "a directory": (lambda path: path.mkdir(), "Is a directory"),
-    "without it": (lambda path: packed(path, ("Linux/readme", b"")), "expected Linux/mlc once in the archive"),
-    "twice": (lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)), "found it 2 times"),
+    "without it": (lambda path: packed(path, ("Linux/readme", b"")), "has Linux/mlc 0 times, expected once"),
+    "twice": (
+        lambda path: packed(path, ("Linux/mlc", ELF), ("a/Linux/mlc", ELF)),
+        "has Linux/mlc 2 times, expected once",
+    ),
     "reaching out": (lambda path: packed(path, ("../Linux/mlc", ELF)), "leads out of it: '../Linux/mlc'"),
     "absolute": (lambda path: packed(path, ("/etc/x", b""), ("Linux/mlc", ELF)), "leads out of it: '/etc/x'"),
     "a link": (
@@ -156,7 +159,7 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "too large a file": (lambda path: path.write_bytes(bytes(2049)), "too large: at most 2048 bytes"),
     "no program": (lambda path: path.write_bytes(b"MZ\x90"), "is not a 64-bit ELF program"),
-    "of another machine": (lambda path: path.write_bytes(ARM), "found machine 183"),
+    "of another machine": (lambda path: path.write_bytes(ARM), "its ELF machine is 183, not 62"),
 }
 
 

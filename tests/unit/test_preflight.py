@@ -457,7 +457,6 @@ FACTS: dict[str, Any] = {
     },
     "running": [],
     "time": {"began_s": 1000.5, "ended_s": 1000.6, "synchronised": True, "maximum_error_s": 0.01, "reason": None},
-    "memory_available_bytes": 10**9,
     "identity": {"cpu_model": "Xeon", "microcode": ["0x2b"], "product": "Server", "bios": "1.2"},
     "changed": False,
 }

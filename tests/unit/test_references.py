@@ -19,7 +19,8 @@ from calibration.measurements.base import Missing, Step
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
 from calibration.measurements.platform import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
 from calibration.measurements.sut import Sut, sized
-from calibration.measurements.traffic import DEFAULT_SHAPE, Setting, Tried
+from calibration.measurements.traffic import DEFAULT_SHAPE
+from calibration.measurements.traffic_points import Setting, Tried
 from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile

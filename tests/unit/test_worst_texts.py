@@ -43,7 +43,7 @@ from calibration.context import (
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
 from calibration.counters import encoding
 from calibration.errors import CalibrationError, InputError
-from calibration.formats import csit_page, csit_topology, lines, meltdown_checker
+from calibration.formats import csit_page, csit_topology, lines, meltdown_checker, mlc_sections
 from calibration.formats import mlc as mlc_format
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
@@ -328,8 +328,9 @@ CASES: dict[Callable[..., object], Case] = {
     lines.shortened: Case(ANY, size=PART),
     lines.number: Case((*ANY, of("9", "1.")), size=PART),
     lines.whole_number: Case(ANY, size=PART),
-    mlc_format.section_kind: Case((*ANY, of("measuring "), of("measuring:")), size=PART),
-    mlc_format.mlc_command: Case((*ANY, of("$ mlc "), of("mlc "), of("/")), size=PART),
+    mlc_sections.section_kind: Case((*ANY, of("measuring "), of("measuring:")), size=PART),
+    mlc_sections.parse_mix: Case((*ANY, of(" :"), of("1:"), of("reads : 1 MB/s ")), size=PART),
+    mlc_sections.mlc_command: Case((*ANY, of("$ mlc "), of("mlc "), of("/")), size=PART),
     mlc_format.read_output: Case(tuple(map(binary, OUTPUTS)), ((),)),
     csit_page.read_published: Case((*ANY, *JITTERS, *PAGES)),
     csit_topology.is_topology: Case(TOPOLOGIES, short=SHORT // 4),

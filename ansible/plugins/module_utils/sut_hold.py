@@ -278,7 +278,7 @@ def own_reservation(path, machine, token, lease_s=None):
         own = found is not None and found.trusted and found.holder["token"] == token
         if not own or not found.of_this_boot() or found.take_lock():
             raise Refused(
-                f"the SUT is no longer reserved for this run at {path}: its lease expired, or somebody ended the run"
+                f"the SUT is no longer reserved for this run at {path}: its lease expired, or the run was stopped"
             )
         if lease_s is not None:
             found.renew(lease_s)

@@ -51,9 +51,6 @@ time:
     The SUT's clock in s since the epoch at the start and the end of the module, whether its kernel considers the clock
     synchronised (null with a C(reason) if unknown), and the kernel's bound of its error.
   type: dict
-memory_available_bytes:
-  description: Memory available to new processes, or null.
-  type: int
 identity:
   description: >-
     Facts compared between SUTs of one testbed. C(microcode) has every version in use. Unknown texts are null.
@@ -152,12 +149,6 @@ def identity(root=""):
     }
 
 
-def memory_available_bytes(root=""):
-    """Return the memory available to new processes, or None if unknown."""
-    match = re.search(r"(?m)^MemAvailable:\s*([0-9]{1,15}) kB$", first_text(root + "/proc/meminfo"))
-    return int(match.group(1)) * 1024 if match else None
-
-
 def directory_state(path):
     """Return whether *path* can hold a directory with an executable program."""
     exists = os.path.exists(path)
@@ -228,7 +219,6 @@ def main():
         uid=os.geteuid(),
         remote_base=directory_state(module.params["remote_base"]),
         running=running_kernels(module.params["remote_base"], reserved_directory(module.params["reserve_path"])),
-        memory_available_bytes=memory_available_bytes(),
         identity=identity(),
         time=dict(synchronisation(), began_s=BEGAN_S, ended_s=time.time()),
     )

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from calibration.commands.counters import counters_command, numbered, table_text
 from calibration.context import load
+from calibration.counters.assignment import SAMPLES, assign
 from calibration.counters.encoding import encode
-from calibration.counters.event_choice import SAMPLES, _assignment, choose_events
+from calibration.counters.event_choice import choose_events
 from calibration.counters.event_roles import EVENT_ROLES
 from tests.event_trees import FIXTURES, described, names_of, unpack
 
@@ -67,7 +68,7 @@ def test_every_role_is_opened_or_missing_with_a_reason(machine, name):
     assert (choice.sampling is None) == (SAMPLES in missing)
     assert all(reason.strip() for reason in missing.values())
     for event in choice.events:
-        assert (event.cpus is None) == (EVENT_ROLES[event.name].of == "thread") == event.user
+        assert (event.cpus is None) == (EVENT_ROLES[event.name] == "thread") == event.user
         assert event.source
         assert event.event
 
@@ -200,7 +201,7 @@ def test_assignment_finds_every_possible_counter(possible):
     def reachable(left, used):
         return not left or any(reachable(left[1:], {*used, item}) for item in left[0] if item not in used)
 
-    found = _assignment(possible)
+    found = assign(possible)
     assert (found is not None) == reachable(possible, set())
     if found is not None:
         assert sorted(found.values()) == list(range(len(possible)))
@@ -280,7 +281,7 @@ def test_ibs_samples_the_kernel_without_swfilt(machine):
 def test_a_guest_without_a_pmu(machine):
     missing = reasons(choose_events(machine("guest_without_pmu")))
     assert set(missing) == {*EVENT_ROLES, SAMPLES} - {"dram.reads_and_writes"}
-    assert all("virtual machine, whose host lends it none" in reason for reason in missing.values())
+    assert all("the hypervisor exposes none" in reason for reason in missing.values())
     assert "no core PMU" in missing["core.cycles"]
 
 
@@ -288,8 +289,8 @@ def test_guest_with_a_pmu_has_a_caution(machine):
     core = described(FIXTURES / "emerald_rapids.yml")["event_sources"]["cpu"]
     choice = choose_events(machine("guest_without_pmu", event_sources={"cpu": core}))
     caution = next(event.caution for event in choice.events if event.name == "core.offcore_reads")
-    assert "a host need not pass this event on" in caution
-    assert "no box counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
+    assert "a hypervisor may not pass this event on" in caution
+    assert "no PMU counts it (uncore_imc_N" in reasons(choice)["dram.reads"]
 
 
 def test_a_capture_without_event_sources(machine, tmp_path):

@@ -66,7 +66,7 @@ def test_other_processors_have_no_table(processor):
 def test_every_role_has_an_event_or_a_reason(name):
     known = tables()[name]
     given = {box.role for box in (*known.core, *known.boxes)} | set(known.absent)
-    needed = {role for role, about in EVENT_ROLES.items() if about.of == "thread"} - {
+    needed = {role for role, scope in EVENT_ROLES.items() if scope == "thread"} - {
         "core.cycles",
         "core.instructions",
     }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from calibration.errors import InputError
 from calibration.formats.csit_page import read_published
 from calibration.formats.lines import RULE, lines_of
-from calibration.formats.mlc import NOTES, looks_like_mlc, section_kind
+from calibration.formats.mlc_sections import NOTES, looks_like_mlc, section_kind
 from calibration.formats.readings import Read
 from tests.readings import PAGES, RAW, figures
 

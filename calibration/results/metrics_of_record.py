@@ -25,7 +25,7 @@ Family = Literal[
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
-class RecordFigure(Model):
+class RecordMetric(Model):
     """The metric of record of *quantity*, with its trust and the worst reason against it.
 
     ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
@@ -74,21 +74,21 @@ SOURCES: Final = (
 """In order of preference for a quantity."""
 
 
-def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure, ...]:
+def metrics_of_record(measurements: Sequence[Measurement]) -> tuple[RecordMetric, ...]:
     """Return the metrics of record of the *measurements* of one run, in the order of ``SOURCES``, gaps last.
 
     An invalid metric is used only if the quantity has no other.
     """
     metrics = [(measurement, metric) for measurement in measurements for metric in measurement.metrics()]
-    found: dict[str, RecordFigure] = {}
+    found: dict[str, RecordMetric] = {}
     for source in SOURCES:
         for measurement, metric in metrics:
             if match := re.fullmatch(source.names, metric.name):
                 groups = [group or "first" for group in match.groups()]
-                figure = _of(source.quantity.format(*groups), source.title.format(*groups), measurement, metric)
-                kept = found.get(figure.quantity)
-                if kept is None or (kept.trust == "invalid") > (figure.trust == "invalid"):
-                    found[figure.quantity] = figure
+                item = _of(source.quantity.format(*groups), source.title.format(*groups), measurement, metric)
+                kept = found.get(item.quantity)
+                if kept is None or (kept.trust == "invalid") > (item.trust == "invalid"):
+                    found[item.quantity] = item
     if any(name.startswith("idle_latency.") for name in found):
         found.pop("idle_latency", None)
     if {"read_bandwidth.machine", "read_bandwidth.0"} <= found.keys() and "read_bandwidth.1" not in found:
@@ -96,7 +96,7 @@ def figures_of_record(measurements: Sequence[Measurement]) -> tuple[RecordFigure
     return (*found.values(), *_gaps(metrics))
 
 
-def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigure]:
+def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordMetric]:
     """Yield the worst gap and the largest lost share: of the isolated CPUs, else of all."""
     jitter = [(measurement, metric) for measurement, metric in metrics if isinstance(measurement.values, JitterValues)]
     isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
@@ -112,9 +112,9 @@ def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordFigur
             yield _of(quantity, f"{title}{where}", measurement, metric)
 
 
-def _of(quantity: str, title: str, measurement: Measurement, metric: Metric) -> RecordFigure:
+def _of(quantity: str, title: str, measurement: Measurement, metric: Metric) -> RecordMetric:
     trust, reason = measurement.trust_in(metric)
-    return RecordFigure(
+    return RecordMetric(
         quantity=quantity,
         family=cast("Family", quantity.partition(".")[0]),
         title=title,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from calibration.measurements.jitter import JitterValues
-from calibration.results.consistency import consistency
-from calibration.results.figures import RecordFigure, figures_of_record
+from calibration.results.cross_checks import cross_checks
+from calibration.results.metrics_of_record import RecordMetric, metrics_of_record
 from calibration.results.model import Measurement, RunDocument
 from calibration.validity import flag, validity
 
@@ -21,8 +21,8 @@ def document() -> RunDocument:
     return run_document()
 
 
-def by_quantity(measurements: tuple[Measurement, ...]) -> dict[str, RecordFigure]:
-    found = figures_of_record(measurements)
+def by_quantity(measurements: tuple[Measurement, ...]) -> dict[str, RecordMetric]:
+    found = metrics_of_record(measurements)
     assert len({item.quantity for item in found}) == len(found)
     return {item.quantity: item for item in found}
 
@@ -34,7 +34,7 @@ def test_one_metric_of_record_per_quantity(document: RunDocument) -> None:
     assert {"cache_latency.L1", "loaded_latency.first", "worst_gap", "lost_share", "clock"} <= found.keys()
     assert "read_bandwidth.0" not in found, "the only node is the machine"
     assert "idle_latency" not in found, "the matrix has that pair"
-    assert document.record == figures_of_record(document.measurements)
+    assert document.record == metrics_of_record(document.measurements)
 
 
 def test_numa_metrics_are_per_node_and_pair(document: RunDocument) -> None:
@@ -80,7 +80,7 @@ def test_worst_gap_prefers_isolated_cpus(document: RunDocument) -> None:
 
 def test_repeated_measurements_are_checked_against_the_metric_of_record(document: RunDocument) -> None:
     record = {figure.metric.name for figure in document.record}
-    checks = [item for item in consistency(document.measurements) if item.rule == "same_latency"]
+    checks = [item for item in cross_checks(document.measurements) if item.rule == "same_latency"]
     assert {check.figure.name for check in checks} >= {"idle_latency.latency_ns", "latency_ladder.memory.latency_ns"}
     for check in checks:
         assert check.other.name in record

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stability of a metric over the nights: its level, its spread, and flips between two levels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import hypot, isfinite
+from typing import Literal
+
+from calibration.judge.baseline_files import AcceptedLevel
+from calibration.judge.detector import MIN_VALUES
+from calibration.judge.drift import Analysis, Change
+from calibration.judge.rows import Row
+from calibration.judge.tolerances import Tolerances, tolerated
+from calibration.judge.verdicts import NightVerdict
+from calibration.judge.words import amount, change, share
+from calibration.units import plural
+
+
+@dataclass(frozen=True)
+class Stability:
+    """A series over *nights*: *count* of them have values. Changes until the column *accepted* are accepted."""
+
+    nights: Sequence[date]
+    row: Row
+    analysis: Analysis
+    count: int
+    tolerances: Tolerances
+    level: AcceptedLevel | None
+    accepted: int
+
+    def verdicts(self) -> Iterator[NightVerdict]:
+        """Yield whether level and spread are unchanged, and whether there is one level."""
+        if self.count < MIN_VALUES:
+            reason = f"measured on {plural(self.count, 'night')}, {MIN_VALUES} are needed"
+            unit, analysis, verdict = self.row.series.unit, self.analysis, self.row.verdict
+            yield verdict("drift", "no_reference", reason, value=_finite(analysis.level), unit=unit)
+            yield verdict("spread", "no_reference", reason, value=_finite(analysis.spread), unit="fraction")
+            yield verdict("bimodal", "no_reference", reason, value=self.row.value, unit=unit)
+            return
+        yield self._changed("drift")
+        yield self._changed("spread")
+        yield self._bimodal()
+
+    def _changed(self, check: Literal["drift", "spread"]) -> NightVerdict:
+        """Return whether the level, or the spread, is unchanged since it was accepted."""
+        analysis, row, nights = self.analysis, self.row, self.nights
+        drift = check == "drift"
+        unit = row.series.unit if drift else "fraction"
+        value = _finite(analysis.level if drift else analysis.spread)
+        changes = [item for item in analysis.changes if item.kind == ("level" if drift else "spread")]
+        standing = [item for item in changes if item.night > self.accepted]
+        what = "level" if drift else "spread of nights"
+        if not standing:
+            reason = f"{what} {'unknown' if value is None else amount(value, unit)} since {nights[analysis.first]}"
+            if changes and self.level is not None:
+                last = changes[-1]
+                reason = f"{what} {change(last.size, None)} since {nights[last.night]}, {self.level.acceptance.source}"
+            return row.verdict(check, "pass", reason, value=value, unit=unit)
+        first, last = standing[0], standing[-1]
+        tolerance = _tolerance(standing, analysis.spread if drift else 0.0)
+        bound = None
+        if isfinite(first.before) and isfinite(tolerance):
+            slack = tolerance * abs(first.before)
+            bound = (first.before - slack, first.before + slack)
+        if len(standing) > 1 and bound is not None and bound[0] <= last.after <= bound[1]:
+            reason = f"{what} is back at {amount(last.after, unit)}, where it was before {nights[first.night]}"
+            return row.verdict(check, "pass", reason, value=value, unit=unit, bound=bound)
+        weigh = self.tolerances.weigh if drift else self.tolerances.weigh_spread
+        outcome, why = weigh(row.series, first.before, last.after)
+        size = f"{change(last.size, last.interval)} " if isfinite(last.size) else ""
+        reason = (
+            f"{what} {size}since {nights[last.night]}, from {amount(last.before, unit)} to {amount(last.after, unit)}"
+        )
+        if first is not last:
+            reason += f"; before {nights[first.night]} it was {amount(first.before, unit)}"
+        return row.verdict(
+            check,
+            outcome,
+            reason + why,
+            value=value,
+            unit=unit,
+            bound=bound,
+            interval=last.interval if all(map(isfinite, last.interval)) else None,
+            since=nights[last.night],
+        )
+
+    def _bimodal(self) -> NightVerdict:
+        flips, row = self.analysis.flips, self.row
+        if flips is None:
+            return row.verdict_on_value("bimodal", "pass", "one level")
+        since, unit = self.nights[flips.night], row.series.unit
+        reason = (
+            f"flips between {amount(flips.lower, unit)} and {amount(flips.upper, unit)} since {since}, "
+            f"{share(flips.upper_share)} of the nights at the upper level"
+        )
+        if self.level is not None and flips.night <= self.accepted:
+            return row.verdict_on_value("bimodal", "pass", f"{reason}, {self.level.acceptance.source}")
+        fraction = self.tolerances.fraction(row.series.metric)
+        if abs(flips.upper - flips.lower) <= fraction * abs(flips.lower):
+            return row.verdict_on_value("bimodal", "noted", f"{reason}{tolerated(fraction)}", since=since)
+        return row.verdict_on_value("bimodal", "fail", reason, since=since)
+
+
+def _tolerance(changes: Sequence[Change], spread: float) -> float:
+    """Return how far a level may be, relatively, from the one before all *changes* and still count as unchanged.
+
+    At least the combined uncertainty of the changes' sizes, and at least the night-to-night spread.
+    """
+    return max(hypot(*((high - low) / 2 for low, high in (item.interval for item in changes))), spread)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-checks of the metrics of a run: which pairs the rules of consistency compare.
+
+They are made once, when the run document is assembled; pages, ``calibration judge`` and the gates show them.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderPoint, BandwidthLadderValues
+from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
+from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
+from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.measurements.latency_ladder import LatencyLadderValues
+from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.max_bandwidth import MaxValues
+from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
+from calibration.measurements.traffic import Part, read_group
+from calibration.measurements.traffic_points import Setting
+from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
+from calibration.results.model import Measurement
+from calibration.statistics import MIN_COVERAGE, Estimate
+
+STRIDE_BYTES: Final = 64
+"""Distance between the nodes of a compared chase: one per line."""
+
+PAGE_FLAGS: Final = frozenset({"HUGEPAGE_NONE", "HUGEPAGE_PARTIAL"})
+"""Latencies in pages of different sizes are different quantities."""
+
+V = TypeVar("V")
+
+
+def cross_checks(measurements: Sequence[Measurement]) -> tuple[ConsistencyCheck, ...]:
+    """Return the result of every rule for the *measurements* of one run."""
+    return (
+        *_maxima(measurements),
+        *_parts(measurements),
+        *_repeated("same_latency", _latencies(measurements)),
+        *_repeated("same_bandwidth", _bandwidths(measurements)),
+        *_own_memory(measurements),
+        *_loads(measurements),
+    )
+
+
+def _of(measurements: Sequence[Measurement], values: type[V]) -> Iterator[tuple[Measurement, V]]:
+    """Yield the measurements whose values are of type *values*."""
+    for measurement in measurements:
+        if isinstance(measurement.values, values):
+            yield measurement, measurement.values
+
+
+def _side(measurement: Measurement, name: str, estimate: Estimate) -> Side:
+    value = CheckedValue(name=name, value=estimate.value, unit=estimate.unit, interval=estimate.interval)
+    pages = PAGE_FLAGS.intersection(flag.code for flag in measurement.validity.flags)
+    unsure = None
+    if not measurement.validity.valid:
+        unsure = "invalid"
+    elif estimate.interval is None or estimate.coverage is None:
+        unsure = "no interval"
+    elif estimate.coverage < MIN_COVERAGE:
+        unsure = f"its interval has only {estimate.coverage * 100:.0f} % coverage"
+    return Side(value, unsure, pages)
+
+
+def _maxima(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    for top, maximum in _of(measurements, MaxValues):
+        for other, peak in _of(measurements, PeakValues):
+            for mix in filter(maximum.mixes.__contains__, peak.mixes):
+                yield check("maximum", _peak(other, peak, mix), _maximum(top, maximum, mix))
+
+
+def _peak(measurement: Measurement, values: PeakValues, mix: str) -> Side:
+    name = f"peak_injection_bandwidth{'.plain' if values.plain else ''}.{mix}.bandwidth_mb_s"
+    return _side(measurement, name, values.mixes[mix].bandwidth_mb_s)
+
+
+def _maximum(measurement: Measurement, values: MaxValues, mix: str) -> Side:
+    return _side(measurement, f"max_bandwidth.{mix}.bandwidth_mb_s", values.mixes[mix].bandwidth_mb_s)
+
+
+class Whole(NamedTuple):
+    """The highest bandwidth of one mix with all CPUs, and the nodes whose memory they used."""
+
+    side: Side
+    nodes: frozenset[int]
+
+
+def _wholes(measurements: Sequence[Measurement]) -> dict[str, Whole]:
+    found: dict[str, list[Whole]] = {}
+    for measurement, maximum in _of(measurements, MaxValues):
+        for mix, group in maximum.groups.items():
+            found.setdefault(mix, []).append(Whole(_maximum(measurement, maximum, mix), _nodes(group)))
+    for measurement, peak in _of(measurements, PeakValues):
+        for mix in peak.mixes:
+            found.setdefault(mix, []).append(Whole(_peak(measurement, peak, mix), _nodes(peak.group)))
+    return {
+        mix: max(wholes, key=lambda whole: (whole.side.unsure is None, whole.side.value.high))
+        for mix, wholes in found.items()
+    }
+
+
+def _nodes(group: str) -> frozenset[int]:
+    return frozenset(part.node for part in read_group(group))
+
+
+def _parts(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield parts of the machine against the whole.
+
+    Numbers of threads between one and all are not parts: on many machines fewer threads than all are fastest. Neither
+    is memory that the whole did not use, such as that of a node without CPUs.
+    """
+    wholes = _wholes(measurements)
+    for measurement, matrix in _of(measurements, BandwidthMatrixValues):
+        whole = wholes.get(MIX)
+        if whole is None or len(matrix.cpu_nodes) < 2:
+            continue
+        cells = [side for _, node, side in _cells(measurement, matrix) if node in whole.nodes]
+        if cells:
+            yield check("part", max(cells, key=lambda side: (side.unsure is None, side.value.low)), whole.side)
+    for measurement, scaling in _of(measurements, BandwidthScalingValues):
+        one = scaling.points[0]
+        if one.threads == 1 < scaling.points[-1].threads and (whole := wholes.get(scaling.mix)) is not None:
+            name = f"bandwidth_scaling.{scaling.order}.1.bandwidth_mb_s"
+            yield check("part", _side(measurement, name, one.bandwidth_mb_s), whole.side)
+    for measurement, loaded in _of(measurements, LoadedLatencyValues):
+        if (whole := wholes.get(loaded.mix)) is not None and _nodes(loaded.load) <= whole.nodes:
+            for full in loaded.ends[:1]:
+                name = f"loaded_latency.{full.inject_delay}.bandwidth_mb_s"
+                yield check("part", _side(measurement, name, full.bandwidth_mb_s), whole.side)
+    ladders = list(_of(measurements, BandwidthLadderValues))
+    everywhere = {rung.mix: side for ladder in ladders if ladder[1].threads > 1 for rung, side in _in_memory(*ladder)}
+    for ladder in ladders:
+        if ladder[1].threads == 1:
+            for rung, side in _in_memory(*ladder):
+                if rung.mix in everywhere:
+                    yield check("part", side, everywhere[rung.mix])
+
+
+def _in_memory(measurement: Measurement, values: BandwidthLadderValues) -> Iterator[tuple[BandwidthLadderPoint, Side]]:
+    """Yield the points of a ladder that lie in memory, with their metrics."""
+    who = "one_CPU" if values.threads == 1 else "all_CPUs"
+    for point in values.points:
+        if any(LEVELS.get(name) == "memory" for name in point.names):
+            name = f"bandwidth_ladder.{who}.{point.mix}.memory.program_mb_s"
+            yield point, _side(measurement, name, point.program_mb_s)
+
+
+def _cells(
+    measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
+) -> Iterator[tuple[int, int, Side]]:
+    """Yield the cells of a matrix with a value: the nodes of its CPUs and of its memory, and the value."""
+    field = "latency_ns" if isinstance(values, LatencyMatrixValues) else "bandwidth_mb_s"
+    for row, line in zip(values.cpu_nodes, getattr(values, field), strict=True):
+        for column, cell in zip(values.memory_nodes, line, strict=True):
+            if cell is not None:
+                yield row, column, _side(measurement, f"{values.kind}.{row}.{column}.{field}", cell)
+
+
+def _repeated(rule: RuleName, metrics: Iterable[tuple[Hashable, Side]]) -> Iterator[ConsistencyCheck]:
+    """Yield checks of equal quantities, each against the first: the metric of record, if it is one."""
+    found: dict[Hashable, list[Side]] = {}
+    for quantity, side in metrics:
+        found.setdefault(quantity, []).append(side)
+    for first, *others in found.values():
+        for other in others:
+            if rule == "same_latency" and other.unsure is None and other.pages != first.pages:
+                yield check(rule, other._replace(unsure="on pages of another size"), first)
+            else:
+                yield check(rule, other, first)
+
+
+def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int, int], Side]]:
+    """Yield idle latencies, each with its CPU and its node.
+
+    A ladder contributes its memory level. The unloaded probe in a sweep is a different quantity: the clocks around it
+    are not those of an idle machine.
+    """
+    for measurement, matrix in _of(measurements, LatencyMatrixValues):
+        cpus = dict(zip(matrix.cpu_nodes, matrix.cpus, strict=True))
+        for row, column, side in _cells(measurement, matrix):
+            yield (cpus[row], column), side
+    for measurement, idle in _of(measurements, IdleLatencyValues):
+        yield (idle.cpu, idle.node), _side(measurement, "idle_latency.latency_ns", idle.latency_ns)
+    for measurement, ladder in _of(measurements, LatencyLadderValues):
+        memory = next((level for level in ladder.levels if level.name == "memory"), None)
+        if ladder.series == "random" and memory is not None:
+            side = _side(measurement, "latency_ladder.memory.latency_ns", memory.latency_ns)
+            yield (ladder.cpus[0], ladder.nodes[0]), side
+    for measurement, effect in _of(measurements, PrefetcherEffectValues):
+        for chase in effect.points:
+            if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
+                side = _side(measurement, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
+                yield (effect.cpu, effect.node), side
+
+
+Access = tuple[str, frozenset[Part], int, int, str]
+"""What identifies a bandwidth: mix, CPUs and their memory, streams, prefetch distance and width."""
+
+
+def _access(mix: str, group: str, setting: Setting) -> Access:
+    return mix, frozenset(read_group(group)), setting.streams, setting.prefetch_bytes, setting.width
+
+
+def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, Side]]:
+    """Yield bandwidths, each with its access. The maximum is the best of many, so it repeats none."""
+    for measurement, peak in _of(measurements, PeakValues):
+        for mix, moved in peak.mixes.items():
+            yield _access(mix, peak.group, moved.setting), _peak(measurement, peak, mix)
+    for measurement, matrix in _of(measurements, BandwidthMatrixValues):
+        groups = _groups(measurement, matrix)
+        for row, column, side in _cells(measurement, matrix):
+            if (row, column) in groups:
+                yield _access(MIX, groups[row, column], matrix.setting), side
+    for measurement, scaling in _of(measurements, BandwidthScalingValues):
+        for point in scaling.points:
+            name = f"bandwidth_scaling.{scaling.order}.{point.threads}.bandwidth_mb_s"
+            yield _access(scaling.mix, point.group, point.setting), _side(measurement, name, point.bandwidth_mb_s)
+    for measurement, ladder in _of(measurements, BandwidthLadderValues):
+        for rung, side in _in_memory(measurement, ladder):
+            if rung.mix == MIX:
+                yield _access(MIX, ladder.group, rung.setting), side
+
+
+def _groups(measurement: Measurement, values: BandwidthMatrixValues) -> dict[tuple[int, int], str]:
+    """Return the CPUs and the memory of each cell of a matrix, as requested of sutprobe; empty if unknown."""
+    groups = measurement.parameters.get("group")
+    places = [(row, column) for row in values.cpu_nodes for column in values.memory_nodes]
+    if not isinstance(groups, list | tuple) or len(groups) != len(places):
+        return {}
+    return dict(zip(places, map(str, groups), strict=True))
+
+
+def _own_memory(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield what the CPUs of each node get of its memory against the best that those of another node get of it.
+
+    The same memory from two places: another node's memory may be of a faster kind, and rightly faster. Bandwidths are
+    compared only with those of no more CPUs.
+    """
+    for measurement, latency in _of(measurements, LatencyMatrixValues):
+        for _, own, others in _columns(measurement, latency):
+            if others:
+                best = min(others.values(), key=lambda side: (side.unsure is not None, side.value.high))
+                yield check("own_memory", own, best)
+    for measurement, bandwidth in _of(measurements, BandwidthMatrixValues):
+        counts = {place: _cpus(group) for place, group in _groups(measurement, bandwidth).items()}
+        for node, own, others in _columns(measurement, bandwidth):
+            fair = [side for row, side in others.items() if 0 < counts.get((row, node), 0) <= counts[node, node]]
+            if fair:
+                yield check("own_memory", max(fair, key=lambda side: (side.unsure is None, side.value.low)), own)
+
+
+def _cpus(group: str) -> int:
+    return sum(len(part.cpus) for part in read_group(group))
+
+
+def _columns(
+    measurement: Measurement, values: LatencyMatrixValues | BandwidthMatrixValues
+) -> Iterator[tuple[int, Side, dict[int, Side]]]:
+    """Yield each node with CPUs and memory, with its metric and those of other nodes for its memory."""
+    cells = {(row, column): side for row, column, side in _cells(measurement, values)}
+    for node in values.memory_nodes:
+        if (node, node) in cells:
+            others = {row: cells[row, node] for row in values.cpu_nodes if row != node and (row, node) in cells}
+            yield node, cells[node, node], others
+
+
+def _loads(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield each probe's latency at the longest delay against that without delay.
+
+    Points between are not compared: with clocks that follow the load some curves dip before they rise.
+    """
+    for measurement, sweep in _of(measurements, LoadedLatencyValues):
+        if len(sweep.ends) < 2:
+            continue
+        full, least = sweep.ends
+        for number, (idle, busy) in enumerate(zip(least.probes, full.probes, strict=True)):
+            which = "" if number == 0 else f".cpu{idle.cpu}"
+            names = [f"loaded_latency.{point.inject_delay}{which}.latency_ns" for point in (least, full)]
+            yield check(
+                "load", _side(measurement, names[0], idle.latency_ns), _side(measurement, names[1], busy.latency_ns)
+            )
