@@ -246,9 +246,10 @@ def grub() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Day:
-    """A calibration of a topology's DUT over ssh together with three SUTs of CSIT's inventory on this machine."""
+    """Calibrations of a topology's DUT over ssh, and of three SUTs of CSIT's inventory on this machine."""
 
     lab: Lab
+    over_ssh: Ended
     ended: Ended
     resumed: Ended
     first: dict[str, RunDocument]
@@ -280,22 +281,24 @@ def day(module_lab: Lab, grub: dict[str, Any], tmp_path_factory: pytest.TempPath
         topology = with_key(TESTBED91, server.key, folder / "testbed91.yaml", **own)
         secrets = ["Made.up", "1234567.50", *secrets_of(server.key)]
         server.key.unlink()
-        inventories = ("calibrate.yml", "-i", str(csit), "-i", str(here))
-        ended = lab.run(
-            *(*inventories, "-i", str(topology), "-vvvv", "--limit", "t91-dut1,192.0.2.81,192.0.2.82,192.0.2.84"),
+        over_ssh = lab.run(
+            *("calibrate.yml", "-i", str(topology), "-vvvv", "--limit", "t91-dut1"),
             *("--ssh-common-args", shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={server.known_hosts}"])),
             *("-e", RESERVATION, "-e", f"reserve_tg_path={lab.directory / 'reservation_dir'}"),
             ANSIBLE_SSH_AGENT="auto",
             ANSIBLE_LOCAL_TEMP=agent,
         )
+        inventories = ("calibrate.yml", "-i", str(csit), "-i", str(here))
+        ended = lab.run(*inventories, "--limit", "192.0.2.81,192.0.2.82,192.0.2.84", "-e", RESERVATION)
         first = {"/".join(path.parts[-3:-1]): read_run(path) for path in lab.runs()}
-        (lab.directory / "log").write_text(ended.text, encoding="utf-8")
+        (lab.directory / "log").write_text(over_ssh.text + ended.text, encoding="utf-8")
         resume = ("-e", '{"calibration_resume": true}', "-e", "preflight_kernel_arguments=''", "-e", RESERVATION)
         resumed = lab.run(*inventories, "--limit", "192.0.2.81,192.0.2.82", *resume)
-        yield Day(lab, ended, resumed, first, secrets, Path(agent))
+        yield Day(lab, over_ssh, ended, resumed, first, secrets, Path(agent))
 
 
 def test_names_suts_after_their_hostnames_or_settings(day: Day) -> None:
+    assert day.over_ssh.rc == 0, day.over_ssh.text
     assert day.ended.rc == 2, day.ended.text
     assert {names: document.run.status for names, document in day.first.items()} == {
         "t91/t91-dut1": "complete",
@@ -317,13 +320,13 @@ def test_checks_the_kernel_arguments_of_csits_inventory(day: Day, grub: dict[str
 
 
 def test_the_key_of_a_topology_logs_in_through_an_agent_and_secrets_are_not_shown_or_kept(day: Day) -> None:
-    assert "SSH: SSH_AGENT adding" in day.ended.text
+    assert "SSH: SSH_AGENT adding" in day.over_ssh.text
     assert files_with(day.secrets, day.lab.directory) == []
     assert list(day.agent.rglob("*")) == []
 
 
 def test_reserves_the_traffic_generator_of_a_topology(day: Day) -> None:
-    assert "Reserve the traffic generator" in day.ended.text
+    assert "Reserve the traffic generator" in day.over_ssh.text
     assert not (day.lab.directory / "reservation_dir").exists()
     assert day.lab.leftovers() == []
 
