@@ -60,19 +60,19 @@ def gaps_chart(
     across = Scale(*ends_ns, frame.plot[0], log=True)
     up = Scale(min(rates) / 1.5, max(*rates, min(rates) * 10) * 2, frame.plot[1], log=True, up=True)
     lengths = across.channel("x", "Length of the gap", ticks=base.decades(*ends_ns), labels=base.TIME_LABEL)
-    y = up.channel("y", "Gaps per second at least so long", ticks=base.decades(up.low, up.high, 5 if many else 8))
+    y = up.channel("y", "Gaps per second of this length or more", ticks=base.decades(up.low, up.high, 5 if many else 8))
     x = {**lengths, "axis": {**lengths["axis"], "title": "", "labelExpr": "''"}} if many else lengths
     layers = curves.layers(frame, (x, y), tooltip={"s": "CPU", "t": "at least", "y": "gaps per second"}, bars="")
     if many:
         below = _heat_map(sorted(found, key=lambda cpu: cpu.cpu), across, edges, lengths, rates)
         spec = base.stacked([base.view(frame.plot, layers, rows), below], 8, measurements)
         caption = (
-            "Above: how often a CPU was away for at least so long, on the CPU with the longest gap and at the median. "
-            "Below: the same rate of every CPU as colour."
+            "Above: how often a CPU was away for at least this long, on the CPU with the longest gap and at the "
+            "median. Below: the same rate of every CPU as colour."
         )
     else:
         spec = frame.spec([base.rules("x", [max(cpu.threshold_ns for cpu in found)]), *layers], rows)
-        caption = "How often the CPU was away for at least so long. The dashed line is the detection threshold."
+        caption = "How often the CPU was away for at least this long. The dashed line is the detection threshold."
     alt = (
         f"Gaps per second of at least a length, both axes logarithmic, of {len(found)} CPU{'s' * (len(found) > 1)}. "
         f"The longest gap is {units.time_ns(worst.longest_ns)}, on CPU {worst.cpu}."

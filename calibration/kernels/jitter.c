@@ -41,7 +41,7 @@ static const struct option table[] = {
 	/* Ten seconds see what comes once a second ten times; rarer events need a longer look. */
 	OPTION_ROW_F64("--gap-s", &jitter_options.gap_s, "S", "10", 0, 86400, "seconds to look for gaps, at most"),
 	OPTION_ROW_TEXT("--threshold-ns", &jitter_options.threshold_ns, "N|auto", "auto",
-	                "steps at least so long are gaps; auto: 200, or four turns of the loop"),
+	                "steps of at least this length are gaps; auto: 200, or four turns of the loop"),
 	OPTION_ROW_U64("--longest", &jitter_options.longest, "N", "20", 0, 1000000, "longest gaps to list with their time"),
 	/* 0, an ordinary thread, is how the published results were made. */
 	OPTION_ROW_U64("--fifo", &jitter_options.fifo, "PRIO", "0", 0, 99,

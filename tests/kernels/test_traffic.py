@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``bandwidth`` and ``loaded`` hand over when they are told to stop, and delays in ns."""
+"""What ``bandwidth`` and ``loaded`` return when they are stopped, and delays in ns."""
 
 import resource
 import subprocess
