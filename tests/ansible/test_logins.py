@@ -46,6 +46,9 @@ class Night:
     logins: dict[str, str]
 
 
+pytestmark = pytest.mark.xdist_group("logins")  # one run for all of them
+
+
 @pytest.fixture(scope="module")
 def night() -> Iterator[Night]:
     require_root()
