@@ -5,9 +5,11 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from packaging.requirements import Requirement
 
 REQUIRE_ALL = "CALIBRATION_REQUIRE_ALL"
 """Set to 1, a skip fails unless its reason is one of ``UNAVOIDABLE``."""
@@ -28,6 +30,12 @@ SWEEPS = "CALIBRATION_KERNELS_ALL"
 sweep = pytest.mark.skipif(os.environ.get(SWEEPS) != "1", reason="asked for by its own environment: kernels-all")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def requirements(path: Path) -> set[str]:
+    """Return the names of the packages that the file *path* itself requires."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return {Requirement(line).name for line in lines if line and not line.startswith("-r")}
 
 
 def require(package: str, *programs: str) -> str:

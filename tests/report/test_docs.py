@@ -44,6 +44,7 @@ from calibration.results.records import Record
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult
 from calibration.validity import SEVERITIES
+from tests.tools import requirements
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
@@ -335,12 +336,7 @@ def test_waivers_checks_and_methods_are_described(page: str, names: Iterable[str
 
 def direct_dependencies() -> set[str]:
     package = json.loads((CHECKOUT / "tests" / "report" / "axe" / "package.json").read_text(encoding="utf-8"))
-    return set(package["devDependencies"]) | {
-        line.strip().partition(">=")[0]
-        for path in (CHECKOUT / "requirements").glob("*.in")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.strip() and not line.startswith(("#", "-r"))
-    }
+    return set(package["devDependencies"]).union(*map(requirements, (CHECKOUT / "requirements").glob("*.in")))
 
 
 def test_every_direct_dependency_is_described() -> None:

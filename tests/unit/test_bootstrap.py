@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools import requirements
+
 CHECKOUT = Path(__file__).parent.parent.parent
 BOOTSTRAP = CHECKOUT / "calibration" / "bootstrap.py"
 
@@ -72,9 +74,4 @@ def test_lock_files_are_complete_and_name_no_host() -> None:
         assert "://" not in text
         pinned = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
         assert all("==" in line for line in pinned)
-        wanted = {
-            line.split("#")[0].strip().partition(">=")[0]
-            for line in lock.with_suffix(".in").read_text(encoding="utf-8").splitlines()
-            if line and not line.startswith(("#", "-r"))
-        }
-        assert wanted <= {line.partition("==")[0] for line in pinned}
+        assert requirements(lock.with_suffix(".in")) <= {line.partition("==")[0] for line in pinned}
