@@ -8,6 +8,8 @@ import pty
 import select
 import signal
 import subprocess
+import sys
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.utils.display import Display
 from support import PATIENCE_S, ROOT, SLOW, Lab, load_plugin
 
 from calibration.report.story import story
@@ -88,7 +91,7 @@ def test_progress_follows_the_records_and_estimates_the_rest(tmp_path: Path) -> 
 
 def screen(*, live: bool, colour: bool = False) -> tuple[Any, Stream]:
     stream = Stream(terminal=live)
-    return CALLBACK.Screen(stream, live, colour), stream
+    return CALLBACK.Screen(stream, live, colour, threading.RLock()), stream
 
 
 def test_a_log_has_only_plain_lines() -> None:
@@ -117,6 +120,31 @@ def test_output_of_ansible_appears_above_the_live_lines(monkeypatch: pytest.Monk
     shown.draw(["live"])
     CALLBACK.BesideScreen(stream, shown).write("a \x07 warning\n")
     assert stream.getvalue() == "live\033[K\n\033[J\r\033[1A\033[Ja \\x07 warning\n"
+
+
+def test_drawing_and_ansibles_own_messages_never_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing = threading.Event()
+
+    class Terminal(Stream):
+        """Ansible locks its display around each write to the terminal."""
+
+        def write(self, text: str) -> int:
+            drawing.set()
+            with Display()._lock:
+                return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", stream := Terminal(terminal=True))
+    monkeypatch.setenv("TERM", "xterm")
+    shown = CALLBACK.CallbackModule().screen
+    drawer = threading.Thread(target=shown.draw, args=(["live"],), daemon=True)
+    with Display()._lock:  # as Ansible does to print a message, which then clears the live lines
+        drawer.start()
+        drawing.wait(0.2)
+        free = shown.lock.acquire(blocking=False)
+    assert free
+    shown.lock.release()
+    drawer.join(PATIENCE_S)
+    assert "live" in stream.getvalue()
 
 
 def test_counts_suts_that_do_not_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,14 +132,18 @@ class Progress:
 
 
 class Screen:
-    """Standard output: permanent messages, and on a terminal a block of live lines below them."""
+    """Standard output: permanent messages, and on a terminal a block of live lines below them.
 
-    def __init__(self, stream, live, colour):
+    *lock* is the lock of Ansible's display, which holds it around its own writes, around every write to the terminal,
+    and while a worker forks. A second lock would be taken in both orders, and stop the command for ever.
+    """
+
+    def __init__(self, stream, live, colour, lock):
         self.stream = stream
         self.live = live
         self.colour = colour
         self.drawn = 0
-        self.lock = threading.RLock()
+        self.lock = lock
 
     def painted(self, text, colour):
         """Return *text* in *colour*, if colours are enabled."""
@@ -226,7 +230,7 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.screen = Screen(sys.stdout, *terminal_wants(sys.stdout, os.environ))
+        self.screen = Screen(sys.stdout, *terminal_wants(sys.stdout, os.environ), self._display._lock)
         self.phases = set()
         self.progress = {}
         self.measuring = set()
@@ -391,7 +395,7 @@ class CallbackModule(CallbackBase):
         self.refresher.start()
 
     def refresh(self):
-        """Draw the live block every second. Ansible's display lock prevents writing while a worker forks."""
+        """Draw the live block every second."""
         while not self.measured.wait(REFRESH_S):
             self.draw()
 
