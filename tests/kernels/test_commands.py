@@ -1054,7 +1054,7 @@ def test_frequency_points_come_by_work_and_activity(probe: Probe, cpus: list[int
 
 def test_frequency_adds_windows_while_its_budget_lasts(probe: Probe, cpus: list[int]) -> None:
     (point,) = frequency(
-        probe, "--cpus", str(cpus[0]), "--active", "alone", "--budget-s", "0.1", "--target-half-width", "0"
+        probe, "--cpus", str(cpus[0]), "--active", "alone", "--budget-s", "0.5", "--target-half-width", "0"
     )
     assert len(point["windows_hz"]) + point["lost_windows"] > 2
     assert point["stopped"] == "budget" or len(point["windows_hz"]) + point["lost_windows"] == 62
