@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "companion.h"
 
+#include <time.h>
+
 #include "clock.h"
 
 /* Lines read at once, independent of one another, then taken out of the caches: the next lap reads memory again, however
@@ -25,15 +27,16 @@ static void run(struct worker *worker)
 {
 	struct companion *companion = worker->context;
 	const uint64_t period = (uint64_t)(BATCH_LINES * LINE_BYTES / BYTES_PER_S * clock_now_used.hz);
-	uint64_t began = clock_start(), due = began, now = began, batches = 0;
-	while (!atomic_load_explicit(&companion->stop, memory_order_relaxed)) {
+	uint64_t began = clock_start(), due = began, now, batches = 0;
+	do {
 		read_batch(companion->region.start + batches * BATCH_LINES * LINE_BYTES % BUFFER_BYTES);
 		batches++;
+		atomic_store_explicit(&companion->reading, true, memory_order_release);
 		due += period;
 		while ((now = clock_stop()) < due)
 			arch_relax();
 		due = now > due + period ? now : due; /* what an interruption took is not caught up with */
-	}
+	} while (!atomic_load_explicit(&companion->stop, memory_order_relaxed));
 	companion->bytes_per_tick = (double)(batches * BATCH_LINES * LINE_BYTES) / (double)(now - began);
 	(void)affinity_stayed(companion->cpu, &worker->error);
 }
@@ -84,9 +87,14 @@ bool companions_open(struct companion *companions, size_t count, struct error *e
 
 void companions_begin(struct companion *companions, size_t count)
 {
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		atomic_store(&companions[i].stop, false);
+		atomic_store(&companions[i].reading, false);
+	}
 	begin_all(companions, count, run);
+	for (size_t i = 0; i < count; i++)
+		while (!atomic_load_explicit(&companions[i].reading, memory_order_acquire))
+			nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
 bool companions_end(struct companion *companions, size_t count, struct error *error)

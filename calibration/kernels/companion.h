@@ -17,12 +17,13 @@ struct companion {
 	struct page_choice chosen;
 	struct region region;
 	struct pages pages;
-	_Atomic bool stop;
+	_Atomic bool stop, reading;
 	double bytes_per_tick; /* of the last run */
 };
 
 /* Starts the threads, pinned, with their memory proved in place; they sleep in the kernel. All end where one fails. */
 bool companions_open(struct companion *companions, size_t count, struct error *error);
+/* All read memory when it returns. */
 void companions_begin(struct companion *companions, size_t count);
 /* They sleep again when it returns. False with the error of one that was not on its CPU. */
 bool companions_end(struct companion *companions, size_t count, struct error *error);
