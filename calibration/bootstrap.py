@@ -12,7 +12,7 @@ MIN_PYTHON = (3, 11)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - any Python 3 must get here
 
 USAGE = """usage: python3 calibration/bootstrap.py [calibrate] [OPTION ...]   calibrate the inventory's SUTs
-       python3 calibration/bootstrap.py test [OPTION ...]          run the tests
+       python3 calibration/bootstrap.py test [OPTION ...]          run the tests; without options all, in parallel
        python3 calibration/bootstrap.py environment DIRECTORY      only make the environment that the tests run in
 
 Options of calibrate are those of 'calibration run' (see --help there): --profile, -i and others of ansible-playbook.
@@ -124,7 +124,8 @@ def main(arguments: list[str]) -> None:
         command = [str(python), "-m", "calibration.cli", "run", *rest]
     else:
         python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)
-        command = [str(python), "-m", "tox", "run", "--root", ROOT, "--conf", str(CHECKOUT / "tox.ini"), *rest]
+        how = "run" if rest else "run-parallel"  # whoever chooses watches; one environment alone leaves CPUs idle
+        command = [str(python), "-m", "tox", how, "--root", ROOT, "--conf", str(CHECKOUT / "tox.ini"), *rest]
     if locale.getencoding().lower().replace("-", "") != "utf8":
         os.environ["LC_ALL"] = "C.UTF-8"  # Ansible refuses to start in a locale that is not UTF-8
     os.execv(command[0], command)  # noqa: S606 - becomes the task, so that signals and exit code are the task's own

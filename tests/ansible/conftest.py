@@ -59,8 +59,8 @@ def calibrated_lab(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended
 
 @pytest.fixture(scope="session")
 def site_dir() -> Path:
-    """Directory of the site, shared so that the pages of the guide are built once."""
-    return ROOT / ".cache" / "tests" / "site"
+    """Directory of the site, shared by the tests of one Python so that the pages of the guide are built once."""
+    return ROOT / ".cache" / "tests" / f"site-{sys.implementation.cache_tag}"
 
 
 @pytest.fixture

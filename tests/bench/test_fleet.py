@@ -101,6 +101,7 @@ def test_the_meter_counts_daemons(tmp_path: Path) -> None:
         "    os._exit(0)\n"
         "os.wait()\n"
         f"while not os.path.exists({str(tmp_path / 'worked')!r}): time.sleep(0.01)\n"
+        "time.sleep(2)\n"  # so that a busy machine looks once more
     )
     usage = fleet.metered([sys.executable, "-c", script], os.environ, tmp_path / "log")
     assert usage.exit_code == 0

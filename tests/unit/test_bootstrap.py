@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from calibration import bootstrap
 from tests.tools import requirements
 
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -33,6 +34,15 @@ def test_help_creates_no_environment(arguments: list[str]) -> None:
     assert done.returncode == 0
     assert "usage:" in done.stderr
     assert "making" not in done.stderr
+
+
+@pytest.mark.parametrize(("options", "how"), [([], "run-parallel"), (["-e", "unit"], "run")])
+def test_all_tests_run_in_parallel(monkeypatch: pytest.MonkeyPatch, options: list[str], how: str) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(bootstrap, "environment", lambda *_, **__: Path("python"))
+    monkeypatch.setattr(os, "execv", lambda _program, command: started.append(command))
+    bootstrap.main(["test", *options])
+    assert started == [["python", "-m", "tox", how, "--root", *started[0][5:8], *options]]
 
 
 def test_old_python_is_reported_with_the_minimum() -> None:
