@@ -122,12 +122,12 @@ class Progress:
         return current + sum(step["expected_duration_s"] for step in self.steps[self.done + 1 :])
 
     def line(self, now):
-        """Return the live line."""
+        """Return the live line. A narrow terminal cuts off the title, not the times."""
         number = min(self.done + 1, len(self.steps))
         what = "all steps done" if self.finished else self.steps[self.done]["title"]
         return (
-            f"{self.name}: step {number} of {len(self.steps)}: {what} "
-            f"({duration(now - self.began)} elapsed, about {duration(self.remaining_s(now))} left)"
+            f"{self.name}: step {number} of {len(self.steps)} "
+            f"({duration(now - self.began)} elapsed, about {duration(self.remaining_s(now))} left): {what}"
         )
 
 
