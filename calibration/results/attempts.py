@@ -227,10 +227,13 @@ def _can_go_on(directory: Path) -> bool:
 def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
     """Return the SUTs that completed the run *run_id*, as testbed and SUT.
 
-    Raises ``InputError`` for an invalid identifier.
+    Raises ``InputError`` for an invalid identifier, or if no SUT has begun that run.
     """
     run_directory(results, "any", "any", run_id)
-    return sorted((path.parts[-3], path.parts[-2]) for path in results.glob(f"*/*/{run_id}/") if _is_complete(path))
+    begun = list(results.glob(f"*/*/{run_id}/"))
+    if not begun:
+        raise InputError(f"no run {run_id} below {results}; name another, or start a new run")
+    return sorted((path.parts[-3], path.parts[-2]) for path in begun if _is_complete(path))
 
 
 def _is_complete(directory: Path) -> bool:

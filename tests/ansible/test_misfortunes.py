@@ -188,7 +188,7 @@ def day(module_lab: Lab, calibrated_lab: tuple[Lab, Ended]) -> Iterator[Day]:
         except pytest.skip.Exception as skipped:  # the other SUTs need no disks
             no_disks = str(skipped)
         inventory, log = inventory_of(lab, hosts), lab.directory / "log"
-        command = calibrate_command(inventory, "--resume", RUN, "--forks", "5")
+        command = calibrate_command(inventory, "-e", f"calibration_run_id={RUN}", "--forks", "5")
         with begun(command, lab.environment(), log) as process:
             try:
                 page = f"guessed/guessed/{RUN}/report/page.rst"

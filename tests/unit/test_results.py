@@ -604,6 +604,8 @@ def test_the_newest_incomplete_run_is_found(tmp_path: Path) -> None:
     assert newest_missing(tmp_path, suts) == "r1"
     with pytest.raises(InputError, match="not a valid run identifier"):
         complete_suts(tmp_path, "../r2")
+    with pytest.raises(InputError, match="no run r9 below"):
+        complete_suts(tmp_path, "r9")
 
 
 CHECKED = (FIXTURES / "meltdown_checker" / "0.46.json").read_bytes()
