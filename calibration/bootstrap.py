@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> None:
         command = [str(python), "-m", "calibration.cli", "run", *rest]
     else:
         python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)
-        how = "run" if rest else "run-parallel"  # whoever chooses watches; one environment alone leaves CPUs idle
+        how = "run" if rest else "run-parallel"  # in parallel, tox hides the output of what passes
         command = [str(python), "-m", "tox", how, "--root", ROOT, "--conf", str(CHECKOUT / "tox.ini"), *rest]
     if locale.getencoding().lower().replace("-", "") != "utf8":
         os.environ["LC_ALL"] = "C.UTF-8"  # Ansible refuses to start in a locale that is not UTF-8

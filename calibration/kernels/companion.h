@@ -23,7 +23,7 @@ struct companion {
 
 /* Starts the threads, pinned, with their memory proved in place; they sleep in the kernel. All end where one fails. */
 bool companions_open(struct companion *companions, size_t count, struct error *error);
-/* All read memory when it returns. */
+/* Returns once every companion is reading memory. */
 void companions_begin(struct companion *companions, size_t count);
 /* They sleep again when it returns. False with the error of one that was not on its CPU. */
 bool companions_end(struct companion *companions, size_t count, struct error *error);

@@ -124,7 +124,7 @@ def test_injected_gaps_are_found(native_run: Finished) -> None:
     }
     for item in found:
         # The machine's own noise makes gaps longer and more of them, never shorter or fewer.
-        assert 0 < item["injected"] <= 1.5 * 2e9 / item["period_ns"]  # a busy machine ends late
+        assert 0 < item["injected"] <= 1.01 * 2e9 / item["period_ns"]
         assert item["in_gaps"] >= 0.99 * item["injected"], item
         assert item["alone"] <= item["injected"]
         if item["found_median_ns"]:

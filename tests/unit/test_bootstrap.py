@@ -42,7 +42,9 @@ def test_all_tests_run_in_parallel(monkeypatch: pytest.MonkeyPatch, options: lis
     monkeypatch.setattr(bootstrap, "environment", lambda *_, **__: Path("python"))
     monkeypatch.setattr(os, "execv", lambda _program, command: started.append(command))
     bootstrap.main(["test", *options])
-    assert started == [["python", "-m", "tox", how, "--root", *started[0][5:8], *options]]
+    (command,) = started
+    assert command[:4] == ["python", "-m", "tox", how]
+    assert command[8:] == options
 
 
 def test_old_python_is_reported_with_the_minimum() -> None:

@@ -134,8 +134,8 @@ class Progress:
 class Screen:
     """Standard output: permanent messages, and on a terminal a block of live lines below them.
 
-    *lock* is the lock of Ansible's display, which holds it around its own writes, around every write to the terminal,
-    and while a worker forks. A second lock would be taken in both orders, and stop the command for ever.
+    *lock* is that of Ansible's display, which holds it for each message, each write to the terminal and each fork of a
+    worker. With a lock of its own, the screen would deadlock with it.
     """
 
     def __init__(self, stream, live, colour, lock):

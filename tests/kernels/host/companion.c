@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A companion that is told to end at once. */
+/* A companion stopped right after its start has read memory. */
 #include <math.h>
 
 #include "affinity.h"
