@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cross-build ``sutprobe`` with the pinned compiler wheel; cache it under a hash of everything it depends on.
 
-The controller builds once for the whole lab; a SUT needs no compiler.
+The controller builds once for the whole lab; a SUT needs no compiler. An installed wheel brings the binaries. They are
+the same, bit for bit, wherever they are built: ``kernels/sutprobe.sha256`` has their hashes.
 """
 
 import fcntl
@@ -13,7 +14,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -23,7 +25,8 @@ from typing import Final, Literal, get_args
 
 from calibration import __version__
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.places import CACHE
+from calibration.files import write_whole
+from calibration.places import CACHE, INSTALLED
 
 Target = Literal["x86_64", "aarch64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
@@ -35,6 +38,9 @@ PROGRAM: Final = "sutprobe"
 SYMBOLS: Final = "sutprobe.symbols"
 RECORD: Final = "build.json"
 """Files of a build: the program, the same with its symbols, and what it was made from."""
+
+SHA256SUMS: Final = SOURCES_DIRECTORY / "sutprobe.sha256"
+"""Hashes of the programs that these sources give, in the format of sha256sum."""
 
 COMMON_FLAGS: Final = (
     "-std=gnu11",
@@ -118,9 +124,7 @@ def compiler_version() -> str:
     except OSError:
         answer = _ask_compiler()
     kept.parent.mkdir(parents=True, exist_ok=True)
-    beside = kept.with_name(f".{kept.name}.{os.getpid()}")
-    beside.write_text(answer, encoding="utf-8")
-    beside.replace(kept)
+    write_whole(kept, answer.encode())
     return answer
 
 
@@ -129,7 +133,9 @@ def _ask_compiler() -> str:
         wheel = _run([sys.executable, "-m", "ziglang", "version"]).strip()
         first = _run([*compiler_command(), "--version"]).splitlines()[0].strip()
     except (OSError, IndexError) as error:
-        raise EnvironmentLacksError(f"the ziglang wheel does not run: {error}; install requirements/") from error
+        raise EnvironmentLacksError(
+            f"the ziglang wheel does not run: {error}; install requirements/build.txt"
+        ) from error
     return f"{first} (zig {wheel})"
 
 
@@ -189,15 +195,18 @@ def _exclusive(path: Path) -> Iterator[None]:
 
 
 def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
-    """Return ``sutprobe`` for ``target``, from the cache if nothing it depends on has changed.
+    """Return ``sutprobe`` for ``target``: the installed wheel's, or built, unless the cache has it.
 
     The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with the three files of a build; the key hashes the
     sources, the compiler's version and the flags. A cached binary with a wrong hash is rebuilt.
 
     Raises:
         EnvironmentLacksError: There is no compiler, or it failed.
+        InputError: The installed wheel is damaged.
 
     """
+    if INSTALLED:
+        return prebuilt(SOURCES_DIRECTORY, target)
     root = (cache_directory or CACHE_DIRECTORY) / "kernels" / target
     flags = (*COMMON_FLAGS, BASELINE[target])
     source = source_sha256()
@@ -233,6 +242,34 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     return built
 
 
+def build_all(targets: Iterable[Target] = TARGETS) -> list[BuiltKernel]:
+    """Return ``sutprobe`` for all ``targets``, built at the same time; errors are those of ``build``."""
+    with ThreadPoolExecutor() as builders:
+        return list(builders.map(build, targets))
+
+
+def sha256sums(built: Iterable[BuiltKernel]) -> str:
+    """Return the contents of ``sutprobe.sha256`` for the programs ``built``."""
+    return "".join(f"{kernel.sha256}  {kernel.target}/{PROGRAM}\n" for kernel in built)
+
+
+def pack(directory: Path) -> None:
+    """Copy ``sutprobe`` for all architectures to ``directory``, where ``prebuilt`` finds it.
+
+    Raises:
+        EnvironmentLacksError: There is no compiler, it failed, or it gave other programs than ``sutprobe.sha256`` says.
+
+    """
+    built = build_all()
+    if sha256sums(built) != SHA256SUMS.read_text(encoding="utf-8"):
+        raise EnvironmentLacksError(f"{SHA256SUMS} is not of these sources and this compiler: {built[0].compiler}")
+    for kernel in built:
+        place = directory / kernel.target
+        place.mkdir(parents=True)
+        for name in (PROGRAM, RECORD):
+            shutil.copy2(kernel.path.with_name(name), place)
+
+
 def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], source: str) -> BuiltKernel | None:
     """Return the cached sutprobe, or None if missing or different from its record."""
     binary = final / PROGRAM
@@ -257,8 +294,8 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
 def prebuilt(directory: Path, target: Target) -> BuiltKernel:
     """Return the sutprobe for ``target`` that was built elsewhere: ``<directory>/<target>/``, as in the cache.
 
-    For a controller on which the compiler wheel does not run, and for builds that a lab has approved. The record says
-    what it was made from, and the run document repeats it.
+    For installed wheels, for a controller on which the compiler wheel does not run, and for builds that a lab has
+    approved. The record says what it was made from, and the run document repeats it.
 
     Raises:
         InputError: A file is missing, the record is invalid, or the hash differs.

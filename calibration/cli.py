@@ -153,11 +153,11 @@ def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool
 def build_command(target: str, as_json: bool) -> None:
     """Build sutprobe (cached) and print where it is.
 
-    Runs build it themselves.
+    Runs build it themselves. An installed package has it already.
     """
-    from calibration.build import TARGETS, build  # noqa: PLC0415 - the compiler is only needed here
+    from calibration.build import TARGETS, build_all  # noqa: PLC0415 - the compiler is only needed here
 
-    built = [build(architecture) for architecture in TARGETS if target in {architecture, "all"}]
+    built = build_all(architecture for architecture in TARGETS if target in {architecture, "all"})
     if as_json:
         click.echo(json.dumps([{**asdict(kernel), "path": str(kernel.path)} for kernel in built], indent=1))
     else:

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from calibration import build as build_module
-from calibration.build import SOURCES_DIRECTORY, TARGETS, BuiltKernel, source_sha256, sources
+from calibration.build import (
+    SHA256SUMS,
+    SOURCES_DIRECTORY,
+    TARGETS,
+    BuiltKernel,
+    sha256sums,
+    source_sha256,
+    sources,
+)
 from calibration.errors import EnvironmentLacksError
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183}
@@ -37,6 +45,18 @@ def test_binary_is_static_and_for_its_target(built: BuiltKernel) -> None:
 
 def test_binary_names_no_path_of_the_builder(built: BuiltKernel) -> None:
     assert str(Path(build_module.__file__).parent).encode() not in built.path.read_bytes()
+
+
+def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
+    built_x86_64: BuiltKernel, built_aarch64: BuiltKernel
+) -> None:
+    """CALIBRATION_BLESS=1 writes the hashes after a change of the sources, the flags, the compiler or the version."""
+    found = sha256sums((built_x86_64, built_aarch64))
+    if os.environ.get("CALIBRATION_BLESS") == "1":
+        SHA256SUMS.write_text(found, encoding="utf-8")
+    assert SHA256SUMS.read_text(encoding="utf-8") == found, (
+        "if you changed sutprobe: CALIBRATION_BLESS=1 python -m pytest tests/kernels/test_build.py -k bit_for_bit"
+    )
 
 
 def test_record_says_what_the_bytes_are(built: BuiltKernel) -> None:
