@@ -166,8 +166,9 @@ def build_context(definition: Path, place: Path) -> subprocess.CompletedProcess[
 def test_the_execution_environment_has_the_pinned_requirements(tmp_path: Path) -> None:
     done = build_context(DEFINITION, tmp_path / "context")
     assert done.returncode == 0, done.stdout + done.stderr
-    lock = ROOT / "requirements" / "calibrate.txt"
-    assert (tmp_path / "context" / "_build" / "requirements" / "calibrate.txt").read_bytes() == lock.read_bytes()
+    for name in ("build.txt", "calibrate.txt"):
+        lock = ROOT / "requirements" / name
+        assert (tmp_path / "context" / "_build" / "requirements" / name).read_bytes() == lock.read_bytes()
     recipe = next(path for name in ("Containerfile", "Dockerfile") if (path := tmp_path / "context" / name).exists())
     assert "pip install --no-cache-dir --require-hashes --requirement" in recipe.read_text()
     pinned = re.findall(r"^(ansible-core==\S+) ; python_full_version >= '3.12'", lock.read_text(), re.MULTILINE)
@@ -189,8 +190,7 @@ def test_rejects_an_invalid_execution_environment(
     spoil(content)
     definition = tmp_path / DEFINITION.name
     definition.write_text(yaml.safe_dump(content))
-    (tmp_path / "requirements").mkdir()
-    shutil.copy(ROOT / "requirements" / "calibrate.txt", tmp_path / "requirements")
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     done = build_context(definition, tmp_path / "context")
     assert done.returncode != 0
     assert message in done.stdout + done.stderr

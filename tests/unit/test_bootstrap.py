@@ -70,7 +70,8 @@ def test_environment_is_recreated_by_its_own_python(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(CHECKOUT / name, tmp_path / name)
     (tmp_path / "requirements").mkdir()
-    (tmp_path / "requirements" / "test.txt").touch()
+    for name in ("build.txt", "test.txt"):
+        (tmp_path / "requirements" / name).touch()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "old")], check=True)
     own = tmp_path / "old" / "bin" / "python"
     command = [own, tmp_path / "calibration" / "bootstrap.py", "environment", "old"]
