@@ -1,9 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pyproject.toml cannot say: a wheel has in calibration/share/ what stands beside the package in a checkout."""
+"""What pyproject.toml cannot say about a wheel.
+
+``calibration/share/`` has what stands beside the package in a checkout, ``calibration/kernels/`` sutprobe for both
+architectures, built from the sources there.
+"""
+
+import shutil
+import sys
+from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
+from setuptools.command.build_py import build_py
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from calibration.build import pack
 
 PACKAGES = ["calibration", *(f"calibration.{name}" for name in find_namespace_packages("calibration"))]
 
-# the script's name keeps this file out of the package whose directory it is in
-setup(packages=[*PACKAGES, "calibration.share"], package_dir={"calibration.share": "."}, script_name="setup.py")
+
+class BuildPackage(build_py):
+    """Builds the package from nothing that an earlier build left, with sutprobe."""
+
+    def run(self) -> None:
+        """Fill the build directory; an editable checkout builds sutprobe when it needs it."""
+        if self.editable_mode:
+            super().run()
+            return
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+        pack(Path(self.build_lib) / "calibration" / "kernels")
+
+
+setup(
+    packages=[*PACKAGES, "calibration.share"],
+    package_dir={"calibration.share": "."},
+    cmdclass={"build_py": BuildPackage},
+    script_name="setup.py",  # keeps this file out of the package whose directory it is in
+)

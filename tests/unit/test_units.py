@@ -36,7 +36,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
-    known = {"Jenkinsfile", "calibration.service", "calibration.timer", "github-workflow.yml"}
+    known = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer", "github-workflow.yml"}
     assert {path.name for path in UNITS.iterdir()} == known
     for name in known:
         assert "SPDX-License-Identifier: Apache-2.0" in text_of(name).splitlines()[0], name
