@@ -39,6 +39,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "import": "calibration.commands.imports:import_command",
     },
     "Nightly": {
+        "merge": "calibration.commands.merging:merge_command",
         "judge": "calibration.commands.judging:judge_command",
         "accept": "calibration.commands.judging:accept_command",
         "gate": "calibration.commands.gate:gate_command",

@@ -24,13 +24,14 @@ from calibration.results.layout import (
     MLC_FOLDER,
     RECORDS,
     REFERENCES,
+    REPORT,
     RUN,
     SAFE_NAME,
 )
 from calibration.results.store import read_run
 
 _RAW: Final = re.compile(
-    rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|report"
+    rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|{REPORT}"
 )
 """Names in a run's directory of the raw data, and of files generated from the document."""
 

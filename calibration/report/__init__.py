@@ -15,12 +15,11 @@ from calibration.report.environment import environment
 from calibration.report.kept import data_of, page_of
 from calibration.report.site import DOCS, SITE, build_site
 from calibration.results.documents import MAX_DOCUMENT_BYTES, schema_validator
-from calibration.results.layout import RUN
+from calibration.results.layout import REPORT, RUN
 from calibration.results.store import read_run
 
 __all__ = ["DOCS", "SITE", "build_site", "prepare", "render_run"]
 
-REPORT = "report"
 PAGE = "page.rst"
 
 

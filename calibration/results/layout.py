@@ -29,6 +29,9 @@ CHECKER_OUTPUT: Final = "meltdown-checker.txt"
 MLC_FOLDER: Final = "mlc"
 """Output of the operator's Intel MLC, one file per command."""
 
+REPORT: Final = "report"
+"""The page and its charts, rendered from the run document."""
+
 REFERENCES: Final = "references"
 """The directory in the results that is not a testbed's."""
 

@@ -7,6 +7,7 @@ has everything that was tried; removing the file makes the next run search again
 """
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -63,6 +64,23 @@ def keep_references(results: Path, document: RunDocument) -> list[Path]:
         return []
     found = [_shape(document, document.context.parsed), _last_level_cache(document, document.context.parsed)]
     return [_keep(results, reference) for reference in found if reference is not None]
+
+
+def merge_references(results: Path, source: Path) -> Iterator[str]:
+    """Keep what the runs of the results *source* found too, and yield why a reference cannot be read.
+
+    Raises like ``keep_references``.
+    """
+    kinds: tuple[type[ShapeReference | CacheReference], ...] = (ShapeReference, CacheReference)
+    for kind in kinds:
+        for path in sorted((source / REFERENCES / kind.kind).glob("*.json")):
+            try:
+                reference = read_reference(source, path, kind, "it was not merged")
+            except InputError as error:
+                yield str(error)
+            else:
+                if reference is not None:
+                    _keep(results, reference)
 
 
 def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
