@@ -3,7 +3,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
@@ -27,20 +27,32 @@ LINE_CHARACTERS = 120
 """Longest list or object with others in it, and longest object, that is written on one line."""
 
 
+_NUMBERS: Final = {float, int}
+_NESTED: Final = {dict, list}
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""Compact JSON; ``json.dumps`` would make an encoder for every value."""
+
+
 def json_text(value: Any, indent: str = "\n") -> str:
     """Return *value* as indented JSON, with lists of plain values and whatever is short on one line."""
+    if type(value) in _NUMBERS:
+        return repr(value)
+    if type(value) not in _NESTED:
+        return _encode(value)
+    items = value.values() if isinstance(value, dict) else value
+    if _NESTED.isdisjoint(map(type, items)):
+        text = _encode(value)
+        if isinstance(value, list) or len(text) <= LINE_CHARACTERS:
+            return text
     inner = indent + " "
+    parts = [json_text(item, inner) for item in items]
+    start, end = "[]"
     if isinstance(value, dict):
-        parts, ends = [f"{json.dumps(key)}: {json_text(item, inner)}" for key, item in value.items()], "{}"
-    elif isinstance(value, list):
-        if not any(isinstance(item, list | dict) for item in value):
-            return json.dumps(value, ensure_ascii=False)
-        parts, ends = [json_text(item, inner) for item in value], "[]"
-    else:
-        return json.dumps(value, ensure_ascii=False)
-    if sum(map(len, parts)) + 2 * len(parts) <= LINE_CHARACTERS and not any("\n" in part for part in parts):
-        return f"{ends[0]}{', '.join(parts)}{ends[1]}"
-    return f"{ends[0]}{inner}{f',{inner}'.join(parts)}{indent}{ends[1]}"
+        parts, (start, end) = [f"{_encode(key)}: {part}" for key, part in zip(value, parts, strict=True)], "{}"
+    if sum(map(len, parts)) + 2 * len(parts) <= LINE_CHARACTERS and "\n" not in (text := ", ".join(parts)):
+        return f"{start}{text}{end}"
+    return f"{start}{inner}{f',{inner}'.join(parts)}{indent}{end}"
 
 
 def _fail_fast(schema: Any) -> None:
