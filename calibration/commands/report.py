@@ -2,7 +2,6 @@
 """``calibration show`` and ``calibration report``: run documents on the screen, as pages and as the site."""
 
 import csv
-import gc
 import json
 import sys
 from pathlib import Path
@@ -71,7 +70,6 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
             click.echo(f"calibration: {error}", err=True)
             unreadable += 1
     if html is not None:
-        gc.disable()  # garbage collection, over the whole history each time, would take half of the time
         click.echo(build_site(Path(run) if whole and run else runs[0], DOCS, html))
     if unreadable:
         sys.exit(VERDICT_FAILED)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Robot Framework keywords of the gates; expands each gate to one test per SUT."""
 
+import gc
 from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
@@ -23,9 +24,6 @@ from calibration.results.history import Sut
 from calibration.results.model import Measurement, RunDocument
 from calibration.results.store import read_run
 from calibration.text import message
-
-RUNS_KEPT: Final = 16
-"""Run documents cached in memory: one testbed's, which all gates read in turn."""
 
 TESTBED_VARIABLE: Final = "${TESTBED}"
 SUT_VARIABLE: Final = "${SUT}"
@@ -57,27 +55,26 @@ class CalibrationLibrary:
         self.ROBOT_LIBRARY_LISTENER = self
         self._asked: dict[str, Any] = {"night": night, "verdicts": verdicts, "testbed": testbed, "sut": sut}
         self._results = results
-        self._read = lru_cache(maxsize=RUNS_KEPT)(read_run)
+        self._read = lru_cache(maxsize=1)(read_run)  # the gates of a SUT follow each other
 
     @cached_property
     def _night(self) -> Night:
         if self._results is None:
             raise InputError("no directory of results: set the variable RESULTS")
-        return read_night(self._results, **self._asked)
+        night = read_night(self._results, **self._asked)
+        gc.freeze()  # else the collector goes through all verdicts for every document of a SUT
+        return night
 
     def start_suite(self, suite: TestSuite, _result: object) -> None:
-        """Replace every test that names a SUT by one test per SUT of the night."""
+        """Replace the tests that name a SUT by one each per SUT of the night, SUT by SUT."""
         if self._results is None:
             return  # dry run: keep the tests as written
-        tests = [item for test in suite.tests for item in self._of_each_sut(test)]
+        gates = [test for test in suite.tests if _names_a_sut(test)]
+        tests = [test for test in suite.tests if test not in gates]
+        if gates:
+            tests += [_about(test, testbed, sut) for testbed, sut in self._night.verdicts for test in gates]
         suite.tests.clear()
         suite.tests.extend(tests)
-
-    def _of_each_sut(self, test: TestCase) -> Sequence[TestCase]:
-        steps = [item for item in test.body if isinstance(item, Keyword)]
-        if not any(SUT_VARIABLE in step.name or TESTBED_VARIABLE in step.name for step in steps):
-            return [test]
-        return [_about(test, testbed, sut) for testbed, sut in self._night.verdicts]
 
     @keyword("the run of SUT ${sut} in testbed ${testbed}")
     def read_run_of(self, sut: str, testbed: str) -> None:
@@ -174,6 +171,11 @@ def require(results: Iterable[Result], empty: str = "nothing to check") -> None:
         raise AssertionError("\n".join(texts["failed"]))
     if texts["undecided"] or not texts["passed"]:
         raise SkipExecution("\n".join(texts["undecided"]) or empty)
+
+
+def _names_a_sut(test: TestCase) -> bool:
+    names = [item.name for item in test.body if isinstance(item, Keyword)]
+    return any(variable in name for name in names for variable in (SUT_VARIABLE, TESTBED_VARIABLE))
 
 
 def _about(test: TestCase, testbed: str, sut: str) -> TestCase:

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input of a night's gates: the SUTs, tonight's run of each, and the verdicts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
+from calibration.collector import paused_collector
 from calibration.errors import InputError
 from calibration.judge.verdicts import NightVerdict
 from calibration.names import pick
 from calibration.results.history import Sut
 from calibration.results.layout import run_directory
 
-_VERDICTS = TypeAdapter(tuple[NightVerdict, ...])
+
+class _Judged(BaseModel):
+    """The verdicts in the output of ``calibration judge --json``."""
+
+    verdicts: tuple[NightVerdict, ...]
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Night:
         return None if run_id is None else run_directory(self.results, *sut, run_id)
 
 
+@paused_collector()
 def read_night(
     results: Path,
     *,
@@ -69,8 +74,8 @@ def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
 
 def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
     try:
-        found = _VERDICTS.validate_json(json.dumps(json.loads(path.read_bytes())["verdicts"]))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        found = _Judged.model_validate_json(path.read_bytes()).verdicts
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: not the output of calibration judge --json: {error}") from error
     nights = sorted({verdict.night for verdict in found})
     if len(nights) > 1 or (night is not None and nights not in ([], [night])):

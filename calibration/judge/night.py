@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.collector import paused_collector
 from calibration.errors import InputError
 from calibration.judge.baseline_files import Baselines, facts_of
 from calibration.judge.causes import context_changes, likely
@@ -51,6 +52,7 @@ class Judgement(Model):
         return any(verdict.outcome == "fail" for verdict in self.verdicts)
 
 
+@paused_collector()
 def judge_night(results: Path, night: date | None = None) -> Judgement:
     """Return the judgement of *night*, by default the newest in *results*.
 

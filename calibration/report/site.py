@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from calibration import units
+from calibration.collector import paused_collector
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular, write_whole
 from calibration.places import CACHE as CACHES
@@ -78,6 +79,7 @@ class Kept:
         return _document(self.results, self.directory)
 
 
+@paused_collector()
 def build_site(results: Path, docs: Path = DOCS, output: Path = SITE) -> Path:
     """Build the site of the guide in *docs* and all runs in *results* into *output*, and return its first page.
 
