@@ -3,7 +3,9 @@
 
 For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents and pages, over real connections to an
 sshd per SUT (bench/suts.py). The cost counts every process of the controller, masters of connections included
-(bench/meter.py), without the SUTs. Exits with 3 if a SUT has no complete document.
+(bench/meter.py), without the SUTs. With ``--slices`` as many controllers take turns, each with its share of the SUTs as
+AWX deals them, and results of its own; then ``calibration merge`` and one nightly run that finds all SUTs measured.
+Exits with 3 if a SUT has no complete document, or none in the judgement.
 """
 
 import json
@@ -17,7 +19,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import yaml
@@ -27,14 +31,17 @@ from bench.suts import Servers, Sut, fleet, keep_kernel, kernel_source, stand_in
 from bench.tables import table
 from calibration.build import TARGETS, Target
 from calibration.context import load
-from calibration.errors import CalibrationError, EnvironmentLacksError
+from calibration.errors import GOOD, VERDICT_FAILED, CalibrationError, EnvironmentLacksError
 from calibration.measurements.base import Step
+from calibration.nightly.judgement import JUDGEMENT
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
-from calibration.results.layout import find_runs
+from calibration.results.layout import find_runs, new_run_id
 from calibration.results.store import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
+
+LOG = "calibrate.log"
 
 KERNEL_S = 0.2
 """Seconds that the simulated sutprobe takes to answer."""
@@ -115,28 +122,73 @@ def prepared(work: Path, profile: str, *, forks: int) -> Iterator[Setting]:
         yield Setting(work, Path(sockets), profile, steps, work / "kernels", target, forks)
 
 
-def calibrate(setting: Setting, servers: Servers, folder: Path) -> Usage:
+def calibrate(setting: Setting, servers: Servers, folder: Path, run_id: str | None = None) -> Usage:
     """Run the playbook over the SUTs of *servers*, and return what it cost.
 
     Raises ``EnvironmentLacksError`` if a SUT did not come to a complete document of the program's bytes.
     """
-    inventory = folder / "inventory.yml"
-    variables = {
+    named = {} if run_id is None else {"calibration_run_id": run_id}
+    usage = _run(setting, folder, servers.inventory(**_variables(setting, folder), **named))
+    faults = faults_of(folder / "results", servers.suts, setting)
+    return _checked(usage, faults, folder)
+
+
+def _variables(setting: Setting, folder: Path) -> dict[str, Any]:
+    return {
         "calibration_profile": setting.profile,
         "calibration_testbed": "fleet",
         "calibration_results_dir": str(folder / "results"),
         "sutprobe_prebuilt": str(setting.kernels),
         "report_site": False,
+        "judge_dir": str(folder / "night"),
     }
-    inventory.write_text(yaml.safe_dump(servers.inventory(**variables)), encoding="utf-8")
-    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(inventory), "--forks", str(setting.forks)]
-    log = folder / "calibrate.log"
-    usage = metered(command, setting.environment(folder), log)
-    faults = faults_of(folder / "results", servers.suts, setting)
+
+
+def _run(setting: Setting, folder: Path, inventory: Mapping[str, Any], *options: str) -> Usage:
+    """Run ``calibration run`` with *options* over *inventory*, and return what it cost."""
+    path = folder / "inventory.yml"
+    path.write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    command = [sys.executable, "-m", "calibration.cli", "run", "-i", str(path), "--forks", str(setting.forks)]
+    return metered([*command, *options], setting.environment(folder), folder / LOG)
+
+
+def _checked(usage: Usage, faults: Sequence[str], folder: Path) -> Usage:
     if usage.exit_code or faults:
-        text = "\n".join([f"calibration run ended with {usage.exit_code}", *faults, tail(log)])
+        text = "\n".join([f"calibration ended with {usage.exit_code}", *faults, tail(folder / LOG)])
         raise EnvironmentLacksError(text)
     return usage
+
+
+def calibrate_sliced(setting: Setting, suts: Sequence[Sut], slices: int, folder: Path) -> Iterator[tuple[str, Usage]]:
+    """Measure *suts* in *slices*, merge and judge; yield what each stage cost. Raises like ``calibrate``."""
+    run_id, parts, usages = new_run_id(datetime.now(UTC)), [], []
+    for number in range(slices):
+        part = folder / f"slice{number}"
+        part.mkdir()
+        with Servers(suts[number::slices], part / "suts") as servers:
+            usages.append(calibrate(setting, servers, part, run_id))
+        parts.append(str(part / "results"))
+    yield f"{slices} slices", _together(usages)
+    merge = [sys.executable, "-m", "calibration.cli", "merge", str(folder / "results"), *parts]
+    yield "merge", _checked(metered(merge, setting.environment(folder), folder / LOG), (), folder)
+    lab = {"hosts": {sut.name: {"ansible_host": sut.address} for sut in suts}, "vars": _variables(setting, folder)}
+    usage = _run(setting, folder, {"all": lab}, "--nightly", "--resume", run_id)
+    if usage.exit_code == VERDICT_FAILED:  # a SUT was used by somebody else, and yet measured and judged
+        usage.exit_code = GOOD
+    judgement = folder / "night" / JUDGEMENT
+    verdicts = json.loads(judgement.read_bytes())["verdicts"] if judgement.is_file() else []
+    missing = {sut.name for sut in suts} - {verdict["sut"] for verdict in verdicts if verdict["run_id"] == run_id}
+    yield "judge", _checked(usage, [f"{name}: not judged" for name in sorted(missing)], folder)
+
+
+def _together(usages: Sequence[Usage]) -> Usage:
+    """Return the cost of several commands, one after the other."""
+    return Usage(
+        wall_s=sum(usage.wall_s for usage in usages),
+        cpu_s=sum(usage.cpu_s for usage in usages),
+        processes_at_peak=max(usage.processes_at_peak for usage in usages),
+        peak_pss_bytes=max(usage.peak_pss_bytes for usage in usages),
+    )
 
 
 def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]:
@@ -172,10 +224,11 @@ def _folder(work: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def row_of(usage: Usage, suts: int) -> tuple[str, ...]:
-    """Return the cost of a run over so many *suts* as a row of the table."""
+def row_of(usage: Usage, suts: int, stage: str) -> tuple[str, ...]:
+    """Return the cost of a *stage* over so many *suts* as a row of the table."""
     return (
         str(suts),
+        stage,
         f"{usage.wall_s:.0f}",
         f"{usage.cpu_s / suts:.2f}",
         f"{usage.peak_pss_bytes / 2**20:.0f}",
@@ -187,8 +240,9 @@ def row_of(usage: Usage, suts: int) -> tuple[str, ...]:
 @click.option("--suts", "counts", type=click.IntRange(1, 10_000), multiple=True, default=(1, 10, 50, 100))
 @click.option("--profile", default="quick", show_default=True, help="A profile's name, or the path of a .yml file.")
 @click.option("--forks", type=click.IntRange(1), default=50, show_default=True, help="As for ansible-playbook.")
-def fleet_command(*, counts: tuple[int, ...], profile: str, forks: int) -> None:
-    """Measure what N simulated SUTs cost their controller; --suts is repeatable."""
+@click.option("--slices", type=click.IntRange(1), default=1, show_default=True, help="Controllers that share the SUTs.")
+def fleet_command(*, counts: tuple[int, ...], profile: str, forks: int, slices: int) -> None:
+    """Measure what N simulated SUTs cost their controllers; --suts is repeatable."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # the servers must end with the benchmark
     rows = []
@@ -198,16 +252,19 @@ def fleet_command(*, counts: tuple[int, ...], profile: str, forks: int) -> None:
             prepared(Path(name), profile, forks=forks) as setting,
         ):
             for count in counts:
-                with (
-                    _folder(setting.work, f"n{count}") as folder,
-                    Servers(fleet(count, KERNEL_S), folder / "suts") as servers,
-                ):
-                    rows.append(row_of(calibrate(setting, servers, folder), count))
+                suts = fleet(count, KERNEL_S)
+                with _folder(setting.work, f"n{count}") as folder:
+                    if slices > 1:
+                        stages = calibrate_sliced(setting, suts, slices, folder)
+                        rows += [row_of(usage, count, stage) for stage, usage in stages]
+                        continue
+                    with Servers(suts, folder / "suts") as servers:
+                        rows.append(row_of(calibrate(setting, servers, folder), count, "calibrate"))
             click.echo(f"Profile {profile}, {len(setting.steps)} steps, {forks} forks, {os.cpu_count()} CPUs:\n")
     except CalibrationError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    click.echo("\n".join(table(("SUTs", "Wall time, s", "CPU per SUT, s", "Memory, MiB", "Processes"), rows)))
+    click.echo("\n".join(table(("SUTs", "Stage", "Wall time, s", "CPU per SUT, s", "Memory, MiB", "Processes"), rows)))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_faulty_suts_are_reported_and_others_continue(setting: fleet.Setting, tm
         servers.known_hosts.write_text("\n".join([*lines, ""]), encoding="ascii")
         with pytest.raises(EnvironmentLacksError) as raised:
             fleet.calibrate(setting, servers, tmp_path)
-    assert "calibration run ended with 3" in str(raised.value)
+    assert "calibration ended with 3" in str(raised.value)
     for sut in (dead, changed):
         assert f"{sut.name}: the run is not_begun" in str(raised.value)
     assert "Host key verification failed" in (tmp_path / "calibrate.log").read_text(encoding="utf-8")
@@ -64,6 +64,16 @@ def test_faulty_suts_are_reported_and_others_continue(setting: fleet.Setting, tm
     shutil.rmtree(next((results / "fleet" / good.name).iterdir()) / "report")
     assert fleet.faults_of(results, (good,), setting) == [f"{good.name}: no page"]
     assert [command for command in _commands() if str(tmp_path) in command] == []
+
+
+def test_slices_become_one_judged_night(setting: fleet.Setting, tmp_path: Path) -> None:
+    require("openssh-server", "sshd")
+    stages = dict(fleet.calibrate_sliced(setting, suts.fleet(3, 0.0), 2, tmp_path))
+    assert list(stages) == ["2 slices", "merge", "judge"]
+    assert all(usage.cpu_s > 0 for usage in stages.values())
+    judged = json.loads((tmp_path / "night" / "judgement.json").read_bytes())["verdicts"]
+    assert {verdict["sut"] for verdict in judged} == {"sut000", "sut001", "sut002"}
+    assert len({verdict["run_id"] for verdict in judged}) == 1
 
 
 def test_the_stand_in_answers_only_the_plan(setting: fleet.Setting) -> None:
@@ -126,4 +136,4 @@ def test_a_command_that_fails_keeps_its_exit_code(tmp_path: Path) -> None:
 
 def test_cost_is_reported_per_sut() -> None:
     usage = meter.Usage(exit_code=0, wall_s=20.0, cpu_s=15.0, processes_at_peak=31, peak_pss_bytes=300 << 20)
-    assert fleet.row_of(usage, 10) == ("10", "20", "1.50", "300", "31")
+    assert fleet.row_of(usage, 10, "merge") == ("10", "merge", "20", "1.50", "300", "31")
