@@ -194,10 +194,13 @@ def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: Sc
     stale = ["/".join(key) for key, stored in known.items() if found.get(key) != stored]
     if known and not fresh and not stale:
         return
-    db.execute("BEGIN")
     _load(db, results, fresh, home / ".documents")
+    # Before the transaction: joins find nothing in a table that was made in the one that filled it with more rows than
+    # a row group has, until the database is opened again (DuckDB 2.0.0).
     for table, query in TABLES.items():
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} AS FROM ({query}) LIMIT 0")
+    db.execute("BEGIN")
+    for table, query in TABLES.items():
         if stale:
             db.execute(
                 f"DELETE FROM {table} WHERE concat_ws('/', testbed, sut, directory) IN (SELECT unnest(?))", [stale]
