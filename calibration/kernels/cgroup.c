@@ -2,6 +2,7 @@
 #include "cgroup.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +10,21 @@
 #include "files.h"
 #include "text.h"
 
-/* Where the two versions of the interface keep the same three numbers. */
+/* Where the two versions of the interface keep the same numbers. */
 static const struct version {
-	const char *type;       /* of the file system */
-	const char *controller; /* NULL: the one hierarchy of version 2 */
-	const char *limit, *usage;
-	const char *cache; /* key in memory.stat of page cache that is dropped before anything is killed */
+	const char *type; /* of the file system */
+	bool unified;     /* one hierarchy for all controllers */
+	const char *limit, *soft, *usage;
+	const char *cache;   /* key in memory.stat of page cache that is dropped before anything is killed */
+	const char *stopped; /* key in cpu.stat, with what a unit of it has of a ns */
+	uint64_t stopped_ns;
 } versions[] = {
-	{"cgroup2", NULL, "memory.max", "memory.current", "inactive_file "},
-	{"cgroup", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
+	/* Above memory.high nothing is killed, but every allocation waits for memory to be reclaimed. */
+	{"cgroup2", true, "memory.max", "memory.high", "memory.current", "inactive_file ", "throttled_usec ", 1000},
+	{"cgroup", false, "memory.limit_in_bytes", NULL, "memory.usage_in_bytes", "total_inactive_file ", "throttled_time ",
+	 1},
 };
+#define VERSIONS (sizeof(versions) / sizeof(versions[0]))
 
 static bool has_word(const char *list, const char *word)
 {
@@ -32,21 +38,21 @@ static bool has_word(const char *list, const char *word)
 }
 
 /* The group's path in a hierarchy, from lines "number:controllers:path". The text is cut up. */
-static char *group_path(char *text, const struct version *version)
+static char *group_path(char *text, const struct version *version, const char *controller)
 {
 	char *rest = text;
 	for (char *line; (line = text_cut(&rest, '\n'));) {
 		char *number = text_cut(&line, ':'), *controllers = text_cut(&line, ':');
 		if (!line || !controllers)
 			continue;
-		if (version->controller ? has_word(controllers, version->controller) : !strcmp(number, "0") && !*controllers)
+		if (version->unified ? !strcmp(number, "0") && !*controllers : has_word(controllers, controller))
 			return line;
 	}
 	return NULL;
 }
 
 /* Where a hierarchy is mounted, and which of its groups is the top there. The text is cut up. */
-static char *mount_point(char *text, const struct version *version, char **top)
+static char *mount_point(char *text, const struct version *version, const char *controller, char **top)
 {
 	char *rest = text;
 	for (char *line; (line = text_cut(&rest, '\n'));) {
@@ -56,8 +62,7 @@ static char *mount_point(char *text, const struct version *version, char **top)
 		*kind = '\0';
 		kind += 3;
 		char *type = text_cut(&kind, ' '), *source = text_cut(&kind, ' '), *point = NULL;
-		if (!source || !kind || strcmp(type, version->type) != 0 ||
-		    (version->controller && !has_word(kind, version->controller)))
+		if (!source || !kind || strcmp(type, version->type) != 0 || (!version->unified && !has_word(kind, controller)))
 			continue;
 		for (unsigned field = 0; field < 3; field++)
 			(void)text_cut(&line, ' ');
@@ -80,23 +85,13 @@ static bool number_in(const char *directory, const char *name, uint64_t *value)
 	return true;
 }
 
-/* False where this group sets no limit of its own. */
-static bool room_in(const char *directory, const struct version *version, uint64_t *room)
+static bool number_of(const char *directory, const char *name, const char *key, uint64_t *value)
 {
-	uint64_t limit, usage, cache = 0;
 	char path[PATH_MAX];
-	/* "max" is no number; version 1 says no limit with the largest number of pages there is. */
-	if (!number_in(directory, version->limit, &limit) || limit > INT64_MAX / 2 ||
-	    !number_in(directory, version->usage, &usage))
-		return false;
-	if (snprintf(path, sizeof(path), "%s/memory.stat", directory) < (int)sizeof(path)) {
-		char *text = file_read(path);
-		(void)text_number_of(text, version->cache, &cache);
-		free(text);
-	}
-	usage -= cache < usage ? cache : usage;
-	*room = limit > usage ? limit - usage : 0;
-	return true;
+	char *text = snprintf(path, sizeof(path), "%s/%s", directory, name) < (int)sizeof(path) ? file_read(path) : NULL;
+	bool found = text_number_of(text, key, value);
+	free(text);
+	return found;
 }
 
 static char *read_under(const char *root, const char *path)
@@ -105,13 +100,23 @@ static char *read_under(const char *root, const char *path)
 	return snprintf(whole, sizeof(whole), "%s%s", root, path) < (int)sizeof(whole) ? file_read(whole) : NULL;
 }
 
-uint64_t cgroup_room(const char *root, char *where, size_t where_size)
+/* What is asked of the process's group and each of its ancestors that is to be seen. */
+struct question {
+	void (*of)(struct question *question, const char *directory, const struct version *version);
+	char *where; /* the directory that the answer is from */
+	size_t where_size;
+	uint64_t least_bytes;
+	double least_cpus;
+	struct cgroup_stops stops;
+};
+
+static void climb(const char *root, const char *controller, struct question *question)
 {
-	uint64_t least = CGROUP_NO_LIMIT;
-	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+	for (size_t i = 0; i < VERSIONS; i++) {
+		const struct version *version = &versions[i];
 		char *groups = read_under(root, "/proc/self/cgroup"), *mounts = read_under(root, "/proc/self/mountinfo");
-		char *top = NULL, *path = groups ? group_path(groups, &versions[i]) : NULL;
-		char *point = mounts ? mount_point(mounts, &versions[i], &top) : NULL;
+		char *top = NULL, *path = groups ? group_path(groups, version, controller) : NULL;
+		char *point = mounts ? mount_point(mounts, version, controller, &top) : NULL;
 		char directory[PATH_MAX];
 		if (path && point) {
 			/* In a container the top that is mounted may be a group far down in the host's tree. */
@@ -121,11 +126,7 @@ uint64_t cgroup_room(const char *root, char *where, size_t where_size)
 			size_t floor = strlen(root) + strlen(point);
 			int length = snprintf(directory, sizeof(directory), "%s%s%s", root, point, path);
 			while (length >= (int)floor && length < (int)sizeof(directory)) {
-				uint64_t room;
-				if (room_in(directory, &versions[i], &room) && room < least) {
-					least = room;
-					snprintf(where, where_size, "%s", directory);
-				}
+				question->of(question, directory, version);
 				char *cutting = strrchr(directory, '/');
 				if (!cutting || cutting < directory + floor)
 					break;
@@ -135,5 +136,86 @@ uint64_t cgroup_room(const char *root, char *where, size_t where_size)
 		free(groups);
 		free(mounts);
 	}
-	return least;
+}
+
+static void answered_by(struct question *question, const char *directory)
+{
+	snprintf(question->where, question->where_size, "%s", directory);
+}
+
+static void ask_room(struct question *question, const char *directory, const struct version *version)
+{
+	uint64_t limit = CGROUP_NO_LIMIT, soft, usage, cache = 0;
+	/* "max" is no number; version 1 says no limit with the largest number of pages there is. */
+	(void)number_in(directory, version->limit, &limit);
+	if (version->soft && number_in(directory, version->soft, &soft) && soft < limit)
+		limit = soft;
+	if (limit > INT64_MAX / 2 || !number_in(directory, version->usage, &usage))
+		return;
+	(void)number_of(directory, "memory.stat", version->cache, &cache);
+	usage -= cache < usage ? cache : usage;
+	uint64_t room = limit > usage ? limit - usage : 0;
+	if (room < question->least_bytes) {
+		question->least_bytes = room;
+		answered_by(question, directory);
+	}
+}
+
+uint64_t cgroup_room(const char *root, char *where, size_t where_size)
+{
+	struct question question = {
+		.of = ask_room, .where = where, .where_size = where_size, .least_bytes = CGROUP_NO_LIMIT};
+	climb(root, "memory", &question);
+	return question.least_bytes;
+}
+
+/* "200000 100000", or "max 100000" */
+static void read_quota(const char *directory, uint64_t *quota_us, uint64_t *period_us)
+{
+	char path[PATH_MAX];
+	char *text = snprintf(path, sizeof(path), "%s/cpu.max", directory) < (int)sizeof(path) ? file_read(path) : NULL;
+	const char *at = text;
+	if (at && text_decimal(&at, quota_us)) {
+		at = text_skip_blanks(at);
+		(void)text_decimal(&at, period_us);
+	}
+	free(text);
+}
+
+static void ask_cpus(struct question *question, const char *directory, const struct version *version)
+{
+	uint64_t quota_us = 0, period_us = 0;
+	if (version->unified)
+		read_quota(directory, &quota_us, &period_us);
+	else
+		(void)(number_in(directory, "cpu.cfs_quota_us", &quota_us) &&
+		       number_in(directory, "cpu.cfs_period_us", &period_us));
+	double cpus = period_us ? (double)quota_us / (double)period_us : INFINITY;
+	if (cpus < question->least_cpus) {
+		question->least_cpus = cpus;
+		answered_by(question, directory);
+	}
+}
+
+double cgroup_cpus(const char *root, char *where, size_t where_size)
+{
+	struct question question = {.of = ask_cpus, .where = where, .where_size = where_size, .least_cpus = INFINITY};
+	climb(root, "cpu", &question);
+	return question.least_cpus;
+}
+
+static void ask_stops(struct question *question, const char *directory, const struct version *version)
+{
+	uint64_t periods = 0, time = 0;
+	(void)(number_of(directory, "cpu.stat", "nr_throttled ", &periods) &&
+	       number_of(directory, "cpu.stat", version->stopped, &time));
+	question->stops.periods += periods;
+	question->stops.ns += time * version->stopped_ns;
+}
+
+struct cgroup_stops cgroup_stops(const char *root)
+{
+	struct question question = {.of = ask_stops};
+	climb(root, "cpu", &question);
+	return question.stops;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the control groups of this process let it allocate: beyond that the kernel kills it, however much is free. */
+/* What the control groups of this process let it have, however much the machine has: of memory, beyond which the kernel
+ * kills it, and of CPU time, beyond which the kernel stops its threads for the rest of each period. */
 #pragma once
 
 #include <stddef.h>
@@ -11,3 +12,12 @@
  * versions of the interface alike; CGROUP_NO_LIMIT where there is none. `where` then names the directory of that limit.
  * `root` is put before every path: "" for this machine. */
 uint64_t cgroup_room(const char *root, char *where, size_t where_size);
+
+/* The CPU time that they may use, in CPUs, by the tightest quota; infinite where there is none. `where` as above. */
+double cgroup_cpus(const char *root, char *where, size_t where_size);
+
+/* How often a quota stopped threads, and for how long, all CPUs and groups together, since the groups were made. */
+struct cgroup_stops {
+	uint64_t periods, ns;
+};
+struct cgroup_stops cgroup_stops(const char *root);

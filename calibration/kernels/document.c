@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "document.h"
 
+#include <inttypes.h>
 #include <sys/utsname.h>
 
 #include "arch/arch.h"
@@ -47,6 +48,16 @@ static void looks_write(struct json *json, const struct document *document)
 	}
 }
 
+static void stops_warn(const struct cgroup_stops *before)
+{
+	struct cgroup_stops now = cgroup_stops("");
+	if (now.periods > before->periods)
+		warning_add("CPU_QUOTA",
+		            "the CPU quota of a control group stopped its threads in %" PRIu64
+		            " periods during the measurement, for %.0f ms in total; raise the quota or measure fewer CPUs",
+		            now.periods - before->periods, (double)(now.ns - before->ns) / 1e6);
+}
+
 void document_compose(struct json *json, const struct document *document)
 {
 	/* Not while the work may still be at it, and not for a command that was not understood: it timed nothing. */
@@ -66,6 +77,7 @@ void document_compose(struct json *json, const struct document *document)
 	json_u64(json, "started_at_unix_ns", document->started_unix_ns);
 	json_f64(json, "duration_s", (double)(clock_raw_ns() - document->started_raw_ns) / 1e9);
 	clock_write(json, "clock");
+	stops_warn(&document->stops);
 	looking_warn(); /* before the warnings are written */
 	looks_write(json, document);
 	warning_write(json, "warnings");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/perf_event.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -227,6 +228,17 @@ static bool all_memory(struct finding *finding)
 	return room == CGROUP_NO_LIMIT;
 }
 
+static bool all_cpu_time(struct finding *finding)
+{
+	char where[256];
+	double cpus = cgroup_cpus("", where, sizeof(where));
+	if (isinf(cpus))
+		say(finding, "no control group limits it");
+	else
+		say(finding, "the quota of %.200s is %g CPUs", where, cpus);
+	return isinf(cpus) != 0;
+}
+
 static const struct {
 	const char *name;
 	bool (*present)(struct finding *finding);
@@ -259,6 +271,8 @@ static const struct {
 	{"interrupt_counts", interrupt_counts,
 	 "interrupts and softirqs of a disturbed window are not named: their counts are null"},
 	{"all_cpus", all_cpus, "the CPUs outside the mask cannot be measured, and no load can be put on them"},
+	{"all_cpu_time", all_cpu_time,
+	 "threads beyond the quota are stopped for the rest of each period, and that is measured too"},
 	{"all_memory", all_memory,
 	 "buffers beyond what is left are refused: a measurement of memory may have to stay within a cache"},
 };

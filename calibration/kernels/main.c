@@ -312,8 +312,11 @@ static void take_over(enum event ended_by)
 int main(int argc, char **argv)
 {
 	struct error *error = &state.document.error;
-	state.document = (struct document){
-		.argc = argc, .argv = argv, .started_unix_ns = clock_read_ns(CLOCK_REALTIME), .started_raw_ns = clock_raw_ns()};
+	state.document = (struct document){.argc = argc,
+	                                   .argv = argv,
+	                                   .started_unix_ns = clock_read_ns(CLOCK_REALTIME),
+	                                   .started_raw_ns = clock_raw_ns(),
+	                                   .stops = cgroup_stops("")};
 	clock_begin();
 	looking_begin();
 	if (fcntl(STDOUT_FILENO, F_GETFD) < 0) {

@@ -27,6 +27,7 @@ PRIVILEGES = {
     "transparent_huge_pages",
     "interrupt_counts",
     "all_cpus",
+    "all_cpu_time",
     "all_memory",
 }
 X86_ONLY = {"model_specific_registers"}

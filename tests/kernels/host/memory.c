@@ -2,6 +2,7 @@
 /* Memory that may be used: text of the kernel, and limits of control groups on made machines. */
 #include <errno.h>
 #include <ftw.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,55 +40,89 @@ static bool case_memory(struct error *error)
 #define MOUNT_2 "31 25 0:27 / /cg/two rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 #define MOUNT_INSIDE "31 25 0:27 /host/job /cg/two rw,nosuid - cgroup2 cgroup2 rw\n"
 
+#define MOUNT_CPU "32 25 0:28 / /cg/cpu rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"
+
 static bool case_control_groups(struct error *error)
 {
 	/* files of one machine, and the room they leave */
 	static const struct {
-		const char *files[8][2];
+		const char *files[10][2];
 		uint64_t room;
 		const char *where;
+		double cpus; /* 0: no quota */
+		struct cgroup_stops stops;
 	} machines[] = {
-		{{{"/proc/self/cgroup", "0::/\n"}, {"/proc/self/mountinfo", MOUNT_2}}, CGROUP_NO_LIMIT, ""},
+		{.files = {{"/proc/self/cgroup", "0::/\n"}, {"/proc/self/mountinfo", MOUNT_2}}, .room = CGROUP_NO_LIMIT},
 		/* version 2: the parent's limit is the tighter one; cache not used lately is given back */
-		{{{"/proc/self/cgroup", "0::/a/b\n"},
-		  {"/proc/self/mountinfo", MOUNT_1 MOUNT_2},
-		  {"/cg/two/a/b/memory.max", "max\n"},
-		  {"/cg/two/a/memory.max", "1000000\n"},
-		  {"/cg/two/a/memory.current", "600000\n"},
-		  {"/cg/two/a/memory.stat", "anon 1\nactive_file 70000\ninactive_file 50000\n"}},
-		 450000,
-		 "/cg/two/a"},
+		{.files = {{"/proc/self/cgroup", "0::/a/b\n"},
+		           {"/proc/self/mountinfo", MOUNT_1 MOUNT_2},
+		           {"/cg/two/a/b/memory.max", "max\n"},
+		           {"/cg/two/a/memory.max", "1000000\n"},
+		           {"/cg/two/a/memory.current", "600000\n"},
+		           {"/cg/two/a/memory.stat", "anon 1\nactive_file 70000\ninactive_file 50000\n"}},
+		 .room = 450000,
+		 .where = "/cg/two/a"},
 		/* version 1, beside an empty version 2; the top says no limit in its own way */
-		{{{"/proc/self/cgroup", "5:cpuset,memory:/job\n4:cpu:/other\n0::/\n"},
-		  {"/proc/self/mountinfo", MOUNT_2 MOUNT_1},
-		  {"/cg/memory/memory.limit_in_bytes", "9223372036854771712\n"},
-		  {"/cg/memory/memory.usage_in_bytes", "5\n"},
-		  {"/cg/memory/job/memory.limit_in_bytes", "4096\n"},
-		  {"/cg/memory/job/memory.usage_in_bytes", "8192\n"},
-		  {"/cg/memory/job/memory.stat", "inactive_file 9\ntotal_inactive_file 4000\n"}},
-		 0,
-		 "/cg/memory/job"},
+		{.files = {{"/proc/self/cgroup", "5:cpuset,memory:/job\n4:cpu:/other\n0::/\n"},
+		           {"/proc/self/mountinfo", MOUNT_2 MOUNT_1},
+		           {"/cg/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+		           {"/cg/memory/memory.usage_in_bytes", "5\n"},
+		           {"/cg/memory/job/memory.limit_in_bytes", "4096\n"},
+		           {"/cg/memory/job/memory.usage_in_bytes", "8192\n"},
+		           {"/cg/memory/job/memory.stat", "inactive_file 9\ntotal_inactive_file 4000\n"}},
+		 .room = 0,
+		 .where = "/cg/memory/job"},
+		/* memory.high is a limit where it is lower; the tighter quota is the parent's; all of them stop threads */
+		{.files = {{"/proc/self/cgroup", "0::/a/b\n"},
+		           {"/proc/self/mountinfo", MOUNT_2},
+		           {"/cg/two/a/b/memory.max", "max\n"},
+		           {"/cg/two/a/b/memory.high", "3000\n"},
+		           {"/cg/two/a/b/memory.current", "1000\n"},
+		           {"/cg/two/a/b/cpu.max", "max 100000\n"},
+		           {"/cg/two/a/b/cpu.stat", "usage_usec 9\nnr_periods 9\nnr_throttled 3\nthrottled_usec 40\n"},
+		           {"/cg/two/a/cpu.max", "150000 100000\n"},
+		           {"/cg/two/a/cpu.stat", "usage_usec 9\nnr_periods 9\nnr_throttled 2\nthrottled_usec 1\n"}},
+		 .room = 2000,
+		 .where = "/cg/two/a/b",
+		 .cpus = 1.5,
+		 .stops = {5, 41000}},
+		/* version 1 of quotas; no limit of memory */
+		{.files = {{"/proc/self/cgroup", "4:cpu,cpuacct:/job\n0::/\n"},
+		           {"/proc/self/mountinfo", MOUNT_2 MOUNT_CPU},
+		           {"/cg/cpu/cpu.cfs_quota_us", "-1\n"},
+		           {"/cg/cpu/cpu.cfs_period_us", "100000\n"},
+		           {"/cg/cpu/job/cpu.cfs_quota_us", "25000\n"},
+		           {"/cg/cpu/job/cpu.cfs_period_us", "50000\n"},
+		           {"/cg/cpu/job/cpu.stat", "nr_periods 7\nnr_throttled 4\nthrottled_time 77\n"}},
+		 .room = CGROUP_NO_LIMIT,
+		 .cpus = 0.5,
+		 .stops = {4, 77}},
 		/* a container sees its own group as the top, under the host's name */
-		{{{"/proc/self/cgroup", "0::/host/job\n"},
-		  {"/proc/self/mountinfo", MOUNT_INSIDE},
-		  {"/cg/two/memory.max", "5000\n"},
-		  {"/cg/two/memory.current", "1000\n"}},
-		 4000,
-		 "/cg/two"},
+		{.files = {{"/proc/self/cgroup", "0::/host/job\n"},
+		           {"/proc/self/mountinfo", MOUNT_INSIDE},
+		           {"/cg/two/memory.max", "5000\n"},
+		           {"/cg/two/memory.current", "1000\n"}},
+		 .room = 4000,
+		 .where = "/cg/two"},
 	};
 	for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
 		char root[] = "/tmp/sutprobe-XXXXXX", where[256] = "";
 		if (!mkdtemp(root))
 			return error_set(error, ERROR_INTERNAL, "a directory for files in /tmp: %s", strerror(errno));
 		bool made = true;
-		for (size_t f = 0; made && f < 8 && machines[i].files[f][0]; f++)
+		for (size_t f = 0; made && f < 10 && machines[i].files[f][0]; f++)
 			made = put(root, machines[i].files[f][0], machines[i].files[f][1]);
 		uint64_t room = made ? cgroup_room(root, where, sizeof(where)) : 0;
+		char by[256];
+		double cpus = cgroup_cpus(root, by, sizeof(by));
+		struct cgroup_stops stops = cgroup_stops(root);
 		nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 		if (!made || room != machines[i].room ||
 		    (room != CGROUP_NO_LIMIT && strcmp(where + strlen(root), machines[i].where) != 0))
 			return error_set(error, ERROR_CHECK_FAILED, "machine %zu: expected room %llu in %s, found %llu in '%s'", i,
 			                 (unsigned long long)machines[i].room, machines[i].where, (unsigned long long)room, where);
+		EXPECT(machines[i].cpus > 0 ? cpus == machines[i].cpus : isinf(cpus));
+		EXPECT(stops.periods == machines[i].stops.periods && stops.ns == machines[i].stops.ns);
 	}
 	return true;
 }
