@@ -6,17 +6,17 @@ and tested without a SUT.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Self
 
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
-from calibration.measurements.base import NotPlanned, Step
+from calibration.measurements.base import NotPlanned, Planned, Step
 from calibration.measurements.counting import uncounted
 from calibration.measurements.platform import CacheReference, ShapeReference
-from calibration.measurements.sut import sized
+from calibration.measurements.sut import confined, sized, without_memory_limits
 from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
@@ -53,6 +53,9 @@ def _durations(steps: Sequence[Step]) -> dict[str, float]:
 
 NO_CONSENT = "it needs the hardware prefetchers off: set tune_prefetchers_ok: true to agree (docs/guide/changes.rst)"
 
+CONFINED = "confinement"
+"""Kind of a plan's entries about what the login may not use."""
+
 BY_PROFILE = "left out by the profile: "
 """Prefix of the reason if the profile excludes something."""
 
@@ -78,16 +81,15 @@ def make_plan(
     steps: list[Step] = []
     switched: list[Step] = []
     not_planned: list[NotPlanned] = []
-    for kind, settings in profile.measurements.items():
-        for step in declaration(kind).planned(context, settings, kept):
-            if isinstance(step, NotPlanned):
-                not_planned.append(step)
-            elif step.prefetchers is None:
-                steps.append(step)
-            elif prefetchers_ok:
-                switched.append(step)
-            else:
-                not_planned.append(NotPlanned(kind=kind, what=step.title, reason=NO_CONSENT))
+    for step in _declared(context, profile, kept):
+        if isinstance(step, NotPlanned):
+            not_planned.append(step)
+        elif step.prefetchers is None:
+            steps.append(step)
+        elif prefetchers_ok:
+            switched.append(step)
+        else:
+            not_planned.append(NotPlanned(kind=step.kind, what=step.title, reason=NO_CONSENT))
     steps += switched
     not_planned += [
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"{BY_PROFILE}{reason}")
@@ -95,6 +97,8 @@ def make_plan(
     ]
     if any(getattr(settings, "counters", False) for settings in profile.measurements.values()):
         not_planned += uncounted(context)
+    not_planned += [NotPlanned(kind=CONFINED, what=what, reason=reason) for what, reason in confined(context)]
+    not_planned += _smaller(context, profile, kept, (*steps, *not_planned))
     not_planned += [
         NotPlanned(kind="context", what=file.path, reason=f"not readable on the SUT: {file.reason}")
         for file in context.unreadable
@@ -113,6 +117,32 @@ def make_plan(
     )
 
 
+def _declared(context: Context, profile: Profile, kept: ShapeReference | None) -> Iterator[Planned]:
+    for kind, settings in profile.measurements.items():
+        yield from declaration(kind).planned(context, settings, kept)
+
+
+def _smaller(
+    context: Context, profile: Profile, kept: ShapeReference | None, planned: Iterable[Planned]
+) -> Iterator[NotPlanned]:
+    """Yield the kinds whose buffers a memory limit makes smaller, or that it leaves out."""
+    limit = None if context.confinement is None else context.confinement.memory_limit
+    if limit is None:
+        return
+    whole = without_memory_limits(context)
+    made = {step.argv for step in planned if isinstance(step, Step)}
+    kinds = dict.fromkeys(
+        step.kind for step in _declared(whole, profile, kept) if isinstance(step, Step) and step.argv not in made
+    )
+    if kinds:
+        yield NotPlanned(
+            kind=CONFINED,
+            what=f"Buffers of the full size: {', '.join(declaration(kind).title for kind in kinds)}",
+            reason=f"the memory limit of control group {limit.group} is {limit.limit_bytes >> 20} MiB, of which "
+            f"{limit.left_bytes >> 20} MiB are left",
+        )
+
+
 def skipped_text(skipped: Iterable[NotPlanned]) -> str:
     """Return the number of *skipped* entries by reason: ``4 by profile, 3 not applicable``."""
     counts = Counter(
@@ -120,7 +150,9 @@ def skipped_text(skipped: Iterable[NotPlanned]) -> str:
         if item.reason.startswith(BY_PROFILE)
         else "need consent"
         if item.reason == NO_CONSENT
-        else {"counters": "need counters", "context": "unreadable"}.get(item.kind, "not applicable")
+        else {"counters": "need counters", "context": "unreadable", CONFINED: "not allowed here"}.get(
+            item.kind, "not applicable"
+        )
         for item in skipped
     )
     return ", ".join(f"{count} {why}" for why, count in counts.most_common())

@@ -33,6 +33,7 @@ SEVERITIES: dict[str, Severity] = {
     "HUGEPAGE_EXHAUSTED": "warn",
     "CPUS_HIDDEN": "warn",
     "NODES_HIDDEN": "warn",
+    "CPU_QUOTA": "warn",
     "SLOW_CORE": "warn",
     "CLOCK_FALLBACK": "warn",
     "NOT_ISOLATED": "info",

@@ -74,7 +74,7 @@ class Machine:
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the files by path, global ones first."""
-        every = f"0-{self.cpus - 1}"
+        every, all_kib = f"0-{self.cpus - 1}", self.nodes * NODE_BYTES >> 10
         isolation = f" isolcpus=managed_irq,domain,{self.isolated_cpus} nohz_full={self.isolated_cpus}"
         yield "/proc/cmdline", f"BOOT_IMAGE=/vmlinuz ro{isolation if self.isolated else ''}\n"
         yield "/proc/version", "Linux version 6.1.0-13-amd64 (made@example) #1 SMP PREEMPT_DYNAMIC\n"
@@ -84,7 +84,7 @@ class Machine:
         yield "/proc/self/cgroup", "0::/\n"
         yield "/proc/uptime", "4711.00 9000.00\n"
         yield "/proc/loadavg", "0.10 0.20 0.30 1/999 4711\n"
-        yield "/proc/meminfo", f"MemTotal: {self.nodes * NODE_BYTES >> 10} kB\nMemFree: 9 kB\nMemAvailable: 9 kB\n"
+        yield "/proc/meminfo", f"MemTotal: {all_kib} kB\nMemFree: 9 kB\nMemAvailable: {all_kib * 9 // 10} kB\n"
         yield "/proc/vmstat", "".join(f"counter_{number} 4711\n" for number in range(180))
         yield "/proc/cpuinfo", "".join(map(self.block, range(self.cpus)))
         yield "/proc/interrupts", self.interrupts()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from calibration.context.confinement import limits
 from calibration.context.loader import load, to_contract
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
@@ -50,9 +51,14 @@ def _cpu_rows(context: Context) -> list[tuple[str, str]]:
         rows.append(("cpu", f"{name} (CPUs {_list(model.cpus)}, microcode {model.microcode or _UNKNOWN})"))
     guest, vendor = context.virtualization.guest, context.virtualization.vendor or "vendor unknown"
     rows.append(("guest", _UNKNOWN if guest is None else f"yes, {vendor}" if guest else "no"))
+    container = None if context.confinement is None else context.confinement.container
+    if container is not None:
+        rows.append(("container", container))
     rows.append(("online CPUs", f"{_list(context.online_cpus)}; offline {_list(context.cpus.offline)}"))
     threads = _UNKNOWN if topology.threads_per_core is None else str(topology.threads_per_core)
     counts = f"cores {len(topology.cores) or _UNKNOWN}, packages {topology.packages or _UNKNOWN}"
+    if limited := limits(context):
+        rows.append(("limited to", ", ".join(limited)))
     rows.append(("threads/core", f"{threads}; {counts}"))
     others = f"nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {_list(isolation.rcu_nocbs)}"
     rows.append(("isolated", f"{_list(isolation.isolated)}; {others}"))

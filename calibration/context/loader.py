@@ -10,6 +10,7 @@ from typing import Any
 
 from calibration.context import cpuinfo
 from calibration.context.cmdline import parse_cmdline
+from calibration.context.confinement import INITIAL_NAMESPACES, read_confinement, read_cpuset
 from calibration.context.cpu_load import read_load
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
 from calibration.context.errors import ContextError
@@ -168,6 +169,16 @@ def _read_allowed(tree: Tree, content: dict[str, Any]) -> tuple[int, ...] | None
     return tree.parse(STATUS, lambda text: status_allowed(parse_status(text)), MAX_STATUS_BYTES)
 
 
+def _namespaces(tree: Tree, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the identities of the capturing process's namespaces by name; on a live root that is this process."""
+    recorded = content.get("namespaces")
+    if isinstance(recorded, dict):
+        return recorded
+    if str(tree.root) != "/" or content:
+        return {}
+    return {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in INITIAL_NAMESPACES}
+
+
 def _machine_architecture(machine: str | None) -> str | None:
     if machine is None:
         return None
@@ -277,8 +288,7 @@ def load(root: Path, archive: bytes | None = None) -> Context:
     capture = _read_capture(tree, content)
     cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(printable_line(text)))
     info = tree.parse("/proc/cpuinfo", parse_cpuinfo, MAX_FILE_BYTES)
-    cpuset_file = _string(content, "cpuset_file")
-    cpuset = tree.parse(cpuset_file, parse_cpulist) if cpuset_file and cpuset_file.startswith("/") else None
+    cpuset_group, cpuset = read_cpuset(tree)
     cpus = read_cpu_sets(tree, info, _read_allowed(tree, content), cpuset)
     processor = _read_processor(tree, info, cpus, capture.machine)
     topology = read_topology(tree, cpus, info, processor.architecture)
@@ -307,6 +317,7 @@ def load(root: Path, archive: bytes | None = None) -> Context:
         "throttling": read_throttling(tree, topology),
         "load": read_load(tree, content.get("load")),
         "event_sources": read_event_sources(tree),
+        "confinement": read_confinement(tree, _namespaces(tree, content), cpuset_group),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
     return Context.model_validate({**facts, "unreadable": unreadable})

@@ -68,7 +68,7 @@ class Capture(Model):
 class CpuSets(Model):
     """Which CPU numbers exist and which are online.
 
-    ``allowed`` are those available to the capturing process (cgroup and affinity).
+    ``cpuset`` are those of the capturing process's cpuset, ``allowed`` those of its affinity, which lie within.
     """
 
     possible: tuple[int, ...] | None
@@ -78,6 +78,70 @@ class CpuSets(Model):
     offline: tuple[int, ...]
     allowed: tuple[int, ...] | None
     cpuset: tuple[int, ...] | None
+
+
+class MemoryLimit(Model):
+    """The memory limit of a control group, the lower of ``memory.max`` and ``memory.high``.
+
+    ``used_bytes`` is what is used of it, without inactive file pages, which are reclaimed easily.
+    """
+
+    group: str
+    limit_bytes: int
+    used_bytes: int
+
+    @property
+    def left_bytes(self) -> int:
+        """What may still be allocated."""
+        return max(0, self.limit_bytes - self.used_bytes)
+
+
+class CpuQuota(Model):
+    """The CPU time that a control group may use, in ``cpus``, per period."""
+
+    group: str
+    cpus: float
+    period_us: int
+
+
+class TaskLimit(Model):
+    """The most processes and threads that a control group may have."""
+
+    group: str
+    limit: int
+    used: int | None
+
+
+class Confinement(Model):
+    """What keeps the captured processes from using the whole machine.
+
+    ``container`` is the kind of container, ``"unnamed"`` if only its namespaces show it, with the ``evidence``; None
+    without any. ``cpuset_group`` is the control group that sets the cpuset. Limits are those of the process's control
+    groups and of their ancestors, as far as they can be seen, deepest first. ``memory_nodes`` are the nodes that memory
+    may be taken from. ``locked_memory_bytes`` is the limit of locked memory; -1 if there is none.
+    """
+
+    container: str | None
+    evidence: tuple[str, ...]
+    cpuset_group: str | None
+    memory_nodes: tuple[int, ...] | None
+    memory_limits: tuple[MemoryLimit, ...]
+    cpu_quotas: tuple[CpuQuota, ...]
+    task_limits: tuple[TaskLimit, ...]
+    user_namespace: bool | None
+    no_new_privileges: bool | None
+    seccomp: bool | None
+    locked_memory_bytes: int | None
+
+    @property
+    def memory_limit(self) -> MemoryLimit | None:
+        """The limit that leaves least memory."""
+        return min(self.memory_limits, key=lambda limit: limit.left_bytes, default=None)
+
+    @property
+    def cpu_quota(self) -> CpuQuota | None:
+        """The tightest quota."""
+        return min(self.cpu_quotas, key=lambda quota: quota.cpus, default=None)
 
 
 class Core(Model):
@@ -424,7 +488,8 @@ class EventSource(Model):
 class Context(Model):
     """Everything known about a machine.
 
-    ``event_sources`` is None for captures made before sources were captured.
+    ``event_sources`` is None for captures made before sources were captured; ``confinement`` for documents of older
+    versions.
     """
 
     capture: Capture
@@ -450,6 +515,32 @@ class Context(Model):
     load: Load | None
     unreadable: tuple[Unreadable, ...]
     event_sources: tuple[EventSource, ...] | None = None
+    confinement: Confinement | None = None
+
+    @property
+    def usable_cpus(self) -> frozenset[int]:
+        """Online CPUs that the captured process may run on.
+
+        The kernel starts every process outside the CPUs isolated by ``isolcpus=``, but lets it go to those in its
+        cpuset. So a process whose CPUs are exactly the others of its cpuset may use the isolated ones too; any other
+        set is a deliberate restriction.
+        """
+        online = frozenset(self.cpus.online)
+        reachable = online if self.cpus.cpuset is None else online & frozenset(self.cpus.cpuset)
+        if self.cpus.allowed is None:
+            return reachable
+        allowed = online & frozenset(self.cpus.allowed)
+        return reachable if allowed == reachable - frozenset(self.isolated_cpus) else allowed
+
+    @property
+    def usable_nodes(self) -> tuple[int, ...]:
+        """Ids of the nodes with memory that the captured process may take, memory-only nodes included."""
+        nodes = None if self.confinement is None else self.confinement.memory_nodes
+        return tuple(
+            node.id
+            for node in self.nodes
+            if (node.memory_bytes is None or node.memory_bytes > 0) and (nodes is None or node.id in nodes)
+        )
 
     @property
     def online_cpus(self) -> tuple[int, ...]:

@@ -34,6 +34,7 @@ class Cause(NamedTuple):
 CAUSES: Final = (
     Cause("kernel bytes", _ALL, "another sutprobe measured"),
     Cause("processor", _ALL, "it is another machine"),
+    Cause("container|limits", _ALL, "which CPUs, memory and time the run could use"),
     Cause("DIMMs|memory", _MEMORY, "their number, ranks and speed set the channels and timing of memory"),
     Cause("isolated CPUs", r"jitter\..*", "what else the kernel runs on a measured core"),
     Cause("turbo|governor|frequency limits|frequency driver", _CORE, "sets the clock of the core"),

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from calibration.context.model import Context
+from calibration.context.model import Context, CpuQuota
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.platform import CacheReference
@@ -81,21 +81,15 @@ def sized(context: Context, kept: CacheReference | None) -> Context:
 
 
 class Sut:
-    """The CPUs and nodes of *context* for placing measurements: only online CPUs that the login may use.
+    """The CPUs and nodes of *context* for placing measurements: those that the login may use.
 
-    The kernel starts every process outside the CPUs isolated by ``isolcpus=``, but allows setting affinity to them. So
-    a login whose CPUs are exactly the others may use the isolated ones too; any other set is a deliberate restriction.
+    That is in its cpuset and affinity, and no more CPUs than its CPU quota keeps running.
     """
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        online = frozenset(context.online_cpus)
-        isolated = frozenset(context.isolated_cpus) & online
-        allowed = online if context.cpus.allowed is None else frozenset(context.cpus.allowed) & online
-        self.cpus = online if allowed == online - isolated else allowed
-        self.isolated = isolated & self.cpus
-        self.hidden = online - self.cpus
-        """Online CPUs that the login may not use."""
+        self.cpus = _within_quota(context)
+        self.isolated = frozenset(context.isolated_cpus) & self.cpus
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
         self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
         self._cores = {cpu: core.cpus for core in reversed(context.topology.cores) for cpu in core.cpus}
@@ -103,10 +97,9 @@ class Sut:
             cpu: number for number, domain in enumerate(context.topology.last_level_cache_domains) for cpu in domain
         }
         self._lowest = min(self.cpus, default=None)
-        self.memory_nodes = sorted(
-            node.id for node in context.nodes if node.memory_bytes is None or node.memory_bytes > 0
-        )
-        """Ids of the nodes with memory, including memory-only nodes, ascending."""
+        self.memory_nodes = sorted(context.usable_nodes)
+        """Ids of the nodes with memory that may be used, including memory-only nodes, ascending."""
+        self._available = _available_bytes(context, self.memory_nodes)
 
     @property
     def cpu_nodes(self) -> list[int]:
@@ -161,8 +154,7 @@ class Sut:
 
     def usable_bytes(self, node: int) -> int | None:
         """Return how much memory of *node* a measurement may use at once; ``None`` if unknown."""
-        found = self.context.node(node)
-        free = found.available_bytes if found.available_bytes is not None else found.memory_bytes
+        free = self._available.get(node)
         return None if free is None else max(0, min(int(free * MEMORY_SHARE), free - KEPT_FREE_BYTES))
 
     @property
@@ -204,6 +196,53 @@ class Sut:
         """Return the smallest number of *cpus* that share a last-level cache; 1 if the kernel does not report it."""
         shared = Counter(self._caches.get(cpu) for cpu in set(cpus))
         return 1 if None in shared else min(shared.values(), default=1)
+
+
+def _within_quota(context: Context) -> frozenset[int]:
+    """Return the usable CPUs, at most as many as the CPU quota keeps running, but one at least.
+
+    Taken from the nodes in turn, isolated CPUs first and one of each core before its siblings, so that each node can be
+    measured.
+    """
+    usable = context.usable_cpus
+    quota = None if context.confinement is None else context.confinement.cpu_quota
+    most = len(usable) if quota is None else max(1, int(quota.cpus))
+    if len(usable) <= most:
+        return usable
+    thread = {cpu: number for core in context.topology.cores for number, cpu in enumerate(core.cpus)}
+    nodes = {cpu: node.id for node in context.nodes for cpu in node.cpus}
+    turn: Counter[int | None] = Counter()
+    ranked = []
+    for cpu in sorted(usable, key=lambda cpu: (cpu not in context.isolated_cpus, thread.get(cpu, 0), cpu)):
+        node = nodes.get(cpu)
+        ranked.append((turn[node], cpu))
+        turn[node] += 1
+    return frozenset(cpu for _, cpu in sorted(ranked)[:most])
+
+
+def room_bytes(context: Context) -> int | None:
+    """Return the memory that the machine and the memory limits leave on all nodes together; ``None`` if unknown."""
+    limit = None if context.confinement is None else context.confinement.memory_limit
+    left = (context.memory.available_bytes, None if limit is None else limit.left_bytes)
+    return min((known for known in left if known is not None), default=None)
+
+
+def _available_bytes(context: Context, nodes: Sequence[int]) -> dict[int, int]:
+    """Return the memory available on each of *nodes* for measurements on all of them at once, where it is known.
+
+    If the machine or a memory limit leaves less than the nodes have, it is divided equally.
+    """
+    found: dict[int, int] = {}
+    for node in context.nodes:
+        free = node.memory_bytes if node.available_bytes is None else node.available_bytes
+        if node.id in nodes and free is not None:
+            found[node.id] = free
+    room = room_bytes(context)
+    room = sum(found.values()) if room is None else room
+    for number, node_id in enumerate(sorted(found, key=lambda node_id: found[node_id])):
+        found[node_id] = min(found[node_id], room // (len(found) - number))
+        room -= found[node_id]
+    return found
 
 
 def memory_bound_bytes(
@@ -254,12 +293,73 @@ def machine_flags(context: Context) -> Iterator[Flag]:
     if virtualization.guest:
         evidence = ", ".join(virtualization.evidence)
         yield flag("VIRTUALISED", f"a guest of {virtualization.vendor or 'an unnamed hypervisor'} ({evidence})")
-    if hidden := Sut(context).hidden:
+    yield from _hidden_flags(context)
+    quota = None if context.confinement is None else context.confinement.cpu_quota
+    if quota is not None and quota.cpus < len(context.usable_cpus):
+        yield flag("CPU_QUOTA", f"{_quota_text(quota)}: {format_cpulist(Sut(context).cpus)} measured")
+
+
+def _hidden_flags(context: Context) -> Iterator[Flag]:
+    """Yield a flag if the login may not use all CPUs or nodes of the machine."""
+    hidden = frozenset(context.online_cpus) - context.usable_cpus
+    if hidden:
         yield flag(
             "CPUS_HIDDEN",
             f"the login may not use {len(hidden)} of {len(context.online_cpus)} CPUs online "
-            f"({format_cpulist(hidden)}): they were not measured, and what runs on them was not under control",
+            f"({format_cpulist(hidden)}): they were not measured, and what runs on them was not under control"
+            f"{_shared_text(context, hidden)}",
         )
+    nodes = set(context.usable_nodes)
+    if others := [node.id for node in context.nodes if node.memory_bytes and node.id not in nodes]:
+        yield flag("NODES_HIDDEN", f"the login may not take memory of nodes {format_cpulist(others)}")
+
+
+def _shared_text(context: Context, hidden: frozenset[int]) -> str:
+    """Return which usable CPUs share a core or a last-level cache with *hidden* ones, as a part of a sentence."""
+    groups = {
+        "a core": [core.cpus for core in context.topology.cores],
+        "a last-level cache": context.topology.last_level_cache_domains,
+    }
+    found = []
+    for what, domains in groups.items():
+        cpus = {cpu for domain in domains if hidden.intersection(domain) for cpu in domain} & context.usable_cpus
+        if cpus:
+            found.append(f"CPUs {format_cpulist(cpus)} share {what} with them")
+    return "".join(f"; {text}" for text in found)
+
+
+def _quota_text(quota: CpuQuota) -> str:
+    return f"control group {quota.group} may use the time of {quota.cpus:g} CPUs"
+
+
+def confined(context: Context) -> Iterator[tuple[str, str]]:
+    """Yield what of the machine is not measured because the login may not use it, and why."""
+    confinement = context.confinement
+    here = "this container's" if confinement is not None and confinement.container else "the login's"
+    online = frozenset(context.online_cpus)
+    cpuset = online if context.cpus.cpuset is None else online & frozenset(context.cpus.cpuset)
+    if outside := online - context.usable_cpus - cpuset:
+        group = confinement.cpuset_group if confinement is not None else None
+        yield f"CPUs {format_cpulist(outside)}", f"not in {here} cpuset ({group})"
+    if outside := cpuset - context.usable_cpus:
+        yield f"CPUs {format_cpulist(outside)}", f"not in {here} CPU affinity"
+    if confinement is None:
+        return
+    quota, sut = confinement.cpu_quota, Sut(context)
+    if quota is not None and (rest := context.usable_cpus - sut.cpus):
+        yield f"CPUs {format_cpulist(rest)}", f"{_quota_text(quota)}: more threads would be stopped"
+    elif quota is not None and quota.cpus < len(sut.cpus):
+        yield "Undisturbed time of a CPU", f"{_quota_text(quota)}: every thread is stopped part of the time"
+    nodes = set(context.usable_nodes)
+    if others := [node.id for node in context.nodes if node.memory_bytes and node.id not in nodes]:
+        yield f"Memory of nodes {format_cpulist(others)}", f"not in {here} cpuset (Mems_allowed_list)"
+
+
+def without_memory_limits(context: Context) -> Context:
+    """Return *context* as if no control group limited its memory."""
+    if context.confinement is None:
+        return context
+    return context.model_copy(update={"confinement": context.confinement.model_copy(update={"memory_limits": ()})})
 
 
 def _emulation(context: Context, document: ProbeDocument) -> str | None:

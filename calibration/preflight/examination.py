@@ -22,7 +22,7 @@ def evaluate(
     expectations: Expectations,
     *,
     plan: Plan | None = None,
-    short: Mapping[int, int] | None = None,
+    short: Mapping[int | None, int] | None = None,
 ) -> tuple[Check, ...]:
     """Return every check of a SUT: those in *known*, and those on its *context*.
 

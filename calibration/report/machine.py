@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from calibration import units
+from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.plan import Plan
 from calibration.report.environment import Fact
@@ -25,6 +26,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("Board", _join(firmware.board_vendor, firmware.board_name, firmware.board_version)),
         Fact("BIOS", _join(firmware.bios_vendor, firmware.bios_version, firmware.bios_date)),
         Fact("Virtualisation", _virtualization(context)),
+        *_confinement(context),
         *_processors(context),
         *(() if cache is None else (Fact("Last-level cache", cache.words),)),
         Fact("CPUs", _cpus(context)),
@@ -38,7 +40,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("Turbo", _switch(frequency.turbo)),
         Fact("Idle states", _idle(context)),
         Fact("Clock source", context.clocksource.current),
-        Fact("Memory", None if memory.total_bytes is None else units.size(memory.total_bytes)),
+        Fact("Memory of the machine", None if memory.total_bytes is None else units.size(memory.total_bytes)),
         Fact("DIMMs", _dimms(context)),
         Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
         Fact("Huge pages", hugepages(context)),
@@ -48,6 +50,19 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("Load average", None if load is None else ", ".join(f"{item:.2f}" for item in load)),
         Fact("Vulnerabilities", counts(context)),
     ]
+
+
+def _confinement(context: Context) -> Iterator[Fact]:
+    """Yield the container and what it may use of the machine; nothing outside of one and without limits."""
+    found = context.confinement
+    if found is None:
+        return
+    if found.container:
+        yield Fact("Container", f"{found.container} ({'; '.join(found.evidence)})")
+    if allowed := limits(context):
+        yield Fact("Limited to", ", ".join(allowed))
+    if found.user_namespace:
+        yield Fact("User namespace", "its own: its capabilities do not count for the machine")
 
 
 def _join(*words: str | None) -> str | None:

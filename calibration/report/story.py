@@ -12,6 +12,7 @@ from statistics import median
 from typing import Final, Literal
 
 from calibration import units
+from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
 from calibration.judge.words import within
@@ -365,6 +366,8 @@ def _machine(context: Context) -> Iterator[str]:
         yield ", ".join(f"{count}x {kind}" for kind, count in dimms.items())
     elif context.memory.total_bytes is not None:
         yield f"{context.memory.total_bytes / 1e9:.0f} GB"
+    if context.confinement is not None and context.confinement.container:
+        yield " ".join(("container", *(["limited to", ", ".join(allowed)] if (allowed := limits(context)) else [])))
     if context.virtualization.guest:
         yield f"virtual machine ({context.virtualization.vendor or 'unnamed hypervisor'})"
     if release := re.match(r"\d+\.\d+", context.capture.kernel_release or ""):

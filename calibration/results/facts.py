@@ -32,6 +32,8 @@ UNCHANGING: Final = (
     "nodes",
     "distances between nodes",
     "isolated CPUs",
+    "container",
+    "limits",
 )
 """Facts that no run changes and that apply to all of its metrics. Kernel and command line too, verbatim."""
 
@@ -43,9 +45,11 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
 
     Every fact is present on every machine; an unknown one says so.
     """
+    from calibration.context.confinement import limits  # noqa: PLC0415 - as below
     from calibration.cpulists import format_cpulist  # noqa: PLC0415 - with it comes all that reads a capture
 
     firmware, topology, isolation = context.firmware, context.topology, context.isolation
+    confinement = context.confinement
     frequency, pages, capture = context.frequency, context.memory.transparent_hugepages, context.capture
     return {
         "kernel": _words(
@@ -83,6 +87,8 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
         "DIMMs": "; ".join(_dimms(firmware.dimms)) or NOT_KNOWN,
         "isolated CPUs": f"{format_cpulist(isolation.isolated) or 'none'} "
         f"(tickless: {format_cpulist(isolation.nohz_full) or 'none'})",
+        "container": (confinement and confinement.container) or "none",
+        "limits": ", ".join(limits(context)) or "none",
         "SMT": _known(topology.smt_control),
         "governor": _words(frequency.governors),
         "turbo": NOT_KNOWN if frequency.turbo is None else "on" if frequency.turbo else "off",

@@ -65,7 +65,7 @@ def spoil_capture(archive):
         for member in opened:
             content = opened.extractfile(member).read()
             if member.name == "capture.json":
-                kept = ("schema", "machine", "affinity", "cpuset_file")
+                kept = ("schema", "machine", "affinity")
                 content = json.dumps(spoil(json.loads(content), kept)).encode()
             elif member.name.startswith(("sys/class/dmi/id", "sys/devices/system/cpu/vulnerabilities")) or (
                 member.name.endswith(("cmdline", "version", "hostname", "ostype", "osrelease", "current_clocksource"))

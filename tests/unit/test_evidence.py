@@ -11,7 +11,7 @@ from calibration.context import load
 from calibration.context.model import Context
 from calibration.measurements.base import missing_part
 from calibration.measurements.evidence import REFUSED, PagesProof, document_flags, pages_proof, refusal, step_refusal
-from calibration.measurements.sut import Sut, emulation_flags, machine_flags
+from calibration.measurements.sut import emulation_flags, machine_flags
 from calibration.sutprobe.document import ProbeDocument, ProbeError, read_document
 from calibration.validity import SEVERITIES
 
@@ -85,7 +85,7 @@ def test_isolated_cpus_are_not_hidden_unless_something_else_is() -> None:
     others = tuple(cpu for cpu in ISOLATED.online_cpus if cpu not in isolated)
     assert isolated
     assert "CPUS_HIDDEN" not in machine(seen_by(ISOLATED, *others), document())
-    assert Sut(seen_by(ISOLATED, *others[:1])).hidden == set(ISOLATED.online_cpus) - {others[0]}
+    assert seen_by(ISOLATED, *others[:1]).usable_cpus == {others[0]}
 
 
 @pytest.mark.parametrize(("error", "code"), sorted(REFUSED.items()))

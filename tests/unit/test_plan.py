@@ -383,7 +383,7 @@ def test_cpus_without_memory_use_the_nearest_node() -> None:
     empty, full = SMT.nodes[0].model_copy(update={"memory_bytes": 0}), SMT.nodes[1]
     nodes = (empty, *(full.model_copy(update={"id": node, "cpus": ()}) for node in (1, 2, 3)))
     for row, home in (((10, 21, 21, 31), 1), ((10, 31, 21, 21), 2), ((10, 31, 21, 12), 3)):
-        machine = SMT.model_copy(update={"nodes": nodes, "distances": (row,) * 4})
+        machine = SMT.model_copy(update={"nodes": nodes, "distances": (row,) * 4, "confinement": None})
         assert Sut(machine).home(0) == home
 
 

@@ -306,7 +306,8 @@ def available(context: Context, **sizes_mib: int) -> Context:
         node.model_copy(update={"available_bytes": sizes_mib.get(f"node{node.id}", 1 << 30) << 20})
         for node in context.nodes
     )
-    return context.model_copy(update={"nodes": nodes})
+    memory = context.memory.model_copy(update={"available_bytes": 1 << 50})
+    return context.model_copy(update={"nodes": nodes, "memory": memory})
 
 
 def test_a_node_with_too_little_memory_is_reported_with_the_need(isolated: Context) -> None:

@@ -65,7 +65,8 @@ PATTERNS = (
     "/proc/sys/kernel/{nmi_watchdog,watchdog,randomize_va_space,perf_event_paranoid,timer_migration}",
     "/proc/sys/kernel/sched_autogroup_enabled",
     "/proc/sys/vm/{nr_hugepages,overcommit_memory,swappiness,zone_reclaim_mode,stat_interval}",
-    "/proc/self/{status,cgroup}",
+    "/proc/self/{status,cgroup,mountinfo,limits,uid_map}",
+    "/run/systemd/container",
     "/proc/irq/default_smp_affinity",
     "/proc/irq/[0-9]*/{smp_affinity_list|smp_affinity}",
     "/proc/irq/[0-9]*/{effective_affinity_list|effective_affinity}",
@@ -136,6 +137,19 @@ EVENT_SOURCE_PATTERNS = (
     EVENT_SOURCES + "/caps/*",
 )
 
+# The limits of the capturing process's control groups and of their ancestors, in both versions.
+CGROUP_FILES = (
+    *("cpuset.cpus.effective", "cpuset.mems.effective", "cpuset.cpus.partition", "cpu.max", "cpu.stat"),
+    *("memory.max", "memory.high", "memory.current", "memory.stat", "pids.max", "pids.current"),
+    *("cpuset.effective_cpus", "cpuset.effective_mems", "cpuset.cpus", "cpuset.mems"),
+    *("cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+
+# What container engines leave in the root of a container: that it is there is enough, it may hold names.
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
+
+NAMESPACES = ("cgroup", "ipc", "pid", "user", "uts")
+
 THREAD_PATTERN = "/proc/[0-9]*/task/[0-9]*/status"
 
 # Structures of the DMI table that are kept, and the offsets of the string fields blanked in each (DSP0134 3.7, 7.1 to
@@ -155,6 +169,7 @@ DMI_BLANKED_STRINGS = {
 DMI_UUID = (0x08, 0x18)  # bytes of type 1
 
 ROWS_BLANKED = {
+    "/proc/self/mountinfo": ((re.compile(rb"(?m)^()((?!.* - cgroup2? ).+)$"), "mounts other than control groups"),),
     "/proc/cpuinfo": (
         (re.compile(rb"(?m)^(Serial\s*:\s*)(\S.*)$"), "serial number"),
         (re.compile(rb"(?m)(identification = )([0-9A-Fa-f]+)"), "processor identification"),
@@ -453,24 +468,27 @@ def any_isolated(collector):
     return "isolcpus=" in collector.text("/proc/cmdline")
 
 
-def cpuset_files(collector):
-    """Return candidates for the file with this cgroup's CPUs, deepest first."""
-    candidates = []
+def control_groups(collector):
+    """Return the directories of the process's control groups and of their ancestors, deepest first."""
+    mounts = []
+    for line in collector.text("/proc/self/mountinfo").splitlines():
+        place, _, kind = line.partition(" - ")
+        fields, kind = place.split(" "), kind.split(" ")
+        if len(fields) > 4 and len(kind) > 2:
+            mounts.append((fields[3].rstrip("/"), fields[4], kind[0] == "cgroup2", kind[2].split(",")))
+    found = []
     for line in collector.text("/proc/self/cgroup").splitlines():
-        parts = line.split(":", 2)
-        if len(parts) != 3 or ".." in parts[2]:
-            continue
-        path = parts[2].rstrip("/")
-        if parts[1] == "":
-            while True:
-                candidates.append("/sys/fs/cgroup%s/cpuset.cpus.effective" % path)
-                if not path:
-                    break
-                path = path.rsplit("/", 1)[0]
-        elif "cpuset" in parts[1].split(","):
-            candidates.append("/sys/fs/cgroup/cpuset%s/cpuset.effective_cpus" % path)
-            candidates.append("/sys/fs/cgroup/cpuset%s/cpuset.cpus" % path)
-    return candidates
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for top, point, unified, options in mounts:
+            if not (number == "0" if unified else set(controllers.split(",")) & set(options)):
+                continue
+            # In a container the top that is mounted may be a group far down in the host's tree.
+            below = path[len(top) :] if (path + "/").startswith(top + "/") else ""
+            parts = [part for part in below.split("/") if part]
+            if ".." not in parts:
+                found += ["/".join([point, *parts[:length]]) for length in range(len(parts), -1, -1)]
+    return list(dict.fromkeys(found))
 
 
 def collect(root="/", clock=time.time):
@@ -492,6 +510,12 @@ def collect(root="/", clock=time.time):
     if not collector.copy(DMI_TABLE):
         for kind in (0, 1, 2, 16, 17):
             collector.collect("/sys/firmware/dmi/entries/%d-[0-9]*/raw" % kind)
+    for directory in control_groups(collector):
+        for name in CGROUP_FILES:
+            collector.copy(directory + "/" + name)
+    for path in CONTAINER_MARKS:
+        if os.path.exists(collector.root + path):
+            collector.files[path] = b""
     if any_isolated(collector):
         collector.collect(THREAD_PATTERN)
     collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
@@ -500,10 +524,20 @@ def collect(root="/", clock=time.time):
     return collector
 
 
+def namespaces():
+    """Return the identities of this process's namespaces; without those that cannot be read."""
+    found = {}
+    for name in NAMESPACES:
+        try:
+            found[name] = os.readlink("/proc/self/ns/" + name)
+        except OSError:
+            continue
+    return found
+
+
 def describe(collector, uname_a, started, load):
     """Return the contents of capture.json."""
     uname = os.uname()
-    cpuset_file = next((path for path in cpuset_files(collector) if collector.copy(path)), None)
     try:
         affinity = cpulist(os.sched_getaffinity(0))
     except (AttributeError, OSError):
@@ -516,7 +550,7 @@ def describe(collector, uname_a, started, load):
         "uname_a": uname_a,
         "uid": os.getuid(),
         "affinity": affinity,
-        "cpuset_file": cpuset_file,
+        "namespaces": namespaces(),
         "python_version": platform.python_version(),
         "unreadable": [{"path": path, "reason": reason} for path, reason in sorted(collector.unreadable.items())],
         "masked": [{"path": path, "what": what} for path, what in sorted(collector.masked.items())],
