@@ -38,6 +38,7 @@ SEVERITIES: dict[str, Severity] = {
     "CLOCK_FALLBACK": "warn",
     "NOT_ISOLATED": "info",
     "RT_THROTTLE_POSSIBLE": "warn",
+    "NOT_LOCKED": "info",
     "VIRTUALISED": "info",
     "EMULATED": "invalid",
     "BUFFER_TOO_SMALL": "warn",

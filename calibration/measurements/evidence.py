@@ -28,7 +28,7 @@ class PagesProof(Model):
     on_node: int
 
 
-WARNING_FLAGS = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS", "CPU_QUOTA"})
+WARNING_FLAGS = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS", "CPU_QUOTA", "NOT_LOCKED"})
 """Warnings of sutprobe that become flags of the same name."""
 
 REFUSED = {

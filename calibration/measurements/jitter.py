@@ -166,8 +166,11 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = cpus[: settings.isolated]
         if not sut.isolated:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
+            isolated = format_cpulist(context.isolated_cpus)
             yield self.not_planned(
-                "the kernel isolates no CPU that may be used (no isolcpus= on its command line)",
+                f"the CPUs that the kernel isolates ({isolated}) may not be used"
+                if isolated
+                else "the kernel isolates no CPU (no isolcpus= on its command line)",
                 "Jitter of an isolated CPU",
             )
         elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:

@@ -6,7 +6,7 @@ Also the flags that apply to every value of the machine.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from calibration.context.model import Context, CpuQuota
@@ -201,8 +201,8 @@ class Sut:
 def _within_quota(context: Context) -> frozenset[int]:
     """Return the usable CPUs, at most as many as the CPU quota keeps running, but one at least.
 
-    Taken from the nodes in turn, isolated CPUs first and one of each core before its siblings, so that each node can be
-    measured.
+    Taken from the nodes in turn, so that each can be measured: isolated CPUs first, one of each core before its
+    siblings, and last the lowest online one, which does the machine's housekeeping.
     """
     usable = context.usable_cpus
     quota = None if context.confinement is None else context.confinement.cpu_quota
@@ -211,13 +211,16 @@ def _within_quota(context: Context) -> frozenset[int]:
         return usable
     thread = {cpu: number for core in context.topology.cores for number, cpu in enumerate(core.cpus)}
     nodes = {cpu: node.id for node in context.nodes for cpu in node.cpus}
+    housekeeping = min(context.online_cpus)
     turn: Counter[int | None] = Counter()
     ranked = []
-    for cpu in sorted(usable, key=lambda cpu: (cpu not in context.isolated_cpus, thread.get(cpu, 0), cpu)):
+    for cpu in sorted(
+        usable, key=lambda cpu: (cpu not in context.isolated_cpus, cpu == housekeeping, thread.get(cpu, 0), cpu)
+    ):
         node = nodes.get(cpu)
-        ranked.append((turn[node], cpu))
+        ranked.append((turn[node], cpu == housekeeping, cpu))
         turn[node] += 1
-    return frozenset(cpu for _, cpu in sorted(ranked)[:most])
+    return frozenset(cpu for *_, cpu in sorted(ranked)[:most])
 
 
 def room_bytes(context: Context) -> int | None:
@@ -296,7 +299,7 @@ def machine_flags(context: Context) -> Iterator[Flag]:
     yield from _hidden_flags(context)
     quota = None if context.confinement is None else context.confinement.cpu_quota
     if quota is not None and quota.cpus < len(context.usable_cpus):
-        yield flag("CPU_QUOTA", f"{_quota_text(quota)}: {format_cpulist(Sut(context).cpus)} measured")
+        yield flag("CPU_QUOTA", f"{_quota_text(quota)}: only {_cpus_text(Sut(context).cpus)} measured")
 
 
 def _hidden_flags(context: Context) -> Iterator[Flag]:
@@ -324,8 +327,12 @@ def _shared_text(context: Context, hidden: frozenset[int]) -> str:
     for what, domains in groups.items():
         cpus = {cpu for domain in domains if hidden.intersection(domain) for cpu in domain} & context.usable_cpus
         if cpus:
-            found.append(f"CPUs {format_cpulist(cpus)} share {what} with them")
+            found.append(f"{_cpus_text(cpus)} share{'s' * (len(cpus) == 1)} {what} with them")
     return "".join(f"; {text}" for text in found)
+
+
+def _cpus_text(cpus: Collection[int]) -> str:
+    return f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
 
 
 def _quota_text(quota: CpuQuota) -> str:
@@ -340,14 +347,14 @@ def confined(context: Context) -> Iterator[tuple[str, str]]:
     cpuset = online if context.cpus.cpuset is None else online & frozenset(context.cpus.cpuset)
     if outside := online - context.usable_cpus - cpuset:
         group = confinement.cpuset_group if confinement is not None else None
-        yield f"CPUs {format_cpulist(outside)}", f"not in {here} cpuset ({group})"
+        yield _cpus_text(outside), f"not in {here} cpuset ({group})"
     if outside := cpuset - context.usable_cpus:
-        yield f"CPUs {format_cpulist(outside)}", f"not in {here} CPU affinity"
+        yield _cpus_text(outside), f"not in {here} CPU affinity"
     if confinement is None:
         return
     quota, sut = confinement.cpu_quota, Sut(context)
     if quota is not None and (rest := context.usable_cpus - sut.cpus):
-        yield f"CPUs {format_cpulist(rest)}", f"{_quota_text(quota)}: more threads would be stopped"
+        yield _cpus_text(rest), f"{_quota_text(quota)}: more threads would be stopped"
     elif quota is not None and quota.cpus < len(sut.cpus):
         yield "Undisturbed time of a CPU", f"{_quota_text(quota)}: every thread is stopped part of the time"
     nodes = set(context.usable_nodes)

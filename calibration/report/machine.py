@@ -34,7 +34,7 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
         Fact("CPUs without RCU callbacks (rcu_nocbs)", units.cpus(isolation.rcu_nocbs)),
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
-        Fact("Threads that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
+        Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
         Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
         Fact("Frequency limits", limits),
         Fact("Turbo", _switch(frequency.turbo)),
@@ -115,6 +115,12 @@ def _cpus(context: Context) -> str:
 
 def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
     return units.cpus(cpus) if not cpus or source is None else f"{units.cpus(cpus)} (by the {source})"
+
+
+def _seen(context: Context) -> str:
+    """Return which threads a capture has: those of the machine, or those of its container."""
+    inside = context.confinement is not None and context.confinement.container
+    return "Threads of the container" if inside else "Threads"
 
 
 def _count(found: Sequence[Any] | None, isolated: tuple[int, ...]) -> str | None:

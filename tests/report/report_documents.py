@@ -185,7 +185,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             NotMeasured(
                 kind="jitter",
                 what="Jitter of an isolated CPU",
-                reason="the kernel isolates no CPU that may be used (no isolcpus= on its command line)",
+                reason="the kernel isolates no CPU (no isolcpus= on its command line)",
                 cause="not_planned",
             ),
         ),

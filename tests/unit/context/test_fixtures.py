@@ -14,6 +14,7 @@ import pytest
 
 from calibration.commands.context import summary
 from calibration.context import Context, load, to_contract
+from calibration.context.confinement import limits
 from tests.unit.context.conftest import FIXTURES
 
 ARCHIVES = sorted(FIXTURES.glob("*.tar.gz"))
@@ -166,3 +167,36 @@ def test_capture_has_no_serial_numbers(unpack):
     assert context.firmware.board_name == "Board"
     assert context.firmware.dimms[0].part == "EX-1"
     assert context.firmware.dimms[0].speed_mt_s == 3200
+
+
+def test_container_of_version_2_shows_what_it_may_use():
+    context = by_name("x86_64-container")
+    confinement = context.confinement
+    assert confinement.container == "Docker"
+    assert "namespaces of its own: ipc, pid, user, uts" in confinement.evidence
+    assert context.usable_cpus == {1, 2, 3, 4, 5}
+    assert context.usable_nodes == (0,)
+    assert confinement.memory_limit.limit_bytes == 256 << 20  # memory.high, below memory.max
+    assert 0 < confinement.memory_limit.used_bytes < 64 << 20
+    assert confinement.cpu_quota.cpus == 2.5
+    assert [limit.limit for limit in confinement.task_limits] == [64]
+    assert confinement.user_namespace
+    assert confinement.no_new_privileges
+    assert limits(context) == ("CPUs 1-5", "memory of nodes 0", "256 MiB of memory", "the time of 2.5 CPUs")
+
+
+def test_control_groups_of_version_1_limit_with_their_ancestors():
+    context = by_name("x86_64-container-v1")
+    confinement = context.confinement
+    assert confinement.container is None  # in the machine's own namespaces
+    assert context.usable_cpus == {0, 1}  # without the isolated ones, which the cpuset lacks
+    assert [limit.limit_bytes >> 20 for limit in confinement.memory_limits] == [256, 128]
+    assert confinement.memory_limit.group == "/sys/fs/cgroup/memory/slice"
+    assert confinement.cpu_quota.group == "/sys/fs/cgroup/cpu/slice"
+    assert confinement.user_namespace is False
+
+
+def test_a_captured_container_names_no_mounts_but_control_groups():
+    with tarfile.open(FIXTURES / "x86_64-container.tar.gz") as opened:
+        mounts = opened.extractfile("proc/self/mountinfo").read().decode().splitlines()
+    assert {line.strip("0") == "" or " - cgroup" in line for line in mounts} == {True}

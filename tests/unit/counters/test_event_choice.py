@@ -263,6 +263,15 @@ def test_predicts_missing_permissions(machine, paranoid, capabilities, machine_w
     assert (SAMPLES not in missing) == threads
 
 
+def test_capabilities_of_a_user_namespace_do_not_count(machine, tmp_path):
+    machine("ice_lake_sp", perf_event_paranoid=4, CapEff=PERFMON)
+    root = tmp_path / "ice_lake_sp"
+    (root / "proc/self/uid_map").write_text("0 1000 1\n")
+    assert "perf_event_paranoid is 4" in reasons(choose_events(load(root)))["core.cycles"]
+    (root / "proc/self/uid_map").write_text("0 0 4294967295\n")
+    assert "core.cycles" not in reasons(choose_events(load(root)))
+
+
 def test_unknown_capabilities_predict_nothing(machine, tmp_path):
     machine("ice_lake_sp", perf_event_paranoid=3)
     (tmp_path / "ice_lake_sp/proc/self/status").unlink()
