@@ -105,6 +105,7 @@ struct question {
 	void (*of)(struct question *question, const char *directory, const struct version *version);
 	char *where; /* the directory that the answer is from */
 	size_t where_size;
+	size_t page_bytes;
 	uint64_t least_bytes;
 	double least_cpus;
 	struct cgroup_stops stops;
@@ -180,6 +181,43 @@ static void read_quota(const char *directory, uint64_t *quota_us, uint64_t *peri
 		(void)text_decimal(&at, period_us);
 	}
 	free(text);
+}
+
+/* Pages are counted when they are touched, and where they are mapped too ("rsvd"). */
+static void ask_hugetlb(struct question *question, const char *directory, const struct version *version)
+{
+	static const char *const counted[] = {"", "rsvd."};
+	size_t unit = question->page_bytes >> 30 ? 30 : question->page_bytes >> 20 ? 20 : 10;
+	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
+		char limit_name[64], usage_name[64];
+		uint64_t limit = 0, usage = 0;
+		snprintf(limit_name, sizeof(limit_name), "hugetlb.%zu%cB.%s%s", question->page_bytes >> unit,
+		         unit == 30   ? 'G'
+		         : unit == 20 ? 'M'
+		                      : 'K',
+		         counted[i], version->unified ? "max" : "limit_in_bytes");
+		snprintf(usage_name, sizeof(usage_name), "%.*s%s", (int)(strrchr(limit_name, '.') + 1 - limit_name), limit_name,
+		         version->unified ? "current" : "usage_in_bytes");
+		if (!number_in(directory, limit_name, &limit) || limit > INT64_MAX / 2 ||
+		    !number_in(directory, usage_name, &usage))
+			continue;
+		uint64_t room = limit > usage ? limit - usage : 0;
+		if (room < question->least_bytes) {
+			question->least_bytes = room;
+			answered_by(question, directory);
+		}
+	}
+}
+
+uint64_t cgroup_hugetlb_room(const char *root, size_t page_bytes, char *where, size_t where_size)
+{
+	struct question question = {.of = ask_hugetlb,
+	                            .where = where,
+	                            .where_size = where_size,
+	                            .page_bytes = page_bytes,
+	                            .least_bytes = CGROUP_NO_LIMIT};
+	climb(root, "hugetlb", &question);
+	return question.least_bytes;
 }
 
 static void ask_cpus(struct question *question, const char *directory, const struct version *version)

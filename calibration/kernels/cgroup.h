@@ -13,6 +13,9 @@
  * `root` is put before every path: "" for this machine. */
 uint64_t cgroup_room(const char *root, char *where, size_t where_size);
 
+/* The same for hugetlb pages of a size, which have limits of their own. */
+uint64_t cgroup_hugetlb_room(const char *root, size_t page_bytes, char *where, size_t where_size);
+
 /* The CPU time that they may use, in CPUs, by the tightest quota; infinite where there is none. `where` as above. */
 double cgroup_cpus(const char *root, char *where, size_t where_size);
 

@@ -196,6 +196,15 @@ static bool hugetlb_available(struct demand *demand, size_t page_bytes, struct e
 		                 " available that nobody reserved; reserve more or use --pages auto",
 		                 all, page_bytes >> 10, left > reserved ? left - reserved : 0);
 	}
+	char where[256];
+	left = cgroup_hugetlb_room("", page_bytes, where, sizeof(where)) / page_bytes;
+	if (left < all) {
+		demand->refused_node = -1;
+		return error_set(error, ERROR_NO_MEMORY,
+		                 "needs %" PRIu64 " hugetlb pages of %zu KiB, %" PRIu64
+		                 " available under the limit of control group %s; raise it or use --pages auto",
+		                 all, page_bytes >> 10, left, where);
+	}
 	return hugetlb_mappable(page_bytes, error);
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container made here, with one CPU, 512 MiB and no privileges: captured, planned, and measured in it."""
+"""A container made here, with one CPU, 256 MiB and no privileges: captured, planned, and measured in it."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def groups(cpus: list[int]) -> Iterator[tuple[Path, ...]]:
     wanted = {
         "cpuset.mems": "0",
         "cpuset.cpus": str(cpus[-1]),
-        "memory.max": str(512 * MIB),
+        "memory.max": str(256 * MIB),
         "cpu.max": "150000 100000",
         "pids.max": "64",
     }
@@ -79,13 +79,13 @@ def test_the_capture_tells_the_container_from_the_host(context: Context, cpus: l
     assert confinement is not None
     assert confinement.container is not None
     assert "namespaces of its own: cgroup, ipc, pid, uts" in confinement.evidence
-    assert limits(context) == (f"CPUs {cpus[-1]}", "512 MiB of memory", "the time of 1.5 CPUs")
+    assert limits(context) == (f"CPUs {cpus[-1]}", "256 MiB of memory", "the time of 1.5 CPUs")
     assert confinement.no_new_privileges
     assert context.capture.effective_capabilities == 0
     assert set(cpus) <= set(context.online_cpus)
     total_bytes = context.memory.total_bytes
     assert total_bytes is not None
-    assert total_bytes > 512 * MIB
+    assert total_bytes > 256 * MIB
 
 
 def test_the_plan_says_what_it_leaves_out(plan: Plan, cpus: list[int]) -> None:

@@ -49,7 +49,8 @@ static bool case_control_groups(struct error *error)
 		const char *files[10][2];
 		uint64_t room;
 		const char *where;
-		double cpus; /* 0: no quota */
+		uint64_t hugetlb; /* of 2 MiB; 0: no limit */
+		double cpus;      /* 0: no quota */
 		struct cgroup_stops stops;
 	} machines[] = {
 		{.files = {{"/proc/self/cgroup", "0::/\n"}, {"/proc/self/mountinfo", MOUNT_2}}, .room = CGROUP_NO_LIMIT},
@@ -86,6 +87,17 @@ static bool case_control_groups(struct error *error)
 		 .where = "/cg/two/a/b",
 		 .cpus = 1.5,
 		 .stops = {5, 41000}},
+		/* pages of 2 MiB, touched and reserved; those of other sizes do not count */
+		{.files = {{"/proc/self/cgroup", "0::/a\n"},
+		           {"/proc/self/mountinfo", MOUNT_2},
+		           {"/cg/two/a/hugetlb.2MB.max", "9000\n"},
+		           {"/cg/two/a/hugetlb.2MB.current", "1000\n"},
+		           {"/cg/two/a/hugetlb.2MB.rsvd.max", "7000\n"},
+		           {"/cg/two/a/hugetlb.2MB.rsvd.current", "4000\n"},
+		           {"/cg/two/a/hugetlb.1GB.max", "0\n"},
+		           {"/cg/two/a/hugetlb.1GB.current", "0\n"}},
+		 .room = CGROUP_NO_LIMIT,
+		 .hugetlb = 3000},
 		/* version 1 of quotas; no limit of memory */
 		{.files = {{"/proc/self/cgroup", "4:cpu,cpuacct:/job\n0::/\n"},
 		           {"/proc/self/mountinfo", MOUNT_2 MOUNT_CPU},
@@ -116,11 +128,13 @@ static bool case_control_groups(struct error *error)
 		char by[256];
 		double cpus = cgroup_cpus(root, by, sizeof(by));
 		struct cgroup_stops stops = cgroup_stops(root);
+		uint64_t hugetlb = cgroup_hugetlb_room(root, 2u << 20, by, sizeof(by));
 		nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 		if (!made || room != machines[i].room ||
 		    (room != CGROUP_NO_LIMIT && strcmp(where + strlen(root), machines[i].where) != 0))
 			return error_set(error, ERROR_CHECK_FAILED, "machine %zu: expected room %llu in %s, found %llu in '%s'", i,
 			                 (unsigned long long)machines[i].room, machines[i].where, (unsigned long long)room, where);
+		EXPECT(hugetlb == (machines[i].hugetlb ? machines[i].hugetlb : CGROUP_NO_LIMIT));
 		EXPECT(machines[i].cpus > 0 ? cpus == machines[i].cpus : isinf(cpus));
 		EXPECT(stops.periods == machines[i].stops.periods && stops.ns == machines[i].stops.ns);
 	}
