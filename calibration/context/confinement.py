@@ -56,7 +56,7 @@ UNLIMITED_BYTES = 1 << 62
 """Limits from here on are none: version 1 has the largest number of pages."""
 
 MAX_GROUPS = 64
-"""Most control groups of one hierarchy that are read."""
+"""Most control groups of one hierarchy that are read, and most hierarchies and mounts of them; a kernel has a score."""
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def parse_cgroup_mounts(text: str) -> tuple[_Mount, ...]:
             found.append(
                 _Mount(fields[3].rstrip("/"), fields[4], words[0] == "cgroup2", frozenset(words[2].split(",")))
             )
-    return tuple(found)
+    return tuple(found[:MAX_GROUPS])
 
 
 def _groups(tree: Tree, controller: str) -> Iterator[Group]:
@@ -94,7 +94,7 @@ def _groups(tree: Tree, controller: str) -> Iterator[Group]:
         _Mount("", USUAL_MOUNT, unified=True, options=frozenset()),
         _Mount("", f"{USUAL_MOUNT}/{controller}", unified=False, options=frozenset({controller})),
     )
-    for line in (tree.text("/proc/self/cgroup") or "").splitlines():
+    for line in (tree.text("/proc/self/cgroup") or "").splitlines()[:MAX_GROUPS]:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for mount in mounts:

@@ -30,6 +30,7 @@ import calibration
 from calibration import cpulists, mlc, text, tuning
 from calibration.context import (
     cmdline,
+    confinement,
     cpuinfo,
     event_sources,
     firmware,
@@ -296,6 +297,9 @@ CASES: dict[Callable[..., object], Case] = {
         )
     ),
     firmware.parse_entry_point: Case((binary(of("_SM_")), binary(of(" ")))),
+    confinement.parse_cgroup_mounts: Case(
+        (*ANY, of("1 1 0:1 / / rw - cgroup2 a b\n"), of(" - cgroup2 "), of(",", "1 1 0:1 / / rw - cgroup a "))
+    ),
     isolation.parse_interrupts: Case(
         (*ANY, of("CPU0 "), numbered("%d: 0 x\n", "CPU0\n"), of(" : 0"), of("1: 0 \x1b\n", "CPU0\n"))
     ),
