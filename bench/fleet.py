@@ -208,8 +208,6 @@ def faults_of(results: Path, suts: Sequence[Sut], setting: Setting) -> list[str]
             faults.append(f"{sut.name}: the run is {document.run.status}{first}")
         elif kernel != expected:
             faults.append(f"{sut.name}: measured by the program {kernel}, not {expected}")
-        elif not (runs[sut.name] / "report" / "page.rst").is_file():
-            faults.append(f"{sut.name}: no page")
     return faults
 
 

@@ -255,7 +255,7 @@ class Servers(AbstractContextManager["Servers"]):
                 "ansible_host": sut.address,
                 "ansible_user": sut.login or user(),
                 "calibration_remote_base": str(self.remote_base(sut)),
-                "reserve_path": str(self.remote_base(sut) / "calibration-reservation"),
+                "calibration_lock": f"calibration-{sut.name}-{self.port}",
             }
             for sut in self.suts
         }

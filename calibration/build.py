@@ -26,7 +26,7 @@ from typing import Final, Literal, get_args
 from calibration import __version__
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import write_whole
-from calibration.places import CACHE, INSTALLED
+from calibration.places import CACHE, COLLECTION, INSTALLED, SHARE
 
 Target = Literal["x86_64", "aarch64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
@@ -331,3 +331,32 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
         flags=tuple(map(str, recorded["flags"])),
         source_sha256=recorded["source_sha256"],
     )
+
+
+def collection(directory: Path) -> Path:
+    """Build the Ansible collection into *directory*, and return the path of the tarball.
+
+    Raises:
+        EnvironmentLacksError: ansible-galaxy failed, with its output.
+
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        staged = Path(temporary) / "collection"
+        skipped = shutil.ignore_patterns("__pycache__", "collections")
+        shutil.copytree(COLLECTION, staged, ignore=skipped)  # in a checkout it has links
+        shutil.copytree(SHARE / "playbooks", staged / "playbooks", ignore=skipped)
+        output = _run(
+            [
+                sys.executable,
+                "-m",
+                "ansible",
+                "galaxy",
+                "collection",
+                "build",
+                "--force",
+                "--output-path",
+                str(directory.absolute()),
+            ],
+            staged,
+        )
+    return Path(output.rpartition(" at ")[2].strip())

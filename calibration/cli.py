@@ -47,6 +47,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Plumbing": {
         "build": "calibration.cli:build_command",
         "assemble": "calibration.cli:assemble_command",
+        "runner": "calibration.cli:runner_command",
+        "collection": "calibration.cli:collection_command",
         "validate": "calibration.cli:validate_command",
         "schema": "calibration.cli:schema_command",
     },
@@ -181,20 +183,60 @@ def validate_command(runs: tuple[str, ...], results: Path) -> None:
         click.echo(f"{path}: valid, {document.run.status}, {len(document.measurements)} measurements")
 
 
+@click.command("runner", epilog="Example: calibration runner runner.pyz")
+@click.argument("output", type=click.Path(path_type=Path, dir_okay=False))
+def runner_command(output: Path) -> None:
+    """Write the program that runs a plan without Ansible to OUTPUT.
+
+    It is one file, with sutprobe for all architectures in it.
+
+    On the SUT, `python3 OUTPUT capture FILE` writes what `calibration plan FILE --json` makes a plan from, and
+    `python3 OUTPUT plan.json` runs it; `calibration assemble` makes the run document of what that leaves.
+    """
+    from calibration.build import TARGETS, build  # noqa: PLC0415 - only needed here
+    from calibration.files import write_whole  # noqa: PLC0415
+    from calibration.runner.bundle import packed, sources  # noqa: PLC0415
+
+    programs = {
+        f"{target}/{path.name}": path.read_bytes()
+        for target in TARGETS
+        for path in (build(target).path, build(target).path.with_name("build.json"))
+    }
+    write_whole(output, packed({**sources(), **programs}))
+
+
+@click.command("collection", epilog="Example: calibration collection dist")
+@click.argument("directory", default=".", type=click.Path(path_type=Path, file_okay=False))
+def collection_command(directory: Path) -> None:
+    """Build the Ansible collection into DIRECTORY.
+
+    It is calibration.harness, a tarball, and needs this package, in the same version, where Ansible runs.
+    """
+    from calibration.build import collection  # noqa: PLC0415 - only needed here
+
+    click.echo(collection(directory))
+
+
 @click.command("assemble", epilog="Example: calibration assemble results/t1/sut1/20261121T032712Z-3f2a --interrupted")
 @click.argument("directory", type=click.Path(path_type=Path))
+@results_option
+@click.option("--testbed", help="Of a run without Ansible: the name of its testbed (default: the SUT's).")
+@click.option("--sut", help="Of a run without Ansible: the name of its SUT (default: its host name).")
 @click.option(
     "--interrupted",
     is_flag=True,
     help="Record the missing steps as interrupted.",
 )
-def assemble_command(directory: Path, interrupted: bool) -> None:
+def assemble_command(directory: Path, results: Path, testbed: str | None, sut: str | None, interrupted: bool) -> None:
     """Assemble run.json from the records in DIRECTORY.
 
-    Does nothing on a SUT.
+    If DIRECTORY is what `python3 runner.pyz plan.json` left, the run is stored in the results first.
     """
     from calibration.lifecycle import finish  # noqa: PLC0415 - the models are only needed here
+    from calibration.session import adopt, is_left  # noqa: PLC0415
 
+    if is_left(directory):
+        directory = adopt(directory, results, testbed=testbed, sut=sut)
     document = finish(directory, now=datetime.now(UTC), interrupted=interrupted)
     click.echo(f"{directory}: {document.run.status}, {len(document.measurements)} measurements")
     if document.run.status != "complete":

@@ -39,3 +39,23 @@ class EnvironmentLacksError(CalibrationError):
     """The machine lacks something: memory, permission, space, a compiler."""
 
     exit_code = ENVIRONMENT
+
+
+class SutError(EnvironmentLacksError):
+    """A SUT is lost or answers incorrectly: a fault of neither the settings nor the controller."""
+
+
+class ConnectionLostError(SutError):
+    """The connection to a SUT failed."""
+
+
+class NoAnswerError(SutError):
+    """A SUT did not answer in time."""
+
+
+class AnswerTooLongError(SutError):
+    """A SUT's answer exceeds the limit."""
+
+
+class RefusedError(SutError):
+    """The runner on a SUT refused: it is reserved, a setting cannot be changed, a run is gone."""

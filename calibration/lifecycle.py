@@ -77,6 +77,7 @@ def begin(
     capture: bytes,
     now: datetime,
     boot_id: str | None = None,
+    session: str | None = None,
     examine: Examine = unexamined,
     changes: Iterable[Change] = (),
     limits: Iterable[Limit] = (),
@@ -100,6 +101,7 @@ def begin(
         "started_at": now,
         "harness_version": __version__,
         "boot_id": boot_id,
+        "session": session,
         "capture": CAPTURE,
         "capture_sha256": hashlib.sha256(capture).hexdigest(),
         "checks": checks,
@@ -118,6 +120,7 @@ def resume(
     capture: bytes,
     now: datetime,
     boot_id: str | None = None,
+    session: str | None = None,
     examine: Examine = unexamined,
     changes: Iterable[Change] = (),
 ) -> BegunRun:
@@ -133,6 +136,7 @@ def resume(
     attempt = ResumeRecord(
         started_at=now,
         boot_id=boot_id,
+        session=session,
         capture=CAPTURE,
         capture_sha256=hashlib.sha256(capture).hexdigest(),
         checks=checks,

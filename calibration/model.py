@@ -125,3 +125,13 @@ UtcTime = Annotated[
     AwareDatetime, AfterValidator(_whole_second), PlainSerializer(format_time, return_type=str, when_used="json")
 ]
 """A point in time in UTC with second precision, in memory as on disk."""
+
+
+def complete_models() -> None:
+    """Build the validators of all imported models, so that processes forked from this one need not."""
+    waiting: list[type[Model]] = [Model]
+    while waiting:
+        for model in waiting.pop().__subclasses__():
+            waiting.append(model)
+            if not model.__pydantic_complete__:
+                model.model_rebuild()

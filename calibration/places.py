@@ -13,7 +13,10 @@ INSTALLED: Final = _SHARE.is_dir()
 """Whether this is an installed wheel rather than a checkout."""
 
 SHARE: Final = _SHARE if INSTALLED else PACKAGE.parent
-"""Directory of ``ansible.cfg``, ``ansible``, ``playbooks``, ``roles``, ``templates`` and ``docs``."""
+"""Directory of ``ansible.cfg``, ``ansible``, ``playbooks``, ``templates`` and ``docs``."""
+
+COLLECTION: Final = SHARE / "playbooks" / "collections" / "ansible_collections" / "calibration" / "harness"
+"""The Ansible collection: plugins and roles."""
 
 HOME_VARIABLE: Final = "CALIBRATION_HOME"
 """Environment variable with the default directory of results and site."""

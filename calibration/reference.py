@@ -26,7 +26,7 @@ from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.tolerances import DEFAULT_TOLERANCE, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
-from calibration.places import PACKAGE, SHARE
+from calibration.places import COLLECTION, PACKAGE
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
@@ -35,10 +35,13 @@ from calibration.results.schema import json_schema
 from calibration.sutprobe.document import ProbeDocument
 from calibration.validity import SEVERITIES
 
-ROLES = SHARE / "roles"
+ROLES = COLLECTION / "roles"
 
-COMMON_ROLE = "settings"
-"""The role whose variables all others share; it comes first."""
+ROLE_ORDER = ("preflight", "measure", "cleanup", "report", "judge", "publish")
+"""The roles in the order of a calibration."""
+
+COMMON_ROLE = "common"
+"""The role that has the defaults of what others share, and documents nothing itself."""
 
 MARKUP = re.compile(r"C\(([^()]*)\)|docs/([a-z0-9_/]+)\.rst|[\\*`|_]")
 """Code in plain text, a page of this guide given by its file, and reStructuredText's special characters."""
@@ -73,16 +76,17 @@ def _table(titles: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Iterator
 
 
 def variables() -> Iterator[str]:
-    """Yield the public variables of all roles with type, default and meaning, the shared ones first.
+    """Yield the public variables of all roles with type, default and meaning, those of a calibration first.
 
     A variable of several roles is explained once, at the first role.
     """
     seen: set[str] = set()
-    for role in sorted(ROLES.iterdir(), key=lambda path: (path.name != COMMON_ROLE, path.name)):
+    shared = yaml.safe_load((ROLES / COMMON_ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    for role in map(ROLES.joinpath, ROLE_ORDER):
         specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
         options = {name: option for entry in specs.values() for name, option in (entry.get("options") or {}).items()}
         own = {name: option for name, option in options.items() if name not in seen}
-        defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+        defaults = shared | yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8"))
         if not own:
             continue
         seen |= set(own)

@@ -1,38 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``calibration run``: ``ansible-playbook`` with this project's exit codes, on calibrate.yml or nightly.yml.
+"""``calibration run``: ``ansible-playbook`` with this project's exit codes, lock and clean-up after an interruption.
 
-The playbook runs in this process, so signals reach Ansible directly.
+The playbook runs in this process. SIGTERM and SIGHUP interrupt it like Ctrl-C; then playbooks/cleanup.yml is run with
+the options of the interrupted command: it ends the run on the SUTs and collects what they measured.
 """
 
+import gc
 import json
+import multiprocessing
 import os
+import shlex
+import signal
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO, Final
 
 import click
 
-from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED
+from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED, CalibrationError
 from calibration.places import CACHE, HOME, HOME_VARIABLE, SHARE
 
-ANSIBLE_EXIT_CODES = {0: GOOD, 2: VERDICT_FAILED, 5: BAD_INPUT, 99: INTERRUPTED, 130: INTERRUPTED, 250: ENVIRONMENT}
+ANSIBLE_EXIT_CODES: Final = {
+    0: GOOD,
+    2: VERDICT_FAILED,
+    4: ENVIRONMENT,
+    5: BAD_INPUT,
+    99: INTERRUPTED,
+    130: INTERRUPTED,
+    250: ENVIRONMENT,
+}
 """Our exit code for each of ``ansible-playbook``'s; others (errors in the inventory or the playbook) are bad input."""
 
-NEWEST = "newest"
+NEWEST: Final = "newest"
 """Stands for the newest incomplete run; no run has this name."""
 
+WORKERS_END_S: Final = 10.0
+"""Time for interrupted workers to finish before their SUTs are cleaned anyway."""
 
-class _Reasons:
-    """Exit codes recorded by failed tasks of this process, or by an interruption."""
-
-    def __init__(self) -> None:
-        self.codes: set[int] = set()
-
-
-_reasons = _Reasons()
+REPEAT_S: Final = 0.01
+"""Delay until an interruption that came during a fork is repeated."""
 
 
-def note_failure(exit_code: int) -> None:
-    """Record why a task failed, or the run ends; called by the callback plugin in the controller's process."""
-    _reasons.codes.add(exit_code)
+@dataclass
+class Watched:
+    """What the playbook of this process tells of itself, by the callback calibration_outcome.
+
+    ``listening`` is false in a plain ``ansible-playbook``.
+    """
+
+    run_id: str | None = None
+    begun: set[str] = field(default_factory=set)
+    failures: set[int] = field(default_factory=set)
+    passwords: Mapping[str, str | None] = field(default_factory=dict)
+    listening: bool = False
+    ended: bool = False
+    nightly: bool = False
+    locks: list[BinaryIO] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Take over the signals, which Ansible has set up for itself when its playbook starts."""
+        if self.listening:
+            Interruptions()
+
+    def name(self, run_id: str, results: str) -> None:
+        """Note the run, and lock the results of a nightly run; end the playbook if another one has them."""
+        self.run_id = run_id
+        if not self.nightly or self.locks:
+            return
+        from calibration.nightly.lock import hold  # noqa: PLC0415 - nights only
+
+        try:
+            self.locks.append(hold(Path(results), datetime.now(UTC)))
+        except CalibrationError as error:
+            click.echo(f"error: {error}", err=True)
+            self.failures.add(error.exit_code)
+            raise SystemExit(error.exit_code) from error
+
+
+watched = Watched()
+"""The playbook of this process."""
 
 
 def exit_code_of(ansible_code: int, noted: set[int]) -> int:
@@ -41,17 +94,147 @@ def exit_code_of(ansible_code: int, noted: set[int]) -> int:
     Ansible ends an interrupted run with one of several codes. Bad input outranks a lacking environment, which outranks
     a failed verdict: the first to fix comes first. Ansible's 2 without a failed task comes from its option parser.
     """
-    if INTERRUPTED in noted and ansible_code != GOOD:
+    if ansible_code == 0:
+        return BAD_INPUT if BAD_INPUT in noted else GOOD
+    if INTERRUPTED in noted:
         return INTERRUPTED
-    if ansible_code == 2 and not noted:
-        return BAD_INPUT
-    code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT if ansible_code != 4 else ENVIRONMENT)
-    if code in {GOOD, INTERRUPTED}:
+    code = ANSIBLE_EXIT_CODES.get(ansible_code, BAD_INPUT)
+    if code == INTERRUPTED:
         return code
     for reason in (BAD_INPUT, ENVIRONMENT, VERDICT_FAILED):
         if reason in noted:
             return reason
-    return code
+    return BAD_INPUT if ansible_code == 2 else code
+
+
+class Interruptions:
+    """Turns signals into the interruption of the playbook, but never of a fork: Python would ignore it there."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.forking = False
+        self.pending = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # respect nohup
+                signal.signal(number, self.handle)
+        os.register_at_fork(before=self.begin, after_in_parent=self.end, after_in_child=self.end)
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Interrupt the playbook; a worker without its own handler ends."""
+        if os.getpid() != self.process:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        watched.failures.add(INTERRUPTED)  # Ansible may notice the ended worker before its own interruption
+        if self.forking:
+            self.pending = True
+        else:
+            raise KeyboardInterrupt
+
+    def begin(self) -> None:
+        """Begin a fork."""
+        self.forking = True
+
+    def end(self) -> None:
+        """End a fork, and repeat an interruption that came meanwhile."""
+        self.forking = False
+        if self.pending and os.getpid() == self.process:
+            self.pending = False
+            threading.Timer(REPEAT_S, os.kill, (self.process, signal.SIGINT)).start()
+
+
+def cleanup_command(given: Mapping[str, Any], run_id: str, suts: list[str]) -> list[str]:
+    """Return the command that cleans up after *run_id* on *suts*, with the connection options *given*."""
+    from ansible.constants import (  # noqa: PLC0415 - read when Ansible is configured
+        DEFAULT_BECOME_METHOD,
+        DEFAULT_TRANSPORT,
+    )
+
+    command = [sys.executable, "-m", "ansible", "playbook", str(SHARE / "playbooks" / "cleanup.yml")]
+    for option, name in (
+        ("--inventory", "inventory"),
+        ("--extra-vars", "extra_vars"),
+        ("--vault-id", "vault_ids"),
+        ("--vault-password-file", "vault_password_files"),
+    ):
+        for value in given.get(name) or ():
+            command += [option, value]
+    for option, name, usual in (
+        ("--private-key", "private_key_file", None),
+        ("--user", "remote_user", None),
+        ("--timeout", "timeout", None),
+        ("--ssh-common-args", "ssh_common_args", None),
+        ("--ssh-extra-args", "ssh_extra_args", None),
+        ("--sftp-extra-args", "sftp_extra_args", None),
+        ("--scp-extra-args", "scp_extra_args", None),
+        ("--become-user", "become_user", None),
+        ("--connection", "connection", DEFAULT_TRANSPORT),
+        ("--become-method", "become_method", DEFAULT_BECOME_METHOD),
+    ):
+        if given.get(name) not in (None, "", usual):
+            command.append(f"{option}={given[name]}")
+    if given.get("become"):
+        command.append("--become")
+    return [*command, "--limit", ",".join(suts), "--extra-vars", json.dumps({"calibration_run_id": run_id})]
+
+
+def clean_up() -> None:
+    """Clean up after an interrupted playbook: end the run on the SUTs that have begun, and collect it."""
+    from ansible.context import CLIARGS  # noqa: PLC0415 - set when the playbook's command is parsed
+
+    _await_workers()  # a surviving worker would recreate Ansible's temporary directory
+    if watched.run_id is None or not watched.begun:
+        return
+    suts = sorted(watched.begun)
+    command = cleanup_command(CLIARGS, watched.run_id, suts)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C gives up
+    click.echo(f"Interrupted: cleaning up on {', '.join(suts)} (Ctrl-C again gives up)")
+    try:
+        code = _run_cleanup(command)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if code != 0:
+        shown = shlex.join(command[5:])
+        click.echo(
+            "The cleanup is incomplete; the SUTs complete the run by themselves and restore their settings. Repeat it "
+            f"with: ansible-playbook playbooks/cleanup.yml {shown}"
+        )
+
+
+def _await_workers() -> None:
+    """Wait until the interrupted workers have finished writing."""
+    until = time.monotonic() + WORKERS_END_S
+    while time.monotonic() < until and multiprocessing.active_children():
+        time.sleep(0.05)
+
+
+def _run_cleanup(command: list[str]) -> int:
+    """Run *command* with the typed passwords; return its exit code."""
+    pipes = []
+    for option, password in watched.passwords.items():
+        if password:
+            reader, writer = os.pipe()
+            os.write(writer, str(password).encode())
+            os.close(writer)
+            pipes.append(reader)
+            command = [*command, option, f"/dev/fd/{reader}"]
+    sys.stdout.flush()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=1,  # a child does not inherit Ansible's standard output and error
+        stderr=2,
+        pass_fds=pipes,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
+        finally:
+            for reader in pipes:
+                os.close(reader)
 
 
 @click.command(
@@ -100,11 +283,23 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
         named = {} if resume == NEWEST else {"calibration_run_id": resume}
         arguments += ["--extra-vars", json.dumps({"calibration_resume": True, **named})]
     sys.argv = arguments
+    watched.nightly = nightly and "--check" not in ansible_options and "-C" not in ansible_options
 
     from ansible.cli.playbook import PlaybookCLI  # noqa: PLC0415 - reads its configuration when imported
 
+    from calibration import session  # noqa: F401, PLC0415 - imported here, before Ansible forks a worker per task
+
+    watched.listening = True
+    gc.freeze()  # a collection in a worker would copy every inherited page that it touches
     try:
         PlaybookCLI.cli_executor(arguments)
+        code = GOOD
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else GOOD if ended.code is None else ENVIRONMENT
-        sys.exit(exit_code_of(code, _reasons.codes))
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if INTERRUPTED in watched.failures and not watched.ended:
+        code = code or INTERRUPTED
+        clean_up()
+    gc.unfreeze()  # some extensions report frozen objects as leaks at exit
+    sys.exit(exit_code_of(code, watched.failures))

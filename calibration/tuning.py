@@ -24,7 +24,7 @@ class Change(Model):
     wanted: str
     after: str
     restored: str | None
-    restored_by: Literal["run", "guardian", "cleanup"] | None
+    restored_by: Literal["run", "cleanup"] | None
 
 
 MAX_CHANGES = 20_000

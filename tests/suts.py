@@ -1,49 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated SUT: a copy of a machine's files, with real reservations, guardians and processes."""
+"""A simulated SUT: a copy of a machine's files, and the runner on this machine, with real processes.
+
+The runner's own program is used, except that the settings it knows are those of the copy.
+"""
 
 import contextlib
-import importlib
-import importlib.util
+import functools
+import hashlib
+import json
 import os
-import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import ansible.module_utils
-
-from calibration.reservation import Reservation, guarded
-
-ANSIBLE = Path(__file__).resolve().parents[1] / "ansible" / "plugins"
-ansible.module_utils.__path__.append(str(ANSIBLE / "module_utils"))  # where ansible.cfg has Ansible look
-
-sut_context, sut_files, sut_guardian, sut_hold, sut_prefetchers, sut_reservations, sut_settings, sut_tg = (
-    importlib.import_module(f"ansible.module_utils.sut_{name}")
-    for name in ("context", "files", "guardian", "hold", "prefetchers", "reservations", "settings", "tg")
-)
-
-
-def load_module(name: str) -> ModuleType:
-    """Import an Ansible module from its file."""
-    spec = importlib.util.spec_from_file_location(f"tested_{name}", ANSIBLE / "modules" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
+from calibration.runner import client, settings
+from calibration.runner.bundle import packed, sources
+from calibration.runner.directory import Directory
+from calibration.runner.files import Refused
 
 PATIENCE_S = 30
 """Limit for anything that must happen at all."""
-
-LONG_S = 3600.0
-
-Holder = dict[str, Any]
 
 PAGES = "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
 POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/"
@@ -64,22 +46,28 @@ esac
 """
 
 
-def wait_until(done: Callable[[], bool]) -> None:
+def wait_until(done: Callable[[], Any]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not done():
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
+def changed(program: dict[str, bytes], name: str, before: str, after: str) -> dict[str, bytes]:
+    """Return the modules of a *program* with a text of the module *name* replaced."""
+    path = f"calibration/runner/{name}.py"
+    source = program[path].decode()
+    assert before in source
+    return {**program, path: source.replace(before, after).encode()}
+
+
 @dataclass
 class Sut:
-    """A machine's files below one directory, and where runs reserve it; the processes are real."""
+    """A machine's files below one directory, and the parent of the runs' directories; the processes are real."""
 
     directory: Path
-
-    @property
-    def path(self) -> str:
-        return str(self.directory / "tmp" / "calibration-reservation")
+    lock: str = field(default_factory=lambda: f"test-{uuid.uuid4()}")
+    python: str = sys.executable
 
     @property
     def base(self) -> Path:
@@ -87,7 +75,7 @@ class Sut:
 
     @property
     def machine(self) -> Any:
-        return sut_settings.Machine(str(self.directory / "root"))
+        return settings.Machine(str(self.directory / "root"))
 
     def file(self, where: str) -> Path:
         return Path(self.machine.path(where))
@@ -99,32 +87,6 @@ class Sut:
     def read(self, where: str) -> str:
         return self.file(where).read_text().strip()
 
-    def hold(self, run_id: str = "run1", lease_s: float = LONG_S, **options: Any) -> tuple[dict[str, Any], Any]:
-        wanted = {"run_id": run_id, "sut": "sut1", "controller": "somebody@there", "started_at": "2026-11-21T03:27:12Z"}
-        held: tuple[dict[str, Any], Any] = sut_hold.hold(
-            self.path, self.machine, str(self.base), wanted, lease_s=lease_s, **options
-        )
-        return held
-
-    def tune(self, holder: Holder, settings: dict[str, Any]) -> list[dict[str, Any]]:
-        token = holder["token"]
-        changes: list[dict[str, Any]]
-        changes, _ = sut_hold.tune(self.path, self.machine, token, settings, lease_s=LONG_S)
-        return changes
-
-    def release(self, run_id: str = "run1", **options: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = sut_hold.release(
-            self.path, self.machine, str(self.base), run_id, "sut1", **{"changes": [], **options}
-        )
-        return answer
-
-    def reservation(self, holder: Holder) -> Reservation:
-        return Reservation(path=self.path, token=holder["token"], boot_id=holder["boot_id"])
-
-    def left(self) -> list[str]:
-        """Return what is left in the directory of temporary files, and guardians that live."""
-        return [path.name for path in self.base.iterdir()] + guardians(self.base)
-
     def settings(self) -> dict[str, str]:
         """Return every value that a run may change."""
         machine = self.directory / "root"
@@ -132,6 +94,121 @@ class Sut:
         for path in (machine / "dev").rglob("msr"):
             found |= {f"{path}:{register:#x}": value for register in REGISTERS if (value := peek(path, register))}
         return {**found, "irqbalance": (machine / "irqbalance").read_text()}
+
+    # The runner
+
+    @functools.cached_property
+    def modules(self) -> dict[str, bytes]:
+        """The runner's modules, for this machine."""
+        made = changed(sources(), "settings", 'root="/"', f"root={str(self.directory / 'root')!r}")
+        return changed(made, "capture", "LOAD_INTERVAL_S = 1.0", "LOAD_INTERVAL_S = 0.1")
+
+    def popen(self, *arguments: str, carried: Mapping[str, bytes] | None = None, **options: Any) -> Any:
+        """Start a command of the runner, with the files that it has *carried* along."""
+        program = self.directory / f"runner-{uuid.uuid4()}"
+        program.write_bytes(packed({**self.modules, **(carried or {})}))
+        return subprocess.Popen(
+            [self.python, "-I", "-S", "-B", str(program), *arguments], stdout=subprocess.PIPE, **options
+        )
+
+    def ask(self, *arguments: str, **options: Any) -> tuple[dict[str, Any], bytes]:
+        """Run a command of the runner; return its answer, and what follows. Raises Refused if it refuses."""
+        with self.popen(*arguments, **options) as asking:
+            first, _, rest = asking.communicate(timeout=120)[0].partition(b"\n")
+        answer: dict[str, Any] = json.loads(first)
+        if "refused" in answer:
+            raise Refused(answer["refused"])
+        return answer, rest
+
+    def job(self, run_id: str = "run1", **options: Any) -> dict[str, Any]:
+        usual = {
+            "run_id": run_id,
+            "sut": "sut1",
+            "host": "t1-sut1",
+            "controller": "somebody@there",
+            "started_at": "2026-11-21T03:27:12Z",
+            "lock": self.lock,
+            "settings": {},
+            "prefetchers_ok": True,
+            "keep_s": 3600.0,
+            "wait_s": 3600.0,
+        }
+        return usual | options
+
+    def start(self, run_id: str = "run1", *, popen: Mapping[str, Any] | None = None, **options: Any) -> "Run":
+        """Start a run that changes the *settings*."""
+        answer, _ = self.ask("start", str(self.base), json.dumps(self.job(run_id, **options)), **(popen or {}))
+        return Run(self, answer)
+
+    def left(self) -> list[str]:
+        """Return the names of what is left in the directory of temporary files, and the runners that live."""
+        return [path.name for path in self.base.iterdir()] + [str(process) for process in runners(self)]
+
+
+@dataclass
+class Run:
+    """A run that was started on a SUT, and the *answer* to that."""
+
+    sut: Sut
+    answer: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        return Path(self.answer["directory"])
+
+    def begin(self, *steps: Mapping[str, Any], grace_s: float = 0.0, **programs: bytes) -> "Run":
+        """Hand over *steps* with their *programs*."""
+        programs = {"sutprobe": b"#!/bin/sh\n", **programs}
+        plan = {"steps": steps, "grace_s": grace_s, "programs": {name: digest(programs[name]) for name in programs}}
+        self.sut.ask("begin", str(self.path), carried={"plan.json": json.dumps(plan).encode(), **programs})
+        return self
+
+    def watch(self, offset: int = 0, at_least_s: float = 0.0, at_most_s: float = 0.0) -> tuple[str, bytes]:
+        """Return the run's state, and its records behind *offset*."""
+        answer, records = self.sut.ask("watch", str(self.path), str(offset), str(at_least_s), str(at_most_s))
+        return answer["state"], records
+
+    def follow(self) -> tuple[str, list[dict[str, Any]]]:
+        """Wait for the end of the run; return its state and records."""
+        state, records = "running", b""
+        while state == "running":
+            state, more = self.watch(len(records), at_most_s=PATIENCE_S)
+            records += more
+        return state, [json.loads(line) for line in records.splitlines()]
+
+    def await_step(self, name: str) -> None:
+        """Wait until a step has made the file *name* in the SUT's directory of temporary files."""
+        wait_until((self.sut.base / name).exists)
+
+    def cancel(self) -> None:
+        self.sut.ask("cancel", str(self.path))
+
+    def remove(self) -> dict[str, Any]:
+        return self.sut.ask("remove", str(self.path))[0]
+
+    def processes(self) -> list[int]:
+        """Return the keeper, the worker and what that started."""
+        with Directory(str(self.path)) as found:
+            processes = client.processes_of(found)
+        for process in processes:
+            processes += children(process)  # grows meanwhile
+        return processes
+
+    def kill(self, *processes: int) -> None:
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them acts on the end of another
+            for process in processes:
+                os.kill(process, number)
+        for process in processes:
+            wait_until(lambda process=process: gone(process))  # type: ignore[misc]
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def step(name: str, *argv: str, deadline_s: float = 3600.0, **options: Any) -> dict[str, Any]:
+    """Return a step in the runner's form."""
+    return {"id": name, "argv": [*(argv or ("sutprobe", name))], "deadline_s": deadline_s, **options}
 
 
 def peek(path: Path, register: int) -> str:
@@ -148,16 +225,27 @@ def poke(path: Path, values: dict[int, int], size: int = 8) -> None:
             os.pwrite(stream.fileno(), value.to_bytes(size, "little"), register)
 
 
-def guardians(base: Path) -> list[str]:
-    """Return the guardians that live with a program below *base*."""
+def stat_of(process: int | str) -> list[str]:
+    """Return the fields of a process's stat from its state on; empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def children(process: int) -> list[int]:
+    """Return the children of a process."""
+    found = (path.name for path in Path("/proc").glob("[0-9]*"))
+    return [int(name) for name in found if stat_of(name)[1:2] == [str(process)]]
+
+
+def runners(sut: Sut) -> list[int]:
+    """Return the processes that live with a program or a directory of the SUT's in their command."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue  # it has ended
-        if any(word.startswith(str(base)) and word.endswith("/guardian.py") for word in words):
-            found.append(path.parent.name)
+        with contextlib.suppress(OSError):  # it has ended
+            if str(sut.base) in path.read_bytes().decode(errors="replace"):
+                found.append(int(path.parent.name))
     return found
 
 
@@ -165,7 +253,7 @@ def gone(process: int) -> bool:
     """Return whether a process has ended; reap it if it is a child of this process."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(process, os.WNOHANG)
-    return not Path(f"/proc/{process}").exists()
+    return stat_of(process)[:1] in ([], ["Z"])
 
 
 EVERYTHING = {
@@ -177,37 +265,9 @@ EVERYTHING = {
 }
 
 
-def await_guardian(holder: Holder) -> None:
-    """Wait until the guardian has ended."""
-    wait_until(lambda: gone(holder["guardian"]))
-
-
-def end_guardian(holder: Holder, number: int = signal.SIGKILL) -> None:
-    """Send the guardian a signal, and wait until it has ended."""
-    os.kill(holder["guardian"], number)
-    await_guardian(holder)
-
-
-def run_step(sut: Sut, holder: Holder, lease_s: float = LONG_S) -> int:
-    return subprocess.run(
-        ["/bin/sh", "-c", guarded(["true"], sut.reservation(holder), lease_s=lease_s)], check=False, timeout=PATIENCE_S
-    ).returncode
-
-
-@contextlib.contextmanager
-def start_probe(holder: Holder) -> Iterator[subprocess.Popen[bytes]]:
-    program = Path(holder["directory"], "sutprobe")
-    shutil.copy("/bin/sleep", program)
-    with subprocess.Popen([str(program), "600"]) as kernel:
-        try:
-            yield kernel
-        finally:
-            kernel.kill()
-
-
 @contextlib.contextmanager
 def simulated_sut(directory: Path) -> Iterator[Sut]:
-    """Make a SUT with two nodes and CPUs in *directory*; end its guardians after the block."""
+    """Make a SUT with two nodes and CPUs in *directory*; end its runners after the block."""
     made = Sut(directory)
     made.base.mkdir()
     for node in (0, 1):
@@ -224,8 +284,7 @@ def simulated_sut(directory: Path) -> Iterator[Sut]:
     made.file("/usr/bin/systemctl").chmod(0o755)
     made.put("/proc/cpuinfo", CPUINFO % (0, 0x55) + CPUINFO % (1, 0x55))
     made.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/boot_id").read_text())
-    # Not a copy: the lease is in seconds of this very file.
-    made.file("/proc/uptime").symlink_to("/proc/uptime")
     yield made
-    for process in guardians(made.base):
-        os.kill(int(process), signal.SIGKILL)
+    for process in runners(made):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,16 @@ def load(root: Path, archive: bytes | None = None) -> Context:
     Raises :class:`ContextError` if ``root`` is none of these or nothing in it is recognised. The facts of a missing
     file are None; an unusable file is listed in ``unreadable`` with the reason.
     """
+    return _read(root) if archive is None else _read_archive(root, archive)
+
+
+@lru_cache(maxsize=1)
+def _read_archive(root: Path, archive: bytes) -> Context:
+    """Do the same for an archive, once for the plan and the document of a run."""
+    return _read(root, archive)
+
+
+def _read(root: Path, archive: bytes | None = None) -> Context:
     tree = open_tree(Path(root), archive)
     content = _capture_json(tree)
     for path, reason in _records(content, "unreadable", "path", "reason"):

@@ -28,7 +28,7 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 """Largest file read: ``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB."""
 
 MAX_CONTENT_BYTES = 160 * 1024 * 1024
-"""Most bytes of files kept from one archive: a SUT's own capture stops at 128 MiB (module_utils/sut_context.py)."""
+"""Most bytes of files kept from one archive: a SUT's own capture stops at 128 MiB (calibration/runner/capture.py)."""
 
 MAX_ARCHIVE_MEMBERS = 310_000
 """Most members of one archive: a SUT's own capture stops at 300000."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer of the module ``sut_preflight_info``."""
+"""What the runner on a SUT says of it before a run."""
 
 import json
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class RunningKernel(Model):
 
 
 class SutTime(Model):
-    """The SUT's clock in s since the epoch at the module's start and end, and whether its kernel reports it in sync.
+    """The SUT's clock in s since the epoch around the question, and whether its kernel reports it in sync.
 
     ``synchronised`` is None, with the reason, if the kernel does not report it.
     """
@@ -65,7 +65,7 @@ class SutTime(Model):
 
 
 class Facts(Model):
-    """The result of the module ``sut_preflight_info``."""
+    """The facts about a SUT before a run."""
 
     system: str
     machine: str
@@ -85,7 +85,7 @@ MAX_TEXT = 400
 
 
 def read_facts(answer: Mapping[str, Any]) -> Facts:
-    """Return the facts in *answer*, the module's result. Raises ``EnvironmentLacksError`` for another form."""
+    """Return the facts in *answer*. Raises ``EnvironmentLacksError`` for another form."""
     try:
         return Facts.model_validate_json(bounded_json({name: answer.get(name) for name in Facts.model_fields}))
     except ValidationError as error:

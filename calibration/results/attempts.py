@@ -20,6 +20,7 @@ from calibration.results.layout import CAPTURE, RECORDS, RUN, run_directory
 from calibration.results.model import Kernels
 from calibration.results.records import (
     AttemptRecord,
+    CheckerRecord,
     KernelsRecord,
     MlcCommandRecord,
     NotBegunRecord,
@@ -186,6 +187,18 @@ def remaining_plan(directory: Path) -> Plan:
 def outstanding(directory: Path) -> tuple[Step, ...]:
     """Return the steps without a result. Raises like ``remaining_plan``."""
     return remaining_plan(directory).steps
+
+
+def session_answers(directory: Path, session: str) -> int:
+    """Return how many answers of the runner's *session* were kept, in all attempts that collected it."""
+    current, kept = None, 0
+    for record in records(directory):
+        if isinstance(record, StartRecord | NotBegunRecord | ResumeRecord):
+            current = record.session
+        elif current == session and isinstance(record, StepRecord | CheckerRecord | MlcCommandRecord):
+            # A checker that the controller could not read was not asked for.
+            kept += not isinstance(record, CheckerRecord) or record.checker.argv is not None
+    return kept
 
 
 def mlc_commands(directory: Path) -> tuple[MlcCommand, ...]:

@@ -38,9 +38,10 @@ class Limit(Model):
 
 
 class _Begin(Model):
-    """Common fields of the records that begin an attempt."""
+    """Common fields of the records that begin an attempt; ``session`` is the name of the runner's directory."""
 
     started_at: UtcTime
+    session: str | None = None
     boot_id: str | None
     checks: tuple[Check, ...]
     changes: tuple[Change, ...]
@@ -228,7 +229,8 @@ def append_record(directory: Path, record: Record) -> None:
     """
     try:
         with open_regular(directory / RECORDS, "ab", create=True) as file:
-            before = os.fstat(file.fileno()).st_size
+            before = _end_of_lines(directory / RECORDS)
+            os.ftruncate(file.fileno(), before)
             if isinstance(record, StepRecord) and record.document is not None and before > MAX_RECORDS_BYTES:
                 reason = f"not kept: the records of the run exceed {MAX_RECORDS_BYTES} bytes"
                 record = record.model_copy(update={"outcome": "failed", "reason": reason, "document": None})
@@ -242,6 +244,15 @@ def append_record(directory: Path, record: Record) -> None:
                 raise
     except OSError as error:
         raise unwritable(directory, error) from error
+
+
+def _end_of_lines(path: Path) -> int:
+    """Return the size of *path* without a last line that a crash cut off."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n":
+            return size
+        return file.read(size).rfind(b"\n") + 1
 
 
 def record_checker(directory: Path, checker: CheckerRun, output: bytes | None) -> None:

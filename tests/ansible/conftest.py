@@ -5,13 +5,14 @@ import fcntl
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import ROOT, Ended, Lab
+from support import ROOT, Ended, Lab, end_runs
 
 SHARED = {"module_lab", "site_dir", "wheel"}
 """Fixtures that are expensive and shared by tests."""
@@ -30,15 +31,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
+def lab(tmp_path: Path) -> Iterator[Lab]:
     """Directories of one test."""
-    return Lab(tmp_path).make()
+    yield (lab := Lab(tmp_path).make())
+    end_runs(lab)
 
 
 @pytest.fixture(scope="module")
-def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Directories shared by the tests of a file."""
-    return Lab(tmp_path_factory.mktemp("lab")).make()
+    yield (lab := Lab(tmp_path_factory.mktemp("lab")).make())
+    end_runs(lab)
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +64,3 @@ def calibrated_lab(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended
 def site_dir() -> Path:
     """Directory of the site, shared by the tests of one Python so that the pages of the guide are built once."""
     return ROOT / ".cache" / "tests" / f"site-{sys.implementation.cache_tag}"
-
-
-@pytest.fixture
-def private(tmp_path: Path) -> Path:
-    """A run's private directory on a SUT."""
-    directory = tmp_path / "calibration-x"
-    directory.mkdir(mode=0o700)
-    return directory

@@ -83,77 +83,75 @@ def spoil_capture(archive):
 
 
 def magic():
-    """Return result keys on which Ansible acts, aimed at the controller."""
+    """Return keys on which Ansible would act in the result of a module, aimed at the controller."""
     evil = {
         "calibration_results_dir": f"{MARK}.results",
-        "calibration_remote_base": f"{MARK}.remote",
-        "calibration_profile": f"{MARK}.profile",
-        "calibration_testbed": "../../evil",
         "ansible_connection": "local",
         "ansible_python_interpreter": f"touch {MARK}.interpreter;",
-        "context_run": {"directory": f"{MARK}.run"},
+        "preflight_result": {"fit": True},
         "report_site_dir": f"{MARK}.site",
     }
     return {
         "ansible_facts": evil,
         "add_host": {"host_name": "evil", "groups": ["all"], "host_vars": evil},
-        "add_group": "evil",
-        "_ansible_notify": ["evil"],
-        "ansible_stats": {"data": evil, "per_host": False},
         "warnings": [hostile()],
-        "deprecations": [{"msg": hostile(), "version": "9"}],
         "exception": hostile(),
-        "diff": {"before": hostile(), "after": hostile()},
         "invocation": {"module_args": evil},
         hostile(): hostile(),
     }
 
 
-def answer_module(output):
-    """Return a module's output with hostile text."""
-    result = json.loads(output)
-    if MOOD == "preflight" and "python_version" in result:
-        result["machine"] = hostile()
-    if "archive" in result:
-        result["archive"] = spoil_capture(result["archive"])
-    if MOOD == "module":
-        result = {"failed": True, "msg": hostile(), "module_stderr": hostile()}
-    result |= magic()
-    junk = hostile().replace("{", "(")
-    return f"{junk}\n{json.dumps(result)}\n{junk}\n"
+def answer_of(command, line):
+    """Return the runner's answer to *command* with hostile text."""
+    answer = json.loads(line)
+    if command == "facts":
+        answer["identity"] = spoil(answer["identity"])
+        if MOOD == "preflight":
+            answer["machine"] = hostile()
+    if command == "start":
+        answer = {"refused": hostile()} if MOOD == "start" else answer
+        if "capture" in answer:
+            answer["capture"] = spoil_capture(answer["capture"])
+    return json.dumps(answer | magic()) + "\n"
 
 
-def answer_step(output):
-    """Return sutprobe's output with hostile text."""
-    document = json.loads(output)
-    if MOOD == "kernel":
-        document |= {"status": "failed", "error": {"code": "environment", "message": hostile()}, "result": None}
-    kept = ("schema", "subcommand", "status", "source_sha256", "result", "parameters", "code", "source")
-    return json.dumps(spoil(document, kept))
+def record_of(line):
+    """Return a record of the run with hostile text."""
+    if MOOD == "records":
+        return hostile().replace("\n", " ") + "\n"
+    record = json.loads(line)
+    if record["record"] == "step":
+        record["stderr"] = hostile()
+        document = json.loads(record["stdout"])
+        if MOOD == "kernel":
+            document |= {"status": "failed", "error": {"code": "environment", "message": hostile()}, "result": None}
+        kept = ("schema", "subcommand", "status", "source_sha256", "result", "parameters", "code", "source")
+        record["stdout"] = json.dumps(spoil(document, kept))
+    return json.dumps(record | magic()) + "\n"
 
 
 def main():
     """Run the command and answer."""
-    command = sys.argv[-1]
-    given = None if sys.stdin.isatty() else sys.stdin.buffer.read()
-    if MOOD == "endless" and "sutprobe" in command and "sha256sum" not in command:
+    script = sys.argv[-1]
+    asked = re.search(r"runner (watch) |\\0047 (facts|start|begin|find|cancel|remove) ", script)
+    command = next(filter(None, asked.groups())) if asked else ""
+    if MOOD == "endless" and command == "watch":
         block = b"x" * (1 << 20)
         while True:
             sys.stdout.buffer.write(block)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the controller's limits do not apply to a SUT
-    done = subprocess.run(["/bin/sh", "-c", command], input=given, capture_output=True, check=False)
+    given = None if sys.stdin.isatty() else sys.stdin.buffer.read()
+    done = subprocess.run(["/bin/sh", "-c", script], input=given, capture_output=True, check=False)
     output = done.stdout.decode("utf-8", "replace")
-    errors = hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr
-    framed = re.fullmatch(r"(begin-\w+\n)(.*)(end-\w+\n)", output, re.DOTALL)
-    begin, answer, end = framed.groups() if framed else ("", output, "")
-    if MOOD == "garbage" and "sutprobe" in command and "sha256sum" not in command:
+    if MOOD == "garbage" and command == "watch":
         output = hostile()
-    elif answer.lstrip().startswith("{") and '"schema": "sutprobe' in answer.replace('":"', '": "'):
-        output = begin + answer_step(answer) + end
-    elif given and answer.lstrip().startswith("{"):
-        output = hostile() + begin + answer_module(answer) + end + hostile()
-    sys.stderr.buffer.write(errors)
+    elif framed := re.fullmatch(r"(begin-\w+\n)(\{.*\n)(end-\w+\n)?", output, re.DOTALL):
+        begin, answer, end = framed.groups(default="")
+        first, *records = answer.splitlines()
+        answer = answer_of(command, first) + "".join(map(record_of, records))
+        output = hostile() + begin + answer + (end and end + hostile())
+    sys.stderr.buffer.write(hostile().encode("utf-8", "surrogatepass") + b"\xff\xfe" + done.stderr)
     sys.stdout.buffer.write(output.encode("utf-8", "surrogatepass"))
     return done.returncode
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run playbooks, and load plugins, which Ansible finds by path."""
 
+import importlib
 import importlib.util
 import io
 import json
@@ -14,18 +15,19 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
-import ansible.module_utils
 import pytest
-from ansible.module_utils.testing import patch_module_args
+from ansible.plugins.loader import init_plugin_loader
 
+from bench.suts import keep_kernel
 from calibration.build import build
 from calibration.lifecycle import begin
 from calibration.places import CACHE
@@ -70,9 +72,9 @@ class Lab:
         return self.directory / "remote"
 
     @property
-    def reservation(self) -> Path:
-        """Reservation of the SUT; this machine stands for many SUTs."""
-        return self.remote / "calibration-reservation"
+    def lock(self) -> str:
+        """calibration_lock: this machine stands for many SUTs."""
+        return f"calibration-{sha256(str(self.directory).encode()).hexdigest()[:12]}"
 
     @property
     def home(self) -> Path:
@@ -105,7 +107,7 @@ class Lab:
             *(*ANSIBLE, "playbook", str(ROOT / "playbooks" / playbook)),
             *("-e", f"calibration_results_dir={self.results}"),
             *("-e", f"calibration_remote_base={self.remote}"),
-            *("-e", f"reserve_path={self.reservation}"),
+            *("-e", f"calibration_lock={self.lock}"),
             *(("-e", f"calibration_profile={profile}") if profile else ()),
             *("-e", json.dumps({"report_site": False})),
             *options,
@@ -170,6 +172,13 @@ def begun(command: list[str], environment: dict[str, str], log: Path) -> Iterato
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def end_runs(lab: Lab) -> None:
+    """Kill what still runs on the SUTs of *lab*: a run does not end with its controller."""
+    for process in processes_of(lab.remote):
+        with suppress(ProcessLookupError):
+            os.kill(int(process.split()[1].rstrip(":")), signal.SIGKILL)
+
+
 def wait_until(
     condition: Callable[[], object], process: "subprocess.Popen[bytes] | None" = None, log: Path | None = None
 ) -> None:
@@ -206,14 +215,14 @@ def run(command: list[str], environment: dict[str, str]) -> Ended:
 
 
 def inventory_of(lab: Lab, hosts: dict[str, dict[str, Any]], profile: Path = TINY) -> Path:
-    """Write an inventory of SUTs that are all this machine, each with its own reservation."""
+    """Write an inventory of SUTs that are all this machine, each with its own lock."""
     common = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
         "calibration_remote_base": str(lab.remote),
         "calibration_results_dir": str(lab.results),
         "calibration_profile": str(profile),
-        "reserve_path": str(lab.remote / "reservation-{{ inventory_hostname }}"),
+        "calibration_lock": f"{lab.lock}-{{{{ inventory_hostname }}}}",
         "report_site": False,
     }
     path = lab.directory / "hosts.json"
@@ -242,22 +251,45 @@ SSH = """
 # A simulated ssh: the SUT is this machine.
 [ "$1" = -V ] || [ "$#" -lt 3 ] && exit 0
 for command; do :; done
-starts_probe() { case "$command" in *sutprobe*latency*) true;; *) false;; esac }
-BODY
 ulimit -S -d unlimited  # the controller's limits do not apply to a SUT
+asked() { case "$command" in *" $1 "*) true;; *) false;; esac }  # whether the runner is asked for this
+BODY
 exec /bin/sh -c "$command"
 """
 
-STUCK = """
-if starts_probe; then
-    echo started >> LOG
-    if [ "$(grep -c started LOG)" -eq 2 ]; then
-        while [ ! -e LOG.let-go ]; do sleep 0.2; done
-        exit 1
-    fi
+
+def held(question: str, number: int = 1) -> str:
+    """Return a body of ``SSH`` that loses the answer to a *question*, the first or another one, when let go."""
+    return f"""
+if asked {question} && echo asked >> LOG && [ "$(grep -c asked LOG)" -eq {number} ]; then
+    /bin/sh -c "$command" > LOG.answer
+    touch LOG.held
+    while [ ! -e LOG.let-go ]; do sleep 0.2; done
+    exit 255
 fi
 """
-"""A SUT whose second step hangs the first time."""
+
+
+def let_go(lab: Lab, name: str) -> None:
+    """Have the SUT *name* lose the answer that it holds, or go on with its step."""
+    (lab.directory / f"{name}-log.let-go").touch()
+
+
+STUCK = """#!/bin/sh
+echo started >> LOG
+[ "$(grep -c started LOG)" -ne 2 ] || while [ ! -e LOG.let-go ]; do sleep 0.2; done
+exec PROGRAM "$@"
+"""
+"""A sutprobe whose second step hangs the first time, until it is let go."""
+
+
+def stuck(lab: Lab, name: str) -> dict[str, Any]:
+    """Return the variables of the SUT *name*, whose second step hangs the first time, until it is let go."""
+    built = build(platform.machine())
+    program = STUCK.replace("LOG", str(lab.directory / f"{name}-log")).replace("PROGRAM", str(built.path))
+    folder = lab.directory / f"{name}-prebuilt"
+    keep_kernel(folder, built.target, program.encode(), built.source_sha256)
+    return {"sutprobe_prebuilt": str(folder)}
 
 
 def over_ssh(lab: Lab, name: str, body: str) -> dict[str, Any]:
@@ -272,7 +304,7 @@ def base_of(lab: Lab, name: str) -> dict[str, Any]:
     """Return the variables of a SUT with its own remote directory."""
     base = lab.remote / name
     base.mkdir()
-    return {"calibration_remote_base": str(base), "reserve_path": str(base / "reservation")}
+    return {"calibration_remote_base": str(base)}
 
 
 def run_of(lab: Lab, name: str) -> Path:
@@ -297,14 +329,17 @@ def processes_of(directory: Path) -> list[str]:
 ANOTHER_DISPLAY = {"ANSIBLE_STDOUT_CALLBACK": "default", "ANSIBLE_CALLBACK_PLUGINS": "/nonexistent"}
 """Another display, as with ansible-runner and AWX, which ignore the callback directories of ansible.cfg."""
 
-MODULE_UTILS = ROOT / "ansible" / "plugins" / "module_utils"
-ansible.module_utils.__path__.append(str(MODULE_UTILS))  # as ansible.cfg does
+
+COLLECTION = "calibration.harness"
+
+init_plugin_loader([str(ROOT / "playbooks" / "collections")])
 
 
 def load_plugin(kind: str, name: str) -> ModuleType:
-    """Import a plugin from its file, as Ansible does."""
-    places = (ROOT / "ansible" / "plugins" / kind, ROOT / "playbooks" / f"{kind}_plugins")
-    (path,) = (place / f"{name}.py" for place in places if (place / f"{name}.py").is_file())
+    """Import a plugin of the collection, or one beside the playbooks, as Ansible does."""
+    path = ROOT / "playbooks" / f"{kind}_plugins" / f"{name}.py"
+    if not path.is_file():
+        return importlib.import_module(f"ansible_collections.{COLLECTION}.plugins.{kind}.{name}")
     spec = importlib.util.spec_from_file_location(f"tested_{kind}_{name}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -313,18 +348,12 @@ def load_plugin(kind: str, name: str) -> ModuleType:
     return module
 
 
-def run_module(module: ModuleType, arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run one of this project's modules in this process; return its answer."""
-    with patch_module_args(arguments), pytest.raises(SystemExit):
-        module.main()
-    return json.loads(capsys.readouterr().out)
-
-
 def files_of_checkout(*paths: str) -> list[str]:
     """Return the files below *paths* that git does not ignore."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return [name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
+    names = [name for name in done.stdout.split("\0") if name]
+    return [name for name in names if (ROOT / name).is_file() or (ROOT / name).is_symlink()]
 
 
 def copy_checkout(target: Path) -> Path:
@@ -363,34 +392,9 @@ def runs(process: int) -> bool:
 CONTEXTS = ROOT / "tests" / "fixtures" / "context"
 """Captured machines."""
 
-RESERVED: dict[str, Any] = {
-    "reservation": {"path": "/tmp/a reservation", "token": "0" * 32, "boot_id": "0" * 36},
-    "lease_s": 300.0,
-}
-"""Arguments of actions that need the reservation."""
-
 
 def begin_run(folder: Path, profile: Path | str, capture: str, *, prefetchers_ok: bool = False) -> Path:
     """Begin a run of a captured machine in *folder*; return its directory."""
     names = {"testbed": "t1", "sut": "s1", "run_id": "r1", "profile": str(profile)}
     content = (CONTEXTS / f"{capture}.tar.gz").read_bytes()
     return begin(folder, **names, capture=content, now=NOW, prefetchers_ok=prefetchers_ok).directory
-
-
-class StandIn:
-    """Ansible's part of an action plugin, for a SUT whose reservation check exits with *held*."""
-
-    def __init__(self, held: int = 0) -> None:
-        self.held = held
-        self.task_vars = {"inventory_hostname": "sut1"}
-        self.shown: list[str] = []
-        self.colors: list[str | None] = []
-        self._display = SimpleNamespace(display=self.show)
-        self._connection = SimpleNamespace(close=lambda: None)
-
-    def show(self, text: str, color: str | None) -> None:
-        self.shown.append(text)
-        self.colors.append(color)
-
-    def _low_level_execute_command(self, _command: str, in_data: bytes | None = None) -> dict[str, Any]:  # noqa: ARG002 - Ansible's
-        return {"rc": self.held, "stdout": "", "stderr": ""}

@@ -24,7 +24,6 @@ from support import (
     copy_sutprobe,
     probes_of,
     steps_recorded,
-    wait_until,
 )
 
 from calibration.results.store import read_run
@@ -68,7 +67,7 @@ def job(
         extravars={
             "calibration_results_dir": str(lab.results),
             "calibration_remote_base": str(lab.remote),
-            "reserve_path": str(lab.reservation),
+            "calibration_lock": lab.lock,
             "report_site_dir": str(lab.directory / "site"),
             "report_site": False,
             **variables,
@@ -90,10 +89,7 @@ def test_ansible_runner_calibrates_and_does_not_change_the_project(runner_lab: L
     # A copy, because other tests use the checkout at the same time.
     project = copy_checkout(runner_lab.directory / "project")
     before = written(project)
-    display = {
-        "ANSIBLE_STDOUT_CALLBACK": "calibration",
-        "ANSIBLE_CALLBACK_PLUGINS": str(project / "ansible" / "plugins" / "callback"),
-    }
+    display = {"ANSIBLE_STDOUT_CALLBACK": "calibration.harness.progress"}
     ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(TINY)}, project, display)
     text = ended.stdout.read()
     assert (ended.status, ended.rc) == ("successful", 0), text
@@ -115,7 +111,7 @@ def test_ansible_runner_reports_why_a_job_failed(runner_lab: Lab) -> None:
     assert runner_lab.runs() == []
 
 
-def test_cleanup_after_a_cancelled_job_keeps_its_measurements(runner_lab: Lab) -> None:
+def test_cleanup_after_a_cancelled_job_ends_the_run_and_keeps_its_measurements(runner_lab: Lab) -> None:
     cancelled: list[bool] = []
 
     def second_step_runs() -> bool:
@@ -126,9 +122,8 @@ def test_cleanup_after_a_cancelled_job_keeps_its_measurements(runner_lab: Lab) -
 
     ended = job(runner_lab, "calibrate.yml", {"calibration_profile": str(SLOW)}, cancel_callback=second_step_runs)
     assert ended.status == "canceled", ended.stdout.read()
-    # sutprobe ends by itself; the guardian stays until its lease ends.
-    wait_until(lambda: probes_of(runner_lab) == [])
     (run,) = runner_lab.runs()
+    assert probes_of(runner_lab), "the SUT measures on"
     cleaned = job(runner_lab, "cleanup.yml", {"calibration_run_id": run.name})
     assert (cleaned.status, cleaned.rc) == ("successful", 0), cleaned.stdout.read()
     document = read_run(run)
@@ -147,7 +142,7 @@ def test_the_project_needs_no_collections_and_no_prompts() -> None:
     used = set()
     for path in (*(ROOT / "roles").rglob("tasks/*.yml"), *(ROOT / "playbooks").glob("*.yml")):
         used |= set(re.findall(r"^\s*(?:- )?([a-z_]+\.[a-z_]+)\.[a-z_]+:", path.read_text(), re.MULTILINE))
-    assert used == {"ansible.builtin"}  # collections would have to be in the execution environment
+    assert used == {"ansible.builtin", "calibration.harness"}  # others would have to be in the execution environment
 
 
 # The execution environment

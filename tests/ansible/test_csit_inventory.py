@@ -34,9 +34,6 @@ TESTBED92 = TOPOLOGIES / "lf_3n_emr_testbed92.yaml"
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 PLUGIN = load_plugin("inventory", "csit_topology")
 
-RESERVATION = json.dumps({"reserve_path": "{{ calibration_remote_base }}/reservation-{{ inventory_hostname }}"})
-"""One machine stands for several SUTs, each with its own reservation."""
-
 
 @pytest.fixture(scope="module")
 def listed(module_lab: Lab) -> dict[str, Any]:
@@ -281,18 +278,20 @@ def day(module_lab: Lab, grub: dict[str, Any], tmp_path_factory: pytest.TempPath
         topology = with_key(TESTBED91, server.key, folder / "testbed91.yaml", **own)
         secrets = ["Made.up", "1234567.50", *secrets_of(server.key)]
         server.key.unlink()
+        # One machine stands for several SUTs.
+        own_locks = ("-e", json.dumps({"calibration_lock": f"{lab.lock}-{{{{ inventory_hostname }}}}"}))
         over_ssh = lab.run(
             *("calibrate.yml", "-i", str(topology), "-vvvv", "--limit", "t91-dut1"),
             *("--ssh-common-args", shlex.join(["-F", "none", "-o", f"UserKnownHostsFile={server.known_hosts}"])),
-            *("-e", RESERVATION, "-e", f"reserve_tg_path={lab.directory / 'reservation_dir'}"),
+            *(*own_locks, "-e", f"reserve_tg_path={lab.directory / 'reservation_dir'}"),
             ANSIBLE_SSH_AGENT="auto",
             ANSIBLE_LOCAL_TEMP=agent,
         )
         inventories = ("calibrate.yml", "-i", str(csit), "-i", str(here))
-        ended = lab.run(*inventories, "--limit", "192.0.2.81,192.0.2.82,192.0.2.84", "-e", RESERVATION)
+        ended = lab.run(*inventories, "--limit", "192.0.2.81,192.0.2.82,192.0.2.84", *own_locks)
         first = {"/".join(path.parts[-3:-1]): read_run(path) for path in lab.runs()}
         (lab.directory / "log").write_text(over_ssh.text + ended.text, encoding="utf-8")
-        resume = ("-e", '{"calibration_resume": true}', "-e", "preflight_kernel_arguments=''", "-e", RESERVATION)
+        resume = ("-e", '{"calibration_resume": true}', "-e", "preflight_kernel_arguments=''", *own_locks)
         resumed = lab.run(*inventories, "--limit", "192.0.2.81,192.0.2.82", *resume)
         yield Day(lab, over_ssh, ended, resumed, first, secrets, Path(agent))
 
@@ -352,13 +351,13 @@ def test_resumes_only_the_sut_that_was_refused(day: Day) -> None:
     ],
 )
 def test_finds_the_testbed_in_the_hostname(hostname: Any, testbed: str) -> None:
-    variables = load_plugin("plugin_utils", "calibration_variables")
+    variables = load_plugin("plugin_utils", "host_names")
     known = {"hostname": hostname, "inventory_hostname": "192.0.2.1"}
     assert variables.names_of_host(known, DataLoader()) == (testbed, str(hostname))
 
 
 def test_a_host_without_hostname_is_its_own_testbed() -> None:
-    variables = load_plugin("plugin_utils", "calibration_variables")
+    variables = load_plugin("plugin_utils", "host_names")
     for known in ({}, {"hostname": ""}):
         assert variables.names_of_host({**known, "inventory_hostname": "t1-sut1"}, DataLoader())[1] == "t1-sut1"
     assert variables.names_of_host({"inventory_hostname": "t1-sut1"}, DataLoader())[0] == "t1-sut1"

@@ -1,57 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interruptions that no other test has: before anything has begun, and during a fork.
+"""Interruptions: ``calibration run`` ends the run on the SUTs and collects it, ``ansible-playbook`` leaves it to them.
 
-Ctrl-C on a terminal is in test_progress, a hang-up in test_resume, a cancelled job in test_automation.
+A hang-up is in test_resume, a cancelled job in test_automation, Ctrl-C on a terminal in test_progress.
 """
 
 import os
 import signal
 import sys
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
-from support import PATIENCE_S, ROOT, Lab, load_plugin, run, wait_until
+from support import (
+    PATIENCE_S,
+    ROOT,
+    SLOW,
+    Lab,
+    begun,
+    calibrate,
+    calibrate_command,
+    held,
+    inventory_of,
+    let_go,
+    over_ssh,
+    run,
+    steps_recorded,
+    wait_until,
+)
 
 from calibration.results.store import read_run
+from calibration.run import cleanup_command
 
-END = load_plugin("callback", "calibration_end")
+
+def interrupt(pid: int, number: signal.Signals, log: Path, text: str) -> None:
+    """Send signal *number* to the process group when *log* has *text*."""
+    wait_until(lambda: text in log.read_text(encoding="utf-8"), log=log)
+    os.killpg(pid, number)
 
 
 def test_an_early_interruption_leaves_nothing(lab: Lab) -> None:
+    inventory, log = inventory_of(lab, {"sut1": {}}, SLOW), lab.directory / "log"
+    with begun(calibrate_command(inventory), lab.environment(), log) as process:
+        interrupt(process.pid, signal.SIGINT, log, "Checking the controller")
+        code = process.wait(PATIENCE_S)
+    assert code == 4, log.read_text(encoding="utf-8")
+    assert lab.leftovers() == []
+    assert lab.runs() == []
+
+
+HANGS_AT_ITS_END = """
+case "$command" in *" cancel "*) touch LOG.asked; exec sleep 600;; esac
+"""
+
+
+def test_a_second_interruption_gives_up_and_says_what_is_left(lab: Lab) -> None:
+    inventory = inventory_of(lab, {"sut1": over_ssh(lab, "sut1", HANGS_AT_ITS_END)}, SLOW)
     log = lab.directory / "log"
-    with lab.started(log) as process:
-        wait_until(lambda: "Checking the controller" in log.read_text(encoding="utf-8"), process, log)
+    with begun(calibrate_command(inventory), lab.environment(), log) as process:
+        wait_until(lambda: steps_recorded(lab) == 1, process, log)
+        os.killpg(process.pid, signal.SIGTERM)
+        wait_until((lab.directory / "sut1-log.asked").exists, process, log)
+        os.kill(process.pid, signal.SIGINT)
+        code = process.wait(PATIENCE_S)
+    text = log.read_text(encoding="utf-8")
+    assert code == 4, text
+    assert "Interrupted: cleaning up on sut1 (Ctrl-C again gives up)" in text
+    (directory,) = lab.runs()
+    repeat = f"ansible-playbook playbooks/cleanup.yml --inventory {inventory} --limit sut1 --extra-vars "
+    assert f'{repeat}\'{{"calibration_run_id": "{directory.name}"}}\'' in " ".join(text.split()), text
+
+
+def test_a_plain_playbook_leaves_its_suts_running_and_a_resumed_run_collects_them(lab: Lab) -> None:
+    """The steps that the interruption met are measured once."""
+    inventory = inventory_of(lab, {"sut1": over_ssh(lab, "sut1", held("watch"))})
+    log = lab.directory / "log"
+    with begun(lab.command("calibrate.yml", "-i", str(inventory)), lab.environment(), log) as process:
+        wait_until((lab.directory / "sut1-log.held").exists, process, log)
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(PATIENCE_S)
-    # Ansible's own code: 250 if interrupted between two tasks, 1 if it first finds a worker that was interrupted.
-    assert code in {1, 99, 250}, log.read_text(encoding="utf-8")
+        assert code not in {0, 2}, log.read_text(encoding="utf-8")
+        (directory,) = lab.runs()
+        assert not (directory / "run.json").exists()
+    let_go(lab, "sut1")
+    ended = calibrate(lab, inventory, "--resume")
+    assert ended.rc == 0, ended.text
+    document = read_run(directory)
+    assert document.run.status == "complete"
+    assert len(document.attempts) == 1
+    assert steps_recorded(lab) == 1
     assert lab.leftovers() == []
-    assert [read_run(directory).run.status for directory in lab.runs()] in ([], ["interrupted"])
 
 
 FORKING = """
 import os, signal, sys, time
-from support import load_plugin
-from calibration.run import exit_code_of, _reasons
+from calibration.run import Interruptions, exit_code_of, watched
 
 os.register_at_fork(**{sys.argv[1]: lambda: os.kill(os.getpid(), int(sys.argv[3]))})
-load_plugin("callback", "calibration_end").CallbackModule().v2_playbook_on_start(None)
+Interruptions()
 try:
     if os.fork() == 0:
         os._exit(0)
     time.sleep(float(sys.argv[2]))
 except KeyboardInterrupt:
-    print("interrupted", exit_code_of(1, _reasons.codes))
+    print("interrupted", exit_code_of(1, watched.failures))
 """
 
 
 @pytest.mark.parametrize(("when", "number"), [("before", signal.SIGINT), ("after_in_parent", signal.SIGTERM)])
 def test_an_interruption_during_a_fork_is_not_lost(lab: Lab, when: str, number: signal.Signals) -> None:
     """Python ignores exceptions in functions called around a fork, and an interruption is one."""
-    path = f"{ROOT / 'tests' / 'ansible'}:{ROOT}"
-    ended = run(
-        [sys.executable, "-c", FORKING, when, str(PATIENCE_S), str(int(number))], lab.environment(PYTHONPATH=path)
-    )
+    command = [sys.executable, "-c", FORKING, when, str(PATIENCE_S), str(int(number))]
+    ended = run(command, lab.environment(PYTHONPATH=str(ROOT)))
     assert (ended.rc, ended.text.splitlines()[-1:]) == (0, ["interrupted 4"]), ended.text
 
 
@@ -69,24 +127,10 @@ def test_the_cleanup_uses_the_interrupted_commands_connection() -> None:
         "check": False,
         "tags": ("all",),
     }
-    command = END.cleanup_command(arguments, "20261121T000000Z-0000", ["sut1", "sut2"])
+    command = cleanup_command(arguments, "20261121T000000Z-0000", ["sut1", "sut2"])
     assert command[1:5] == ["-m", "ansible", "playbook", str(ROOT / "playbooks" / "cleanup.yml")]
     assert command[5:] == [
         *("--inventory", "/labs/mine", "--extra-vars", "a=1", "--extra-vars", "@/labs/vars.yml"),
         *("--private-key=/keys/lab", "--user=lab", "--become-method=su", "--become", "--limit", "sut1,sut2"),
         *("--extra-vars", '{"calibration_run_id": "20261121T000000Z-0000"}'),
     ]
-
-
-@pytest.mark.parametrize(("suts", "look_s"), [(1, 0.02), (8, 0.02), (100, 0.25)])
-def test_the_polling_interval_grows_with_the_number_of_suts(
-    suts: int, look_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(END.atexit, "register", lambda _function: None)
-    monkeypatch.setattr(END.gc, "freeze", lambda: None)
-    monkeypatch.setattr(END.C, "DEFAULT_INTERNAL_POLL_INTERVAL", 0.02)
-    known = SimpleNamespace(get_vars=lambda **_: {"ansible_play_hosts_all": [f"sut{number}" for number in range(suts)]})
-    plugin = END.CallbackModule()
-    for _ in range(2):
-        plugin.v2_playbook_on_play_start(SimpleNamespace(get_variable_manager=lambda: known))
-        assert look_s == END.C.DEFAULT_INTERNAL_POLL_INTERVAL

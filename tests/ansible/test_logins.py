@@ -111,7 +111,7 @@ def become(login: str, base: Path) -> dict[str, object]:
         "ansible_become_method": "sudo" if shutil.which("sudo") else "su",
         "ansible_become_user": login,
         "calibration_remote_base": str(base),
-        "reserve_path": str(base / "reservation"),
+        "calibration_lock": f"calibration-{login}",
     }
 
 

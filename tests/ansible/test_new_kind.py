@@ -52,7 +52,8 @@ def test_a_new_kind_is_calibrated_to_a_page(checkout: Path, tmp_path: Path) -> N
     results = tmp_path / "results"
     done = run(
         checkout, "-m", "calibration.cli", "run", "--profile", str(EXAMPLE / "profile.yml"),
-        "-e", f"calibration_results_dir={results}", CALIBRATION_HOME=str(tmp_path),
+        "-e", f"calibration_results_dir={results}", "-e", f"calibration_remote_base={tmp_path}",
+        "-e", "calibration_lock=calibration-new-kind", CALIBRATION_HOME=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = results.glob("*/*/*/run.json")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's own programs in one calibration: Intel MLC and the checker for Spectre and Meltdown, by stand-ins.
 
-They test how the programs are pushed, run, recorded and shown; test_mlc and test_meltdown_checker have faulty answers.
+They test how the programs are pushed, run with few privileges, limited, recorded and shown.
 """
 
 import hashlib
@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, load_plugin, pack, processes_of, run_of
+from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, pack, processes_of, run_of
 
 from calibration.mlc import read_prefetchers
+from calibration.report.summary import summary
 from calibration.results.model import MeltdownChecker, Mlc, RunDocument
 from calibration.results.records import records
 from calibration.results.store import read_run
-
-COLLECT = load_plugin("action", "calibration_collect")
 
 MLC = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
 CHECKER_OUTPUT = ROOT / "tests" / "fixtures" / "meltdown_checker" / "0.46.json"
@@ -31,6 +30,9 @@ SCRIPTS = {
     "checker": f"cat {shlex.quote(str(CHECKER_OUTPUT))}; echo accuracy might be reduced >&2; exit 2",
     "checker-fails": "echo no such option >&2; exit 255",
     "checker-garbage": "echo modprobe: not found; exit 0",
+    "privileges": "grep -E '^(Cap|NoNewPrivs)' /proc/self/status; env; pwd",
+    "mlc-hangs": 'sh -c "sleep 600; : $HOME" & sleep 600',
+    "checker-prints": "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done",
 }
 
 AGREED: dict[str, Any] = {"mlc_license_accepted": True, "mlc_timeout_s": 300.0}
@@ -51,6 +53,19 @@ SUTS: dict[str, dict[str, Any]] = {
         "mlc_publish": True,
         "context_meltdown_checker": "{lab}/checker-garbage",
     },
+    "confined": {
+        **AGREED,
+        "mlc_archive": "{lab}/privileges",
+        "context_meltdown_checker": "{lab}/privileges",
+        "mlc_prefetchers_ok": True,
+    },
+    "endless": {
+        **AGREED,
+        "mlc_archive": "{lab}/mlc-hangs",
+        "mlc_publish": True,
+        "mlc_timeout_s": 1.0,
+        "context_meltdown_checker": "{lab}/checker-prints",
+    },
 }
 
 MLC_REASONS = {
@@ -58,6 +73,7 @@ MLC_REASONS = {
     "mlc_archive or leave it empty",
     "fails": "exit code 3; its last line: need 1000 huge pages",
     "garbage": "no result in what Intel MLC printed",
+    "endless": "timed out after 1 s",
 }
 
 CHECKER_REASONS = {
@@ -66,6 +82,7 @@ CHECKER_REASONS = {
     "fails": "the checker failed with exit code 255: no such option",
     "garbage": "not the output of spectre-meltdown-checker: not a line such as "
     "'CVE-2017-5754: OK (PTI)': 'modprobe: not found'",
+    "endless": "the checker printed too much",
 }
 
 
@@ -122,7 +139,8 @@ def test_measures_every_sut_whatever_the_programs_do(calibrated: Calibrated) -> 
 
 def test_runs_the_checker_before_measuring_and_mlc_after(calibrated: Calibrated) -> None:
     kinds = [record.record for record in records(calibrated.directory("private"))]
-    assert kinds == ["start", "meltdown_checker", "kernels", "step", "mlc", "mlc_command", "mlc_command", "end"]
+    programs = ["mlc", "meltdown_checker"]
+    assert kinds == ["start", "kernels", *programs, "step", "mlc_command", "mlc_command", "end"]
 
 
 def test_a_run_without_programs_has_no_trace_of_them(calibrated_lab: tuple[Lab, Ended]) -> None:
@@ -132,6 +150,34 @@ def test_a_run_without_programs_has_no_trace_of_them(calibrated_lab: tuple[Lab, 
     assert not (directory / "mlc").exists()
     assert not (directory / "meltdown-checker.txt").exists()
     assert "Intel MLC" not in (directory / "report" / "page.rst").read_text(encoding="utf-8")
+
+
+DAC_READ_SEARCH, IPC_LOCK, SYS_RAWIO, SYS_NICE, SYSLOG = (1 << number for number in (2, 14, 17, 23, 34))
+"""Capabilities, from linux/capability.h."""
+
+
+@pytest.mark.parametrize(
+    ("file", "allowed"),
+    [
+        ("meltdown-checker.txt", DAC_READ_SEARCH | SYSLOG),
+        ("mlc/idle_latency.txt", DAC_READ_SEARCH | IPC_LOCK | SYS_RAWIO | SYS_NICE),
+    ],
+)
+def test_the_programs_have_few_privileges_and_a_directory_of_their_own(
+    calibrated: Calibrated, file: str, allowed: int
+) -> None:
+    lines = (calibrated.directory("confined") / file).read_text(encoding="utf-8").splitlines()
+    status = dict(line.split(":\t") for line in lines if ":\t" in line)
+    assert status["NoNewPrivs"] == "1"
+    assert {status["CapInh"], status["CapAmb"]} == {f"{0:016x}"}
+    for name in ("CapPrm", "CapEff"):
+        assert int(status[name], 16) & ~allowed == 0, name
+    if os.geteuid() == 0 and file.startswith("mlc"):
+        assert int(status["CapEff"], 16) & SYS_RAWIO
+    environment = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert set(environment) <= {"PATH", "LC_ALL", "HOME", "TMPDIR", "PWD", "_", "SHLVL", "OLDPWD"}
+    assert environment["TMPDIR"] == environment["HOME"] == lines[-1]
+    assert Path(lines[-1]).parent.parent == calibrated.lab.remote
 
 
 # Spectre and Meltdown
@@ -235,8 +281,8 @@ def test_reports_prefetchers_that_mlc_left_changed(calibrated: Calibrated) -> No
     spoilt = document.mlc.commands[0].model_copy(
         update={"prefetchers": read_prefetchers({"places": places, "unread": None})}
     )
-    assert COLLECT.summary(calibrated.directory("private"), document)["left_changed"] == []
+    assert summary(calibrated.directory("private"), document)["left_changed"] == []
     changed = document.model_copy(update={"mlc": document.mlc.model_copy(update={"commands": (spoilt,)})})
-    assert COLLECT.summary(calibrated.directory("private"), changed)["left_changed"] == [
+    assert summary(calibrated.directory("private"), changed)["left_changed"] == [
         "prefetchers at /dev/cpu/{0-3}/msr: 0x0 before Intel MLC --idle_latency, then 0xf"
     ]

@@ -8,21 +8,23 @@ import ctypes
 import json
 import os
 import stat
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Ended, Lab, inventory_of, load_plugin, run_module
+from support import Ended, Lab, inventory_of, load_plugin
 
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.preflight.facts import read_facts
+from calibration.runner import facts, files, lock
 
 PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
-    - ansible.builtin.import_role: {name: settings}
-    - ansible.builtin.import_role: {name: preflight}
+    - ansible.builtin.import_role: {name: calibration.harness.preflight}
     - ansible.builtin.copy:
         dest: "{{ kept }}/{{ inventory_hostname }}.json"
         mode: "0600"
@@ -68,11 +70,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "testbed": (
         {"calibration_testbed": "../elsewhere"},
-        (
-            "not a valid testbed name: '../elsewhere'; use letters, digits, '.', '_' and '-', at most 128, the first a "
-            "letter or digit. "
-            "They are calibration_testbed and calibration_sut"
-        ),
+        "not a valid testbed name: '../elsewhere'; use letters, digits, '.', '_' and '-', at most 128, the first a",
     ),
 }
 
@@ -137,7 +135,7 @@ PLACE = {"path": "/srv/results", "existing": "/srv", "directory": True, "writabl
 def test_reports_a_fault_of_the_controller(
     found: str, state: dict[str, Any], error: type[CalibrationError], words: str
 ) -> None:
-    action = load_plugin("action", "calibration_preflight")
+    action = load_plugin("action", "preflight")
     action.check_controller(GOOD, "2.19.0", lambda _: PLACE)
     with pytest.raises(error) as refused:
         action.check_controller(GOOD, found, lambda _: {**PLACE, **state})
@@ -145,13 +143,13 @@ def test_reports_a_fault_of_the_controller(
 
 
 def test_an_unusable_profile_is_bad_input() -> None:
-    action = load_plugin("action", "calibration_preflight")
+    action = load_plugin("action", "preflight")
     with pytest.raises(InputError, match=r"invalid profile: .*; correct it or calibration_profile"):
         action.check_controller({**GOOD, "profile": "none"}, "2.19.0", lambda _: PLACE)
 
 
 def test_does_not_compare_suts_without_facts() -> None:
-    action = load_plugin("action", "calibration_testbeds")
+    action = load_plugin("action", "compare_testbeds")
     answers = [
         {"known": {"testbed": "t1", "identities": {"a": {"bios": "1"}}}},
         {"known": {"testbed": "t1", "identities": {"b": {"bios": "2"}}}},
@@ -164,37 +162,29 @@ def test_does_not_compare_suts_without_facts() -> None:
 
 # The SUT's facts
 
-module = load_plugin("modules", "sut_preflight_info")
-
 
 def test_reads_the_state_of_a_directory_without_writing(tmp_path: Path) -> None:
-    state = module.directory_state(str(tmp_path))
+    state = facts.directory_state(str(tmp_path))
     assert state["exists"]
     assert state["directory"]
     assert state["writable"]
     assert state["free_bytes"] > 0
-    missing = module.directory_state(str(tmp_path / "none"))
+    missing = facts.directory_state(str(tmp_path / "none"))
     assert (missing["exists"], missing["writable"], missing["free_bytes"]) == (False, False, None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_finds_other_calibrations_below_the_same_directory(tmp_path: Path) -> None:
-    for pid, program in (("10", "/base/calibration-1-a/sutprobe"), ("11", "/elsewhere/sutprobe"), ("12", "/base/x")):
+    for pid, program in (
+        ("10", "/base/calibration-r-s-00000000/sutprobe"),
+        ("11", "/elsewhere/sutprobe"),
+        ("12", "/base/x"),
+    ):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "exe").symlink_to(program)
     (tmp_path / "13").mkdir()
     proc = str(tmp_path)
-    assert module.running_kernels("/base", None, proc) == [{"pid": 10, "path": "/base/calibration-1-a/sutprobe"}]
-    # The reservation reports its own run, with the name of the holder.
-    assert module.running_kernels("/base", "calibration-1-a", proc) == []
-
-
-@pytest.mark.parametrize("holder", ["", "[]", '{"directory": 5}', '{"directory": "/base/calibration-1-a"}'])
-def test_an_unreadable_reservation_names_no_directory(tmp_path: Path, holder: str) -> None:
-    assert module.reserved_directory(str(tmp_path / "none")) is None
-    (tmp_path / "holder.json").write_text(holder)
-    named = "calibration-1-a" if "/base" in holder else None
-    assert module.reserved_directory(str(tmp_path)) == named
+    assert facts.running_kernels("/base", proc) == [{"pid": 10, "path": "/base/calibration-r-s-00000000/sutprobe"}]
 
 
 def places(**modes: tuple[int, int, int]) -> Any:
@@ -225,14 +215,14 @@ def places(**modes: tuple[int, int, int]) -> Any:
 def test_reports_parent_directories_that_others_can_change(
     modes: dict[str, tuple[int, int, int]], unsafe: dict[str, str]
 ) -> None:
-    found = module.files.unsafe_places("/var/tmp", 1000, places(**modes))
+    found = files.unsafe_places("/var/tmp", 1000, places(**modes))
     assert {file["path"]: file["reason"] for file in found} == unsafe
 
 
 def test_follows_symbolic_links_through_all_directories() -> None:
     lstat = places(link=(0o777, -1, 0), other=(0o777, -1, 0), shared=(0o777, 0, 0), pool=(0o775, 0, 27))
     targets = {"/srv/link": "/shared/other", "/shared/other": "../pool/runs"}
-    found = module.files.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
+    found = files.unsafe_places("/srv/link", 0, lstat, targets.__getitem__)
     assert [file["path"] for file in found] == ["/pool", "/shared"]
 
 
@@ -254,7 +244,7 @@ def test_reads_the_identity_of_a_sut(tmp_path: Path) -> None:
     (tmp_path / "proc/cpuinfo").write_text("".join(CPUINFO.format(cpu, f"0x{cpu // 2}") for cpu in range(4)))
     for name, text in (("sys_vendor", "Example"), ("product_name", "Server"), ("bios_version", "1.2")):
         (dmi / name).write_text(text + "\n")
-    assert module.identity(str(tmp_path)) == {
+    assert facts.identity(str(tmp_path)) == {
         "cpu_model": "GenuineIntel 6/143/8 Intel(R) Xeon(R) Platinum 8462Y+",
         "microcode": ["0x0", "0x1"],
         "product": "Example Server",
@@ -263,13 +253,13 @@ def test_reads_the_identity_of_a_sut(tmp_path: Path) -> None:
 
 
 def test_identifies_an_arm_processor_by_its_ids(tmp_path: Path) -> None:
-    assert module.identity(str(tmp_path)) == {"cpu_model": None, "microcode": [], "product": None, "bios": None}
+    assert facts.identity(str(tmp_path)) == {"cpu_model": None, "microcode": [], "product": None, "bios": None}
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(
         "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n"
         "CPU part\t: 0xd0c\nCPU revision\t: 1\n"
     )
-    assert module.identity(str(tmp_path))["cpu_model"] == "0x41/8/0x3/0xd0c/1"
+    assert facts.identity(str(tmp_path))["cpu_model"] == "0x41/8/0x3/0xd0c/1"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +272,7 @@ def test_reads_clock_synchronisation_from_the_kernel(state: int, status: int, *,
         asked.status, asked.maxerror = status, 2500
         return state
 
-    assert module.synchronisation(adjtimex) == {"synchronised": expected, "maximum_error_s": 0.0025, "reason": None}
+    assert facts.synchronisation(adjtimex) == {"synchronised": expected, "maximum_error_s": 0.0025, "reason": None}
 
 
 def test_reports_why_clock_synchronisation_is_unknown() -> None:
@@ -290,15 +280,18 @@ def test_reports_why_clock_synchronisation_is_unknown() -> None:
         ctypes.set_errno(1)
         return -1
 
-    assert module.synchronisation(adjtimex)["reason"] == "adjtimex: Operation not permitted"
-    assert ctypes.sizeof(module.timex(ctypes)) == 208
-    clock = module.synchronisation()
+    assert facts.synchronisation(adjtimex)["reason"] == "adjtimex: Operation not permitted"
+    assert ctypes.sizeof(facts.timex(ctypes)) == 208
+    clock = facts.synchronisation()
     assert (clock["synchronised"] is None) == (clock["reason"] is not None)
 
 
-def test_the_answer_of_the_module_is_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = {"remote_base": str(tmp_path), "reserve_path": str(tmp_path / "reservation")}
-    facts = read_facts(run_module(module, arguments, capsys))
-    assert facts.remote_base.path == str(tmp_path)
-    assert facts.time.began_s <= facts.time.ended_s
-    assert facts.remote_base.unsafe == ()
+def test_the_answer_of_a_sut_is_readable(tmp_path: Path) -> None:
+    name = f"calibration-{os.getpid()}"
+    with closing(lock.take(name)):
+        answer = json.loads(json.dumps(facts.facts(str(tmp_path), name, time.time())))
+    assert "run unknown of unknown for unknown" in answer["holder"]
+    known = read_facts({**answer, "holder": None})
+    assert known.remote_base.path == str(tmp_path)
+    assert known.time.began_s <= known.time.ended_s
+    assert known.remote_base.unsafe == ()

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 from ansible.utils.display import Display
-from support import PATIENCE_S, ROOT, SLOW, Lab, load_plugin
+from support import PATIENCE_S, ROOT, SLOW, Lab, calibrate_command, inventory_of, load_plugin
 
 from calibration.report.story import story
 from calibration.results.store import read_run
 from tests.report.report_documents import run_document
 
-CALLBACK = load_plugin("callback", "calibration")
+CALLBACK = load_plugin("callback", "progress")
 
 STEPS = [
     {"id": "a", "title": "Core jitter", "expected_duration_s": 10.0},
@@ -68,10 +68,11 @@ def step_records(*steps: str) -> bytes:
 
 def test_progress_follows_the_records_and_estimates_the_rest(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    records.write_bytes(step_records("a", "b"))  # of an attempt before
-    progress = CALLBACK.Progress("sut1", STEPS, str(records))
-    progress.start(200.0)
-    progress.follow(203.0)
+    progress = CALLBACK.Progress("sut1", str(records))
+    progress.follow(190.0)  # not begun
+    assert progress.left == []
+    records.write_bytes(json.dumps({"record": "start", "plan": {"steps": STEPS}}).encode() + b"\n")
+    progress.follow(200.0)
     assert progress.line(204.0) == "sut1: step 1 of 3 (4 s elapsed, about 1:11 left): Core jitter"
     with records.open("ab") as stream:
         stream.write(step_records("a") + b'{"record":"note"}\n' + step_records("b")[:9])
@@ -82,12 +83,11 @@ def test_progress_follows_the_records_and_estimates_the_rest(tmp_path: Path) -> 
         stream.write(step_records("b")[9:] + step_records("b"))  # tried once more
         stream.flush()
         progress.follow(280.0)
-        assert not progress.finished
-        stream.write(step_records("c"))
+        assert [step["id"] for step in progress.left] == ["c"]
+        stream.write(b'{"record":"resume"}\n' + step_records("c"))
     progress.follow(286.0)
-    assert progress.finished
     assert progress.remaining_s(290.0) == 0.0
-    assert progress.line(290.0) == "sut1: step 3 of 3 (1:30 elapsed, about 0 s left): all steps done"
+    assert progress.line(290.0) == "sut1: step 3 of 3 (4 s elapsed, about 0 s left): all steps done"
 
 
 def screen(*, live: bool, colour: bool = False) -> tuple[Any, Stream]:
@@ -166,7 +166,7 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
     controller, terminal = pty.openpty()
     seen = b""
     with subprocess.Popen(
-        lab.command("calibrate.yml", profile=SLOW),
+        calibrate_command(inventory_of(lab, {"localhost": {}}, SLOW)),
         cwd=ROOT,
         env=lab.environment(TERM="xterm", COLUMNS="100", LINES="30"),
         stdin=subprocess.DEVNULL,
@@ -196,18 +196,18 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
     os.close(controller)
     text = seen.decode()
-    assert code == 99, text
+    assert code == 4, text
     assert re.search(r"localhost: step 2 of 2 \(\d s elapsed, about \S+ left\): Latency matrix", text)
     assert "\033[1A" in text
     (run,) = lab.runs()
-    assert text.endswith(f"Results: {run}\r\n")
+    assert f"Results: {run}\r\n" in text
     assert lab.leftovers() == []
     document = read_run(run)
     assert document.run.status == "interrupted"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
     assert [gone.kind for gone in document.not_measured if gone.cause == "interrupted"] == ["latency_matrix"]
     page = (run / "report" / "page.rst").read_text(encoding="utf-8")
-    assert "the run was interrupted before this step ended" in page
+    assert "a signal ended the measurement before it was done" in page
     assert "Interrupted: 1 of 2 steps measured" in text
 
 

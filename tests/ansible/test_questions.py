@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.play_context import PlayContext
 from ansible.playbook.task import Task
-from ansible.plugins.loader import connection_loader, init_plugin_loader
+from ansible.plugins.loader import connection_loader
 from ansible.template import Templar
 from support import PATIENCE_S, ROOT, executable, load_plugin
 
@@ -27,8 +26,8 @@ from ansible.plugins.action import ActionBase
 from bench.suts import Servers, Sut, sut_python
 from tests.tools import require
 
-PLUGINS = load_plugin("plugin_utils", "calibration_plugins")
-PROCESSES = load_plugin("plugin_utils", "calibration_processes")
+PLUGINS = load_plugin("plugin_utils", "actions")
+PROCESSES = load_plugin("plugin_utils", "processes")
 ACTIONS = sorted(path.stem for path in (ROOT / "ansible" / "plugins" / "action").glob("*.py"))
 
 DRIPS = "while :; do printf .; sleep 0.1; done"
@@ -36,8 +35,6 @@ HANGS = "exec sleep 600"
 
 LIMIT_S = 3.0
 """Time limit of a query without an answer."""
-
-init_plugin_loader()
 
 
 @pytest.fixture(scope="module")
@@ -92,20 +89,30 @@ def running(others: set[int]) -> set[int]:
     return {pid for pid in found if os.waitpid(pid, os.WNOHANG)[0] == 0}
 
 
+def ask(asker: Any, script: str, limit_s: float = PATIENCE_S) -> str:
+    """Return the output of *script* on the SUT."""
+    answer: str
+    if asker._connection.has_pipelining:
+        answer = asker.call("the weather", script, b"", limit_s=limit_s, max_bytes=1 << 20)
+    else:  # the servers here have no SFTP, by which files would be copied
+        with asker.question("the weather", limit_s):
+            answer = asker._low_level_execute_command(script)["stdout"]
+    return answer.strip()
+
+
 @pytest.mark.parametrize("script", [DRIPS, HANGS], ids=["drips", "hangs"])
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh", "local"])
 def test_an_endless_answer_times_out_and_the_next_arrives(connection: str, script: str, servers: Servers) -> None:
-    asker = action(servers, connection, LIMIT_S)
+    asker = action(servers, connection)
     others = PLUGINS.children()
-    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 3 s; ") as caught:
-        asker.command("the weather", script)
+    with pytest.raises(PLUGINS.NoAnswerError, match=r"^the weather had no complete answer within 3 s") as caught:
+        ask(asker, script, LIMIT_S)
     assert not asker.asking
     if connection == "ssh" and script == DRIPS:
         assert re.search(r"; stdout: \.\.\.+; check what keeps the SUT", str(caught.value))
     while running(others):
         time.sleep(0.01)
-    asker.ANSWER_S = PATIENCE_S
-    assert asker.command("the weather", "echo fine")["stdout"].strip() == "fine"
+    assert ask(asker, "echo fine") == "fine"
 
 
 def test_nested_queries_share_one_limit(servers: Servers) -> None:
@@ -114,33 +121,25 @@ def test_nested_queries_share_one_limit(servers: Servers) -> None:
         pytest.raises(PLUGINS.NoAnswerError, match=r"^many had no complete answer within 1 s"),
         asker.question("many", 1.0),
     ):
-        asker.command("one", HANGS, 600.0)
+        ask(asker, HANGS)
 
 
-def test_modules_files_and_connections_have_a_limit(servers: Servers, tmp_path: Path) -> None:
-    python = executable(tmp_path / "python", DRIPS)
-    kernel = {"path": "/nonexistent/calibration-x", "state": "ended"}
-    asker = action(servers, "ssh")
-    assert asker.ask("sutprobe", kernel)["ended"] == []  # Ansible makes the module once, which takes its time
-    asker = action(servers, "ssh", LIMIT_S, ansible_python_interpreter=str(python))
-    with pytest.raises(PLUGINS.NoAnswerError, match=r"^sutprobe had no complete answer within 3 s"):
-        asker.ask("sutprobe", kernel)
-    asker = action(servers, "ssh", LIMIT_S, ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
-    with pytest.raises(PLUGINS.NoAnswerError, match=rf"^the copy of {python} had no complete answer within 3 s"):
-        asker._transfer_file(str(python), "/tmp/nowhere")
+def test_files_and_connections_have_a_limit(servers: Servers, tmp_path: Path) -> None:
+    drips = str(executable(tmp_path / "ssh", DRIPS))
+    asker = action(servers, "ssh", LIMIT_S, ansible_ssh_executable=drips, ansible_ssh_transfer_method="piped")
+    with pytest.raises(PLUGINS.NoAnswerError, match=rf"^the copy of {drips} had no complete answer within 3 s"):
+        asker._transfer_file(drips, "/tmp/nowhere")
     with pytest.raises(PLUGINS.NoAnswerError, match=r"^the connection had no complete answer within 3 s"):
         asker.reconnect()
 
 
 @pytest.mark.parametrize("connection", ["ssh", "paramiko_ssh"])
 def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers: Servers, tmp_path: Path) -> None:
-    python = executable(tmp_path / "python", "head -c 1073741824 /dev/zero")
-    asker = action(servers, connection, ansible_python_interpreter=str(python))
-    asks = {"a command": lambda: asker.command("the weather", str(python))}
-    if connection == "ssh":  # the servers here have no SFTP, by which paramiko would copy a module
-        asks["a module"] = lambda: asker.ask("sutprobe", {"path": "/nonexistent/calibration-x", "state": "ended"})
-        copier = action(servers, connection, ansible_ssh_executable=str(python), ansible_ssh_transfer_method="piped")
-        asks["a copy"] = lambda: copier._transfer_file(str(python), "/tmp/nowhere")
+    prints = str(executable(tmp_path / "prints", "head -c 1073741824 /dev/zero"))
+    asks = {"a command": lambda: ask(action(servers, connection), prints)}
+    if connection == "ssh":
+        copier = action(servers, connection, ansible_ssh_executable=prints, ansible_ssh_transfer_method="piped")
+        asks["a copy"] = lambda: copier._transfer_file(prints, "/tmp/nowhere")
     for what, question in asks.items():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(PLUGINS.AnswerTooLongError, match=r"answer exceeds 1048576 bytes"):
@@ -148,14 +147,24 @@ def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10, what  # KiB
 
 
-def test_tolerates_a_python_that_prints_and_reports_one_that_fails(servers: Servers, tmp_path: Path) -> None:
+def test_reports_a_python_that_fails_or_prints(servers: Servers, tmp_path: Path) -> None:
     python = executable(tmp_path / "python", "echo 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9")
-    answer = action(servers, "ssh", ansible_python_interpreter=str(python)).ask("sutprobe", {"path": "/nonexistent"})
-    assert answer["failed"]
-    assert answer["msg"] == "sutprobe had no result: exit code 9; stderr: call IT; stdout: no licence\\x1b[2J"
-    executable(python, f"echo 'no licence'\nexec {sut_python()}")
-    asker = action(servers, "ssh", ansible_python_interpreter=str(python))
-    assert asker.ask("sutprobe", {"path": "/nonexistent/calibration-x", "state": "ended"})["ended"] == []
+    remote = action(servers, "ssh", ansible_python_interpreter=str(python)).remote(str(tmp_path), "calibration-test")
+    said = r"exit code 9; stderr: call IT; stdout: no licence\\x1b\[2J$"
+    with pytest.raises(PLUGINS.SutError, match=r"^the check of the SUT failed: " + said):
+        remote.facts()
+    executable(python, f"echo 'no licence'\nexec {sut_python()} \"$@\"")
+    with pytest.raises(PLUGINS.SutError, match=r"^the check of the SUT: no answer of the runner: no licence\\n\{"):
+        remote.facts()
+
+
+def test_asks_over_a_connection_without_standard_input(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker = action(servers, "local", ansible_remote_tmp=str(tmp_path / "tmp"))
+    monkeypatch.setattr(asker._connection, "has_pipelining", False)
+    assert asker.remote(str(tmp_path), "calibration-test").facts()["system"] == "Linux"
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_keeps_the_timeout_of_the_task() -> None:
@@ -214,6 +223,5 @@ def test_limits_cover_all_of_ansibles_ways_to_a_sut() -> None:
 def test_actions_query_suts_within_limits(name: str) -> None:
     plugin = load_plugin("action", name)
     found = plugin.ActionModule
-    shared = sys.modules["calibration_plugins"]
-    assert issubclass(found, shared.SutAction) == found._requires_connection
+    assert issubclass(found, PLUGINS.SutAction) == found._requires_connection
     assert "_connection." not in inspect.getsource(plugin)

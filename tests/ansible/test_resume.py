@@ -1,125 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An interrupted run is resumed; SUTs that are complete are left alone."""
+"""A run whose controller was interrupted or killed is resumed; SUTs that are complete are left alone."""
 
-import json
 import os
-import re
 import signal
+from collections import Counter
 
 from support import (
     ANOTHER_DISPLAY,
     PATIENCE_S,
     SLOW,
-    STUCK,
-    TINY,
     TWO,
     Lab,
     base_of,
     begun,
     calibrate,
     calibrate_command,
+    held,
     inventory_of,
+    let_go,
     over_ssh,
     probes_of,
     processes_of,
     run_of,
-    steps_recorded,
+    stuck,
     wait_until,
 )
 
+from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
 
-PATIENT = {"measure_grace_s": PATIENCE_S}
-"""For a SUT that waits for the test: its step must not time out."""
+
+def steps_of(lab: Lab, name: str) -> Counter[str]:
+    """Return how often each step of the SUT's run was recorded."""
+    runs = [path.parent for path in lab.results.glob(f"{name}/{name}/*/records.jsonl")]
+    return Counter(record.step.id for run in runs for record in records(run) if isinstance(record, StepRecord))
 
 
 def test_resumes_an_interrupted_run_and_skips_complete_suts(lab: Lab) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # A child would ignore it too, as under nohup. A handler is not inherited.
         signal.signal(signal.SIGHUP, lambda *_: None)
-    done = {"calibration_profile": str(TINY)}
-    cut = {**over_ssh(lab, "cut", STUCK), **PATIENT}
     lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    inventory, log = inventory_of(lab, {"done": done, "cut": cut, "late": lost}, TWO), lab.directory / "log"
+    cut = {**stuck(lab, "cut"), "calibration_profile": str(TWO)}
+    inventory, log = inventory_of(lab, {"done": {}, "cut": cut, "late": lost}), lab.directory / "log"
     with begun(calibrate_command(inventory), lab.environment(**ANOTHER_DISPLAY), log) as process:
-        try:
-            wait_until(lambda: len(list(lab.results.glob("*/*/*/report/page.rst"))) == 2, process, log)
-            wait_until(lambda: (lab.directory / "cut-log").read_text().count("started") == 2, process, log)
-            os.killpg(process.pid, signal.SIGHUP)
-            code = process.wait(PATIENCE_S)
-        finally:
-            (lab.directory / "cut-log.let-go").touch()
+        wait_until(lambda: len(list(lab.results.glob("*/*/*/run.json"))) == 2, process, log)
+        wait_until(lambda: steps_of(lab, "cut").total() == 1, process, log)
+        os.killpg(process.pid, signal.SIGHUP)
+        code = process.wait(PATIENCE_S)
     text = log.read_text(encoding="utf-8")
     assert code == 4, text
     assert "TASK [" in text
     before = read_run(run_of(lab, "cut"))
     assert before.run.status == "interrupted"
-    assert f"Results: {run_of(lab, 'cut')}" in text
-    assert (list(lab.remote.iterdir()), processes_of(lab.remote)) == ([], [])
+    assert lab.leftovers() == []
     (first,) = before.measurements
     assert read_run(run_of(lab, "late")).run.status == "not_begun"
     kept = (run_of(lab, "done") / "run.json").read_bytes()
 
-    late = {"calibration_profile": str(TINY)}  # it can be reached now
-    inventory = inventory_of(lab, {"done": done, "cut": cut, "late": late}, TWO)
+    inventory = inventory_of(lab, {"done": {}, "cut": cut, "late": {}})  # it can be reached now
     ended = calibrate(lab, inventory, "--resume", "--forks", "1")
     assert ended.rc == 0, ended.text
     assert "cut: 1 step," in ended.text
     assert "done: 1 step," not in ended.text
+    assert (run_of(lab, "done") / "run.json").read_bytes() == kept
     document = read_run(run_of(lab, "cut"))
     assert document.run.status == "complete"
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency", "latency_matrix"]
     assert document.measurements[0] == first
     assert [attempt.ended for attempt in document.attempts] == ["interrupted", None]
-    assert (run_of(lab, "done") / "run.json").read_bytes() == kept
     document = read_run(run_of(lab, "late"))
     assert document.run.status == "complete"
     assert [attempt.ended is None for attempt in document.attempts] == [False, True]
     assert len({path.name for path in lab.runs()}) == 1
-    assert list(lab.remote.iterdir()) == []
-    assert processes_of(lab.remote) == []
+    assert lab.leftovers() == []
 
 
-def test_suts_of_a_killed_controller_are_resumed_cleaned_or_release_themselves(lab: Lab) -> None:
-    """Until then a second controller is refused, with the name of the first."""
-    hosts = {
-        "freed": {},
-        "cleaned": {},
-        "resumed": {**over_ssh(lab, "resumed", STUCK), **PATIENT, "calibration_profile": str(TWO)},
-    }
-    hosts = {name: {**base_of(lab, name), **variables} for name, variables in hosts.items()}
-    inventory, log = inventory_of(lab, hosts, SLOW), lab.directory / "log"
+KILLED_AT = ("start", "begin", "watch", "remove")
+"""Questions whose answer a killed controller never read, though the SUT has acted on them."""
+
+
+def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab: Lab) -> None:
+    """Until then a second controller is refused, with the name of the first; cleanup ends what is not resumed."""
+    hosts = {name: {**over_ssh(lab, name, held(name)), **base_of(lab, name)} for name in KILLED_AT}
+    hosts["step"] = {**stuck(lab, "step"), **base_of(lab, "step")}
+    hosts["cleaned"] = {**base_of(lab, "cleaned"), "calibration_profile": str(SLOW)}
+    inventory, log = inventory_of(lab, hosts, TWO), lab.directory / "log"
     with begun(calibrate_command(inventory), lab.environment(), log) as process:
-        try:
-            wait_until(lambda: (lab.directory / "resumed-log").read_text().count("started") == 2, process, log)
-            wait_until(lambda: steps_recorded(lab) == 3 and len(probes_of(lab)) == 2, process, log)
-            (run_id,) = {path.name for path in lab.runs()}
-            since = json.loads((lab.remote / "cleaned" / "reservation" / "holder.json").read_bytes())["started_at"]
-            second = calibrate(lab, inventory, "--limit", "cleaned")
-            assert second.rc == 3, second.text
-            refusal = " ".join(second.text.split())
-            assert f"the SUT is reserved by run {run_id} of " in refusal
-            assert f"started at {since}" in refusal
-            assert f"playbooks/cleanup.yml -e calibration_run_id={run_id} --limit cleaned" in refusal
-            assert len(probes_of(lab)) == 2
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(PATIENCE_S)
-        finally:
-            (lab.directory / "resumed-log.let-go").touch()
-    wait_until(lambda: probes_of(lab) == [])
-    # What ends a guardian before its lease does, as a shutdown would.
-    (guardian,) = [process for process in processes_of(lab.remote) if re.search(r"-freed-\w+/guardian", process)]
-    os.kill(int(guardian.split()[1].rstrip(":")), signal.SIGTERM)
-    wait_until(lambda: not list((lab.remote / "freed").iterdir()))
-    assert {path.parent.name for path in lab.remote.glob("*/reservation")} == {"cleaned", "resumed"}
-    ended = calibrate(lab, inventory, "--resume", run_id, "--limit", "resumed")
+        for name in KILLED_AT:
+            wait_until((lab.directory / f"{name}-log.held").exists, process, log)
+        slow = ("step", "cleaned")
+        wait_until(lambda: all(steps_of(lab, name).total() == 1 for name in slow) and probes_of(lab), process, log)
+        run_id = run_of(lab, "cleaned").name
+        second = calibrate(lab, inventory, "--limit", "cleaned")
+        assert second.rc == 3, second.text
+        refusal = " ".join(second.text.split())
+        assert f"reserved by run {run_id} of " in refusal
+        assert "(step 2 of 2: Latency matrix" in refusal
+        assert len(probes_of(lab)) == 1
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE_S)
+    resumed = (*KILLED_AT, "step")
+    for name in resumed:
+        let_go(lab, name)
+    ended = calibrate(lab, inventory, "--resume", run_id, "--limit", ",".join(resumed))
     assert ended.rc == 0, ended.text
-    (resumed, cleaned) = (lab.results / name / name / run_id for name in ("resumed", "cleaned"))
-    assert read_run(resumed).run.status == "complete"
-    # A SUT on which nothing is left is left as it is.
-    ended = lab.clean_up(inventory, run_id, "cleaned,freed")
+    for name in resumed:
+        directory = lab.results / name / name / run_id
+        assert read_run(directory).run.status == "complete", name
+        assert steps_of(lab, name) == {"idle_latency": 1, "latency_matrix": 1}, name
+        assert len(read_run(directory).attempts) == 1, name
+        assert list((lab.remote / name).iterdir()) == [], name
+    assert len(probes_of(lab)) == 1
+    ended = lab.clean_up(inventory, run_id, "cleaned,watch")
     assert ended.rc == 0, ended.text
     assert list(lab.remote.glob("*/*")) == []
     assert processes_of(lab.remote) == []
-    assert read_run(cleaned).run.status == "interrupted"
+    assert read_run(lab.results / "cleaned" / "cleaned" / run_id).run.status == "interrupted"
     assert "Interrupted: 1 of 2 steps measured" in ended.text

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run on this machine: results, output, and input that is rejected before anything is touched."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -29,7 +30,7 @@ def test_a_run_has_a_valid_document_and_a_page(calibrated_lab: tuple[Lab, Ended]
 
 def test_the_output_has_a_line_per_event_and_no_control_characters(calibrated_lab: tuple[Lab, Ended]) -> None:
     _, ended = calibrated_lab
-    assert "localhost: step 1 of 1: Idle latency" in ended.text
+    assert re.search(r"^localhost: Idle latency, .*: measured$", ended.text, re.MULTILINE)
     assert all(character.isprintable() or character == "\n" for character in ended.text)
     assert "WARNING" not in ended.text
     assert "tonight" not in ended.text
@@ -46,7 +47,7 @@ def test_renders_pages_and_site_again(calibrated_lab: tuple[Lab, Ended], lab: La
     (run,) = lab.runs()
     page = run / "report" / "page.rst"
     page.unlink()
-    ended = lab.run("report.yml", "-e", f"report_site_dir={site_dir}")
+    ended = lab.run("report.yml", "-e", json.dumps({"report_site": True, "report_site_dir": str(site_dir)}))
     assert ended.rc == 0, ended.text
     assert page.is_file()
     assert (site_dir / "calibration" / "localhost" / "index.html").is_file()
@@ -78,14 +79,14 @@ def test_rejects_an_unreadable_inventory(lab: Lab, content: str | None) -> None:
 def test_rejects_an_inventory_without_a_sut_with_any_display(lab: Lab) -> None:
     inventory = lab.directory / "hosts.yml"
     inventory.write_text(yaml.safe_dump({"all": {"children": {"testbed1": None}}}))
-    ended = lab.run("calibrate.yml", "--inventory", str(inventory), **ANOTHER_DISPLAY)
-    assert ended.rc == 2
+    ended = calibrate(lab, inventory, **ANOTHER_DISPLAY)
+    assert ended.rc == 2, ended.text
     assert "no SUT in the inventory: name one" in ended.text
 
 
 REFUSED = {
     "profile": ({"calibration_profile": "thorough"}, "unknown profile 'thorough', expected quick, nightly, full, "),
-    "type": ({"measure_grace_s": "soon"}, "measure: argument 'measure_grace_s' is of type"),
+    "type": ({"measure_grace_s": "soon"}, "argument 'measure_grace_s' is of type"),
     "licence": ({"mlc_archive": "/mlc.tgz"}, "without mlc_license_accepted: true"),
     "file": ({"calibration_results_dir": "{lab}/file"}, "/file is not a directory"),
     "full": ({"preflight_results_free_bytes": str(1 << 60)}, f"of {1 << 60} required"),

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PATIENCE_S, ROOT, TINY, Lab, copy_checkout, copy_sutprobe, load_plugin
+from support import PATIENCE_S, ROOT, TINY, Lab, copy_checkout, copy_sutprobe
 
 from calibration.results.store import read_run
+from calibration.runner.directory import CHANGED, PRIVATE, Directory
+from calibration.runner.files import Refused
 from tests.tools import require, require_root
 
 USER = f"calibration-{os.getpid()}"
@@ -119,10 +121,19 @@ print("tried", len(attempts))
 """Attacks of another user between the check of the program and its use."""
 
 
-@pytest.mark.parametrize("mode", [0o700, 0o755], ids=oct)
-def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int) -> None:
-    module = load_plugin("modules", "sutprobe")
-    directory = tempfile.mkdtemp(prefix="calibration-20261121T000000Z-0000-", dir="/var/tmp")
+@pytest.fixture
+def made() -> Iterator[Directory]:
+    """A run's directory with a program."""
+    job = {"run_id": "20261121T000000Z-0000", "sut": "sut1"}
+    with Directory.create("/var/tmp", job) as directory:
+        directory.write_bytes("sutprobe", b"the right bytes", 0o700)
+        yield directory
+        shutil.rmtree(directory.path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("mode", [PRIVATE, CHANGED], ids=oct)
+def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, made: Directory, mode: int) -> None:
+    Path(made.path).chmod(mode)
     own = Path(tempfile.mkdtemp(prefix="intruder-", dir="/var/tmp"), "program")
     script = own.parent / "intruder.py"
     script.write_text(INTRUDER)
@@ -130,29 +141,24 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, mode: int
     for path in (own.parent, own, script):
         os.chown(path, user.pw_uid, user.pw_gid)
     try:
-        assert module.install(directory, b"the right bytes", False)
-        path = Path(directory, "sutprobe")
-        before = path.stat()
-        path.chmod(mode)  # it is the directory that keeps others out
-        done = run_as(user, ["/usr/bin/python3", str(script), directory, str(own)])
-        assert done.stdout == "tried 17\n", done.stderr
-        assert path.read_bytes() == b"the right bytes"
-        assert path.stat().st_ino == before.st_ino
-        assert [path.name for path in Path(directory).iterdir()] == ["sutprobe"]
+        program = Path(made.path, "sutprobe")
+        before = program.stat()
+        done = run_as(user, ["/usr/bin/python3", str(script), made.path, str(own)])
+        exists = f"link over failed for another reason: [Errno 17] File exists: '{own}' -> '{program}'\n"
+        seen = f"look at succeeded\n{exists}" if mode == CHANGED else ""
+        assert done.stdout == f"{seen}tried 17\n", done.stderr
+        assert program.read_bytes() == b"the right bytes"
+        assert program.stat().st_ino == before.st_ino
+        assert sorted(path.name for path in Path(made.path).iterdir()) == ["job.json", "sutprobe"]
     finally:
-        shutil.rmtree(directory)
         shutil.rmtree(own.parent)
 
 
-def test_notices_a_directory_swapped_by_another_user(user: pwd.struct_passwd, tmp_path: Path) -> None:
-    module = load_plugin("modules", "sutprobe")
-    directory = tmp_path / "calibration-x"
-    directory.mkdir(mode=0o700)
-    assert module.install(str(directory), b"bytes", False)
-    swapped = tmp_path / "calibration-y"
+def test_notices_a_directory_swapped_by_another_user(user: pwd.struct_passwd, made: Directory, tmp_path: Path) -> None:
+    swapped = tmp_path / "swapped"
     swapped.mkdir(mode=0o700)
     os.chown(swapped, user.pw_uid, user.pw_gid)
-    directory.rename(tmp_path / "gone")
-    swapped.rename(directory)
-    with pytest.raises(module.files.Refused, match=rf"found mode 0700 and user {USER} \(id {user.pw_uid}\)"):
-        module.install(str(directory), b"bytes", False)
+    shutil.move(made.path, tmp_path / "gone")
+    shutil.move(swapped, made.path)
+    with pytest.raises(Refused, match=rf"found mode 0700 and user {USER} \(id {user.pw_uid}\)"):
+        Directory(made.path)

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """A container made here, with one CPU, 256 MiB and no privileges: captured, planned, and measured in it."""
 
-import base64
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from calibration.build import BuiltKernel
 from calibration.context import Context, load
 from calibration.context.confinement import limits
+from calibration.lifecycle import finish
 from calibration.plan import CONFINED, Plan, make_plan
 from calibration.profiles import load_profile
+from calibration.runner.bundle import packed, sources
+from calibration.session import adopt
 from tests.confined import TOP, control_groups, run_in
 from tests.tools import require, require_root, require_two, sweep
 
-MODULE_UTILS = Path(__file__).parents[2] / "ansible" / "plugins" / "module_utils"
-CAPTURE = "import sut_context; print(sut_context.capture()['archive'])"
 OFTEN = ("idle_latency", "bandwidth_matrix", "peak_injection_bandwidth")
 """Kinds measured each time; all of them are in a sweep."""
 MIB = 1 << 20
@@ -61,11 +62,23 @@ def enter(groups: tuple[Path, ...]) -> Enter:
 
 
 @pytest.fixture(scope="module")
-def context(enter: Enter, tmp_path_factory: pytest.TempPathFactory) -> Context:
-    done = enter(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(MODULE_UTILS)!r}); {CAPTURE}")
+def runner(tmp_path_factory: pytest.TempPathFactory, built_x86_64: BuiltKernel, built_aarch64: BuiltKernel) -> Path:
+    """The runner with sutprobe, in a directory of its own."""
+    programs = {
+        f"{built.target}/{path.name}": path.read_bytes()
+        for built in (built_x86_64, built_aarch64)
+        for path in (built.path, built.path.with_name("build.json"))
+    }
+    path = tmp_path_factory.mktemp("runner") / "runner.pyz"
+    path.write_bytes(packed({**sources(), **programs}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def context(enter: Enter, runner: Path) -> Context:
+    archive = runner.with_name("context.tar.gz")
+    done = enter(sys.executable, str(runner), "capture", str(archive))
     assert done.returncode == 0, done.stderr
-    archive = tmp_path_factory.mktemp("capture") / "context.tar.gz"
-    archive.write_bytes(base64.b64decode(done.stdout))
     return load(archive)
 
 
@@ -95,15 +108,26 @@ def test_the_plan_says_what_it_leaves_out(plan: Plan, cpus: list[int]) -> None:
 
 
 @pytest.mark.parametrize("kinds", [OFTEN, pytest.param(None, marks=sweep)], ids=["often", "all"])
-def test_every_step_runs_within_the_limits(
-    enter: Enter, groups: tuple[Path, ...], plan: Plan, public: Path, kinds: tuple[str, ...] | None
+def test_a_run_stays_within_the_limits(
+    *,
+    enter: Enter,
+    groups: tuple[Path, ...],
+    plan: Plan,
+    runner: Path,
+    tmp_path: Path,
+    kinds: tuple[str, ...] | None,
+    cpus: list[int],
 ) -> None:
-    for step in plan.steps:
-        if kinds is not None and step.kind not in kinds:
-            continue
-        done = enter(str(public), *step.argv[1:])
-        document = json.loads(done.stdout)
-        assert (done.returncode, document["error"]) == (0, None), step.title
+    chosen = plan.with_steps(step for step in plan.steps if kinds is None or step.kind in kinds)
+    (tmp_path / "plan.json").write_text(chosen.model_dump_json())
+    done = enter("/bin/sh", "-c", f"cd {tmp_path} && exec {sys.executable} {runner} plan.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (left,) = tmp_path.glob("calibration-*")
+    document = finish(adopt(left, tmp_path / "results"), now=datetime.now(UTC))
+    assert document.run.status == "complete"
+    assert {step.id for step in chosen.steps} == {measured.step for measured in document.measurements}
+    assert document.context is not None
+    assert limits(document.context.parsed) == (f"CPUs {cpus[-1]}", "256 MiB of memory", "the time of 1.5 CPUs")
     memory = next(group for group in groups if group.parent.name == "memory" or len(groups) == 1)
     events = memory / ("memory.events" if len(groups) == 1 else "memory.oom_control")
     counts = dict(line.split() for line in events.read_text(encoding="ascii").splitlines())

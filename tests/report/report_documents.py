@@ -343,7 +343,7 @@ def not_begun_document() -> RunDocument:
         restored=None,
         restored_by=None,
     )
-    put_back = change.model_copy(update={"where": "cpu1", "restored": "schedutil", "restored_by": "guardian"})
+    put_back = change.model_copy(update={"where": "cpu1", "restored": "schedutil", "restored_by": "cleanup"})
     document = run_document(names=(), status="not_begun")
     return document.model_copy(
         update={

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation matches the code: names, defaults, severities and paths. Its links work."""
 
-import importlib.util
 import io
 import json
 import os
@@ -36,11 +35,12 @@ from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
 from calibration.preflight.checks import CHECKS
 from calibration.profiles import load_profile, profile_names
-from calibration.reference import name_form
+from calibration.reference import COMMON_ROLE, name_form
 from calibration.report.sections import page_order
 from calibration.results.consistency import RULES
 from calibration.results.model import RunDocument
 from calibration.results.records import Record
+from calibration.runner.prefetchers import PREFETCH_TABLES
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.volume import VolumeResult
 from calibration.validity import SEVERITIES
@@ -49,7 +49,6 @@ from tests.tools import requirements
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
 METHOD = DOCS / "method"
-PREFETCHERS = CHECKOUT / "ansible" / "plugins" / "module_utils" / "sut_prefetchers.py"
 COMMON_GROUND = {
     "index",
     "clock",
@@ -257,8 +256,12 @@ def commands() -> dict[str, click.Command]:
 def role_variables() -> dict[str, dict[str, Any]]:
     """Return type and default of every public variable of every role."""
     found: dict[str, dict[str, Any]] = {}
-    for role in sorted((CHECKOUT / "roles").iterdir()):
-        defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8")) or {}
+    roles = sorted((CHECKOUT / "roles").iterdir())
+    shared = yaml.safe_load((CHECKOUT / "roles" / COMMON_ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    for role in roles:
+        if role.name == COMMON_ROLE:
+            continue
+        defaults = shared | yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8"))
         specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
         for entry in specs.values():
             for name, option in (entry.get("options") or {}).items():
@@ -269,27 +272,34 @@ def role_variables() -> dict[str, dict[str, Any]]:
 
 
 def test_inventories_set_known_variables() -> None:
-    known = set(role_variables())
-    inventories = list((CHECKOUT / "ansible" / "inventories").rglob("*.yml"))
+    inventories = list((CHECKOUT / "ansible" / "inventories").rglob("group_vars/*.yml"))
     assert inventories
     for path in inventories:
-        used = set(re.findall(r"^\s*(calibration_\w+):", path.read_text(encoding="utf-8"), re.MULTILINE))
-        assert used <= known, path
+        used = {name for name in yaml.safe_load(path.read_text(encoding="utf-8")) if not name.startswith("ansible_")}
+        assert used <= set(role_variables()), path
+
+
+def test_the_examples_of_the_roles_use_roles_and_variables_that_exist() -> None:
+    blocks = parsed(DOCS / "guide" / "roles.rst").findall(nodes.literal_block)
+    items = [item for block in blocks if "yaml" in block["classes"] for item in yaml.safe_load(block.astext())]
+    tasks = [task for item in items for task in item.get("tasks", [item])]
+    used = [task["ansible.builtin.import_role"] for task in tasks if "ansible.builtin.import_role" in task]
+    roles = {f"calibration.harness.{path.name}" for path in (CHECKOUT / "roles").iterdir() if path.name != COMMON_ROLE}
+    assert {role["name"] for role in used} == roles
+    for role in used:
+        tasks_of = CHECKOUT / "roles" / role["name"].rpartition(".")[2] / "tasks"
+        assert (tasks_of / f"{role.get('tasks_from', 'main')}.yml").is_file()
+    assert {name for item in [*items, *tasks] for name in item.get("vars", {})} <= set(role_variables())
 
 
 def test_every_writable_register_is_described() -> None:
-    spec = importlib.util.spec_from_file_location("documented_prefetchers", PREFETCHERS)
-    assert spec is not None
-    assert spec.loader is not None
-    prefetchers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(prefetchers)
     rows = table_rows(parsed(DOCS / "guide" / "changes.rst"), "Processors")
     described = {
         one_line(row[0]): dict(zip(row[1].split(), row[2].split(), strict=True)) for row in rows if row[3].strip()
     }
     assert described == {
         table.cores: {f"{register:#x}": f"{bits:#x}" for register, bits in table.registers.items()}
-        for table in prefetchers.PREFETCH_TABLES
+        for table in PREFETCH_TABLES
     }
 
 

@@ -2,7 +2,6 @@
 """The page, the run's own verdict, the judgement of the night and the gate agree on whether a run is consistent."""
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,14 +15,10 @@ from calibration.errors import VERDICT_FAILED
 from calibration.gates.library import CalibrationLibrary
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.report.page import render
+from calibration.report.summary import summary
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
-
-sys.path.append(str(Path(__file__).parents[1] / "ansible"))
-from support import load_plugin
-
-COLLECT = load_plugin("action", "calibration_collect")
 
 NAMES = (
     "idle_latency",
@@ -211,7 +206,7 @@ def test_page_verdict_judgement_and_gate_agree(name: str, night: tuple[Path, dic
     page = render((directory / "run.json").read_bytes()).text.replace("\\", "")
     assert ("Cross-check failed" in page) == bool(wanted)
     assert page.count(":invalid:`fail`: ") == len(found)
-    failed = COLLECT.summary(directory, stored)["failed_verdicts"]
+    failed = summary(directory, stored)["failed_verdicts"]
     lines = [line for line in failed if line.startswith(tuple(found))]
     assert len(lines) == bool(found)
     assert all(line.endswith(f"(and {len(found) - 1} more cross-checks)") == (len(found) > 1) for line in lines)

@@ -3,6 +3,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -104,6 +106,11 @@ class Lab(support.Lab):
         """What calibration_remote_base is set to."""
         return Path("/var/tmp")
 
+    @property
+    def lock(self) -> str:
+        """What calibration_lock is by default."""
+        return "calibration"
+
     def make(self) -> "Lab":
         """Create the directories that must exist."""
         self.home.mkdir(parents=True)
@@ -142,13 +149,20 @@ class Lab(support.Lab):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                process_group=0,
             )
+        running = Running(process, log)
         try:
-            yield Running(process, log)
+            yield running
         finally:
             if process.poll() is None:
+                running.send(signal.SIGCONT)
                 process.terminate()
                 process.wait()
+
+    def resume(self, inventory: Path, *options: str, profile: Path = support.TINY) -> support.Ended:
+        """Resume the newest incomplete run."""
+        return self.calibrate(inventory, "--resume", *options, profile=profile)
 
     def newest(self, sut: Sut) -> Path:
         """Return the directory of a SUT's newest run."""
@@ -204,6 +218,15 @@ class Running:
             assert watch.stderr is not None
             said = watch.stderr.read()
         assert watch.returncode == 0, f"expected {then!r} to succeed on {sut.name}, found {watch.returncode}: {said}"
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the controller and its workers, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        """Kill the controller, as the OOM killer does."""
+        self.process.kill()
+        self.process.wait()
 
     def end(self) -> support.Ended:
         """Wait for its end."""

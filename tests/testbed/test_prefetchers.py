@@ -19,7 +19,7 @@ for cpu in (0, 1):
         print(hex(register), struct.unpack("<Q", os.pread(device, 8, register))[0])
 """
 
-LEFT = "ls -A /var/tmp | grep calibration; pgrep -af '[g]uardian.py|[s]utprobe'; true"
+LEFT = "ls -A /var/tmp | grep calibration; pgrep -af '[r]unner keep |[s]utprobe'; true"
 
 
 def registers(sut: Sut) -> list[str]:

@@ -1,36 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""However a run ends, its SUT is as it was: settings, processes, files and reservation."""
+"""However a run ends, its SUT is as it was, settings, processes, files and lock, and what it measured is collected."""
 
 import os
+import shutil
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from calibration.build import build
+from calibration.errors import ENVIRONMENT, INTERRUPTED, VERDICT_FAILED
+from tests.ansible.support import SLOW
 from tests.testbed.guest import Sut
-from tests.testbed.support import Lab, Testbed
+from tests.testbed.support import Lab, Running, Testbed
+from tests.testbed.test_faults import (
+    LAST,
+    LONG,
+    STEPS,
+    THREE,
+    assert_nothing_is_left,
+    measured,
+    outcomes,
+    reasons,
+    undone,
+)
 
 PATIENCE_S = 900
 """What takes longer hangs: these SUTs are emulated, and may share the controller's CPUs with others."""
-
-LEASE_S = 60.0
-"""Shorter than usual, and longer than a starved guest needs between two of the run's commands."""
 
 Scenario = Callable[[str, str, str, str], None]
 
 WANTED = {"tune_hugepages_2m": {0: 8}, "tune_hugepages_2m_ok": True}
 """What a guest really has: huge pages. It has neither frequencies nor irqbalance."""
 
-NOW = """
-cat /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages
+ROOT = {**WANTED, "ansible_become": True}
+
+PAGES = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+
+RUNNER = "[r]unner keep "
+"""The run's processes: the keeper, and the worker, its child."""
+
+NOW = f"""
+while systemctl list-units --plain --no-legend --state=deactivating 'calibration-*' | grep -q .; do sleep 1; done
+cat {PAGES}
 ls -A /var/tmp | grep calibration
-pgrep -af '[g]uardian.py|[s]utprobe'
+pgrep -af '{RUNNER}|^[^ ]*/sutprobe '
+grep -o '@calibration.*' /proc/net/unix
+systemctl list-units --plain --no-legend 'calibration-*'
 true
 """
-"""Prints the settings, the files and the processes that a run changes or makes."""
+"""Prints the settings, the files, the processes, the lock and the units that a run changes or makes."""
+
+EACH_ONCE = [(step, "ok") for step in STEPS]
 
 
 def now(sut: Sut) -> str:
@@ -39,126 +61,305 @@ def now(sut: Sut) -> str:
     return str(done.stdout)
 
 
-def wait_until(done: Callable[[], bool], what: Callable[[], str]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < until, what()
-        time.sleep(1)
+def until(sut: Sut, condition: str) -> None:
+    """Wait in the guest until a shell command succeeds."""
+    done = sut.ssh(f"until {condition}; do sleep 1; done", patience_s=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
 
 
-def wait_for_step(process: subprocess.Popen[bytes], sut: Sut, log: Path) -> None:
-    """Wait until the second step, which takes hours, is being measured on the SUT."""
-
-    def measuring() -> bool:
-        assert process.poll() is None, log.read_text()
-        return "step 1 of 2" in log.read_text() and "/sutprobe latency" in now(sut)
-
-    wait_until(measuring, log.read_text)
+def until_restored(sut: Sut) -> None:
+    until(sut, f"grep -qx 0 {PAGES}")
 
 
-def test_sut_is_restored_after_a_killed_controller(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
-    sut = testbed.sut("small")
-    before = now(sut)
-    inventory = testbed.inventory(
-        {"testbed1": [sut]}, {**WANTED, "reserve_lease_s": LEASE_S, "measure_grace_s": 1.0, "ansible_become": True}
-    )
-    log = lab.directory / "log"
-    with lab.started(log, "-i", str(inventory)) as process:
-        wait_for_step(process, sut, log)
-        assert now(sut).splitlines()[0] == "8"
-        second = lab.calibrate(inventory)
-        assert second.rc != 0
-        assert "the SUT is reserved by run" in second.text
-        process.kill()
-        process.wait(PATIENCE_S)
-    wait_until(lambda: now(sut) == before, lambda: now(sut))
-    scenario(
-        "controller killed in the middle of a step, huge pages reserved",
-        "SIGKILL to ansible-playbook",
-        "the steps that had ended; the SUT's settings as they were, no process, no file, no reservation",
-        "a second controller was refused meanwhile, with the holder's run and the command that ends it",
-    )
+def until_complete(sut: Sut) -> None:
+    """Wait until the run has ended on the SUT and is kept there."""
+    until(sut, 'grep -q \'"record": "done"\' /var/tmp/calibration-*/records.jsonl')
 
 
-def interrupted(_sut: Sut, process: subprocess.Popen[bytes]) -> None:
-    os.killpg(process.pid, signal.SIGINT)
+@pytest.fixture
+def sut(testbed: Testbed) -> Sut:
+    return testbed.sut("small", "fault-1")
 
 
-def kernel_killed(sut: Sut, _process: subprocess.Popen[bytes]) -> None:
-    sut.read("pkill -KILL -f '^[^ ]*/sutprobe '")
+KILLED = {
+    "sutprobe": ("kill -KILL $p", {"idle_latency", "latency_matrix"}, "killed by SIGKILL"),
+    "worker": (f"kill -KILL $(pgrep -nf '{RUNNER}')", {"idle_latency"}, "the runner on the SUT was killed by signal 9"),
+    "keeper": (f"kill -KILL $(pgrep -of '{RUNNER}')", {"idle_latency"}, "the run was ended on the SUT"),
+    "every process": (f"kill -KILL $(pgrep -f '{RUNNER}') $p", {"idle_latency"}, "the runner on the SUT was killed"),
+}
+"""By process: how it is killed in the long step, what is measured then, and a reason for the rest."""
 
 
-def link_dead(sut: Sut, process: subprocess.Popen[bytes]) -> None:
-    sut.link(up=False)
-    process.wait(PATIENCE_S)
-    sut.link(up=True)
-
-
-@pytest.mark.parametrize(
-    ("fault", "row"),
-    [
-        (
-            interrupted,
-            ("run interrupted, huge pages reserved", "Ctrl-C in the middle of a step", "the interrupted run tidied up"),
-        ),
-        (
-            kernel_killed,
-            ("kernel killed, huge pages reserved", "SIGKILL to sutprobe", "the step: SIGKILL; the run put it right"),
-        ),
-        (
-            link_dead,
-            ("link dead, huge pages reserved", "cable pulled for good", "not left clean; the SUT put itself right"),
-        ),
-    ],
-    ids=["interrupted", "kernel killed", "link dead"],
-)
-def test_a_changed_sut_is_put_right_whatever_ends_the_run(
-    fault: Callable[[Sut, subprocess.Popen[bytes]], None],
-    row: tuple[str, str, str],
-    testbed: Testbed,
-    lab: Lab,
-    scenario: Scenario,
+@pytest.mark.parametrize("name", KILLED)
+def test_a_sut_restores_itself_whichever_process_is_killed(
+    name: str, testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
 ) -> None:
-    sut = testbed.sut("small")
     before = now(sut)
-    short = {"reserve_lease_s": LEASE_S, "measure_grace_s": 1.0, "measure_reconnect_s": 1.0}
-    inventory = testbed.inventory({"testbed1": [sut]}, {**WANTED, **short, "ansible_become": True})
-    log = lab.directory / "log"
-    with lab.started(log, "-i", str(inventory)) as process:
-        wait_for_step(process, sut, log)
-        assert now(sut).splitlines()[0] == "8"
-        fault(sut, process)
-        assert process.wait(PATIENCE_S) != 0
-    wait_until(lambda: now(sut) == before, lambda: now(sut) + log.read_text())
-    assert [measurement.kind for measurement in lab.document(sut).measurements] == ["idle_latency"], log.read_text()
-    name, injected, reported = row
-    scenario(name, injected, "the steps that had ended; the SUT's settings as they were", reported)
-
-
-def test_a_killed_guardian_is_replaced_by_the_next_run(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
-    sut = testbed.sut("small")
-    before = now(sut)
-    inventory = testbed.inventory({"testbed1": [sut]}, {**WANTED, "ansible_become": True})
-    log = lab.directory / "log"
-    with lab.started(log, "-i", str(inventory)) as process:
-        wait_for_step(process, sut, log)
-        process.kill()
-        process.wait(PATIENCE_S)
-    assert sut.ssh("pkill -KILL -f /[g]uardian.py").returncode == 0
-    assert now(sut) != before
-    ended = lab.calibrate(inventory)
-    assert "the SUT is reserved by" not in ended.text
+    command, kept, reason = KILLED[name]
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, ROOT), profile=THREE) as running:
+        running.until_step(sut, LAST)
+        running.send(signal.SIGSTOP)  # nobody helps the SUT
+        running.until_step(sut, LONG, f"grep -qx 8 {PAGES} && {command}")
+        until_restored(sut)
+        running.send(signal.SIGCONT)
+        ended = running.end()
+    document = lab.document(sut)
+    assert measured(document) == kept, ended.text
+    assert any(reason in item for item in reasons(document).values()), reasons(document)
+    assert document.run.status == "incomplete"
+    assert ended.rc == VERDICT_FAILED
     assert now(sut) == before
     scenario(
-        "controller and guardian killed",
-        "SIGKILL to both",
-        "the SUT's settings as they were, after the next run",
-        "the stale reservation was taken over",
+        f"{name} killed, huge pages reserved",
+        f"SIGKILL to {name} of the run, its controller stopped",
+        f"{', '.join(sorted(kept))}; settings restored by the SUT itself",
+        f"{reason}; status incomplete",
+    )
+
+
+def clean_up(lab: Lab, inventory: Path, sut: Sut) -> None:
+    run = ("-e", f"calibration_run_id={lab.newest(sut).name}")
+    ended = lab.run("cleanup.yml", "-i", str(inventory), *run, profile=None)
+    assert ended.rc == 0, ended.text
+
+
+def resume(lab: Lab, inventory: Path, sut: Sut) -> None:
+    ended = lab.resume(inventory, profile=THREE)
+    assert lab.document(sut).run.status == "complete", ended.text
+    assert [step for step, outcome in outcomes(lab, sut) if outcome == "ok"] == list(STEPS)
+
+
+def run_again(lab: Lab, inventory: Path, sut: Sut) -> None:
+    ended = lab.calibrate(inventory, "-e", "measure_keep_s=1")
+    assert lab.document(sut).run.status == "complete", ended.text
+
+
+NEXT = {"--resume": resume, "cleanup.yml": clean_up, "the next run": run_again}
+
+
+@pytest.mark.parametrize("name", NEXT)
+def test_a_killed_run_of_an_ordinary_user_is_restored_by_what_comes_next(
+    name: str, testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    before = now(sut)
+    inventory = testbed.inventory({"suts": [sut]}, {**WANTED, "measure_keep_s": 1})
+    sut.read(f"chmod 666 {PAGES}")  # as an administrator may permit
+    with undone(sut, f"chmod 644 {PAGES}"):
+        with lab.calibrating(inventory, profile=THREE) as running:
+            running.until_step(sut, LAST)
+            running.send(signal.SIGSTOP)
+            running.until_step(sut, LONG, f"grep -qx 8 {PAGES} && {KILLED['every process'][0]}")
+            running.kill()
+        assert now(sut).splitlines()[0] == "8"
+        NEXT[name](lab, inventory, sut)
+    assert now(sut) == before
+    scenario(
+        f"all killed, then {name}",
+        "SIGKILL to the controller and every process of an ordinary user's run, huge pages reserved",
+        "nothing of that run" if name == "the next run" else "the step before",
+        f"{name} restored the SUT",
+    )
+
+
+def killed_before_the_plan(testbed: Testbed, lab: Lab, sut: Sut) -> Path:
+    """Kill the controller while it fetches sutprobe; the SUT waits for its plan."""
+    built = build("x86_64")
+    place = lab.directory / "prebuilt" / "x86_64"
+    place.mkdir(parents=True)
+    shutil.copy(built.path, place)
+    os.mkfifo(place / "build.json")
+    with lab.calibrating(
+        testbed.inventory({"suts": [sut]}, {**ROOT, "sutprobe_prebuilt": str(place.parent)}), profile=THREE
+    ) as running:
+        running.until("the plan", lambda: "3 steps" in running.text)
+        running.kill()
+    return testbed.inventory({"suts": [sut]}, ROOT)
+
+
+def killed_in_the_step(subcommand: str) -> Callable[[Testbed, Lab, Sut], Path]:
+    def kill(testbed: Testbed, lab: Lab, sut: Sut) -> Path:
+        inventory = testbed.inventory({"suts": [sut]}, ROOT)
+        with lab.calibrating(inventory, profile=THREE) as running:
+            running.until_step(sut, subcommand)
+            running.kill()
+        until_complete(sut)
+        until_restored(sut)
+        return inventory
+
+    return kill
+
+
+def killed_and_rebooted(testbed: Testbed, lab: Lab, sut: Sut) -> Path:
+    inventory = testbed.inventory({"suts": [sut]}, ROOT)
+    with lab.calibrating(inventory, profile=THREE) as running:
+        running.until_step(sut, LONG)
+        running.kill()
+    sut.reboot()
+    return inventory
+
+
+def lost_for_good(testbed: Testbed, lab: Lab, sut: Sut) -> Path:
+    inventory = testbed.inventory({"suts": [sut]}, {**ROOT, "measure_reconnect_s": 1})
+    with lab.calibrating(inventory, profile=THREE) as running:
+        running.until_step(sut, LONG)
+        sut.link(up=False)
+        ended = running.end()
+        sut.link(up=True)
+    assert ended.rc == ENVIRONMENT, ended.text
+    assert f"collect it with --resume {lab.newest(sut).name}" in ended.text
+    until_complete(sut)
+    until_restored(sut)
+    return inventory
+
+
+MOMENTS: dict[str, tuple[Callable[[Testbed, Lab, Sut], Path], list[tuple[str, str]], str]] = {
+    "controller killed before the plan is there": (killed_before_the_plan, [], "SIGKILL while the SUT waits for it"),
+    "controller killed in the first step": (killed_in_the_step(LAST), EACH_ONCE, "SIGKILL in the first step"),
+    "controller killed in a long step": (killed_in_the_step(LONG), EACH_ONCE, "SIGKILL in the long step"),
+    "controller killed, SUT rebooted": (killed_and_rebooted, EACH_ONCE[:1], "SIGKILL, then the reset button"),
+    "link dead": (lost_for_good, EACH_ONCE, "cable pulled in the long step for longer than measure_reconnect_s"),
+}
+"""By scenario: what happens, the steps that the SUT has kept, and what was injected."""
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_what_a_lost_controller_left_is_collected_by_resume(
+    name: str, testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    before = now(sut)
+    happen, kept, injected = MOMENTS[name]
+    inventory = happen(testbed, lab, sut)
+    ended = lab.resume(inventory, profile=THREE)
+    assert ended.rc == VERDICT_FAILED, ended.text
+    assert outcomes(lab, sut) == EACH_ONCE
+    assert lab.document(sut).run.status == "complete"
+    assert now(sut) == before
+    scenario(
+        name,
+        injected,
+        f"{len(kept)} of 3 steps on the SUT, each once; settings restored",
+        "--resume collected them" + ("" if kept == EACH_ONCE else " and measured the others") + "; status complete",
+    )
+
+
+def test_a_closed_laptop_costs_nothing(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
+    before = now(sut)
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, ROOT), profile=THREE) as running:
+        running.until_step(sut, LONG)
+        running.send(signal.SIGSTOP)
+        until_complete(sut)
+        until_restored(sut)
+        running.send(signal.SIGCONT)
+        ended = running.end()
+    assert outcomes(lab, sut) == EACH_ONCE, ended.text
+    assert lab.document(sut).run.status == "complete"
+    assert {change.restored_by for change in lab.document(sut).attempts[-1].changes} == {"run"}
+    assert now(sut) == before
+    scenario("laptop closed", "SIGSTOP to the controller until the SUT is done", "every step, once", "status complete")
+
+
+def test_results_that_nobody_collects_go(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
+    before = now(sut)
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, {**ROOT, "measure_keep_s": 1}), profile=THREE) as running:
+        running.until_step(sut, LONG)
+        running.kill()
+    until(sut, "! ls -d /var/tmp/calibration-*")
+    assert now(sut) == before
+    ended = lab.resume(testbed.inventory({"suts": [sut]}, ROOT), profile=THREE)
+    assert lab.document(sut).run.status == "complete", ended.text
+    scenario(
+        "results not collected",
+        "SIGKILL to the controller, measure_keep_s: 1",
+        "what was collected before; nothing on the SUT",
+        "--resume measured the rest; status complete",
+    )
+
+
+def test_a_reserved_sut_is_refused_with_its_holder_and_goes_on_after_ctrl_c_of_a_plain_playbook(
+    testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
+) -> None:
+    before = now(sut)
+    inventory = testbed.inventory({"suts": [sut]}, ROOT)
+    log = lab.directory / "log"
+    with lab.started(log, "-i", str(inventory)) as process:
+        Running(process, log).until_step(sut, "latency", f"grep -qx 8 {PAGES}")
+        run = lab.newest(sut).name
+        for become in (True, False):
+            again = Lab(lab.directory / f"become-{become}").make()
+            refused = again.calibrate(testbed.inventory({"suts": [sut]}, {"ansible_become": become}))
+            assert refused.rc == ENVIRONMENT, refused.text
+            (omitted,) = again.document(sut).not_measured
+            for said in (f"reserved by run {run} of ", f" for {sut.name} since ", "of 2: ", "as user root (id 0), "):
+                assert said in omitted.reason
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(PATIENCE_S)
+    assert "sutprobe latency" in now(sut)
+    clean_up(lab, inventory, sut)
+    document = lab.document(sut)
+    assert document.run.status == "interrupted"
+    assert measured(document) == {"idle_latency"}
+    assert now(sut) == before
+    scenario(
+        "second controller",
+        "two more runs, as root and as an ordinary user, while the SUT is measured",
+        "the run that is there",
+        "refused with run, controller, since when, step, user and process, exit 3",
+    )
+    scenario(
+        "ansible-playbook interrupted",
+        "Ctrl-C in the middle of a step, huge pages reserved",
+        "the step before; the SUT goes on until cleanup.yml",
+        "status interrupted",
+    )
+
+
+def test_an_interrupted_run_is_ended_and_collected(testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario) -> None:
+    before = now(sut)
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, ROOT), profile=SLOW) as running:
+        running.until("the second step", lambda: ": measured" in running.text)
+        running.send(signal.SIGINT)
+        ended = running.end()
+    assert ended.rc == INTERRUPTED, ended.text
+    document = lab.document(sut)
+    assert document.run.status == "interrupted"
+    assert measured(document) == {"idle_latency"}
+    assert now(sut) == before
+    scenario(
+        "calibration run interrupted",
+        "Ctrl-C in the middle of a step, huge pages reserved",
+        "the step before; settings restored",
+        "status interrupted, exit 4",
+    )
+
+
+def test_the_run_sleeps_on_housekeeping_cpus_while_sutprobe_measures(
+    testbed: Testbed, lab: Lab, scenario: Scenario
+) -> None:
+    sut = testbed.sut("isolated", "expected-1")
+    status = f"for r in $(pgrep -f '{RUNNER}'); do grep %s /proc/$r/status; done"
+    # A watching controller wakes the worker when a step begins, and not again until it ends.
+    look = (
+        f"switches() {{ {status % 'ctxt_switches'}; }}; "
+        'until before=$(switches); sleep 5; [ "$(switches)" = "$before" ]; do :; done; kill -0 $p'
+    )
+    with lab.calibrating(testbed.inventory({"suts": [sut]}, {"ansible_become": True}), profile=SLOW) as running:
+        running.until("the first step's outcome", lambda: ": measured" in running.text)
+        running.until_step(sut, "latency", look)
+        cpus = sut.read(status % "Cpus_allowed_list").split()[1::2]
+        running.send(signal.SIGINT)
+        ended = running.end()
+    assert cpus == ["0,2", "0,2"], ended.text
+    assert_nothing_is_left(sut)
+    scenario(
+        "isolated CPUs",
+        "none",
+        "every step until Ctrl-C",
+        "keeper and worker: on housekeeping CPUs, no context switch within a step",
     )
 
 
 def test_unchangeable_setting_is_refused_and_reported(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
-    sut = testbed.sut("small")
+    sut = testbed.sut("small", "fault-1")
     before = now(sut)
     wanted = {**WANTED, "tune_prefetchers": "off", "tune_prefetchers_ok": True, "ansible_become": True}
     ended = lab.calibrate(testbed.inventory({"testbed1": [sut]}, wanted))
@@ -174,7 +375,7 @@ def test_unchangeable_setting_is_refused_and_reported(testbed: Testbed, lab: Lab
 
 
 def test_a_setting_without_consent_is_bad_input(testbed: Testbed, lab: Lab, scenario: Scenario) -> None:
-    sut = testbed.sut("small")
+    sut = testbed.sut("small", "fault-1")
     before = now(sut)
     ended = lab.calibrate(testbed.inventory({"testbed1": [sut]}, {**WANTED, "tune_hugepages_2m_ok": False}))
     assert ended.rc != 0

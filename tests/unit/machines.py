@@ -92,6 +92,8 @@ def machine(
                 )
                 for node, size in enumerate((*[node_bytes] * nodes, *memory_only_bytes))
             ),
+            "memory": captured.memory.model_copy(update={"available_bytes": None}),
+            "confinement": None,
             "distances": tuple(
                 tuple(distance(row, column) for column in range(everywhere)) for row in range(everywhere)
             ),

@@ -113,7 +113,7 @@ def output_of(*words: str) -> str:
 
 def test_commands_have_prefixes_and_suggestions() -> None:
     assert output_of("comp", "--help") == output_of("compare", "--help") != output_of("context", "--help")
-    assert "Ambiguous command 'co': context, counters, compare." in output_of("co")
+    assert "Ambiguous command 'co': context, counters, compare, collection." in output_of("co")
     assert "No such command 'reprot'. Did you mean 'report'?" in output_of("reprot")
     assert "No such option" in output_of("--speed")
 

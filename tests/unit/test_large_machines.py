@@ -34,8 +34,8 @@ from calibration.results.attempts import outstanding
 from calibration.results.layout import RUN
 from calibration.results.records import StepRecord, append_record
 from calibration.results.store import read_run
+from calibration.runner import capture, settings
 from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
-from tests.suts import sut_context, sut_hold, sut_settings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -85,7 +85,7 @@ def made(machine: Machine, directory: Path) -> Made:
         patch.setattr(os, "sched_getaffinity", lambda _pid: set(range(machine.cpus)))
         patch.setattr(os, "getpid", lambda: 1 << 22)  # no process of the made machine, which has the first few thousand
         patch.setattr(os, "open", counted)
-        captured = sut_context.capture(str(root), sleep=lambda _seconds: None)
+        captured = capture.capture(str(root), sleep=lambda _seconds: None)
     archive = base64.b64decode(captured["archive"])
     run = begin(directory, testbed="t", sut="s", run_id="r", profile="nightly", capture=archive, now=NOW)
     for step in run.plan.steps:
@@ -135,20 +135,18 @@ def all_plans(on: Made) -> None:
 
 def restored(on: Made) -> None:
     """Plan changes of every CPU's frequency policy, and put back what cannot be: the CPUs are offline."""
-    machine = sut_settings.Machine(str(on.root))
-    entries = sut_settings.plan_governor(machine, "powersave")
+    machine = settings.Machine(str(on.root))
+    entries = settings.plan_governor(machine, "powersave")
     entries += [
-        sut_settings.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf")
-        for cpu in sut_settings.processors(machine)
+        settings.Entry("prefetchers", f"/dev/cpu/{cpu}/msr:0x1a4", "0x0", "0xf") for cpu in settings.processors(machine)
     ]
-    sut_hold.changes_of([sut_settings.Entry.of_line(entry.line()) for entry in entries])
-    changes, faults = sut_settings.restore_all(machine, entries, "run")
+    changes, faults = settings.restore_all(machine, [settings.Entry.of_line(entry.line()) for entry in entries], "run")
     assert len(faults) == on.machine.cpus
-    sut_settings.read_again(machine, sut_settings.group_changes(changes), "run")
+    settings.group_changes(changes)
 
 
 STEPS: dict[str, Callable[[Made], object]] = {
-    "capture": lambda on: sut_context.capture(str(on.root), sleep=lambda _seconds: None),
+    "capture": lambda on: capture.capture(str(on.root), sleep=lambda _seconds: None),
     "settings restored": restored,
     "context": lambda on: load(on.run, on.archive),
     "plans": all_plans,

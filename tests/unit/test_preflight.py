@@ -648,9 +648,9 @@ def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...]) -
 
 
 def test_a_restored_stale_reservation_is_reported() -> None:
-    stale = {"holder": {"run_id": "20260102T030405Z-0a1b"}, "why": "its guardian is gone", "changes": [{}, {}]}
+    stale = {"holder": {"run_id": "20260102T030405Z-0a1b"}, "why": "its runner was killed", "changes": [{}, {}]}
     told = taken_over_check(stale)
-    assert told.found == "that of 20260102T030405Z-0a1b: its guardian is gone; 2 settings restored"
+    assert told.found == "that of 20260102T030405Z-0a1b: its runner was killed; 2 settings restored"
     assert refusal([told]) is None
     assert not list(flags([told]))
     assert "\x1b" not in taken_over_check({"holder": {"run_id": "\x1b[2J"}, "why": None}).found

@@ -564,7 +564,7 @@ def test_restored_changes_replace_earlier_ones(tmp_path: Path) -> None:
     tuned = change()
     directory = begin(tmp_path, changes=[tuned]).directory
     assert finish(directory, now=NOW).attempts[0].changes == (tuned,)
-    back = tuned.model_copy(update={"restored": "schedutil", "restored_by": "guardian"})
+    back = tuned.model_copy(update={"restored": "schedutil", "restored_by": "cleanup"})
     append_record(directory, RestoredRecord(changes=(back,)))
     assert finish(directory, now=NOW).attempts[0].changes == (back,)
 

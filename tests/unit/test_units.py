@@ -35,8 +35,11 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
+WORKFLOWS = ("github-workflow.yml", "github-slices.yml")
+
+
 def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
-    known = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer", "github-workflow.yml"}
+    known = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer", *WORKFLOWS}
     assert {path.name for path in UNITS.iterdir()} == known
     for name in known:
         assert "SPDX-License-Identifier: Apache-2.0" in text_of(name).splitlines()[0], name
@@ -120,8 +123,9 @@ def workflow() -> dict[str, Any]:
     return loaded
 
 
-def test_the_workflow_is_one_by_the_services_own_schema() -> None:
-    done = check_workflow(UNITS / "github-workflow.yml")
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_is_one_by_the_services_own_schema(name: str) -> None:
+    done = check_workflow(UNITS / name)
     assert done.returncode == 0, done.stdout
 
 

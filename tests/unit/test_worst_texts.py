@@ -50,7 +50,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.preflight import facts as preflight_facts
 from calibration.preflight import sut_checks
-from calibration.results import documents
+from calibration.results import answers, documents
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
@@ -271,6 +271,8 @@ def of_document(unit: Any, name: str) -> Make:
 
 MEASURED = f'{{"schema_version": "{SCHEMA_VERSION}", "measurements": ['
 
+DOCUMENTS = (of("["), of("[],", "["), of("[1],", "[", "1]"), of('"a":1,', "{"), numbered('"a%d":1,', "{"), of("9", "["))
+
 CASES: dict[Callable[..., object], Case] = {
     cmdline.split_words: Case((*ANY, of("a "), of('"'), of('" '))),
     cmdline.parse_cmdline: Case((*ANY, of("a "), of('"'), of("--"))),
@@ -321,6 +323,8 @@ CASES: dict[Callable[..., object], Case] = {
     vulnerabilities.state_of: Case((*ANY, of("Mitigation")), size=PART),
     vulnerabilities.left_open: Case((*ANY, of(";"), of("vulnerable,")), size=PART),
     loader.load: Case((*ARCHIVES, *CAPTURES)),
+    answers.read_json: Case((*ANY, *DOCUMENTS)),
+    answers.read_record: Case((*ANY, *DOCUMENTS, of('{"a":"b"},', '{"record":"x","changes":[', "{}]}"))),
     event_sources.parse_format: Case((*ANY, of("0-63,", "config:"), of("1,", "config:"))),
     encoding.parse_terms: Case((*ANY, numbered("a%d,"), of("a="))),
     lines.lines_of: Case((*ANY, of("\r"), of("x" * 5000 + "\n")), size=PART),
@@ -432,8 +436,8 @@ PLACES = ("context", "formats", "counters.encoding", "mlc", "sutprobe.document",
 def parsers() -> Iterator[tuple[str, Callable[..., object]]]:
     """Yield all public functions that take what somebody said, by their names."""
     for found in pkgutil.walk_packages(calibration.__path__, "calibration."):
-        if found.name.endswith("__main__"):
-            continue
+        if found.name.endswith("__main__") or found.name.startswith("calibration.runner."):
+            continue  # a runner reads its own machine and its own files, of limited sizes
         module = importlib.import_module(found.name)
         place = found.name.removeprefix("calibration.")
         reading = any(place == item or place.startswith(f"{item}.") for item in PLACES)

@@ -17,16 +17,12 @@ author: The calibration harness contributors
 
 import os
 import re
-import sys
 
-from ansible.plugins.inventory import BaseInventoryPlugin
-
-sys.path.append(os.path.abspath(__file__ + "/../../plugin_utils"))
-
-import calibration_checkout  # noqa: F401 - makes the checkout's package importable
+import ansible_collections.calibration.harness.plugins.plugin_utils.package  # noqa: F401 - makes the package importable in a checkout
 from ansible.utils.vars import load_extra_vars
 
 from ansible import constants as C
+from ansible.plugins.inventory import BaseInventoryPlugin
 from calibration.errors import BAD_INPUT, InputError
 from calibration.formats.csit_topology import is_topology, name_of_testbed, read_topology
 from calibration.results.layout import check_names

@@ -8,7 +8,8 @@ import pytest
 
 from calibration.context import load
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
-from tests.unit.context.test_sut_context_info import members, sut_context
+from calibration.runner import capture
+from tests.unit.context.test_capture import members
 
 
 def stat_row(cpu, *, user=0, system=0, idle=0, irq=0, steal=0):
@@ -117,7 +118,7 @@ def test_capture_keeps_only_busy_processes(make_root):
         (root / "proc/12").mkdir()
         (root / "proc/12/stat").write_text(process(12, "new", 3, 0))
 
-    result = sut_context.capture(str(root), sleep=work)
+    result = capture.capture(str(root), sleep=work)
     kept = {name for name in members(result["archive"]) if name.startswith("load/")}
     assert kept == {
         "load/before/proc/stat",
@@ -135,7 +136,7 @@ def test_capture_keeps_only_busy_processes(make_root):
 def test_observation_is_bounded(make_root, monkeypatch):
     files = {f"/proc/{pid}/stat": process(pid, "p", pid, 0) for pid in range(10, 20)}
     root = make_root({"/proc/stat": stat_row(0), **files})
-    watch = sut_context.LoadWatch(str(root), 0, lambda: 1, sleep=lambda _: None).watch()
+    watch = capture.LoadWatch(str(root), 0, lambda: 1, sleep=lambda _: None).watch()
     assert watch.files == {}
     assert watch.description()["reason"] == "not watched: the capture took longer than 60 s"
 
@@ -143,14 +144,14 @@ def test_observation_is_bounded(make_root, monkeypatch):
         for pid in range(10, 20):
             (root / f"proc/{pid}/stat").write_text(process(pid, "p", pid * 2, 0))
 
-    monkeypatch.setattr(sut_context, "MAX_BUSY_PROCESSES", 3)
-    watch = sut_context.LoadWatch(str(root), 2, lambda: 1, sleep=work).watch()
+    monkeypatch.setattr(capture, "MAX_BUSY_PROCESSES", 3)
+    watch = capture.LoadWatch(str(root), 2, lambda: 1, sleep=work).watch()
     assert sorted(path for path in watch.files if "after/proc/1" in path) == [
         f"/load/after/proc/{pid}/stat" for pid in (17, 18, 19)
     ]
 
 
 def test_machine_without_counts(make_root):
-    result = sut_context.capture(str(make_root({"/proc/cpuinfo": ""})), sleep=lambda _: None)
+    result = capture.capture(str(make_root({"/proc/cpuinfo": ""})), sleep=lambda _: None)
     assert result["capture"]["load"]["reason"] == "/proc/stat cannot be read"
     assert result["capture"]["load"]["interval_s"] is None

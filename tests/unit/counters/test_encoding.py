@@ -15,7 +15,7 @@ from calibration.context.event_sources import parse_format
 from calibration.context.model import EventAlias, EventSource
 from calibration.counters.encoding import encode, parse_terms
 from calibration.errors import InputError
-from tests.unit.context.test_sut_context_info import sut_context
+from calibration.runner import capture
 
 DEVICES = "/sys/bus/event_source/devices"
 
@@ -144,7 +144,7 @@ def test_effective_capabilities_are_those_of_the_capturing_process(make_root):
 
 
 def captured(root):
-    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(sut_context.capture(str(root))["archive"]))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(capture.capture(str(root))["archive"]))) as archive:
         return {member.name for member in archive if "event_source" in member.name}
 
 
@@ -165,13 +165,13 @@ def test_the_capture_follows_the_links_to_the_sources_and_no_others(make_root, t
         *(f"/armv8_pmuv3_0/{name}" for name in ("type", "cpus", "caps/slots")),
     }
     archive = tmp_path / "context.tar.gz"
-    archive.write_bytes(base64.b64decode(sut_context.capture(str(root))["archive"]))
+    archive.write_bytes(base64.b64decode(capture.capture(str(root))["archive"]))
     assert load(archive).event_sources == load(root).event_sources
 
 
 def test_the_files_of_event_sources_are_bounded(make_root, monkeypatch):
-    monkeypatch.setattr(sut_context, "MAX_EVENT_SOURCE_FILES", 3)
-    collector = sut_context.collect(str(tree(make_root)))
+    monkeypatch.setattr(capture, "MAX_EVENT_SOURCE_FILES", 3)
+    collector = capture.collect(str(tree(make_root)))
     assert sum(DEVICES in path for path in collector.files) == 3
     assert any(DEVICES in path and "full" in reason for path, reason in collector.unreadable.items())
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends a run on a SUT, collects what it measured, restores the SUT, and writes the run document.
+
+``sut_run`` is the run's name on the SUT: its identifier and the host.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, required
+
+from calibration.errors import SutError
+from calibration.report.summary import finished
+from calibration.results.layout import RECORDS, RUN
+from calibration.results.records import record_names
+from calibration.session import Request, collect_found, end
+
+
+def remove_partial(directory):
+    """Remove leftovers of an interrupted writer from the run's directory; all of it if the run had not begun."""
+    if not (directory / RECORDS).exists() or next(record_names(directory), None) is None:
+        shutil.rmtree(directory)
+        for parent in (directory.parent, directory.parent.parent):
+            if any(parent.iterdir()):
+                return
+            parent.rmdir()
+        return
+    for partial in directory.glob(f".{RUN}.*"):
+        partial.unlink()
+
+
+class ActionModule(SutAction):
+    """Clean one SUT."""
+
+    SPEC = {
+        "argument_spec": {
+            **required("str", "testbed", "sut", "run_id", "lock", "remote_base"),
+            **required("path", "results"),
+        }
+    }
+
+    def act(self, arguments):
+        """Return ``run``, the summary of the run document, null if there is none; ``found``, whether anything was left.
+
+        Fails if the SUT cannot be reached or restored, after writing the document.
+        """
+        request = Request(
+            results=Path(arguments["results"]),
+            testbed=arguments["testbed"],
+            sut=arguments["sut"],
+            host=self.task_vars["inventory_hostname"],
+            run_id=arguments["run_id"],
+        )
+        faults, found = [], False
+        try:
+            remote = self.remote(arguments["remote_base"], arguments["lock"])
+            found = collect_found(request, remote, lambda text, _: faults.append(text), cancelled=True)
+        except SutError as error:
+            faults.append(str(error))
+        result = {"run": None, "failures": []}
+        if request.directory.is_dir():
+            remove_partial(request.directory)
+        if request.directory.is_dir():
+            result = finished(request.results, request.directory, anew=end(request, interrupted=True) or found)
+        unclean = [fault for fault in faults if fault.startswith("not ")]
+        if unclean:
+            result |= {"failed": True, "msg": "\n".join(unclean)}
+        return {"changed": found, "found": found, **result}

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calibrates a SUT: reserves it, runs the plan there, collects the records, and writes the run document.
+
+The runner on the SUT does the run by itself (``calibration.session``). Whatever happens to the SUT becomes a reason in
+its document. In check mode the plan is made of a capture, and nothing is reserved or stored.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, checks_of, required
+from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller
+
+from ansible import constants as C
+from calibration.build import TARGETS, build, prebuilt
+from calibration.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
+from calibration.judge.limits import read_limits
+from calibration.lifecycle import plan_only
+from calibration.mlc import check_licence
+from calibration.plan import skipped_text
+from calibration.preflight.examination import read_examination
+from calibration.profiles import load_profile
+from calibration.report.summary import finished
+from calibration.results.layout import new_run_id
+from calibration.session import Mlc, Request, calibrate, end, note
+from calibration.text import duration
+from calibration.tuning import wanted_settings
+
+PROGRESS_S, PROGRESS_S_PER_SUT = 3.0, 0.5
+"""Shortest time between two looks at a SUT: each costs the controller 20 ms, and the SUT a process."""
+
+COLOURS = {"failed": C.COLOR_ERROR, "timed_out": C.COLOR_ERROR, "killed": C.COLOR_ERROR}
+
+
+def unmeasured(reason):
+    """Return the result for a SUT that would not be measured, in check mode."""
+    return {"run": None, "exit_code": ENVIRONMENT, "failures": ["Calibration failed, run not begun", reason]}
+
+
+def sutprobe(machine, elsewhere):
+    """Return sutprobe for the architecture *machine*, of the directory *elsewhere* if there is one."""
+    if machine not in TARGETS:
+        raise EnvironmentLacksError(f"sutprobe is not built for {machine}, only for {', '.join(TARGETS)}")
+    return prebuilt(Path(elsewhere), machine) if elsewhere else build(machine)
+
+
+class ActionModule(SutAction):
+    """Take one SUT to its run document."""
+
+    SPEC = {
+        "argument_spec": {
+            **required("str", "testbed", "sut", "profile", "lock", "remote_base"),
+            **required("path", "results"),
+            **required("float", "keep_s", "grace_s", "reconnect_s"),
+            **required("dict", "tune", "consent"),
+            "run_id": {"type": "str"},
+            "preflight": {"type": "str", "default": ""},
+            "testbeds": {"type": "str", "default": ""},
+            "generator": {"type": "raw", "default": {}},
+            "complete": {"type": "bool", "default": False},
+            "resume": {"type": "bool", "default": False},
+            "sutprobe_prebuilt": {"type": "path"},
+            "meltdown_checker": {"type": "path"},
+            "meltdown_timeout_s": {"type": "float", "default": 600.0},
+            "mlc_archive": {"type": "path"},
+            "mlc_license_accepted": {"type": "bool", "default": False},
+            "mlc_timeout_s": {"type": "float", "default": 900.0},
+            "mlc_prefetchers_ok": {"type": "bool", "default": False},
+            "mlc_publish": {"type": "bool", "default": False},
+        }
+    }
+
+    def act(self, arguments):
+        """Return ``run``, the summary of the run document, and ``failures``, why the SUT is not good."""
+        preflight = self.task_vars.get(arguments["preflight"]) or {}
+        request = self.request(arguments, preflight)
+        remote = self.remote(arguments["remote_base"], arguments["lock"])
+        refused = preflight.get("reason")
+        if self._task.check_mode:
+            return unmeasured(refused) if refused else self.planned(arguments, preflight, request, remote)
+        end_with_controller()
+        generator = arguments["generator"] or {}
+        code = GOOD
+        if arguments["complete"]:
+            pass
+        elif refused or "msg" in generator:
+            code = ENVIRONMENT
+            note(request, str(refused or generator["msg"]))
+        else:
+            code = calibrate(
+                request,
+                remote,
+                build=lambda machine: sutprobe(machine, arguments["sutprobe_prebuilt"]),
+                examine=self.examination(arguments, preflight),
+                say=lambda text, outcome: self.say(text, COLOURS.get(outcome)),
+                planned=self.announce,
+                resumed=arguments["resume"],
+            )
+        return {"changed": True, "exit_code": code, **finished(request.results, request.directory, anew=end(request))}
+
+    def request(self, arguments, preflight):
+        """Return what is asked of the SUT. Raises InputError for invalid settings."""
+        settings = wanted_settings(arguments["tune"], arguments["consent"])
+        mlc = None
+        if arguments["mlc_archive"]:
+            check_licence(arguments["mlc_archive"], accepted=arguments["mlc_license_accepted"])
+            mlc = Mlc(
+                archive=Path(arguments["mlc_archive"]),
+                timeout_s=arguments["mlc_timeout_s"],
+                prefetchers_ok=arguments["mlc_prefetchers_ok"],
+                publish=arguments["mlc_publish"],
+            )
+        return Request(
+            results=Path(arguments["results"]),
+            testbed=arguments["testbed"],
+            sut=arguments["sut"],
+            host=self.task_vars["inventory_hostname"],
+            run_id=arguments["run_id"] or new_run_id(datetime.now(UTC)),
+            profile=arguments["profile"],
+            settings=settings,
+            prefetchers_ok=arguments["consent"].get("prefetchers", False),
+            limits=read_limits(preflight.get("limits") or []),
+            checks=checks_of(preflight.get("checks") or []),
+            checker=Path(arguments["meltdown_checker"]) if arguments["meltdown_checker"] else None,
+            checker_timeout_s=arguments["meltdown_timeout_s"],
+            mlc=mlc,
+            keep_s=arguments["keep_s"],
+            grace_s=arguments["grace_s"],
+            reconnect_s=arguments["reconnect_s"],
+            progress_s=PROGRESS_S + PROGRESS_S_PER_SUT * len(self.task_vars["ansible_play_hosts_all"]),
+        )
+
+    def examination(self, arguments, preflight):
+        """Return the function that examines the captured SUT, by the results of the role preflight."""
+        testbeds = self.task_vars.get(arguments["testbeds"])
+        if testbeds and preflight.get("known"):
+            identities = testbeds["identities"][arguments["testbed"]]
+            preflight = {**preflight, "known": {**preflight["known"], "identities": identities}}
+        return read_examination(preflight, load_profile(arguments["profile"]))
+
+    def planned(self, arguments, preflight, request, remote):
+        """Return the plan of the SUT as it is, in check mode."""
+        plan = plan_only(
+            request.results,
+            profile=request.profile,
+            capture=remote.capture(),
+            examine=self.examination(arguments, preflight),
+            prefetchers_ok=request.prefetchers_ok,
+        )
+        return {"run": None, "plan": plan.model_dump(mode="json"), "failures": []}
+
+    def announce(self, plan):
+        """Show the plan."""
+        self.say(f"{len(plan.steps)} step{'s' * (len(plan.steps) > 1)}, about {duration(plan.expected_duration_s)}")
+        if plan.not_planned:
+            self.say(f"skipped: {skipped_text(plan.not_planned)}")

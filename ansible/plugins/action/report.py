@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders the pages of the run ``run_id``, by default of all runs, and builds the ``site``, if that is wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
+
+from calibration.errors import VERDICT_FAILED, CalibrationError
+from calibration.report import build_site, render_run
+from calibration.results.layout import find_runs
+
+
+class ActionModule(CalibrationAction):
+    """Build the site."""
+
+    SPEC = {
+        "argument_spec": {
+            **required("path", "results"),
+            "run_id": {"type": "str"},
+            "site": {"type": "path"},
+        }
+    }
+
+    def act(self, arguments):
+        """Return ``pages``, those rendered, and ``site``, the site's first page or null.
+
+        Unreadable documents are skipped, and fail the task after the site is built.
+        """
+        results, run_id = Path(arguments["results"]), arguments["run_id"]
+        pages, faults = [], []
+        for run in find_runs(results) if results.is_dir() else []:
+            if run_id in (None, run.name):
+                try:
+                    pages.append(str(render_run(run)))
+                except CalibrationError as error:
+                    faults.append(str(error))
+        site = str(build_site(results, output=Path(arguments["site"]))) if arguments["site"] else None
+        failed = {"failed": True, "msg": "\n".join(faults), "exit_code": VERDICT_FAILED} if faults else {}
+        return {"changed": True, "pages": pages, "site": site, **failed}

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of the output of a SUT."""
+
+from __future__ import annotations
+
+import traceback
+
+
+def read_so_far(error):
+    """Return both outputs that Ansible's ssh connection had read when *error* interrupted it; empty for others."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_bare_run":
+            found = frame.f_locals
+            return tuple(
+                b"".join(part for part in (found.get(f"b_{name}"), found.get(f"b_tmp_{name}")) if part).decode(
+                    "utf-8", "replace"
+                )
+                for name in ("stdout", "stderr")
+            )
+    return "", ""
+
+
+def encodable(value):
+    """Return *value* with all texts encodable: lone surrogates are shown as escapes."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {encodable(key): encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [encodable(item) for item in value]
+    return value

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a SUT's run: its document is written, its references are kept, and its outcome is summed up."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from calibration.lifecycle import finish
+from calibration.report.story import story
+from calibration.results.layout import RUN
+from calibration.results.model import RunDocument, Verdict, of_the_run
+from calibration.results.pace import pace_text, within_announcement
+from calibration.results.references import keep_references
+from calibration.results.store import read_run
+from calibration.tuning import Change
+
+
+def finished(results: Path, directory: Path, *, anew: bool) -> dict[str, Any]:
+    """Return ``run``, the summary of the document of the run in *directory*, and ``failures``, why it is not good.
+
+    The document is written first if there are records since (*anew*), or it is missing.
+    """
+    if anew or not (directory / RUN).exists():
+        document = finish(directory, now=datetime.now(UTC))
+        keep_references(results, document)
+    else:
+        document = read_run(directory)
+    run = summary(directory, document)
+    return {"run": run, "failures": failures(run)}
+
+
+def failures(run: dict[str, Any]) -> list[str]:
+    """Return why the run of a summary is not good; empty if it is."""
+    if run["status"] == "complete" and not run["failed_verdicts"] and not run["left_changed"]:
+        return []
+    return [
+        f"Calibration failed, run {run['status'].replace('_', ' ')}",
+        *(f"Not measured: {reason}" for reason in run["failed"]),
+        *(f"Left changed: {change}" for change in run["left_changed"]),
+        *(f"Verdict failed: {verdict}" for verdict in run["failed_verdicts"]),
+    ]
+
+
+def _state_of(change: Change) -> str:
+    """Return the state of a setting that was not restored."""
+    return "not known to be restored" if change.restored is None else f"is now {change.restored}"
+
+
+def _failed_verdicts(document: RunDocument) -> list[str]:
+    """Return the failures in a run document: one line per kind, with its count and the worst."""
+    invalid = [verdict for verdict in document.verdicts if verdict.outcome == "invalid"]
+    limits = sorted((verdict for verdict in document.verdicts if verdict.outcome == "fail"), key=_excess, reverse=True)
+    checks = [verdict for verdict in document.consistency if verdict.outcome == "fail"]
+    checks.sort(key=lambda check: -abs(check.difference or 0.0))
+    return [
+        f"{worst}{f' (and {len(found) - 1} more {what})' if len(found) > 1 else ''}"
+        for what, found, worst in (
+            ("limits", limits, f"{limits[0].name}: {limits[0].reason}" if limits else ""),
+            ("cross-checks", checks, f"{checks[0].figure.name}: {checks[0].reason}" if checks else ""),
+            ("invalid metrics", invalid, f"{invalid[0].name}: {invalid[0].reason}" if invalid else ""),
+        )
+        if found
+    ]
+
+
+def _excess(verdict: Verdict) -> float:
+    """Return how far a metric exceeds its limits, relative to them; infinite if it was not measured."""
+    if verdict.metric is None:
+        return float("inf")
+    ends = [item for item in (verdict.lower, verdict.upper) if item]
+    return max((abs(verdict.metric.value - end) / abs(end) for end in ends), default=0.0)
+
+
+def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
+    """Return the fields of a run document that the verdict and the progress display use."""
+    failed = [omitted for omitted in of_the_run(document.not_measured) if omitted.cause != "not_planned"]
+    reasons: dict[str, list[str]] = {}
+    for omitted in failed:
+        reasons.setdefault(omitted.reason, []).append(omitted.what)
+    return {
+        "directory": str(directory),
+        "document": str(directory / RUN),
+        "status": document.run.status,
+        "measured": len(document.measurements),
+        "missing": len(failed),
+        "pace": None if within_announcement(document) else pace_text(document),
+        "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
+        "left_changed": [
+            f"{change.setting} at {change.where}: was {change.before}, {_state_of(change)}"
+            for change in document.attempts[-1].changes
+            if change.restored != change.before
+        ]
+        + [
+            f"prefetchers at {place.where}: {place.before} before Intel MLC --{command}, then {place.after}"
+            for command, place in (document.mlc.changed_prefetchers if document.mlc else ())
+        ],
+        "failed_verdicts": _failed_verdicts(document),
+        "story": asdict(story(document)),
+    }

@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a SUT that a run may change: how they are read, written, restored and verified.
+
+Runs on a SUT's own Python (3.8 and later, standard library only).
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import glob
+import json
+import os
+import re
+import struct
+import subprocess
+import time
+
+from calibration.runner import files, prefetchers
+from calibration.runner.files import Refused, printable
+
+HUGE_PAGES_TRIES = 10
+"""A process's pages are freed some time after it ends; the number is read this often, TRY_S apart."""
+
+TRY_S = 0.5
+
+
+class Machine:
+    """The files of a machine below *root*: this machine, or a copy in a test."""
+
+    def __init__(self, root="/"):
+        self.root = root.rstrip("/")
+
+    def path(self, where):
+        """Return the real path of *where*."""
+        return self.root + where
+
+    def text(self, where):
+        """Return the stripped text of a file."""
+        return files.read_text(self.path(where), files.SETTING_BYTES).strip()
+
+    def write(self, where, text):
+        """Write *text* to a file in one call, as /sys requires."""
+        descriptor = os.open(self.path(where), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode("ascii"))
+        finally:
+            os.close(descriptor)
+
+    def read_device(self, path, offset, count):
+        """Return *count* bytes at *offset* of a CPU's device. Raises OSError if there are fewer."""
+        descriptor = os.open(self.path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            raw = os.pread(descriptor, count, offset)
+        finally:
+            os.close(descriptor)
+        if len(raw) != count:
+            raise OSError(errno.EIO, "the register has no value", self.path(path))
+        return raw
+
+    def glob(self, pattern):
+        """Return the paths that match *pattern*, ordered by the numbers in them."""
+        found = [path[len(self.root) :] for path in glob.glob(self.root + pattern)]
+        return sorted(found, key=lambda item: [int(number) for number in re.findall("[0-9]+", item)])
+
+    def exists(self, where):
+        """Return whether the machine has *where*."""
+        return os.path.exists(self.path(where))
+
+    def boot_id(self):
+        """Return the identifier of this boot."""
+        return self.text("/proc/sys/kernel/random/boot_id")
+
+    def uptime_s(self):
+        """Return the seconds since boot, independent of the wall clock."""
+        with open(self.path("/proc/uptime")) as stream:
+            return float(stream.read().split()[0])
+
+    def systemctl(self, *arguments):
+        """Run systemctl and return (exit code, output), or None if it does not exist."""
+        for place in ("/usr/bin/systemctl", "/bin/systemctl"):
+            if self.exists(place):
+                done = subprocess.run(
+                    [self.path(place), "--no-ask-password", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                    timeout=60,
+                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+                )
+                return done.returncode, printable(done.stdout.decode("utf-8", "replace").strip())
+        return None
+
+
+CPU = "/sys/devices/system/cpu"
+DSCR, DSCR_DEFAULT = CPU + "/cpu%d/dscr", CPU + "/dscr_default"
+MSR = "/dev/cpu/%d/msr:0x%x"
+IRQBALANCE = "irqbalance.service"
+NODE_PAGES = "/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages"
+GENERAL_PAGES = "/sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages"
+PAGE_KIB = {"hugepages_2m": 2048, "hugepages_1g": 1048576}
+
+PAGES_PLACE = r"(/sys/devices/system/node/node\d+|/sys/kernel/mm)/hugepages/hugepages-%dkB/nr_hugepages"
+PLACES = {
+    **{setting: PAGES_PLACE % kib for setting, kib in PAGE_KIB.items()},
+    "governor": CPU + r"/cpufreq/policy\d+/(scaling_governor|energy_performance_preference)",
+    "turbo": CPU + r"/(intel_pstate/no_turbo|cpufreq/boost)",
+    "prefetchers": r"/dev/cpu/\d+/msr:0x(1a4|6d|1320|c0000108)|" + CPU + r"/(cpu\d+/dscr|dscr_default)",
+    "irqbalance": r"irqbalance\.service",
+}
+"""Paths that each setting may write. Nothing else is ever written, whatever a journal says."""
+
+VALUES = {
+    **dict.fromkeys(PAGE_KIB, r"\d{1,12}"),
+    "governor": r"[a-z_0-9]{1,64}",
+    "turbo": r"[01]",
+    "prefetchers": r"(0x)?[0-9a-f]{1,16}",
+    "irqbalance": r"active|inactive",
+}
+
+
+class Entry(collections.namedtuple("Entry", "setting where before wanted")):
+    """One setting at one path: the value before, and the value wanted (None: it may change along with another)."""
+
+    __slots__ = ()
+
+    def line(self):
+        """Return the entry's line in the journal."""
+        return json.dumps(self) + "\n"
+
+    @staticmethod
+    def of_line(line):
+        """Return the entry of a journal line. Raises Refused if it is not valid."""
+        try:
+            entry = Entry(*json.loads(line))
+            if re.fullmatch(PLACES[entry.setting], entry.where) and re.fullmatch(VALUES[entry.setting], entry.before):
+                return entry
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise Refused(f"invalid line in the journal of settings: {printable(line)}")
+
+    def change(self, after, restored=None, restored_by=None):
+        """Return the entry as a change that was made."""
+        return dict(self._asdict(), after=after, restored=restored, restored_by=restored_by)
+
+
+# Values
+
+
+def register_of(where):
+    """Return (path, number) of the model-specific register *where*, None for other paths."""
+    path, _, number = where.partition(":")
+    return (path, int(number, 16)) if number else None
+
+
+def read_value(machine, where):
+    """Return the current value at *where* as text."""
+    register = register_of(where)
+    if register:
+        return hex(struct.unpack("<Q", machine.read_device(*register, 8))[0])
+    if where == IRQBALANCE:
+        answer = machine.systemctl("is-active", IRQBALANCE)
+        return "active" if answer is not None and answer[0] == 0 else "inactive"
+    return machine.text(where)
+
+
+def write_value(machine, where, value):
+    """Write *value* to *where*. Raises OSError if that fails."""
+    register = register_of(where)
+    if register:
+        descriptor = os.open(machine.path(register[0]), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, struct.pack("<Q", int(value, 16)), register[1])
+        finally:
+            os.close(descriptor)
+    elif where == IRQBALANCE:
+        answer = machine.systemctl("start" if value == "active" else "stop", IRQBALANCE)
+        if answer is None or answer[0] != 0:
+            raise OSError(errno.EIO, f"systemctl: {answer[1] if answer else 'not found'}", IRQBALANCE)
+    else:
+        machine.write(where, value)
+
+
+# Planning changes
+
+
+def plan_huge_pages(machine, setting, counts):
+    """Return the entries that reserve *counts* huge pages (by node) of the setting's size."""
+    kib = PAGE_KIB[setting]
+    entries = []
+    for node, count in sorted((int(node), int(count)) for node, count in counts.items()):
+        where = NODE_PAGES % (node, kib)
+        if not machine.exists(where):
+            where = GENERAL_PAGES % kib
+            if node != 0 or machine.glob("/sys/devices/system/node/node[0-9]*") or not machine.exists(where):
+                raise Refused(f"node {node} has no huge pages of {kib} KiB: correct tune_{setting}")
+        before = read_value(machine, where)
+        if int(before) > count:
+            raise Refused(
+                f"node {node} has {before} huge pages of {kib} KiB, more than the {count} of tune_{setting}, and they "
+                "may be in use: free them yourself or request as many"
+            )
+        entries.append(Entry(setting, where, before, str(count)))
+    return entries
+
+
+def plan_governor(machine, wanted):
+    """Return the entries that set the governor *wanted* in every frequency policy, and side effects."""
+    entries = []
+    for where in machine.glob(CPU + "/cpufreq/policy[0-9]*/scaling_governor"):
+        policy = os.path.dirname(where)
+        try:
+            if not machine.text(policy + "/affected_cpus"):
+                continue  # all its CPUs are offline
+            known = machine.text(policy + "/scaling_available_governors").split()
+            if wanted not in known:
+                raise Refused(f"no governor {wanted} in {policy}: set tune_governor to {printable(' or '.join(known))}")
+            preference = policy + "/energy_performance_preference"
+            if machine.exists(preference):
+                entries.append(Entry("governor", preference, machine.text(preference), None))
+            entries.append(Entry("governor", where, machine.text(where), wanted))
+        except FileNotFoundError:
+            continue  # its CPUs went offline meanwhile
+    if not entries:
+        raise Refused(
+            f"no frequency policies in {CPU}/cpufreq: the firmware or a hypervisor sets the frequency; "
+            "remove tune_governor"
+        )
+    return entries
+
+
+def plan_turbo(machine, wanted):
+    """Return the entry that switches turbo on or off."""
+    for where, values in (
+        (CPU + "/intel_pstate/no_turbo", {"on": "0", "off": "1"}),
+        (CPU + "/cpufreq/boost", {"on": "1", "off": "0"}),
+    ):
+        if machine.exists(where):
+            return [Entry("turbo", where, machine.text(where), values[wanted])]
+    raise Refused(
+        f"the kernel cannot switch turbo: neither intel_pstate/no_turbo nor cpufreq/boost in {CPU}; remove tune_turbo"
+    )
+
+
+REMOVE_PREFETCHERS = "remove tune_prefetchers and tune_prefetchers_ok"
+
+
+def processors(machine):
+    """Return the online CPUs by number, each with its rows of /proc/cpuinfo."""
+    with open(machine.path("/proc/cpuinfo")) as stream:
+        text = stream.read()
+    found = {}
+    for block in text.split("\n\n"):
+        rows = dict(re.findall(r"^([^\t:]+?)\s*: ?(.*)$", block, re.MULTILINE))
+        if rows.get("processor", "").isdigit():
+            found[int(rows["processor"])] = rows
+    return found
+
+
+def prefetch_table(rows):
+    """Return the table of the processor described by a block of /proc/cpuinfo, or None."""
+    family, model = (int(rows[key]) if rows.get(key, "").isdigit() else None for key in ("cpu family", "model"))
+    for table in prefetchers.PREFETCH_TABLES:
+        of_family = (table.vendor, table.family) == (rows.get("vendor_id"), family)
+        if of_family and (table.models is None or model in table.models):
+            return table
+    return None
+
+
+def has_prefetch_register(machine, number):
+    """Return whether an AMD processor reports the register. Raises OSError if it cannot be queried."""
+    device = "/dev/cpu/%d/cpuid" % number
+    # Beyond the last leaf, an emulator returns another one.
+    last, features = (
+        struct.unpack("<4I", machine.read_device(device, leaf, 16))[0] for leaf in (0x80000000, prefetchers.LEAF)
+    )
+    return last >= prefetchers.LEAF and bool(features >> prefetchers.LEAF_BIT & 1)
+
+
+def prefetch_registers(machine, number, rows):
+    """Return the documented bits of CPU *number* by register. Raises Refused if undocumented."""
+    table = prefetch_table(rows)
+    if table is None and "CPU implementer" in rows:
+        raise Refused(
+            "only the firmware can switch the prefetchers of an Arm processor (in registers such as CPUECTLR_EL1): "
+            "use the firmware's menu, and " + REMOVE_PREFETCHERS
+        )
+    if table is None:
+        model = "%s family %s model %s" % tuple(
+            printable(rows.get(key, "?"), 64) for key in ("vendor_id", "cpu family", "model")
+        )
+        raise Refused(
+            f"the prefetcher registers of {model} are not documented (docs/guide/changes.rst): {REMOVE_PREFETCHERS}"
+        )
+    if table.vendor == "AuthenticAMD":
+        try:
+            has = has_prefetch_register(machine, number)
+        except OSError as error:
+            raise Refused(
+                f"/dev/cpu/{number}/cpuid cannot be read: {error.strerror}; load the kernel module cpuid, or "
+                + REMOVE_PREFETCHERS
+            ) from error
+        if not has:
+            raise Refused(
+                f"CPU {number} has no prefetcher register (PrefetchCtlMsr, CPUID 0x80000021 EAX bit 13): "
+                + REMOVE_PREFETCHERS
+            )
+    return table.registers
+
+
+def plan_prefetchers(machine, wanted):
+    """Return the entries that switch the hardware prefetchers of each online CPU on or off."""
+    found = processors(machine)
+    if machine.exists(DSCR_DEFAULT):
+        return plan_streams(machine, wanted, sorted(found))
+    # Check all first: a machine with different processors is refused.
+    registers = {number: prefetch_registers(machine, number, found[number]) for number in sorted(found)}
+    entries = []
+    for number, masks in registers.items():
+        for register, mask in sorted(masks.items(), reverse=True):
+            where = MSR % (number, register)
+            try:
+                before = read_value(machine, where)
+            except OSError as error:
+                raise Refused(
+                    f"{where} cannot be read: {error.strerror}; load the kernel module msr, or {REMOVE_PREFETCHERS}"
+                ) from error
+            others = int(before, 16) & ~mask
+            entries.append(Entry("prefetchers", where, before, hex(others | (mask if wanted == "off" else 0))))
+    if not entries:
+        raise Refused(f"no CPUs in /proc/cpuinfo; {REMOVE_PREFETCHERS}")
+    return entries
+
+
+def plan_streams(machine, wanted, cpus):
+    """Return the entries that switch the prefetch streams of a POWER machine on or off.
+
+    Writing the default changes all CPUs: it comes last, and is restored first.
+    """
+    before = {}
+    for where in (*(DSCR % number for number in cpus), DSCR_DEFAULT):
+        try:
+            before[where] = "%x" % int(machine.text(where), 16)
+        except (OSError, ValueError) as error:
+            raise Refused(f"{where} cannot be read: {error}; {REMOVE_PREFETCHERS}") from error
+    others = int(before[DSCR_DEFAULT], 16) & ~prefetchers.DSCR_BITS
+    value = "%x" % (others | (prefetchers.DSCR_OFF if wanted == "off" else 0))
+    # An entry that needs no change is still affected when the others are restored.
+    return [Entry("prefetchers", where, was, value if was != value else None) for where, was in before.items()]
+
+
+def read_prefetchers(machine):
+    """Return an entry without a wanted value per prefetcher register, and why others cannot be read."""
+    entries: list[Entry] = []
+    unread: dict[tuple[int, str], list[int]] = {}
+    for number, rows in sorted(processors(machine).items()):
+        table = prefetch_table(rows)
+        for register in sorted(table.registers if table else (0x1A4,), reverse=True):
+            where = MSR % (number, register)
+            try:
+                entries.append(Entry("prefetchers", where, read_value(machine, where), None))
+            except OSError as error:
+                unread.setdefault((register, error.strerror or str(error)), []).append(number)
+    reasons = [
+        f"MSR {register:#x} of CPUs {format_ranges(cpus)}: {reason}" for (register, reason), cpus in unread.items()
+    ]
+    return entries, "; ".join(reasons) or None
+
+
+def plan_irqbalance(machine, _wanted):
+    """Return the entry that stops irqbalance; empty if it is not running."""
+    if read_value(machine, IRQBALANCE) == "active":
+        return [Entry("irqbalance", IRQBALANCE, "active", "inactive")]
+    for name in os.listdir(machine.path("/proc")):
+        try:
+            if name.isdigit() and machine.text("/proc/%s/comm" % name) == "irqbalance":
+                raise Refused(
+                    f"irqbalance runs as process {name}, not as {IRQBALANCE}, so it could not be started again: stop "
+                    "it yourself or remove tune_irqbalance"
+                )
+        except OSError:
+            continue  # it has ended
+    return []
+
+
+PLANNERS = {
+    "governor": plan_governor,
+    "turbo": plan_turbo,
+    "prefetchers": plan_prefetchers,
+    "irqbalance": plan_irqbalance,
+    "hugepages_2m": lambda machine, counts: plan_huge_pages(machine, "hugepages_2m", counts),
+    "hugepages_1g": lambda machine, counts: plan_huge_pages(machine, "hugepages_1g", counts),
+}
+"""In the order of changes. Restoring uses the reverse order."""
+
+
+def plan_changes(machine, settings):
+    """Return the entries that *settings* need: all are read before any is changed, as CPUs share registers."""
+    entries = []
+    for setting, plan in PLANNERS.items():
+        if settings.get(setting):
+            found = [entry for entry in plan(machine, settings[setting]) if entry.wanted != entry.before]
+            if any(entry.wanted is not None for entry in found):
+                entries += found
+    return entries
+
+
+# Changing and restoring
+
+
+class CpuOffline(Refused):
+    """A setting was not changed because its CPU went offline."""
+
+
+def apply_change(machine, entry):
+    """Write *entry*'s wanted value. Raises Refused if the value read back differs."""
+    setting, where, wanted = entry.setting, entry.where, entry.wanted
+    try:
+        write_value(machine, where, wanted)
+    except (OSError, subprocess.SubprocessError) as error:
+        kind = CpuOffline if is_offline(machine, entry) else Refused
+        raise kind(f"{where} cannot be set to {wanted}: {error}") from error
+    try:
+        after = read_value(machine, where)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused(f"{where} was set to {wanted} and cannot be read back: {error}") from error
+    if after == wanted:
+        return
+    if setting in PAGE_KIB:
+        raise Refused(
+            f"only {after} of {wanted} huge pages could be reserved at {where}: free memory on that node, reserve them "
+            "on the kernel's command line, or request fewer"
+        )
+    raise Refused(
+        f"{where} was set to {wanted} and reads {after}: this machine does not support it; remove tune_{setting} and "
+        f"tune_{setting}_ok"
+    )
+
+
+def restore(machine, entry):
+    """Restore one entry. Return (value before restoring, value read afterwards, error or None)."""
+    found = None
+    try:
+        found = read_value(machine, entry.where)
+        now = found
+        for attempt in range(HUGE_PAGES_TRIES if entry.setting in PAGE_KIB else 1):
+            if now == entry.before:
+                break
+            if attempt:
+                time.sleep(TRY_S)
+            write_value(machine, entry.where, entry.before)
+            now = read_value(machine, entry.where)
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = "its CPUs are offline: put them online" if is_offline(machine, entry) else str(error)
+        return found, None, f"{entry.where} cannot be restored to {entry.before}: {reason}"
+    fault = None if now == entry.before else f"{entry.where} was restored to {entry.before} and reads {now}"
+    return found, now, fault
+
+
+def is_offline(machine, entry):
+    """Return whether the CPUs of *entry* are known to be offline: all of a frequency policy, or a register's one."""
+    try:
+        if entry.setting == "governor":
+            return not machine.text(os.path.dirname(entry.where) + "/affected_cpus")
+        numbers = re.findall(r"/(?:dev/cpu/|cpu)(\d+)/", entry.where)
+        return bool(numbers) and machine.text("%s/cpu%s/online" % (CPU, numbers[0])) == "0"
+    except OSError:
+        return entry.setting == "governor"
+
+
+def restore_all(machine, entries, who):
+    """Restore *entries* in reverse; return (changes, faults). Side effects are not listed."""
+    changes, faults = [], []
+    for entry in reversed(entries):
+        found, now, fault = restore(machine, entry)
+        if fault:
+            faults.append(fault)
+        if entry.wanted is not None:
+            changes.append(entry.change(entry.wanted if found is None else found, now, None if fault else who))
+    changes.reverse()
+    return changes, faults
+
+
+# Changes of many CPUs as one
+
+
+NUMBERED = re.compile(r"(.*?/(?:policy|node|cpu/?))(\d+)(/.*)")
+
+
+def format_ranges(numbers):
+    """Return *numbers* in the kernel's format: 0-3,8."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in parts)
+
+
+def parse_ranges(text):
+    """Return the numbers of ``0-3,8``."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def group_changes(changes):
+    """Return *changes* with those that differ only in the number of a CPU, policy or node combined: policy{0-3}."""
+    groups: dict[tuple[object, ...], list[tuple[dict[str, str], str | None]]] = {}
+    for change in changes:
+        match = NUMBERED.fullmatch(change["where"])
+        before, number, behind = match.groups() if match else (change["where"], None, "")
+        rest = tuple(sorted((key, value or "") for key, value in change.items() if key != "where"))
+        groups.setdefault((rest, before, behind), []).append((change, number))
+    found = []
+    for (_, before, behind), members in groups.items():
+        change, number = members[0]
+        if len(members) > 1 and number is not None:
+            numbers = format_ranges(int(number or 0) for _, number in members)
+            change = dict(change, where="%s{%s}%s" % (before, numbers, behind))
+        found.append(change)
+    return found

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run does on a SUT, in a process of its own: settings, context, steps.
+
+Its parent, the keeper (``keeper.py``), only waits for it and restores the SUT. While sutprobe measures, both sleep.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from calibration.runner import capture, files, journal, lock, processes, settings
+from calibration.runner.directory import ANSWER, CAPTURE, MESSAGE_BYTES, PLAN, uptime_s
+from calibration.runner.files import Refused
+
+STEP_BYTES = 8 << 20
+"""Limit on a step's output: twice the longest document of a machine with 1024 CPUs."""
+
+GRACE_S = 60.0
+"""Time beyond its own deadline after which a step hangs."""
+
+DRIVER = "/sys/module/msr"
+"""Exists if the kernel provides access to model-specific registers."""
+
+
+class Cancelled(Exception):
+    """The run was asked to end."""
+
+
+def keep_off_measured_cpus(machine):
+    """Move to CPUs that are not isolated, if there are any and the login may choose."""
+    isolated = set()
+    for name in ("isolated", "nohz_full"):
+        with contextlib.suppress(OSError, ValueError):
+            isolated.update(settings.parse_ranges(machine.text(settings.CPU + "/" + name)))
+    allowed = os.sched_getaffinity(0)
+    if allowed & isolated and allowed - isolated:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, allowed - isolated)
+
+
+class Worker:
+    """The work of one run in *directory*, with its *lock* and its *control* socket."""
+
+    def __init__(self, directory, machine, lock_socket, control):
+        self.directory = directory
+        self.machine = machine
+        self.job = directory.job
+        self.lock = lock_socket
+        self.control = control
+        self.state = "preparing"
+        self.plan_came = directory.has(PLAN)  # without a controller
+        self.talking = {}
+        self.watching = []
+        self.loop = processes.Loop()
+        self.loop.services = {lock_socket.fileno(): self.tell_holder, control.fileno(): self.accept}
+        self.affinity = os.sched_getaffinity(0)
+        self.switched = False
+        self.mark = None
+        self.refused = None
+
+    # Others
+
+    def tell_holder(self):
+        """Tell other users who holds the SUT."""
+        known = {name: self.job.get(name) for name in ("run_id", "host", "controller", "started_at")}
+        lock.tell(self.lock, {**known, "directory": self.directory.path, "state": self.state})
+
+    def accept(self):
+        """Accept a connection of this user."""
+        with contextlib.suppress(BlockingIOError):
+            asking = self.control.accept()[0]
+            asking.setblocking(False)
+            self.talking[asking.fileno()] = asking
+            self.loop.services[asking.fileno()] = lambda: self.hear(asking)
+
+    def hear(self, asking):
+        """Act on a message: ``begin`` (the plan is there) or ``watch`` (a byte for every record)."""
+        try:
+            message = asking.recv(MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if message == b"watch\n":
+            self.watching.append(asking)
+            return
+        del self.loop.services[asking.fileno()], self.talking[asking.fileno()]
+        if asking in self.watching:
+            self.watching.remove(asking)
+        if message == b"begin\n":
+            self.plan_came = True
+            with contextlib.suppress(OSError):
+                asking.send(b"ok\n")
+        asking.close()
+
+    def record(self, **fields):
+        """Append a record, and wake those who watch."""
+        self.directory.record(**fields)
+        for asking in list(self.watching):
+            try:
+                asking.send(b"\n")
+            except BlockingIOError:
+                pass  # it has bytes to read yet
+            except OSError:
+                self.watching.remove(asking)
+
+    def check_cancelled(self):
+        """Raise Cancelled if the run was asked to end."""
+        if self.loop.cancelled:
+            raise Cancelled
+
+    # The run
+
+    def work(self):
+        """Do the run to its end, and record why it ended."""
+        try:
+            try:
+                answer = self.prepare()
+            except (Refused, OSError, subprocess.SubprocessError) as error:
+                self.directory.write(ANSWER, json.dumps({"refused": str(error)}))
+                return
+            self.directory.write(ANSWER, json.dumps(answer))
+            plan = self.await_plan()
+            if plan is None:
+                return
+            self.state = "measuring"
+            self.measure(plan)
+            self.record(record="done")
+        except Cancelled:
+            self.record(record="cancelled")
+
+    def prepare(self):
+        """Restore what an earlier run left, change the settings, capture the context; return the answer."""
+        taken_over = self.directory.tidy_others(self.machine)
+        self.check_cancelled()
+        changes, _ = journal.change(
+            self.machine, self.directory.descriptor, self.job["settings"], lambda: self.loop.cancelled
+        )
+        captured = capture.capture(uname_a=uname_a(), sleep=self.sleep)
+        self.check_cancelled()
+        self.directory.write_bytes(CAPTURE, base64.b64decode(captured.pop("archive")))
+        keep_off_measured_cpus(self.machine)  # only now: the capture says what the login may use
+        return {
+            "directory": self.directory.path,
+            "boot_id": self.machine.boot_id(),
+            "machine": os.uname().machine,
+            "changes": changes,
+            "taken_over": taken_over,
+        }
+
+    def sleep(self, seconds):
+        """Sleep, or raise Cancelled."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.loop.wait((), until)
+            self.check_cancelled()
+
+    def await_plan(self):
+        """Return the plan when it is there; None if none came in time."""
+        self.state = "waiting for its plan"
+        until = time.monotonic() + self.job["wait_s"]
+        while not self.plan_came:
+            self.check_cancelled()
+            if time.monotonic() >= until:
+                return None
+            self.loop.wait((), until)
+        return json.loads(files.read_text(PLAN, 64 << 20, self.directory.descriptor))
+
+    def measure(self, plan):
+        """Run all steps of *plan*."""
+        steps = plan["steps"]
+        self.directory.reserve(len(steps) + 2)
+        for number, step in enumerate(steps, 1):
+            self.check_cancelled()
+            self.state = "step %d of %d: %s" % (number, len(steps), step.get("title") or step["id"])
+            if self.job.get("shown"):
+                sys.stderr.write(self.state + "\n")
+            if step.get("prefetchers") == "off":
+                self.switch_prefetchers_off()
+            elif self.switched:
+                self.restore_prefetchers()
+            if step.get("prefetchers") == "off" and self.refused:
+                self.record(record="refused", id=step["id"], reason=self.refused)
+                continue
+            self.record(**self.run_step(step, plan.get("grace_s", GRACE_S)))
+            self.check_cancelled()
+        if self.switched:
+            self.restore_prefetchers()
+
+    def run_step(self, step, grace_s):
+        """Run one step; return its record."""
+        file, *arguments = step["argv"]
+        path = os.path.join(self.directory.path, file)
+        confined = step.get("confined")
+        began_s, began = uptime_s(), time.monotonic()
+        more = {}
+        try:
+            if confined is None:
+                found = processes.run(
+                    self.loop,
+                    [path, *arguments],
+                    limit_s=step["deadline_s"] + grace_s,
+                    max_bytes=STEP_BYTES,
+                    prepare=processes.preparation(self.affinity),
+                    cwd="/",
+                )
+                output = found["stdout"].decode("utf-8", "backslashreplace")
+            else:
+                found, more = self.run_confined(path, step, confined)
+                output = base64.b64encode(found["stdout"]).decode("ascii")
+        except (Refused, OSError, subprocess.SubprocessError) as error:
+            found = {"rc": None, "stderr": b"", "fault": "cannot be started: %s" % error, "out_of_memory": False}
+            output = ""
+        return {
+            "record": "step",
+            "id": step["id"],
+            "began_s": began_s,
+            "duration_s": round(time.monotonic() - began, 3),
+            **found,
+            "stdout": output,
+            "stderr": found["stderr"].decode("utf-8", "backslashreplace"),
+            **more,
+        }
+
+    def run_confined(self, path, step, confined):
+        """Run an operator's program with few privileges in a directory of its own; return the same, and what it did."""
+        check_bytes(path, confined["sha256"])
+        arguments = step["argv"][1:]
+        kept = confined["kept"]
+        watched = confined.get("watch_prefetchers", False)
+        entries, unread = settings.read_prefetchers(self.machine) if watched else ([], None)
+        may_change = "sys_rawio" in kept
+        if may_change and entries:
+            journal.append(self.directory.descriptor, entries)
+        places = [{"where": DRIVER, "before": driver_state(self.machine)}] if watched else []
+        inside = tempfile.mkdtemp(prefix="program-", dir=self.directory.path)
+        try:
+            found = processes.run(
+                self.loop,
+                [confined["interpreter"], path, *arguments] if "interpreter" in confined else step["argv"],
+                executable=confined.get("interpreter", path),
+                limit_s=step["deadline_s"],
+                max_bytes=confined["max_bytes"],
+                prepare=processes.preparation(self.affinity, kept),
+                merged=confined.get("merged", False),
+                cwd=inside,
+                env={"PATH": processes.PATH, "LC_ALL": "C", "HOME": inside, "TMPDIR": inside},
+            )
+        finally:
+            shutil.rmtree(inside, ignore_errors=True)
+        more = {"user_id": os.geteuid(), "sha256": confined["sha256"]}
+        if watched:
+            places[0].update(after=driver_state(self.machine), restored=None)
+            for entry in entries:
+                place = {
+                    "where": entry.where,
+                    "before": entry.before,
+                    "after": current_value(self.machine, entry),
+                    "restored": None,
+                }
+                if may_change and place["after"] != entry.before:
+                    place["restored"] = settings.restore(self.machine, entry)[1]
+                places.append(place)
+            more["prefetchers"] = {"places": settings.group_changes(places), "unread": unread}
+        return found, more
+
+    # Prefetchers for single steps
+
+    def switch_prefetchers_off(self):
+        """Switch the prefetchers off, unless they are; if they cannot be, keep the reason."""
+        if self.switched or self.refused:
+            return
+        if not self.job.get("prefetchers_ok"):
+            self.refused = "no consent to switch the prefetchers off"
+            return
+        try:
+            changes, self.mark = journal.change(self.machine, self.directory.descriptor, {"prefetchers": "off"})
+        except Refused as error:
+            self.refused = f"the prefetchers could not be switched off: {error}"
+            return
+        self.switched = True
+        if changes:
+            self.record(record="switched", changes=changes)
+
+    def restore_prefetchers(self):
+        """Restore the prefetchers; what fails is tried again at the end of the run."""
+        self.switched = False
+        if self.mark is not None:
+            changes, _ = journal.restore(self.machine, self.directory.descriptor, "run", self.mark)
+            self.record(record="switched", changes=changes)
+
+
+def uname_a():
+    """Return the output of ``uname -a``, None if it cannot be run."""
+    try:
+        words = [shutil.which("uname", path="/usr/bin:/bin") or "uname", "-a"]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    except OSError:
+        return None
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+
+
+def check_bytes(path, wanted):
+    """Raise Refused unless the program at *path* has the hash *wanted*."""
+    with os.fdopen(files.open_file(path), "rb") as stream:
+        found = hashlib.sha256(stream.read()).hexdigest()
+    if found != wanted:
+        raise Refused(f"the program has sha256 {found}, not {wanted}")
+
+
+def driver_state(machine):
+    """Return whether the driver is loaded, as text."""
+    return "loaded" if machine.exists(DRIVER) else "not loaded"
+
+
+def current_value(machine, entry):
+    """Return the current value at *entry*'s path, or None."""
+    try:
+        return settings.read_value(machine, entry.where)
+    except OSError:
+        return None

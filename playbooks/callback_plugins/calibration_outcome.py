@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells ``calibration run`` how its playbook goes: which run it is, which SUTs have begun, and what a failure means.
+
+ansible-runner and AWX replace the stdout callback and ignore the callback directories of ansible.cfg. Ansible finds
+this plugin because it is beside the playbooks, and loads it unconditionally. With ``ansible-playbook`` nobody listens.
+"""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+name: calibration_outcome
+type: aggregate
+short_description: Outcome of a calibration for calibration run
+description:
+  - Notes the run, the SUTs that have begun, and what failures mean for the exit code of C(calibration run).
+author: The calibration harness contributors
+"""
+
+
+import ansible_collections.calibration.harness.plugins.plugin_utils.package  # noqa: F401 - makes the package importable in a checkout
+
+from ansible.plugins.callback import CallbackBase
+from calibration import session
+from calibration.errors import BAD_INPUT, ENVIRONMENT, VERDICT_FAILED
+from calibration.run import watched
+
+VALIDATION = "ansible.builtin.validate_argument_spec"
+
+
+class CallbackModule(CallbackBase):
+    """Loaded in addition to the stdout callback."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "calibration_outcome"
+
+    def set_play_context(self, play_context):
+        """Tell the typed passwords: cleaning up after an interruption must not ask again."""
+        watched.passwords = {
+            "--connection-password-file": play_context.password,
+            "--become-password-file": play_context.become_pass,
+        }
+
+    def v2_playbook_on_start(self, playbook):
+        """Do once what each worker would do, before Ansible forks one per task."""
+        session.prepare()
+        watched.start()
+
+    def v2_playbook_on_no_hosts_matched(self):
+        """Tell that the inventory has no SUT, which is a mistake."""
+        self._display.error("no SUT in the inventory: name one, or check --limit")
+        watched.failures.add(BAD_INPUT)
+
+    def v2_playbook_on_stats(self, stats):
+        """Tell that the playbook came to its end."""
+        watched.ended = True
+
+    def v2_runner_on_start(self, host, task):
+        """Tell which SUTs have begun."""
+        if task.action == "calibration.harness.measure" and not task.check_mode:
+            watched.begun.add(host.get_name())
+
+    def v2_runner_on_ok(self, result):
+        """Tell the run's name, and which SUTs have ended."""
+        if result.task.action == "calibration.harness.name_run":
+            watched.name(result.result["run_id"], result.result["results"])
+        elif result.task.action == "calibration.harness.measure":
+            watched.begun.discard(result.host.get_name())
+            watched.failures.add(int(result.result.get("exit_code") or 0))
+
+    def v2_runner_on_unreachable(self, result):
+        """Tell that the environment is at fault, not a verdict."""
+        watched.failures.add(ENVIRONMENT)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """Tell what a failure means."""
+        task = result.task
+        if task.action == VALIDATION:
+            code = BAD_INPUT
+        elif task.action == "ansible.builtin.assert":
+            code = VERDICT_FAILED
+        else:
+            code = int(result.result.get("exit_code") or ENVIRONMENT)
+        watched.failures.add(code)

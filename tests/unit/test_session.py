@@ -1,0 +1,538 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SUT's run as its controller collects it: once and whole, whenever either is lost, and bounded, whatever it says."""
+
+import base64
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration import remote, session
+from calibration.build import BuiltKernel
+from calibration.errors import GOOD, ConnectionLostError, SutError
+from calibration.lifecycle import begin, unexamined
+from calibration.remote import Batch, Found, Remote
+from calibration.results.answers import CANCELLED
+from calibration.results.attempts import outstanding, record_kernels
+from calibration.results.model import Kernels, MlcProgram
+from calibration.results.records import (
+    CheckerRecord,
+    EndRecord,
+    MlcCommandRecord,
+    MlcProgramRecord,
+    NoteRecord,
+    RestoredRecord,
+    ResumeRecord,
+    StepRecord,
+    SwitchedRecord,
+    append_record,
+    records,
+)
+from calibration.runner.bundle import packed
+from calibration.session import KILLED, RESTARTED, Request, calibrate, collect, collect_found, end
+from tests.suts import EVERYTHING, Sut, wait_until
+
+CAPTURE = (Path(__file__).parent.parent / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SOURCES = "1" * 64
+KERNELS = Kernels(
+    sha256="0" * 64, target="x86_64", version="0.1.0", compiler="clang 20", flags="-O2", source_sha256=SOURCES
+)
+DOCUMENT = json.dumps({"status": "ok", "build": {"source_sha256": SOURCES}})
+DIRECTORY = "/tmp/calibration-r1-s1-0123abcd"
+BOOT, OTHER_BOOT = (f"{digit * 8}-2222-3333-4444-555555555555" for digit in "12")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def silent(_message: str, _outcome: str | None) -> None:
+    pass
+
+
+# A SUT as its controller sees it
+
+
+@dataclass
+class Answers:
+    """Stands for the runner on a SUT, which has *records*, handed over one at a time, and ends in *state*."""
+
+    records: list[Any]
+    state: str = "ended"
+    boot_id: str = BOOT
+    cancelled: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+    def watch(self, _directory: str, offset: int, **_: float) -> Batch:
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in self.records]
+        text = "".join(f"{line}\n" for line in lines)[offset:]
+        first, _, rest = text.partition("\n")
+        return Batch(
+            state="running" if rest else self.state,
+            now_s=100.0,
+            boot_id=self.boot_id,
+            lines=(first,) if text else (),
+            size=len(first) + 1 if text else 0,
+        )
+
+    def find(self, _run_id: str, _sut: str) -> list[Found]:
+        return [Found(directory=DIRECTORY, boot_id=BOOT, planned=True)] * (not self.removed)
+
+    def cancel(self, directory: str) -> None:
+        self.cancelled.append(directory)
+
+    def remove(self, directory: str) -> tuple[tuple[()], list[str]]:
+        self.removed.append(directory)
+        return (), []
+
+
+def step_record(name: str, **changes: Any) -> dict[str, Any]:
+    usual = {"record": "step", "id": name, "began_s": 90.0, "duration_s": 1.5, "rc": 0, "fault": None, "at_s": 92.0}
+    return {**usual, "stdout": DOCUMENT, "stderr": "", "out_of_memory": False, **changes}
+
+
+CHANGE = {"setting": "turbo", "where": "/sys/x", "before": "0", "wanted": "1", "after": "1"}
+RESTORED = {"record": "restored", "changes": [{**CHANGE, "restored": "0", "restored_by": "run"}], "faults": []}
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> Request:
+    """A run that has begun and not been collected, with the plan of a captured machine."""
+    made = Request(results=tmp_path / "results", testbed="t1", sut="s1", host="t1-s1", run_id="r1", profile="quick")
+    begin(made.results, **made.names, profile="quick", capture=CAPTURE, now=NOW, session=DIRECTORY.rpartition("/")[2])
+    record_kernels(made.directory, KERNELS)
+    return made
+
+
+def planned(made: Request) -> list[str]:
+    return [step.id for step in outstanding(made.directory)]
+
+
+def everything(made: Request) -> list[Any]:
+    """Return the records of a whole run, with the operator's programs."""
+    told = base64.b64encode(b"[]").decode()
+    mlc = MlcProgram(
+        started_at=NOW,
+        archive="mlc.tgz",
+        archive_sha256="2" * 64,
+        member="Linux/mlc",
+        program_sha256="3" * 64,
+        form="elf",
+        prefetchers_ok=False,
+        publish=False,
+        planned=True,
+        reason=None,
+    )
+    append_record(made.directory, MlcProgramRecord(program=mlc))
+    switched = {"record": "switched", "changes": [{**CHANGE, "restored": None, "restored_by": None}]}
+    places = {"places": [], "unread": None}
+    return [
+        step_record("meltdown_checker", stdout=told, user_id=0, sha256="4" * 64),
+        *(step_record(name) for name in planned(made)),
+        switched,
+        step_record("mlc.idle_latency", stdout=told, user_id=0, sha256="3" * 64, prefetchers=places),
+        {"record": "done", "at_s": 99.0},
+        RESTORED,
+    ]
+
+
+def kept(made: Request, kind: type[Any]) -> list[Any]:
+    return [record for record in records(made.directory) if isinstance(record, kind)]
+
+
+def assert_whole(made: Request, names: list[str]) -> None:
+    assert [(record.step.id, record.outcome) for record in kept(made, StepRecord)] == [(name, "ok") for name in names]
+    assert len(kept(made, CheckerRecord)) == 1
+    assert len(kept(made, MlcCommandRecord)) == 1
+    assert kept(made, RestoredRecord)[-1].changes[0].restored == "0"
+    assert kept(made, NoteRecord) == []
+
+
+def test_a_run_is_collected_whole(request_: Request) -> None:
+    names, sut = planned(request_), Answers(everything(request_))
+    collect(request_, sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert_whole(request_, names)
+    assert len(kept(request_, SwitchedRecord)) == 1
+    first = kept(request_, StepRecord)[0]
+    assert first.duration_s == 1.5
+    assert (datetime.now(UTC) - first.started_at).total_seconds() >= 10  # the SUT had been up for 90 s, then 100 s
+    assert sut.removed == [DIRECTORY]
+
+
+def killed_at(count: int, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Have a child *act*, and be killed when it has written to disk *count* times; return whether it came so far."""
+    child = os.fork()
+    if child == 0:
+        left = iter(range(count))
+
+        def sync(_descriptor: int) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        monkeypatch.setattr(os, "fsync", sync)
+        act()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.parametrize("torn", [0, 1, 40], ids=lambda count: f"{count} bytes lost")
+def test_nothing_is_lost_or_kept_twice_whenever_the_controller_is_killed(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, torn: int
+) -> None:
+    names, sut = planned(request_), Answers(everything(request_))
+    path = request_.directory / "records.jsonl"
+    begun, count = path.read_bytes(), 0
+
+    def collecting() -> None:
+        collect(request_, sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+        end(request_)
+
+    while killed_at(count, collecting, monkeypatch):
+        os.truncate(path, max(len(begun), path.stat().st_size - torn))  # a part of the last record arrived
+        if count % 2:  # the next controller is killed too
+            killed_at(2, lambda: collect_found(request_, sut, silent), monkeypatch)  # type: ignore[arg-type]
+        collect_found(request_, sut, silent)  # type: ignore[arg-type]
+        assert_whole(request_, names)
+        assert sut.removed == [DIRECTORY]
+        sut.removed.clear()
+        path.write_bytes(begun)
+        count += 1
+    assert count > len(names) + 4
+
+
+def test_answers_after_the_recorded_end_belong_to_a_new_attempt(request_: Request) -> None:
+    names, answers = planned(request_), everything(request_)
+    collector = session.Collector(request_.directory, DIRECTORY.rpartition("/")[2], lambda *_: None)
+    for record in map(session.read_record, map(json.dumps, answers[:3])):
+        collector.take(record, NOW, 100.0)
+    end(request_, interrupted=True)
+    assert collect_found(request_, Answers(answers), silent)  # type: ignore[arg-type]
+    assert_whole(request_, names)
+    assert [record.session for record in kept(request_, ResumeRecord)] == [DIRECTORY.rpartition("/")[2]]
+    assert [record.interrupted for record in kept(request_, EndRecord)] == [True, False]
+
+
+ENDS: dict[str, tuple[list[Any], dict[str, Any], str | None]] = {
+    "restarted": ([], {"state": "dead", "boot_id": OTHER_BOOT}, RESTARTED),
+    "killed": ([], {"state": "dead"}, KILLED),
+    "killed before restoring": ([{"record": "cancelled"}], {"state": "dead"}, CANCELLED),
+    "worker killed": ([{"record": "lost", "reason": "the \033[2J worker"}, RESTORED], {}, "the \\x1b[2J worker"),
+    "ended by hand": ([{"record": "cancelled"}, RESTORED], {}, CANCELLED),
+    "done": ([{"record": "done"}, RESTORED], {"state": "dead", "boot_id": OTHER_BOOT}, None),
+}
+
+
+@pytest.mark.parametrize(("last", "state", "reason"), ENDS.values(), ids=ENDS)
+def test_the_reason_of_an_incomplete_run_is_recorded(
+    request_: Request, last: list[Any], state: dict[str, Any], reason: str | None
+) -> None:
+    first, *_ = planned(request_)
+    collect(request_, Answers([step_record(first), *last], **state), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert [record.step.id for record in kept(request_, StepRecord)] == [first]
+    assert [record.reason for record in kept(request_, NoteRecord)] == ([] if reason is None else [reason])
+
+
+def test_cleanup_ends_the_run_and_collects_it(request_: Request) -> None:
+    first, *_ = planned(request_)
+    sut = Answers([step_record(first), {"record": "cancelled"}, RESTORED])
+    assert collect_found(request_, sut, silent, cancelled=True)  # type: ignore[arg-type]
+    assert sut.cancelled == sut.removed == [DIRECTORY]
+    assert len(kept(request_, StepRecord)) == 1
+    assert kept(request_, NoteRecord) == []
+    assert [record.interrupted for record in kept(request_, EndRecord)] == [True]
+    assert not collect_found(request_, sut, silent, cancelled=True)  # type: ignore[arg-type]
+
+
+ANSWERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "late": ({"rc": -15, "stdout": "", "fault": "late"}, "timed_out", "no complete answer at its deadline"),
+    "long": ({"rc": -9, "stdout": "{", "fault": "long"}, "failed", "the SUT's answer is too long"),
+    "cancelled": ({"rc": -15, "stdout": "", "fault": "cancelled"}, "killed", "interrupted"),
+    "crashed": ({"rc": -11, "stdout": "", "stderr": "x"}, "killed", "killed by SIGSEGV before .*; stderr: x"),
+    "no memory": ({"rc": -9, "stdout": "", "out_of_memory": True}, "killed", "killed by SIGKILL .*; out of memory"),
+    "not started": ({"rc": None, "fault": "cannot be started: \x1b"}, "failed", r"cannot be started: \\x1b"),
+    "no JSON": ({"stdout": "Segmentation fault"}, "failed", "no valid JSON document .* exit code 0"),
+    "NaN": ({"stdout": '{"status": NaN}'}, "failed", "NaN is not allowed"),
+    "nested": ({"stdout": "[" * 100_000}, "failed", "nested deeper than 32 levels"),
+    "nested a little": ({"stdout": '{"a":' * 40 + "1" + "}" * 40}, "failed", "nested deeper than 32 levels"),
+    "a list": ({"stdout": "[1]"}, "failed", "it is a list, not an object"),
+    "lone surrogate": ({"stdout": '{"a": "\\ud800"}'}, "failed", "surrogates not allowed"),
+    "other sources": ({"stdout": '{"status": "ok"}'}, "failed", "built from sources None, not 1111"),
+    "error": (
+        {"rc": 1, "stdout": json.dumps({**json.loads(DOCUMENT), "status": "error", "error": {"message": "no node 7"}})},
+        "failed",
+        "^no node 7$",
+    ),
+    "odd error": (
+        {"rc": 1, "stdout": json.dumps({**json.loads(DOCUMENT), "status": "error", "error": [1]})},
+        "failed",
+        "sutprobe gave no reason; exit code 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "outcome", "reason"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_that_is_no_result_is_kept_with_its_reason(
+    request_: Request, changes: dict[str, Any], outcome: str, reason: str
+) -> None:
+    first, *_ = planned(request_)
+    sut = Answers([step_record(first, **changes), {"record": "done"}])
+    collect(request_, sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    (found,) = kept(request_, StepRecord)
+    assert found.outcome == outcome
+    assert re.search(reason, found.reason)
+    assert found.reason.isprintable()
+    assert len(found.reason) <= 4000
+
+
+# A SUT that lies
+
+ODD: dict[str, Any] = {
+    "no JSON": "Segmentation fault",
+    "not a record": "[1, 2]",
+    "NaN": '{"record": "step", "duration_s": NaN}',
+    "infinite": '{"record": "step", "duration_s": 1e999}',
+    "huge number": '{"record": "step", "began_s": ' + "9" * 400 + "}",
+    "nested": '{"record": ' + "[" * 100_000,
+    "lone surrogate": '{"record": "lost", "reason": "\\ud800"}',
+    "kind": {"record": 7},
+    "code": {"record": "step", "id": "x", "rc": "0"},
+    "output": {"record": "step", "id": "x", "stdout": ["x"]},
+    "fault": {"record": "step", "id": "meltdown_checker", "rc": 1, "fault": ["late"]},
+    "changes": {"record": "restored", "changes": 5},
+    "changes of nothing": {"record": "switched", "changes": [{}]},
+    "faults": {"record": "restored", "changes": [], "faults": [7]},
+    "base64": {"record": "step", "id": "meltdown_checker", "rc": 0, "stdout": "\x00!", "duration_s": 1.0},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_record_that_no_runner_writes_ends_collecting(request_: Request, odd: Any) -> None:
+    first, *_ = planned(request_)
+    with pytest.raises(session.CalibrationError) as refused:
+        collect(request_, Answers([step_record(first), odd]), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 5000
+    assert len(kept(request_, StepRecord)) == 1  # what came before is kept
+
+
+@pytest.mark.parametrize("record", [{"record": "switched"}, {"record": "x"}, step_record("idle_latency")])
+def test_endless_records_end_collecting(request_: Request, record: dict[str, Any]) -> None:
+    with pytest.raises(SutError, match="more records than the plan has steps"):
+        collect(request_, Answers([record] * 1000), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert len(list(records(request_.directory))) < 500
+
+
+# A SUT on this machine
+
+
+class Link:
+    """A connection to this machine, which may be cut."""
+
+    def __init__(self) -> None:
+        self.cut = 0
+        self.asked: list[str] = []
+
+    def __call__(self, what: str, script: str, content: bytes, *, limit_s: float, max_bytes: int) -> str:
+        self.asked.append(what)
+        if self.cut and what == "the run":
+            self.cut -= 1
+            raise ConnectionLostError("cut")
+        shell = ["/bin/sh", "-c", script]
+        done = subprocess.run(shell, input=content, stdout=subprocess.PIPE, check=False, timeout=limit_s)
+        assert len(done.stdout) <= max_bytes
+        return done.stdout.decode()
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> BuiltKernel:
+    """A stand-in for sutprobe that waits for the file ``go`` beside it."""
+    program = tmp_path / "sutprobe"
+    program.write_text(f"#!/bin/sh\nwhile ! [ -e {tmp_path}/go ]; do sleep 0.05; done\necho '{DOCUMENT}'\n")
+    return BuiltKernel(
+        path=program,
+        sha256=sha256(program.read_bytes()).hexdigest(),
+        target="x86_64",
+        version="0.1.0",
+        compiler="clang 20",
+        flags=("-O2",),
+        source_sha256=SOURCES,
+    )
+
+
+@dataclass
+class Controller:
+    """The controller of a run on this machine."""
+
+    sut: Sut
+    link: Link
+    request: Request
+    built: BuiltKernel
+    said: list[str] = field(default_factory=list)
+
+    def calibrate(self, *, resumed: bool = False, **changes: Any) -> int:
+        return calibrate(
+            replace(self.request, **changes),
+            Remote(self.link, base=str(self.sut.base), lock=self.sut.lock, interpreter=self.sut.python),
+            build=lambda _machine: self.built,
+            examine=unexamined,
+            say=lambda text, _: self.said.append(text),
+            planned=lambda _: None,
+            resumed=resumed,
+        )
+
+    def steps(self) -> list[tuple[str, str]]:
+        return [(record.step.id, record.outcome) for record in kept(self.request, StepRecord)]
+
+
+@pytest.fixture
+def controller(sut: Sut, built: BuiltKernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Controller:
+    monkeypatch.setattr(remote, "runner", lambda: packed(sut.modules))
+    monkeypatch.setattr(remote, "sources", lambda: sut.modules)
+    monkeypatch.setattr(session, "PAUSE_S", 0.05)
+    made = Request(
+        results=tmp_path / "results",
+        testbed="t1",
+        sut="s1",
+        host="t1-s1",
+        run_id="r1",
+        profile="quick",
+        settings=EVERYTHING,
+        progress_s=0.1,
+    )
+    return Controller(sut, Link(), made, built)
+
+
+def test_a_link_that_is_lost_for_a_while_costs_nothing(controller: Controller, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    before = controller.sut.settings()
+    controller.link.cut = 5
+    assert controller.calibrate() == GOOD
+    assert [name for name, _ in controller.steps()] == [
+        step.id for step in session.start_of(controller.request.directory).plan.steps
+    ]
+    assert {outcome for _, outcome in controller.steps()} == {"ok"}
+    assert {change.restored_by for change in kept(controller.request, RestoredRecord)[-1].changes} == {"run"}
+    assert kept(controller.request, NoteRecord) == []
+    assert controller.sut.settings() == before
+    wait_until(lambda: controller.sut.left() == [])
+
+
+@pytest.mark.parametrize("lost", ["link", "controller"])
+def test_what_a_lost_controller_did_not_collect_is_collected_by_the_next(
+    controller: Controller, tmp_path: Path, lost: str
+) -> None:
+    before = controller.sut.settings()
+    if lost == "link":
+        controller.link.cut = 1000
+        assert controller.calibrate(reconnect_s=0.0) != GOOD
+        assert "collect it with --resume r1 within 60 min of its end" in kept(controller.request, NoteRecord)[0].reason
+        end(controller.request)
+        controller.link.cut = 0
+    else:
+        child = os.fork()
+        if child == 0:
+            controller.calibrate()
+            os._exit(0)
+        wait_until((controller.request.directory / "records.jsonl").exists)
+        wait_until(lambda: any(name.endswith("sutprobe") for name in commands(controller.sut)))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    (tmp_path / "go").touch()
+    assert controller.calibrate(resumed=True) == GOOD
+    assert [name for name, _ in controller.steps()] == [
+        step.id for step in session.start_of(controller.request.directory).plan.steps
+    ]
+    assert {outcome for _, outcome in controller.steps()} == {"ok"}
+    assert controller.sut.settings() == before
+    wait_until(lambda: controller.sut.left() == [])
+    assert controller.link.asked.count("the start of the runner") <= 1
+
+
+def commands(sut: Sut) -> list[str]:
+    """Return the programs of the runs' directories that run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it has ended
+        found += [word for word in words if word.startswith(str(sut.base))]
+    return found
+
+
+def test_a_run_that_cannot_begin_leaves_the_sut_as_it_was(controller: Controller) -> None:
+    before = controller.sut.settings()
+
+    def fail(_machine: str) -> BuiltKernel:
+        raise SutError("no compiler")
+
+    code = calibrate(
+        controller.request,
+        Remote(controller.link, base=str(controller.sut.base), lock=controller.sut.lock),
+        build=fail,
+        examine=unexamined,
+        say=silent,
+        planned=lambda _: None,
+        resumed=False,
+    )
+    assert code == SutError.exit_code
+    assert kept(controller.request, NoteRecord)[-1].reason == "no compiler"
+    assert controller.sut.settings() == before
+    wait_until(lambda: controller.sut.left() == [])
+
+
+# What is not an answer of the runner
+
+NO_ANSWERS = {
+    "nothing": "",
+    "text": "Last login: yesterday\n",
+    "escape": "\033[2J\n",
+    "list": "[]\n",
+    "nested": "[" * 100_000 + "\n",
+    "directory": '{"directory": "relative", "boot_id": null, "capture": ""}\n',
+    "capture": json.dumps({"directory": DIRECTORY, "boot_id": BOOT, "capture": "!", "changes": []}) + "\n",
+    "changes": json.dumps({"directory": DIRECTORY, "boot_id": BOOT, "capture": "", "changes": [1]}) + "\n",
+    "boot": json.dumps({"directory": DIRECTORY, "boot_id": "x", "capture": "", "changes": []}) + "\n",
+    "refused": json.dumps({"refused": "\033[31m" + "x" * 100_000}) + "\n",
+    "refused oddly": json.dumps({"refused": [1]}) + "\n",
+}
+
+
+@pytest.mark.parametrize("output", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_what_is_no_answer_of_the_runner_is_refused_in_printable_text(output: str) -> None:
+    asked = Remote(lambda *_, **__: output, base="/tmp", lock="x")
+    with pytest.raises(session.CalibrationError) as refused:
+        asked.start({})
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 5000
+
+
+def test_countless_records_are_refused_before_they_are_read() -> None:
+    asked = Remote(lambda *_, **__: '{"state": "running", "now_s": 1.0}\n' + "\n" * 1_000_000, base="/tmp", lock="x")
+    with pytest.raises(SutError, match="more than 100000 records"):
+        asked.watch(DIRECTORY, 0, at_least_s=0, at_most_s=0)
+
+
+def test_a_silent_sut_that_runs_for_ever_is_not_asked_without_a_pause(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise SutError("enough")
+
+    monkeypatch.setattr(time, "sleep", pause)
+    with pytest.raises(SutError, match="enough"):
+        collect(request_, Answers([], state="running"), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert pauses == [session.PAUSE_S] * 3
