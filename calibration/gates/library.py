@@ -65,6 +65,10 @@ class CalibrationLibrary:
         gc.freeze()  # else the collector goes through all verdicts for every document of a SUT
         return night
 
+    def close(self) -> None:
+        """Let the collector go: at exit some extensions report what it does not see as leaks."""
+        gc.unfreeze()
+
     def start_suite(self, suite: TestSuite, _result: object) -> None:
         """Replace the tests that name a SUT by one each per SUT of the night, SUT by SUT."""
         if self._results is None:
