@@ -68,6 +68,8 @@ class Watched:
         """Take over the signals, which Ansible has set up for itself when its playbook starts."""
         if self.listening:
             Interruptions()
+            gc.collect()
+            gc.freeze()  # a collection in a worker would copy every inherited page that it touches
 
     def name(self, run_id: str, results: str) -> None:
         """Note the run, and lock the results of a nightly run; end the playbook if another one has them."""
@@ -290,7 +292,6 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     from calibration import session  # noqa: F401, PLC0415 - imported here, before Ansible forks a worker per task
 
     watched.listening = True
-    gc.freeze()  # a collection in a worker would copy every inherited page that it touches
     try:
         PlaybookCLI.cli_executor(arguments)
         code = GOOD
