@@ -98,7 +98,8 @@ class ActionModule(SutAction):
                 planned=self.announce,
                 resumed=arguments["resume"],
             )
-        return {"changed": True, "exit_code": code, **finished(request.results, request.directory, anew=end(request))}
+        anew = end(request) or not arguments["complete"]  # a resumed run may have collected, and ended, its attempt
+        return {"changed": True, "exit_code": code, **finished(request.results, request.directory, anew=anew)}
 
     def request(self, arguments, preflight):
         """Return what is asked of the SUT. Raises InputError for invalid settings."""
