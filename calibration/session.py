@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -86,6 +87,9 @@ CHECKER_BYTES: Final = 256 * 1024
 
 MLC_BYTES: Final = 128 * 1024
 """Limit on the output of a command of Intel MLC; latencies of 1024 CPUs to 8 nodes have 80 KB."""
+
+UNCLEAN: Final = "unclean"
+"""Outcome of a message that something of the run is left on the SUT."""
 
 RESTARTED: Final = "the SUT was restarted during the run: its settings may be different"
 KILLED: Final = "the runner on the SUT was killed: check dmesg for OOM"
@@ -420,7 +424,7 @@ def collect(
         collector.restored = changes
     collector.end()
     for fault in dict.fromkeys((*collector.faults, *faults)):
-        say(f"not restored: {fault}", "failed")
+        say(f"not restored: {fault}", UNCLEAN)
     if not collector.finished and not cancelled:
         restarted = batch.state == "dead" and boot_id is not None and batch.boot_id not in (None, boot_id)
         reason = RESTARTED if restarted else collector.reason or KILLED
@@ -440,7 +444,8 @@ def _follow(request: Request, remote: Remote, directory: str, collector: Collect
             if time.monotonic() - lost_s > request.reconnect_s:
                 raise
             time.sleep(PAUSE_S)
-            remote.reconnect()
+            with suppress(SutError):  # the next look says whether the SUT is back
+                remote.reconnect()
             continue
         lost_s = None
         now = datetime.now(UTC)
@@ -458,7 +463,7 @@ def _remove(remote: Remote, directory: str, say: Say) -> tuple[tuple[Change, ...
     try:
         return remote.remove(directory)
     except SutError as error:
-        say(f"not removed from the SUT, which removes it by itself: {error}", "failed")
+        say(f"not removed from the SUT, which removes it by itself: {error}", UNCLEAN)
         return (), ()
 
 
@@ -469,7 +474,8 @@ def collect_found(request: Request, remote: Remote, say: Say, *, cancelled: bool
         if cancelled or not session.planned:  # its controller was killed before it handed the plan over
             remote.cancel(session.directory)
         if not _continue(request, session):
-            _remove(remote, session.directory, say)
+            for fault in _remove(remote, session.directory, say)[1]:
+                say(f"not restored: {fault}", UNCLEAN)
             continue
         collect(request, remote, session.directory, session.boot_id, say, cancelled=cancelled)
         end(request, interrupted=cancelled)

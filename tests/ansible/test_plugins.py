@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 from support import load_plugin
 
+from calibration.errors import RefusedError
 from calibration.judge.run import verdicts_of
+from calibration.remote import Found
 from calibration.report.summary import summary
 from tests.report.report_documents import run_document
 
@@ -33,6 +35,41 @@ def test_removes_a_partial_document_and_keeps_the_run(tmp_path: Path) -> None:
     (directory / "records.jsonl").write_bytes(b'{"record": "start"}\n')
     CLEANUP.remove_partial(directory)
     assert [path.name for path in directory.iterdir()] == ["records.jsonl"]
+
+
+class Refusing:
+    """A SUT with a run that it does not end, or does not restore."""
+
+    def __init__(self, cancel: Exception | None, faults: list[str]) -> None:
+        self.found = [Found(directory="/b/calibration-r-s-00000000", boot_id=None, planned=True)]
+        self.error, self.faults = cancel, faults
+
+    def find(self, _run_id: str, _sut: str) -> list[Found]:
+        return self.found
+
+    def cancel(self, _directory: str) -> None:
+        if self.error:
+            raise self.error
+
+    def remove(self, _directory: str) -> tuple[tuple[()], list[str]]:
+        return (), self.faults
+
+
+@pytest.mark.parametrize(
+    ("sut", "said"),
+    [
+        (Refusing(RefusedError("the run does not end within 20 s"), []), "the run does not end within 20 s"),
+        (Refusing(None, ["no_turbo reads 1"]), "not restored: no_turbo reads 1"),
+    ],
+    ids=["does not end", "is not restored"],
+)
+def test_a_sut_that_cannot_be_cleaned_fails_the_cleanup(sut: Refusing, said: str, tmp_path: Path) -> None:
+    action = CLEANUP.ActionModule.__new__(CLEANUP.ActionModule)
+    action.task_vars = {"inventory_hostname": "sut1"}
+    action.remote = lambda *_: sut
+    names = {"testbed": "t1", "sut": "sut1", "run_id": "r1", "lock": "l", "remote_base": "/b"}
+    result = action.act({"results": str(tmp_path), **names})
+    assert (result["failed"], result["msg"]) == (True, said)
 
 
 def test_an_unreadable_reference_keeps_all_runs(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends a run on a SUT, collects what it measured, restores the SUT, and writes the run document.
-
-``sut_run`` is the run's name on the SUT: its identifier and the host.
-"""
+"""Ends a run on a SUT, collects what it measured, restores the SUT, and writes the run document."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from calibration.errors import SutError
 from calibration.report.summary import finished
 from calibration.results.layout import RECORDS, RUN
 from calibration.results.records import record_names
-from calibration.session import Request, collect_found, end
+from calibration.session import UNCLEAN, Request, collect_found, end
 
 
 def remove_partial(directory):
@@ -54,9 +51,14 @@ class ActionModule(SutAction):
             run_id=arguments["run_id"],
         )
         faults, found = [], False
+
+        def say(text, outcome):
+            if outcome == UNCLEAN:
+                faults.append(text)
+
         try:
             remote = self.remote(arguments["remote_base"], arguments["lock"])
-            found = collect_found(request, remote, lambda text, _: faults.append(text), cancelled=True)
+            found = collect_found(request, remote, say, cancelled=True)
         except SutError as error:
             faults.append(str(error))
         result = {"run": None, "failures": []}
@@ -64,7 +66,6 @@ class ActionModule(SutAction):
             remove_partial(request.directory)
         if request.directory.is_dir():
             result = finished(request.results, request.directory, anew=end(request, interrupted=True) or found)
-        unclean = [fault for fault in faults if fault.startswith("not ")]
-        if unclean:
-            result |= {"failed": True, "msg": "\n".join(unclean)}
+        if faults:
+            result |= {"failed": True, "msg": "\n".join(faults)}
         return {"changed": found, "found": found, **result}

@@ -24,14 +24,14 @@ from calibration.preflight.examination import read_examination
 from calibration.profiles import load_profile
 from calibration.report.summary import finished
 from calibration.results.layout import new_run_id
-from calibration.session import Mlc, Request, calibrate, end, note
+from calibration.session import UNCLEAN, Mlc, Request, calibrate, end, note
 from calibration.text import duration
 from calibration.tuning import wanted_settings
 
 PROGRESS_S, PROGRESS_S_PER_SUT = 3.0, 0.5
 """Shortest time between two looks at a SUT: each costs the controller 20 ms, and the SUT a process."""
 
-COLOURS = {"failed": C.COLOR_ERROR, "timed_out": C.COLOR_ERROR, "killed": C.COLOR_ERROR}
+COLOURS = dict.fromkeys(("failed", "timed_out", "killed", UNCLEAN), C.COLOR_ERROR)
 
 
 def unmeasured(reason):
