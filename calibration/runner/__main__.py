@@ -117,7 +117,7 @@ def remove(_bundle, path):
     changes, faults = [], []
     if os.path.isdir(path):
         with Directory(path) as found:
-            changes, faults = client.remove(found, client.machine_of())
+            changes, faults = client.remove(found)
     client.header(changes=changes, faults=faults)
     return 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import json
 import os
 import select
@@ -64,7 +63,6 @@ def start(base, job, bundle):
 
     *bundle* is this program. Raises Refused, with nothing left behind.
     """
-    machine = machine_of()
     with Directory.create(base, dict(job, boot_id=boot_id())) as made:
         try:
             shutil.copyfile(bundle, os.path.join(made.path, RUNNER))
@@ -75,7 +73,7 @@ def start(base, job, bundle):
             with open(os.path.join(made.path, CAPTURE), "rb") as stream:
                 return dict(answer, capture=base64.b64encode(stream.read()).decode("ascii"))
         except BaseException:
-            remove(made, machine)
+            remove(made)
             raise
 
 
@@ -147,7 +145,7 @@ def begin(path, bundle):
         for name, sha256 in plan["programs"].items():
             content = packed.read(name)
             found.write_bytes(name, content, 0o700)
-            read = hashlib.sha256(read_bytes(found, name)).hexdigest()
+            read = found.sha256(name)
             if read != sha256:
                 raise Refused(f"{name} on the SUT has sha256 {read}, not {sha256}: find out what changes files there")
         found.write(PLAN, packed.read(PLAN).decode("utf-8"))
@@ -162,12 +160,6 @@ def begin(path, bundle):
                     raise Refused("the run ended while it waited for its plan")
             except OSError as error:
                 raise Refused("the run does not answer: %s" % error) from error
-
-
-def read_bytes(found, name):
-    """Return the bytes of the file *name*."""
-    with os.fdopen(files.open_file(name, dir_fd=found.descriptor), "rb") as stream:
-        return stream.read()
 
 
 def watch(path, offset, *, at_least_s, at_most_s):
@@ -246,14 +238,14 @@ def cancel(path):
                 return
 
 
-def remove(found, machine):
+def remove(found):
     """Remove the run *found* from the SUT, after restoring what it has not restored; return (changes, faults)."""
     if has_removed(found):
         return [], []
     cancel(found.path)
     if has_removed(found):
         return [], []
-    changes, faults = found.restore(machine, "cleanup")
+    changes, faults = found.restore(machine_of(), "cleanup")
     if not faults:
         with contextlib.suppress(FileNotFoundError):
             found.remove()

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -168,6 +169,11 @@ class Directory:
         files.write_synced(partial, content, mode, self.descriptor)
         os.rename(partial, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
+    def sha256(self, name):
+        """Return the hash of the file *name*."""
+        with os.fdopen(files.open_file(name, dir_fd=self.descriptor), "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+
     def _open_records(self):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(RECORDS, flags, 0o600, dir_fd=self.descriptor)
@@ -265,6 +271,8 @@ class Directory:
     def end_processes(self):
         """End the processes of programs of the run; return their ids. Raises Refused if one survives."""
         processes = self.processes()
+        if not processes:
+            return []
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self.processes():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -321,10 +329,9 @@ class Directory:
         from calibration.runner import journal  # noqa: PLC0415
 
         report = None
-        for path in sorted(siblings(self.path)):
+        for path, state in all_below(os.path.dirname(self.path)):
             if os.path.basename(path) == self.name:
                 continue
-            state = os.lstat(path)
             if state.st_uid != os.geteuid():
                 if state.st_mode & 0o001 and state.st_uid == 0:
                     raise Refused(
@@ -356,31 +363,27 @@ class Directory:
         return keep_s is not None and abs(time.time() - changed) > keep_s
 
 
-def siblings(path):
-    """Return the paths of runs' directories beside *path*, which may be one."""
-    base = os.path.dirname(path)
-    found = [os.path.join(base, name) for name in os.listdir(base) if SESSION.fullmatch(name)]
-    return [path for path in found if is_directory(path)]
-
-
-def is_directory(path):
-    """Return whether *path* is a directory, not a link to one."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        return False
+def all_below(base):
+    """Yield path and state of each directory of a run below *base*, of any user."""
+    for name in sorted(os.listdir(base)):
+        if SESSION.fullmatch(name):
+            path = os.path.join(base, name)
+            with contextlib.suppress(FileNotFoundError):
+                state = os.lstat(path)
+                if stat.S_ISDIR(state.st_mode):
+                    yield path, state
 
 
 def find(base, run_id, sut):
     """Return the paths of this user's directories of a run for a SUT below *base*, oldest first."""
     name = re.compile(re.escape("%s%s-%s-" % (PREFIX, run_id, sut)) + "[0-9a-f]{8}")
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        for item in os.listdir(base):
-            if name.fullmatch(item):
-                state = os.lstat(os.path.join(base, item))
-                if stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid():
-                    found.append((state.st_ctime, os.path.join(base, item)))
+    if not os.path.isdir(base):
+        return []
+    found = [
+        (state.st_ctime, path)
+        for path, state in all_below(base)
+        if state.st_uid == os.geteuid() and name.fullmatch(os.path.basename(path))
+    ]
     return [path for _, path in sorted(found)]
 
 

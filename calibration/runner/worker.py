@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -58,7 +57,6 @@ class Worker:
         self.control = control
         self.state = "preparing"
         self.plan_came = directory.has(PLAN)  # without a controller
-        self.talking = {}
         self.watching = []
         self.loop = processes.Loop()
         self.loop.services = {lock_socket.fileno(): self.tell_holder, control.fileno(): self.accept}
@@ -79,7 +77,6 @@ class Worker:
         with contextlib.suppress(BlockingIOError):
             asking = self.control.accept()[0]
             asking.setblocking(False)
-            self.talking[asking.fileno()] = asking
             self.loop.services[asking.fileno()] = lambda: self.hear(asking)
 
     def hear(self, asking):
@@ -93,7 +90,7 @@ class Worker:
         if message == b"watch\n":
             self.watching.append(asking)
             return
-        del self.loop.services[asking.fileno()], self.talking[asking.fileno()]
+        del self.loop.services[asking.fileno()]
         if asking in self.watching:
             self.watching.remove(asking)
         if message == b"begin\n":
@@ -233,7 +230,9 @@ class Worker:
 
     def run_confined(self, path, step, confined):
         """Run an operator's program with few privileges in a directory of its own; return the same, and what it did."""
-        check_bytes(path, confined["sha256"])
+        read = self.directory.sha256(step["argv"][0])
+        if read != confined["sha256"]:
+            raise Refused(f"the program has sha256 {read}, not {confined['sha256']}")
         arguments = step["argv"][1:]
         kept = confined["kept"]
         watched = confined.get("watch_prefetchers", False)
@@ -307,14 +306,6 @@ def uname_a():
     except OSError:
         return None
     return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
-
-
-def check_bytes(path, wanted):
-    """Raise Refused unless the program at *path* has the hash *wanted*."""
-    with os.fdopen(files.open_file(path), "rb") as stream:
-        found = hashlib.sha256(stream.read()).hexdigest()
-    if found != wanted:
-        raise Refused(f"the program has sha256 {found}, not {wanted}")
 
 
 def driver_state(machine):
