@@ -8,6 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+PARSE_FACTOR: Final = 16
+"""Memory for parsing an answer, as a multiple of its size: JSON of many small numbers becomes many objects."""
+
 MEMORY_SPARE_BYTES: Final = 32 << 20
 """Other memory of a worker."""
 

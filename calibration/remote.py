@@ -12,10 +12,11 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from pydantic import StringConstraints, ValidationError
 
-from calibration.bounds import bounded_memory
+from calibration.bounds import PARSE_FACTOR, bounded_memory
 from calibration.errors import RefusedError, SutError
 from calibration.model import Model, fault_of
 from calibration.runner.bundle import LOAD, packed, runner, sources
+from calibration.runner.directory import PLAN, RUNNER
 from calibration.text import decode_base64, visible
 from calibration.tuning import Change, read_changes
 
@@ -30,9 +31,6 @@ RECORD_BYTES: Final = 48 << 20
 
 MAX_RECORDS: Final = 100_000
 """Limit on their number; a plan has some hundred steps."""
-
-PARSE_FACTOR: Final = 16
-"""Memory for parsing an answer, as a multiple of its size: JSON of many small numbers becomes many objects."""
 
 CHANGE_S: Final = 600.0
 """Time for settings to be changed or restored: huge pages are freed slowly, and 8192 CPUs have as many registers."""
@@ -126,21 +124,20 @@ class Remote:
         arguments: Sequence[str],
         *,
         content: bytes | None = None,
+        installed: str | None = None,
         limit_s: float = 120.0,
         max_bytes: int = 1 << 20,
     ) -> tuple[Mapping[str, Any], str]:
-        """Run the runner, loaded from *content* (by default itself), and return its first line and the rest.
+        """Run the runner, and return its first line and the rest.
 
-        With an empty *content* it is run from its directory on the SUT, the last of the first two *arguments*.
+        It is loaded from *content*, by default itself alone, or runs from the directory on the SUT that has it
+        *installed*.
         """
-        if content == b"":
-            start = f'exec "$p" -I -S -B {shlex.quote(arguments[1])}/runner'
-        else:
-            start = f'exec "$p" -I -S -B -c {shlex.quote(LOAD)}'
-        script = f"{self._python}; {start} {shlex.join(arguments)}"
-        output = self._call(
-            what, script, runner() if content is None else content, limit_s=limit_s, max_bytes=max_bytes
-        )
+        program = f"-c {shlex.quote(LOAD)}" if installed is None else f"{shlex.quote(installed)}/{RUNNER}"
+        script = f'{self._python}; exec "$p" -I -S -B {program} {shlex.join(arguments)}'
+        if content is None:
+            content = runner() if installed is None else b""
+        output = self._call(what, script, content, limit_s=limit_s, max_bytes=max_bytes)
         first, _, rest = output.partition("\n")
         try:
             with bounded_memory(PARSE_FACTOR * max_bytes):
@@ -188,13 +185,17 @@ class Remote:
 
     def begin(self, directory: str, plan: Mapping[str, Any], programs: Mapping[str, bytes]) -> None:
         """Hand over the plan with its programs. Raises ``RefusedError`` if a program does not arrive as it was sent."""
-        content = packed({**sources(), "plan.json": json.dumps(plan).encode(), **programs})
+        files = {**sources(), PLAN: json.dumps(plan).encode(), **programs}
+        content = packed(
+            files, stored=frozenset(programs)
+        )  # compressing them again for each SUT costs more than it saves
         self._run("the transfer of the plan", ("begin", directory), content=content, limit_s=300.0)
 
     def watch(self, directory: str, offset: int, *, at_least_s: float, at_most_s: float) -> Batch:
         """Wait for records behind *offset*, for a time between the two, and return them."""
         arguments = ("watch", directory, str(offset), f"{at_least_s:g}", f"{at_most_s:g}")
-        answer, rest = self._run("the run", arguments, content=b"", limit_s=at_most_s + 120.0, max_bytes=RECORD_BYTES)
+        limits: dict[str, Any] = {"limit_s": at_most_s + 120.0, "max_bytes": RECORD_BYTES}
+        answer, rest = self._run("the run", arguments, installed=directory, **limits)
         whole = rest[: rest.rfind("\n") + 1]
         if whole.count("\n") > MAX_RECORDS:
             raise SutError(f"the SUT has more than {MAX_RECORDS} records")
@@ -233,7 +234,3 @@ def _valid(model: type[M], values: Any) -> M:
         return model.model_validate(values)
     except ValidationError as error:
         raise SutError(f"invalid answer of the runner: {fault_of(error)}") from error
-
-
-Say = Callable[[str, str | None], None]
-"""Displays a message about the SUT at once; the outcome of a step colours it."""

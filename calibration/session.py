@@ -39,7 +39,7 @@ from calibration.mlc import ARCHITECTURE, NAME, MlcCommand, Program, read_progra
 from calibration.model import UtcTime, complete_models, fault_of, format_time
 from calibration.plan import Plan
 from calibration.preflight.checks import Check, taken_over_check
-from calibration.remote import Batch, Found, Prepared, Remote, Say
+from calibration.remote import Batch, Found, Prepared, Remote
 from calibration.results.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, Collector, read_record
 from calibration.results.attempts import (
     has_begun,
@@ -69,6 +69,9 @@ from calibration.results.records import (
 from calibration.runner.bundle import runner
 from calibration.runner.directory import JOB, PLAN
 from calibration.tuning import Change
+
+Say = Callable[[str, str | None], None]
+"""Displays a message about the SUT at once; the outcome of a step colours it."""
 
 WAIT_S: Final = 900.0
 """How long a reserved SUT waits for its plan: the first controller of a lab compiles sutprobe meanwhile."""

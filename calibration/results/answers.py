@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from calibration.bounds import bounded_memory
+from calibration.bounds import PARSE_FACTOR, bounded_memory
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError, SutError
 from calibration.formats.meltdown_checker import ENDED_WELL
 from calibration.formats.mlc import read_output
@@ -36,9 +36,6 @@ from calibration.tuning import Change, read_changes
 
 ANSWER_BYTES: Final = 16 << 20
 """Limit on a step's output: four times the longest document of a machine with 1024 CPUs."""
-
-PARSE_FACTOR: Final = 16
-"""Memory for parsing an answer, as a multiple of its size: JSON of many small numbers becomes many objects."""
 
 DOCUMENT_LEVELS: Final = 32
 """Limit on the nesting of a document; sutprobe's deepest has about ten levels."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs the runner into one file, with what it is to carry. Runs on the controller."""
 
-import hashlib
 import io
 import zipfile
 from collections.abc import Mapping
@@ -38,6 +37,7 @@ def packed(files: Mapping[str, bytes], *, stored: frozenset[str] = frozenset()) 
     return content.getvalue()
 
 
+@cache
 def sources() -> dict[str, bytes]:
     """Return the runner's modules, by their name in the file."""
     modules = {
@@ -52,8 +52,3 @@ def sources() -> dict[str, bytes]:
 def runner() -> bytes:
     """Return the runner as one file that ``python3 FILE`` runs."""
     return packed(sources())
-
-
-def sha256(content: bytes) -> str:
-    """Return the hash of a program."""
-    return hashlib.sha256(content).hexdigest()
