@@ -146,7 +146,7 @@ class Request:
         return run_directory(self.results, **self.names)
 
     def job(self, now: datetime) -> dict[str, Any]:
-        """Return what the runner is told of the run."""
+        """Return the description of the run for the runner."""
         return {
             "run_id": self.run_id,
             "sut": self.sut,
@@ -189,7 +189,7 @@ def calibrate(
 ) -> int:
     """Take the SUT through its run, or what is left of it if *resumed*; its records say how that went.
 
-    *build* returns sutprobe for an architecture, *examine* the checks of the captured SUT; *planned* is told the plan.
+    *build* returns sutprobe for an architecture, *examine* the checks of the captured SUT; *planned* gets the plan.
     Returns 0, or the exit code of the reason, which is recorded, why the SUT was not measured to the end. Raises
     ``InputError`` if nothing was begun because of invalid input, ``EnvironmentLacksError`` if records cannot be
     written.

@@ -2,8 +2,8 @@
 """The lock that a run holds on a machine: a listening socket in the abstract namespace.
 
 The kernel releases it with the last process that has it open, no file remains, and every user can ask who holds it:
-whoever connects is told, and the kernel adds the process and the user. ``ss -xlp | grep calibration`` shows it too.
-Network namespaces have one lock each.
+whoever connects gets a description, and the kernel adds the process and the user. ``ss -xlp | grep calibration`` shows
+them too. Network namespaces have one lock each.
 """
 
 from __future__ import annotations
