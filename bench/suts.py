@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import shlex
 import shutil
 import socket
@@ -86,9 +87,18 @@ def answer_for(step: Step, recorded: Mapping[str, Sequence[str]]) -> str:
 
 
 def pattern_of(argv: Sequence[str]) -> str:
-    """Return a shell pattern for the arguments of a command: sizes, which depend on what memory is free, may differ."""
-    words = ["*" if before.endswith("-bytes") else shlex.quote(word) for before, word in pairwise(argv)]
-    return "' '".join(words)
+    """Return a shell pattern for the arguments of a command, in which sizes may differ.
+
+    They depend on what memory is free, and on the last-level cache, which the first SUT of a fleet finds for the rest.
+    """
+    words = [("", "*") if before.endswith("-bytes") else sized(word) for before, word in pairwise(argv)]
+    return "' '".join(f"{shlex.quote(text) if text or not rest else ''}{rest}" for text, rest in words)
+
+
+def sized(word: str) -> tuple[str, str]:
+    """Return the part of *word* before the bytes of a group of CPUs (``0-1@0:33554432``), and the pattern for these."""
+    group = re.fullmatch(r"([0-9,-]+@[0-9]+:)[0-9]+", word)
+    return (group[1], "*") if group else (word, "")
 
 
 def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
