@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command asks for is what it takes: with that much it runs, with one MiB less it is refused, nothing is killed.
+"""What a command asks for is what it takes: with that much it runs, with less it is refused, nothing is killed.
 
 Each command runs in a control group with a memory limit, on each size of page. What it asks for is read from its
-refusal; then the limit is moved until exactly that is available.
+refusal; then the limit is moved to the boundary between running and being refused.
 """
 
 import os
@@ -250,11 +250,11 @@ class Walk:
     group: Group
 
     def __call__(self, words: tuple[str, ...], laid: list[str]) -> Outcome:
-        """Return a run of a command with what it asks for: with one MiB less it is refused."""
+        """Return a run of a command with what it asks for: under a limit of a step less it is refused."""
         command = [str(self.native), *(word.format(self.cpus[0], self.cpus[-1]) for word in words)]
         limit, asked = LITTLE, 0
         ran: Outcome | None = None
-        refused = False
+        runs, refused = 0, 0
         for _ in range(TRIES):
             self.group.limit(limit)
             outcome = self.group.run(laid, *command)
@@ -262,17 +262,20 @@ class Walk:
                 assert outcome.code == 0, outcome.text
                 assert asked, "expected a refusal under a limit of a few MiB"
                 assert outcome.failed == 0, f"reached its limit {outcome.failed} times"
-                ran = outcome
-                limit -= STEP + STEP // 2  # not back to the refused size, which may be lower by more than one step
+                ran, runs = outcome, limit
             else:
                 asked, available = outcome.refused
                 assert available < asked
-                refused = refused or available == asked - 1
-                limit += (asked - 1 - available) * MIB or STEP
-            if ran and refused:
-                sys.stdout.write(f"runs with {asked} MiB, refused with {asked - 1}: {' '.join(words)}\n")
+                refused = limit
+            if ran and abs(runs - refused) <= STEP:
+                sys.stdout.write(f"asks for {asked} MiB: runs under a limit of {runs // 1024} KiB, "
+                                 f"refused under {refused // 1024} KiB: {' '.join(words)}\n")  # fmt: skip
                 return ran
-        pytest.fail(f"of {asked} MiB: ran {ran is not None}, refused with one less {refused}")
+            if outcome.refused is None:
+                limit -= STEP
+            else:
+                limit += STEP if ran else max(asked - available - 1, 1) * MIB
+        pytest.fail(f"of {asked} MiB: ran under {runs // 1024} KiB, refused under {refused // 1024} KiB")
 
 
 @pytest.fixture
