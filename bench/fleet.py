@@ -3,9 +3,10 @@
 
 For each number of SUTs: ``playbooks/calibrate.yml`` as it is, with documents and pages, over real connections to an
 sshd per SUT (bench/suts.py). The cost counts every process of the controller, masters of connections included
-(bench/meter.py), without the SUTs. With ``--slices`` as many controllers take turns, each with its share of the SUTs as
-AWX deals them, and results of its own; then ``calibration merge`` and one nightly run that finds all SUTs measured.
-Exits with 3 if a SUT has no complete document, or none in the judgement.
+(bench/meter.py), without the SUTs; the pages are rendered once more, to tell their share. With ``--slices`` as many
+controllers take turns, each with its share of the SUTs as AWX deals them, and results of its own; then ``calibration
+merge`` and one nightly run that finds all SUTs measured. Exits with 3 if a SUT has no complete document, or none in the
+judgement.
 """
 
 import json
@@ -159,16 +160,25 @@ def _checked(usage: Usage, faults: Sequence[str], folder: Path) -> Usage:
     return usage
 
 
+def render_again(setting: Setting, folder: Path) -> Usage:
+    """Render the pages of all runs in *folder* once more, nothing kept, and return what it cost."""
+    environment = {**setting.environment(folder), "CALIBRATION_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-m", "calibration.cli", "report", str(folder / "results")]
+    return _checked(metered(command, environment, folder / LOG), (), folder)
+
+
 def calibrate_sliced(setting: Setting, suts: Sequence[Sut], slices: int, folder: Path) -> Iterator[tuple[str, Usage]]:
     """Measure *suts* in *slices*, merge and judge; yield what each stage cost. Raises like ``calibrate``."""
-    run_id, parts, usages = new_run_id(datetime.now(UTC)), [], []
+    run_id, parts, usages, rendered = new_run_id(datetime.now(UTC)), [], [], []
     for number in range(slices):
         part = folder / f"slice{number}"
         part.mkdir()
         with Servers(suts[number::slices], part / "suts") as servers:
             usages.append(calibrate(setting, servers, part, run_id))
+            rendered.append(render_again(setting, part))
         parts.append(str(part / "results"))
-    yield f"{slices} slices", _together(usages)
+    yield f"{slices} slices, with pages", _together(usages)
+    yield "these pages again", _together(rendered)
     merge = [sys.executable, "-m", "calibration.cli", "merge", str(folder / "results"), *parts]
     yield "merge", _checked(metered(merge, setting.environment(folder), folder / LOG), (), folder)
     lab = {"hosts": {sut.name: {"ansible_host": sut.address} for sut in suts}, "vars": _variables(setting, folder)}
@@ -257,7 +267,8 @@ def fleet_command(*, counts: tuple[int, ...], profile: str, forks: int, slices: 
                         rows += [row_of(usage, count, stage) for stage, usage in stages]
                         continue
                     with Servers(suts, folder / "suts") as servers:
-                        rows.append(row_of(calibrate(setting, servers, folder), count, "calibrate"))
+                        rows.append(row_of(calibrate(setting, servers, folder), count, "calibrate, with pages"))
+                        rows.append(row_of(render_again(setting, folder), count, "these pages again"))
             click.echo(f"Profile {profile}, {len(setting.steps)} steps, {forks} forks, {os.cpu_count()} CPUs:\n")
     except CalibrationError as error:
         click.echo(f"error: {error}", err=True)

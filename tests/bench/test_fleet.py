@@ -67,7 +67,7 @@ def test_faulty_suts_are_reported_and_others_continue(setting: fleet.Setting, tm
 def test_slices_become_one_judged_night(setting: fleet.Setting, tmp_path: Path) -> None:
     require("openssh-server", "sshd")
     stages = dict(fleet.calibrate_sliced(setting, suts.fleet(3, 0.0), 2, tmp_path))
-    assert list(stages) == ["2 slices", "merge", "judge"]
+    assert list(stages) == ["2 slices, with pages", "these pages again", "merge", "judge"]
     assert all(usage.cpu_s > 0 for usage in stages.values())
     judged = json.loads((tmp_path / "night" / "judgement.json").read_bytes())["verdicts"]
     assert {verdict["sut"] for verdict in judged} == {"sut000", "sut001", "sut002"}
