@@ -39,7 +39,7 @@ from calibration.mlc import ARCHITECTURE, NAME, MlcCommand, Program, read_progra
 from calibration.model import UtcTime, complete_models, fault_of, format_time
 from calibration.plan import Plan
 from calibration.preflight.checks import Check, taken_over_check
-from calibration.remote import Batch, Found, Prepared, Remote
+from calibration.remote import CHANGE_S, Batch, Found, Prepared, Remote
 from calibration.results.answers import CHECKER_STEP, MAX_REASON, MLC_STEP, Collector, read_record
 from calibration.results.attempts import (
     has_begun,
@@ -95,7 +95,7 @@ UNCLEAN: Final = "unclean"
 """Outcome of a message that something of the run is left on the SUT."""
 
 RESTARTED: Final = "the SUT was restarted during the run: its settings may be different"
-KILLED: Final = "the runner on the SUT was killed: check dmesg for OOM"
+KILLED: Final = "the runner on the SUT was killed, or could not write: check dmesg for OOM, and df for a full disk"
 
 
 @dataclass(frozen=True)
@@ -435,8 +435,13 @@ def collect(
 
 
 def _follow(request: Request, remote: Remote, directory: str, collector: Collector, say: Say) -> Batch:
-    """Collect the records of the run until it has ended; return the last batch."""
+    """Collect the records of the run until it has ended; return the last batch.
+
+    Raises ``SutError`` if it has not ended when the runner would have killed all of its steps.
+    """
     offset, lost_s = 0, None
+    longest_s = _longest_s(request)
+    until_s = time.monotonic() + longest_s
     while True:
         try:
             batch = remote.watch(directory, offset, at_least_s=request.progress_s, at_most_s=ALIVE_S)
@@ -457,8 +462,22 @@ def _follow(request: Request, remote: Remote, directory: str, collector: Collect
         offset += batch.size
         if batch.state != "running":
             return batch
+        if time.monotonic() > until_s:
+            raise SutError(
+                f"the run has not ended after {longest_s / 60:.0f} min, the sum of its deadlines: see what keeps "
+                f"{directory} on the SUT"
+            )
         if not batch.lines:
             time.sleep(PAUSE_S)  # a runner waits by itself
+
+
+def _longest_s(request: Request) -> float:
+    """Return the time after which the runner has killed every step, and restored the SUT."""
+    programs_s = request.checker_timeout_s
+    if request.mlc is not None:
+        programs_s += len(mlc_commands(request.directory)) * request.mlc.timeout_s
+    steps = start_of(request.directory).plan.steps
+    return programs_s + sum(step.deadline_s + request.grace_s for step in steps) + CHANGE_S
 
 
 def _remove(remote: Remote, directory: str, say: Say) -> tuple[tuple[Change, ...], Sequence[str]]:

@@ -295,6 +295,18 @@ def test_an_answer_that_is_no_result_is_kept_with_its_reason(
 
 # A SUT that lies
 
+
+def test_a_run_that_never_ends_is_not_watched_for_ever(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr(session.time, "monotonic", lambda: next(passed_s))
+    monkeypatch.setattr(session.time, "sleep", lambda _seconds: None)
+    limit_s = sum(step.deadline_s + request_.grace_s for step in outstanding(request_.directory))
+    with pytest.raises(SutError, match=r"has not ended after (\d+) min") as raised:
+        collect(request_, Answers([], state="running"), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert next(passed_s) - limit_s < 3 * 3600
+    assert DIRECTORY in str(raised.value)
+
+
 ODD: dict[str, Any] = {
     "no JSON": "Segmentation fault",
     "not a record": "[1, 2]",
