@@ -83,7 +83,9 @@ KILLED_AT = ("start", "begin", "watch", "remove")
 def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab: Lab) -> None:
     """Until then a second controller is refused, with the name of the first; cleanup ends what is not resumed."""
     hosts = {name: {**over_ssh(lab, name, held(name)), **base_of(lab, name)} for name in KILLED_AT}
-    hosts["step"] = {**stuck(lab, "step"), **base_of(lab, "step")}
+    generator = lab.directory / "generator"
+    reserved = {"reserve_tg": "localhost", "reserve_tg_path": str(generator)}
+    hosts["step"] = {**stuck(lab, "step"), **base_of(lab, "step"), **reserved}
     hosts["cleaned"] = {**base_of(lab, "cleaned"), "calibration_profile": str(SLOW)}
     inventory, log = inventory_of(lab, hosts, TWO), lab.directory / "log"
     with begun(calibrate_command(inventory), lab.environment(), log) as process:
@@ -100,6 +102,7 @@ def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab
         assert len(probes_of(lab)) == 1
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE_S)
+    assert [path.name for path in generator.iterdir()] == [f"calibration-{run_id}-step"]
     resumed = (*KILLED_AT, "step")
     for name in resumed:
         let_go(lab, name)
@@ -111,6 +114,7 @@ def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab
         assert steps_of(lab, name) == {"idle_latency": 1, "latency_matrix": 1}, name
         assert len(read_run(directory).attempts) == 1, name
         assert list((lab.remote / name).iterdir()) == [], name
+    assert not generator.exists()
     assert len(probes_of(lab)) == 1
     ended = lab.clean_up(inventory, run_id, "cleaned,watch")
     assert ended.rc == 0, ended.text
