@@ -195,7 +195,13 @@ class Remote:
         """Wait for records behind *offset*, for a time between the two, and return them."""
         arguments = ("watch", directory, str(offset), f"{at_least_s:g}", f"{at_most_s:g}")
         limits: dict[str, Any] = {"limit_s": at_most_s + 120.0, "max_bytes": RECORD_BYTES}
-        answer, rest = self._run("the run", arguments, installed=directory, **limits)
+        try:
+            answer, rest = self._run("the run", arguments, installed=directory, **limits)
+        except SutError as error:
+            if type(error) is not SutError:
+                raise
+            # What was installed is lost, as after a restart.
+            answer, rest = self._run("the run", arguments, **limits)
         whole = rest[: rest.rfind("\n") + 1]
         if whole.count("\n") > MAX_RECORDS:
             raise SutError(f"the SUT has more than {MAX_RECORDS} records")

@@ -65,7 +65,8 @@ def start(base, job, bundle):
     """
     with Directory.create(base, dict(job, boot_id=boot_id())) as made:
         try:
-            shutil.copyfile(bundle, os.path.join(made.path, RUNNER))
+            with open(bundle, "rb") as stream:
+                made.write_bytes(RUNNER, stream.read())
             spawn(made)
             answer = await_answer(made)
             if "refused" in answer:
@@ -166,8 +167,11 @@ def watch(path, offset, *, at_least_s, at_most_s):
     """Wait for records behind *offset*; return (state, records).
 
     Returns when there are some, but not before *at_least_s*, at the end of the run, or after *at_most_s*. ``state`` is
-    ``running``, ``ended`` (restored, results kept) or ``dead`` (the run's processes were killed).
+    ``running``, ``ended`` (restored, results kept) or ``dead`` (the run's processes were killed, or its directory is
+    gone: it may have been in memory when the SUT was restarted).
     """
+    if not os.path.lexists(path):
+        return "dead", b""
     began = time.monotonic()
     with Directory(path) as found:
         while True:

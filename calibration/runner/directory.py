@@ -162,12 +162,13 @@ class Directory:
         self.write_bytes(name, text.encode("utf-8"), mode)
 
     def write_bytes(self, name, content, mode=0o600):
-        """Write the file *name* whole."""
+        """Write the file *name* whole, on disk when this returns."""
         partial = name + ".partial"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial, dir_fd=self.descriptor)
         files.write_synced(partial, content, mode, self.descriptor)
         os.rename(partial, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        os.fsync(self.descriptor)
 
     def sha256(self, name):
         """Return the hash of the file *name*."""

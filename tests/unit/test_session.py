@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -40,7 +41,7 @@ from calibration.results.records import (
 )
 from calibration.runner.bundle import packed
 from calibration.session import KILLED, RESTARTED, Request, calibrate, collect, collect_found, end
-from tests.suts import EVERYTHING, Sut, wait_until
+from tests.suts import EVERYTHING, Run, Sut, wait_until
 
 CAPTURE = (Path(__file__).parent.parent / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -352,9 +353,12 @@ class Link:
     def __init__(self) -> None:
         self.cut = 0
         self.asked: list[str] = []
+        self.before_watching: Callable[[], None] = lambda: None
 
     def __call__(self, what: str, script: str, content: bytes, *, limit_s: float, max_bytes: int) -> str:
         self.asked.append(what)
+        if what == "the run":
+            self.before_watching()
         if self.cut and what == "the run":
             self.cut -= 1
             raise ConnectionLostError("cut")
@@ -467,6 +471,24 @@ def test_what_a_lost_controller_did_not_collect_is_collected_by_the_next(
     assert controller.sut.settings() == before
     wait_until(lambda: controller.sut.left() == [])
     assert controller.link.asked.count("the start of the runner") <= 1
+
+
+@pytest.mark.parametrize("lost", ["program", "directory"])
+def test_a_run_whose_files_are_lost_ends_with_a_reason(controller: Controller, lost: str) -> None:
+    def restart() -> None:
+        (directory,) = controller.sut.base.glob("calibration-*")
+        run = Run(controller.sut, {"directory": str(directory)})
+        run.kill(*run.processes())
+        if lost == "directory":
+            shutil.rmtree(directory)
+        else:
+            (directory / "runner").write_bytes(b"")
+        controller.link.before_watching = lambda: None
+
+    controller.link.before_watching = restart
+    assert controller.calibrate() == GOOD
+    assert [record.reason for record in kept(controller.request, NoteRecord)] == [KILLED]
+    assert controller.sut.left() == []
 
 
 def commands(sut: Sut) -> list[str]:
