@@ -129,7 +129,7 @@ def test_pages_that_are_moved_leave_no_figure_and_a_throttled_policy_none_either
     assert document.run.status == "incomplete"
     assert refused(document) == {"idle_latency": "PLACEMENT_WRONG", "jitter": "RT_THROTTLE_POSSIBLE"}
     reasons = {omitted.kind: omitted.reason for omitted in document.not_measured}
-    assert "elsewhere" in reasons["idle_latency"]
+    assert "not on node 0" in reasons["idle_latency"]
     assert "sched_rt_runtime_us" in reasons["jitter"]
     scenario(
         "pages moved while measured",
@@ -147,13 +147,13 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
 ) -> None:
     pool = "/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages"
     two.read(f"echo 34 > {pool.format(0)}; echo 2 > {pool.format(1)}")
-    two.read("systemctl set-property --runtime user.slice AllowedCPUs=0-1")
+    two.read("systemctl set-property --runtime system.slice AllowedCPUs=0-1")
     try:
         assert two.read(f"cat {pool.format(0)}").strip() == "34"
         document = run(testbed, lab, two, "matrices.yml")
     finally:
         two.ssh(f"echo 0 > {pool.format(0)}; echo 0 > {pool.format(1)}")
-        two.ssh("systemctl set-property --runtime user.slice AllowedCPUs=0-3")
+        two.ssh("systemctl set-property --runtime system.slice AllowedCPUs=0-3")
     found = flags(document, "latency_matrix")
     assert "node 1 has too few free hugetlb pages" in found["HUGEPAGE_EXHAUSTED"]
     assert "2 of 4 CPUs online (2-3)" in found["CPUS_HIDDEN"]
@@ -172,4 +172,4 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
         "all cells, on transparent huge pages",
         "HUGEPAGE_EXHAUSTED",
     )
-    scenario("a cpuset hides CPUs", "AllowedCPUs of the logins' slice", "rows of the CPUs left", "CPUS_HIDDEN")
+    scenario("a cpuset hides CPUs", "AllowedCPUs of the services' slice, where the run is", "rows of the CPUs left", "CPUS_HIDDEN")
