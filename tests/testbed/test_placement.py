@@ -154,9 +154,9 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
     finally:
         two.ssh(f"echo 0 > {pool.format(0)}; echo 0 > {pool.format(1)}")
         two.ssh("systemctl set-property --runtime system.slice AllowedCPUs=0-3")
-    found = flags(document, "latency_matrix")
-    assert "node 1 has too few free hugetlb pages" in found["HUGEPAGE_EXHAUSTED"]
-    assert "2 of 4 CPUs online (2-3)" in found["CPUS_HIDDEN"]
+    assert "node 1 has too few free hugetlb pages" in flags(document, "latency_matrix")["HUGEPAGE_EXHAUSTED"]
+    (hidden,) = (flag.reason for flag in document.flags if flag.code == "CPUS_HIDDEN")
+    assert "2 of 4 CPUs online (2-3)" in hidden
     (matrix,) = (measurement for measurement in document.measurements if measurement.kind == "latency_matrix")
     assert (matrix.values.cpu_nodes, matrix.values.memory_nodes) == ((0,), (0, 1))
     obtained = {
@@ -172,4 +172,9 @@ def test_huge_pages_exhausted_on_one_node_and_cpus_hidden_are_named(
         "all cells, on transparent huge pages",
         "HUGEPAGE_EXHAUSTED",
     )
-    scenario("a cpuset hides CPUs", "AllowedCPUs of the services' slice, where the run is", "rows of the CPUs left", "CPUS_HIDDEN")
+    scenario(
+        "a cpuset hides CPUs",
+        "AllowedCPUs of the services' slice, where the run is",
+        "rows of the CPUs left",
+        "CPUS_HIDDEN",
+    )

@@ -44,13 +44,8 @@ def checks(document: RunDocument) -> dict[str, Check]:
 
 
 def raised(document: RunDocument) -> set[str]:
-    """Return the titles of the checks that every measurement was flagged with."""
-    flagged = [
-        {flag.reason.partition(":")[0] for flag in measurement.validity.flags if flag.code == "NOT_AS_EXPECTED"}
-        for measurement in document.measurements
-    ]
-    assert flagged
-    return set.intersection(*flagged)
+    """Return the titles of the checks that the run was flagged with."""
+    return {flag.reason.partition(":")[0] for flag in document.flags if flag.code == "NOT_AS_EXPECTED"}
 
 
 @contextmanager
@@ -120,9 +115,7 @@ def test_sut_booted_with_other_options_is_not_measured(
     )
 
 
-def test_what_disturbs_a_sut_is_flagged_on_every_figure(
-    testbed: Testbed, lab: Lab, suts: list[Sut], scenario: Scenario
-) -> None:
+def test_what_disturbs_a_sut_flags_the_run(testbed: Testbed, lab: Lab, suts: list[Sut], scenario: Scenario) -> None:
     sut, other = suts
     pool = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
     loop = "nohup taskset -c 1 sh -c 'while :; do :; done' > /dev/null 2>&1 & echo $! > /run/intruder"
@@ -155,5 +148,5 @@ def test_what_disturbs_a_sut_is_flagged_on_every_figure(
         "not as expected",
         "busy loop on an isolated CPU, huge pages on one node, clock an hour behind, other microcode",
         "every figure",
-        "NOT_AS_EXPECTED on each with expected and found, the process by name",
+        "NOT_AS_EXPECTED with expected and found, the process by name",
     )
