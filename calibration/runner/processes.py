@@ -101,7 +101,8 @@ def preparation(affinity, kept=None):
     libc, parent = library(), os.getpid()
 
     def prepare():
-        os.sched_setaffinity(0, affinity)
+        with contextlib.suppress(OSError):  # if it is not permitted, the runner did not change it either
+            os.sched_setaffinity(0, affinity)
         end_with_parent(libc, parent)
         # If memory runs out, the kernel ends the program rather than the runner or a login.
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:

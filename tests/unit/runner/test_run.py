@@ -149,6 +149,12 @@ def test_sutprobe_has_the_logins_cpus_and_is_ended_first_if_memory_runs_out(
     assert records[0]["stdout"].split() == [*f"{{{cpus.replace(',', ', ')}}}".split(), "1000"]
 
 
+def test_steps_run_where_the_kernel_refuses_to_choose_cpus(sut: Sut) -> None:
+    sut.modules = changed(sut.modules, "processes", "sched_setaffinity(0, affinity)", "sched_setaffinity(0, {8000})")
+    _, records = sut.start().begin(step("one")).follow()
+    assert kinds(records)[0] == ("step", "one", 0)
+
+
 # One run at a time
 
 
