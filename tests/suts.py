@@ -197,7 +197,8 @@ class Run:
     def kill(self, *processes: int) -> None:
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them acts on the end of another
             for process in processes:
-                os.kill(process, number)
+                with contextlib.suppress(ProcessLookupError):  # a child that ended by itself
+                    os.kill(process, number)
         for process in processes:
             wait_until(lambda process=process: gone(process))  # type: ignore[misc]
 
