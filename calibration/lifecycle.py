@@ -55,17 +55,15 @@ class BegunRun(NamedTuple):
 
 def plan_only(results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool) -> Plan:
     """Return the plan that a run would begin with, without storing anything. Raises like ``begin``."""
-    context, plan = _planned(results, profile, Path(), capture, prefetchers_ok=prefetchers_ok)
+    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
     if refused := refusal(examine(context, plan)):
         raise NotBegunError(refused)
     return plan
 
 
-def _planned(
-    results: Path, profile: str, directory: Path, capture: bytes, *, prefetchers_ok: bool
-) -> tuple[Context, Plan]:
+def _planned(results: Path, profile: str, capture: bytes, *, prefetchers_ok: bool) -> tuple[Context, Plan]:
     wanted = load_profile(profile)
-    context = load(directory / CAPTURE, capture)
+    context = load(Path(CAPTURE), capture)
     return context, make_plan(context, wanted, *kept_references(results, context), prefetchers_ok=prefetchers_ok)
 
 
@@ -93,7 +91,7 @@ def begin(
     (``EnvironmentLacksError``).
     """
     directory = run_directory(results, testbed, sut, run_id)
-    context, plan = _planned(results, profile, directory, capture, prefetchers_ok=prefetchers_ok)
+    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
     checks = tuple(examine(context, plan))
     known: dict[str, Any] = {
         "id": run_id,

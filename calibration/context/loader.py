@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -282,13 +281,17 @@ def load(root: Path, archive: bytes | None = None) -> Context:
     Raises :class:`ContextError` if ``root`` is none of these or nothing in it is recognised. The facts of a missing
     file are None; an unusable file is listed in ``unreadable`` with the reason.
     """
-    return _read(root) if archive is None else _read_archive(root, archive)
+    if archive is None:
+        return _read(root)
+    if archive not in _newest:
+        context = _read(root, archive)
+        _newest.clear()
+        _newest[archive] = context
+    return _newest[archive]
 
 
-@lru_cache(maxsize=1)
-def _read_archive(root: Path, archive: bytes) -> Context:
-    """Do the same for an archive, once for the plan and the document of a run."""
-    return _read(root, archive)
+_newest: dict[bytes, Context] = {}
+"""The newest archive and what it says, whatever its name: the plan and the document of a run need the same."""
 
 
 def _read(root: Path, archive: bytes | None = None) -> Context:
