@@ -200,7 +200,17 @@ def calibrate(
             collect_found(request, remote, say)
             if has_begun(directory) and not _outstanding(request):
                 return GOOD
-        _run(request, remote, build=build, examine=examine, say=say, planned=planned, resumed=resumed)
+        prepared = remote.start(request.job(datetime.now(UTC)))
+        try:
+            begun = _begin(request, prepared, examine, resumed=resumed)
+            planned(begun.plan)
+            steps, programs = _programs(request, begun, build(prepared.machine), say)
+            plan = {"steps": steps, "grace_s": request.grace_s, "programs": _hashes(programs)}
+            remote.begin(prepared.directory, plan, programs)
+        except BaseException:
+            _remove(remote, prepared.directory, say)
+            raise
+        collect(request, remote, prepared.directory, prepared.boot_id, say)
     except CalibrationError as error:
         if isinstance(error, InputError) and not directory.exists():
             raise
@@ -226,29 +236,6 @@ def note(request: Request, reason: str, checks: Iterable[Check] = ()) -> None:
         reason=reason[:MAX_REASON],
         checks=tuple(checks) or request.checks,
     )
-
-
-def _run(
-    request: Request,
-    remote: Remote,
-    *,
-    build: Callable[[str], BuiltKernel],
-    examine: Examine,
-    say: Say,
-    planned: Callable[[Plan], None],
-    resumed: bool,
-) -> None:
-    prepared = remote.start(request.job(datetime.now(UTC)))
-    try:
-        begun = _begin(request, prepared, examine, resumed=resumed)
-        planned(begun.plan)
-        steps, programs = _programs(request, begun, build(prepared.machine), say)
-        plan = {"steps": steps, "grace_s": request.grace_s, "programs": _hashes(programs)}
-        remote.begin(prepared.directory, plan, programs)
-    except BaseException:
-        _remove(remote, prepared.directory, say)
-        raise
-    collect(request, remote, prepared.directory, prepared.boot_id, say)
 
 
 def _begin(request: Request, prepared: Prepared, examine: Examine, *, resumed: bool) -> BegunRun:

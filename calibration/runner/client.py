@@ -197,10 +197,10 @@ def follow(found, asking, offset, earliest, latest):
                 return "running"
             ready, _, _ = select.select([asking], [], [], (earliest if new else latest) - now)
             if ready:
-                told = asking.recv(4096)
-                if told == b"ended\n":
+                received = asking.recv(4096)
+                if received == b"ended\n":
                     return "ended"
-                if not told:
+                if not received:
                     return None
     except OSError:
         return None
@@ -231,14 +231,14 @@ def cancel(path):
                 asking.settimeout(max(0.1, until - time.monotonic()))
                 try:
                     asking.sendall(b"watch\n")
-                    told = asking.recv(4096)
-                    while told and told != b"ended\n":
-                        told = asking.recv(4096)
+                    received = asking.recv(4096)
+                    while received and received != b"ended\n":
+                        received = asking.recv(4096)
                 except (ConnectionError, BrokenPipeError):
-                    told = b""
+                    received = b""
                 except OSError as error:
                     raise Refused("the run does not end within %d s" % END_S) from error
-            if told == b"ended\n":
+            if received == b"ended\n":
                 return
 
 
