@@ -11,12 +11,12 @@
 #include "statistics.h"
 #include "warning.h"
 
-/* 200 ms keep the bound on the counter's frequency below 1 ppm with brackets of some 50 ns; the time is shared with
- * whatever is being measured. A shorter base line would show as a larger printed uncertainty. */
-#define CALIBRATION_NS 200000000u
-/* Wider brackets (a clock read through a system call, a slow counter) need a longer base line; beyond two seconds the
- * wait would cost a short step more than the ppm are worth, and the bound is printed and warned of instead. */
-#define CALIBRATION_LONGEST_NS 2000000000u
+/* 20 ms keep the bound on the counter's frequency at some 3 ppm with brackets of 50 ns. A command that measures for longer
+ * has a longer base line and a smaller bound; a longer minimum would be waited for by every short command of a run. */
+#define CALIBRATION_NS 20000000u
+/* Wider brackets (a clock read through a system call, a slow counter) need a longer base line; beyond 200 ms the wait would
+ * cost a short command more than the ppm are worth, and the bound is printed and warned of instead. */
+#define CALIBRATION_LONGEST_NS 200000000u
 #define ROUGH_NS 2000000u
 #define BRACKET_TRIES 100
 #define READ_TRIES 1000

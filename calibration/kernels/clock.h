@@ -65,15 +65,15 @@ struct clock_bracket {
 /* The narrowest of a hundred. */
 struct clock_bracket clock_bracket_take(void);
 
-/* What the bound of hz may be: a hundredth of what any value here is repeatable to. */
-#define CLOCK_BOUND_PPM 1.0
+/* What the bound of hz may be: a hundredth of the 0.1 % to which any value here is repeatable. */
+#define CLOCK_BOUND_PPM 10.0
 
 /* Chooses the source and takes the first calibration bracket: call it first in the process. */
 void clock_begin(void);
 /* A first hz, good to some 30 ppm after 2 ms: enough to plan windows and deadlines. */
 void clock_settle(void);
-/* Takes the last bracket, at least 200 ms after the first, and fixes hz and its uncertainty: at most CLOCK_BOUND_PPM
- * where up to two seconds allow that, else with a warning. */
+/* Takes the last bracket, at least 20 ms after the first, and fixes hz and its uncertainty: at most CLOCK_BOUND_PPM
+ * where up to 200 ms allow that, else with a warning. */
 void clock_finish(void);
 double clock_ns(double ticks);
 /* Writes null when not even a first hz was had. */

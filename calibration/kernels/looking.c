@@ -14,7 +14,8 @@
  * where there are many CPUs, and half for everything else, so that the table cannot crowd that out. More would show in the
  * time a plan takes; with less, counters are left out on machines where they cost little. */
 #define HALF_SHARE 0.015
-/* No command is shorter: its clock alone takes that long to settle. */
+/* Shorter commands may look for as long as one of this length: with less, the first placement of a short command would go
+ * without the counters that tell whether it was disturbed. */
 #define COMMAND_MIN_S 0.2
 
 static struct {

@@ -33,7 +33,7 @@ DEADLINE_FACTOR = 4
 DEADLINE_FLOOR_S = 30
 """Shortest deadline, so that start-up on an emulated or busy SUT never decides."""
 
-START_UP_S = 0.15
+START_UP_S = 0.03
 """Start and end of sutprobe, and the clock's calibration, for the expected duration only."""
 
 HalfWidth = Annotated[float, Field(gt=0, le=1)]

@@ -70,7 +70,20 @@ def test_the_counter_is_calibrated_and_the_cost_of_a_read_known(native: Path) ->
     clock = VirtualRun(str(native), "info", steps=constant(CHUNK)).document()["clock"]
     assert clock["hz"] == exactly(HZ)
     assert clock["read_cost_ns"] == exactly(READ_COST / TICKS_PER_NS)
-    assert 0 < clock["hz_uncertainty_ppm"] < 1
+    assert 0 < clock["hz_uncertainty_ppm"] < 10
+
+
+def test_a_short_command_ends_when_its_clock_is_known_and_a_long_one_knows_it_better(
+    native: Path, cpus: list[int]
+) -> None:
+    load = ("bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads", "--buffer-bytes", "8192", "--pages", "base",
+            "--placements", "1", "--windows", "1", "--window-s", "1")  # fmt: skip
+    short, long = (
+        VirtualRun(str(native), *words, steps=constant(50 * CHUNK)).document() for words in (("info",), load)
+    )
+    assert 0.02 <= short["duration_s"] < 0.025, "of virtual time, in which work takes none"
+    assert long["duration_s"] > 1
+    assert long["clock"]["hz_uncertainty_ppm"] < short["clock"]["hz_uncertainty_ppm"] / 40
 
 
 HOPS, WINDOWS = 640, 7

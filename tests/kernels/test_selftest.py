@@ -59,7 +59,7 @@ def test_native(native_run: Finished) -> None:
     """Where a machine's clocks cannot be read closely enough, only that is no fault, and a warning says so."""
     (case,) = [case for case in cases_of(native_run) if case.name == "clock"]
     warned = {warning["code"] for warning in native_run.document["warnings"]}
-    known = native_run.document["clock"]["hz_uncertainty_ppm"] <= 1
+    known = native_run.document["clock"]["hz_uncertainty_ppm"] <= 10
     assert known == ("CLOCK_UNCERTAIN" not in warned)
     assert case.note
     assert undone(native_run) == ({} if known else {"clock": "unsupported"}), native_run.document["result"]

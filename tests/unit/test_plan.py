@@ -482,7 +482,7 @@ def test_all_cores_at_once_and_some_alone() -> None:
     assert any("alone" in omitted.what for omitted in plan.not_planned if omitted.kind == "core_frequency")
     works = options(plan.steps[0], "work")[0].split(",")
     points = len(works) * (2 + 1)
-    assert plan.steps[0].expected_duration_s == pytest.approx(0.15 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
+    assert plan.steps[0].expected_duration_s == pytest.approx(0.03 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
 
 
 def test_unsupported_work_is_not_planned() -> None:
