@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "again.h"
 #include "allocate.h"
 #include "clock.h"
 #include "course.h"
@@ -40,6 +41,7 @@ static struct {
 	struct u64_list prefetch_bytes;
 	struct u64_list delays;
 	uint64_t keep_best;
+	struct u64_list only;
 	double course_s;
 } options;
 
@@ -74,6 +76,10 @@ static const struct option table[] = {
 	OPTION_ROW_U64(
 		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
 		"look at every setting briefly, then measure the best M and the best without delay; 0: measure every one"),
+	OPTION_ROW_OPTIONAL_LIST(
+		"--only", &options.only, "N[,N...]", 0, UINT32_MAX,
+		"in place of a search: measure the settings of these numbers, counted from 0 by group, mix, "
+		"size, streams, prefetch distance and delay, the last fastest"),
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
 	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
 	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
@@ -109,6 +115,8 @@ static struct {
 	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
 	struct point **points;
 	size_t count;
+	uint64_t *chosen; /* numbers of the settings that a search has chosen */
+	size_t chosen_count;
 	bool admitted; /* what is kept to the end was asked for */
 } results;
 
@@ -129,6 +137,37 @@ static bool parse_group(const char *word, size_t *bytes, struct error *error)
 	return good;
 }
 
+/* Settings of each group, mix and size. */
+static size_t settings_of_each(void)
+{
+	return options.streams.count * options.prefetch_bytes.count * options.delays.count;
+}
+
+static size_t sizes_of(size_t group)
+{
+	return results.group_bytes[group] ? 1 : options.buffer_bytes.count;
+}
+
+static bool prepare_only(struct error *error)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i < options.groups.count; i++)
+		count += options.mixes.count * sizes_of(i) * settings_of_each();
+	for (size_t i = 0; i < options.only.count; i++) {
+		uint64_t number = options.only.values[i];
+		if (number >= count || (i > 0 && number <= options.only.values[i - 1]))
+			return error_set(error, ERROR_USAGE, "--only: must be rising numbers of the %llu settings from 0, not %llu",
+			                 (unsigned long long)count, (unsigned long long)number);
+	}
+	return true;
+}
+
+/* Whether settings are looked at before any is measured. */
+static bool is_search(void)
+{
+	return options.keep_best > 0 && settings_of_each() > 1 && !options.only.count;
+}
+
 static bool prepare(struct error *error)
 {
 	size_t mixes = options.mixes.count, streams = options.streams.count, prefetches = options.prefetch_bytes.count;
@@ -143,7 +182,7 @@ static bool prepare(struct error *error)
 		                       options.buffer_bytes.values[of_streams / prefetches], error))
 			return false;
 	}
-	return option_positive("--window-s", common.window_s, error) &&
+	return prepare_only(error) && option_positive("--window-s", common.window_s, error) &&
 	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 
@@ -253,7 +292,7 @@ static bool admit(struct error *error)
 {
 	struct generator *generator = &results.generator;
 	double shortest_s = common.window_s, windows_s = shortest_s * (double)common.windows;
-	if (options.keep_best > 0) {
+	if (is_search()) {
 		windows_s = fmax(windows_s, SCAN_WINDOW_S * SCAN_WINDOWS);
 		shortest_s = fmin(shortest_s, SCAN_WINDOW_S);
 	}
@@ -353,17 +392,27 @@ static void choose_best(struct point *const *points, size_t count, uint64_t keep
 	}
 }
 
-/* Every setting of one mix; `scanned` where they are only looked at first. */
-static void add_settings(const struct group *group, enum load_mix mix, size_t buffer_bytes, bool scanned)
+static bool is_wanted(uint64_t number)
 {
-	for (size_t i = 0; i < options.streams.count * options.prefetch_bytes.count * options.delays.count; i++) {
+	bool wanted = options.only.count == 0;
+	for (size_t i = 0; i < options.only.count; i++)
+		wanted = wanted || options.only.values[i] == number;
+	return wanted;
+}
+
+/* The settings of one mix, the first of which has this number; they are only looked at first where there is a search. */
+static void add_settings(const struct group *group, enum load_mix mix, size_t buffer_bytes, uint64_t first)
+{
+	for (size_t i = 0; i < settings_of_each(); i++) {
 		size_t rest = i / options.delays.count;
+		if (!is_wanted(first + i))
+			continue;
 		struct generator_shape shape = {
 			.mix = mix,
 			.streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
 			.prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
 			.delay = options.delays.values[i % options.delays.count]};
-		add_point(group, &shape, buffer_bytes, scanned);
+		add_point(group, &shape, buffer_bytes, is_search());
 	}
 }
 
@@ -376,6 +425,8 @@ static void add_best(size_t first, size_t count)
 		if (chosen[i - first]) {
 			const struct point *scanned = results.points[i];
 			add_point(scanned->group, &scanned->shape, scanned->buffer_bytes, false);
+			results.chosen = reallocate(results.chosen, results.chosen_count + 1, sizeof(*results.chosen));
+			results.chosen[results.chosen_count++] = i;
 		}
 	free(chosen);
 }
@@ -383,23 +434,25 @@ static void add_best(size_t first, size_t count)
 /* Adds the points of every group, mix and size. A search looks at every setting on one placement, then measures the best. */
 static void measure_all(void)
 {
-	size_t settings = options.streams.count * options.prefetch_bytes.count * options.delays.count;
-	bool search = options.keep_best > 0 && settings > 1;
+	size_t settings = settings_of_each();
+	uint64_t number = 0;
 	for (size_t i = 0; i < options.groups.count; i++) {
-		size_t own = results.group_bytes[i], sizes = own ? 1 : options.buffer_bytes.count;
-		for (size_t k = 0; k < options.mixes.count * sizes; k++) {
+		size_t own = results.group_bytes[i], sizes = sizes_of(i);
+		for (size_t k = 0; k < options.mixes.count * sizes; k++, number += settings) {
 			enum load_mix mix;
 			load_mix_parse(options.mixes.words[k / sizes], &mix);
-			add_settings(&results.generator.groups[i], mix, own ? own : options.buffer_bytes.values[k % sizes], search);
+			add_settings(&results.generator.groups[i], mix, own ? own : options.buffer_bytes.values[k % sizes], number);
 		}
 	}
 	size_t first = results.count;
 	measure_points(results.points, first);
 	/* A search that was cut short chooses nothing. */
-	if (!search || stop_requested())
+	if (!is_search() || stop_requested())
 		return;
 	for (size_t i = 0; i < first; i += settings)
 		add_best(i, settings);
+	if (results.chosen_count)
+		again_with("--only", results.chosen, results.chosen_count);
 	measure_points(results.points + first, results.count - first);
 }
 

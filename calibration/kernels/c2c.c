@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "again.h"
 #include "allocate.h"
 #include "clock.h"
 #include "interference.h"
@@ -36,6 +37,7 @@ static struct {
 	uint64_t lines;
 	uint64_t hops;
 	double matrix_budget_s;
+	struct u64_list matrix_pairs;
 } options;
 
 static const struct option table[] = {
@@ -73,6 +75,9 @@ static const struct option table[] = {
 	OPTION_ROW_F64(
 		"--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,
 		"seconds for all of --all-pairs; where more are expected, a balanced sample is measured; 0: all pairs"),
+	OPTION_ROW_OPTIONAL_LIST(
+		"--matrix-pairs", &options.matrix_pairs, "N[,SEED]", 0, 1ull << 53,
+		"in place of --matrix-budget-s: the first N pairs in the order of this seed, else of --seed"),
 };
 
 /* A pair of a matrix that was measured, without what only a pair of its own has. */
@@ -88,6 +93,12 @@ struct cell {
 	struct pages pages;   /* of all placements: they share one mapping */
 	struct stretch threads;
 };
+
+/* Seconds that a matrix may take; 0: those of all its pairs, or of as many as asked for. */
+static double matrix_budget_s(void)
+{
+	return options.matrix_pairs.count ? 0 : options.matrix_budget_s;
+}
 
 static enum method method_wanted(void)
 {
@@ -140,6 +151,8 @@ static bool prepare(struct error *error)
 		.home = options.home, .dirty = !strcmp(options.state, "hitm"), .stateless = method_wanted() == METHOD_PINGPONG};
 	if (!options.pairs.count && !options.all_pairs.count)
 		return error_set(error, ERROR_USAGE, "give --pair or --all-pairs; --help explains them");
+	if (options.matrix_pairs.count && (!options.all_pairs.count || options.matrix_pairs.count > 2))
+		return error_set(error, ERROR_USAGE, "--matrix-pairs: must be a number and a seed, with --all-pairs");
 	if (!home_parse(options.home, &asked.home, &asked.node))
 		return error_set(error, ERROR_USAGE, "--home: must be a node up to %u, writer or reader, not '%s'",
 		                 PAIRS_HOME_MAX, options.home);
@@ -240,8 +253,8 @@ static void estimate(struct matrix *matrix)
 	size_t all = matrix->sampler.count;
 	matrix->pair_s /= (double)matrix->estimated_on;
 	matrix->expected_s = matrix->pair_s * (double)all;
-	if (options.matrix_budget_s > 0 && matrix->expected_s > options.matrix_budget_s)
-		matrix->chosen = (size_t)(options.matrix_budget_s / matrix->pair_s);
+	if (matrix_budget_s() > 0 && matrix->expected_s > matrix_budget_s())
+		matrix->chosen = (size_t)(matrix_budget_s() / matrix->pair_s);
 	if (matrix->chosen < matrix->count)
 		matrix->chosen = matrix->count;
 	fprintf(stderr, "sutprobe: c2c: %zu pairs, %.4f s each by the first %zu: %.1f s; %zu will be measured\n", all,
@@ -273,7 +286,7 @@ static void measure_cell(struct matrix *matrix, struct request *request)
 static void measure_cells(struct matrix *matrix)
 {
 	uint64_t reported_ns = clock_raw_ns();
-	matrix->chosen = matrix->sampler.count;
+	matrix->chosen = options.matrix_pairs.count ? options.matrix_pairs.values[0] : matrix->sampler.count;
 	matrix->began_ns = reported_ns;
 	while (matrix->count < matrix->chosen && !stop_error(&matrix->stopped)) {
 		struct request *request = sampler_next(&matrix->sampler);
@@ -282,7 +295,7 @@ static void measure_cells(struct matrix *matrix)
 		measure_cell(matrix, request);
 		uint64_t now_ns = clock_raw_ns();
 		double spent_s = (double)(now_ns - matrix->began_ns) / 1e9;
-		if (options.matrix_budget_s > 0 && spent_s >= options.matrix_budget_s)
+		if (matrix_budget_s() > 0 && spent_s >= matrix_budget_s())
 			matrix->chosen = matrix->count; /* later pairs took longer than the first */
 		if (now_ns - reported_ns >= PROGRESS_NS) {
 			reported_ns = now_ns;
@@ -355,6 +368,8 @@ static void not_measured_write(struct json *json, const struct matrix *matrix)
 	if (left) {
 		json_object_begin(json, NULL);
 		json_text(json, "code", why.code == ERROR_NONE ? "sampled" : error_name(why.code));
+		if (why.code == ERROR_NONE && options.matrix_pairs.count)
+			error_set(&why, ERROR_DEADLINE, "%zu of %zu pairs were left out by --matrix-pairs", left, count);
 		if (why.code == ERROR_NONE)
 			error_set(&why, ERROR_DEADLINE,
 			          "%zu of %zu pairs were left out: all would take %.1f s, more than --matrix-budget-s %g", left,
@@ -386,7 +401,7 @@ static void matrix_write(struct json *json, struct matrix *matrix)
 		json_u64(json, "measured_on", matrix->estimated_on);
 		json_f64(json, "pair_s", matrix->pair_s);
 		json_f64(json, "expected_s", matrix->expected_s);
-		json_f64(json, "budget_s", options.matrix_budget_s);
+		json_f64(json, "budget_s", matrix_budget_s());
 		json_u64(json, "chosen", matrix->chosen);
 		json_object_end(json);
 	}
@@ -405,12 +420,20 @@ static bool measure_matrix(struct matrix *matrix, struct error *error)
 {
 	if (!matrix->block_count)
 		return true;
-	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, common.seed, error))
+	const struct u64_list *wanted = &options.matrix_pairs;
+	uint64_t seed = wanted->count > 1 ? wanted->values[1] : common.seed;
+	if (!sampler_begin(&matrix->sampler, matrix->blocks, matrix->block_count, seed, error))
 		return false;
+	if (wanted->count && (wanted->values[0] == 0 || wanted->values[0] > matrix->sampler.count))
+		return error_set(error, ERROR_USAGE, "--matrix-pairs: must be 1 to %zu for this matrix, not %llu",
+		                 matrix->sampler.count, (unsigned long long)wanted->values[0]);
 	matrix->cells = allocate(matrix->sampler.count, sizeof(*matrix->cells));
 	snapshot_take(&matrix->before, &matrix->cpus);
 	measure_cells(matrix);
 	snapshot_take_again(&matrix->after, &matrix->before);
+	/* How many pairs there was time for, by pairs that could be measured, all to the end. */
+	if (matrix_budget_s() > 0 && matrix->expected_s > 0 && matrix->stopped.code == ERROR_NONE)
+		again_with("--matrix-pairs", (const uint64_t[]){matrix->count, seed}, 2);
 	return true;
 }
 

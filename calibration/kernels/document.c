@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <sys/utsname.h>
 
+#include "again.h"
 #include "arch/arch.h"
 #include "build_info.h"
 #include "clock.h"
@@ -87,6 +88,7 @@ void document_compose(struct json *json, const struct document *document)
 		json_object_begin(json, "parameters");
 		json_object_end(json);
 	}
+	again_write(json, "again", !document->given_up);
 	json_raw(json, "result", &document->result);
 	json_object_end(json);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "again.h"
 #include "allocate.h"
 #include "clock.h"
 #include "corefreq.h"
@@ -40,6 +41,7 @@ static struct {
 	struct u64_list delays;
 	struct u64_list delays_ns;
 	struct u64_list share_percents;
+	struct u64_list chosen;
 	const char *mix;
 	uint64_t probe_size_bytes;
 	uint64_t stride_bytes;
@@ -63,6 +65,9 @@ static const struct option table[] = {
 	OPTION_ROW_OPTIONAL_LIST("--share-percent", &options.share_percents, "P[,P...]", 1, 100,
 	                         "beside these delays, those at which the load moves so many percent of what it moves "
 	                         "without delay: searched before the first point"),
+	OPTION_ROW_OPTIONAL_LIST("--chosen-delays", &options.chosen, "D[,D...]", 0, DELAY_MAX,
+	                         "delays of all points, first those of --delay or --delay-ns, then of --share-percent: "
+	                         "nothing is converted or searched"),
 	OPTION_ROW_WORD("--mix", &options.mix, LOAD_MIX_CHOICES, "reads", "traffic of the load"),
 	OPTION_ROW_U64("--probe-size-bytes", &options.probe_size_bytes, "B", NULL, 64, 1ull << 40,
 	               "size of each probe's chain"),
@@ -127,7 +132,7 @@ static struct {
 	struct generator generator;
 	struct probe *probes;
 	struct point *points; /* of the delays asked for, then of the shares */
-	uint64_t *delays;     /* of each point; 0 until a share's is found */
+	uint64_t *delays;     /* of each point; 0 until a share's is found or known */
 	double *delay_ticks;
 	size_t count;
 	struct shares search;
@@ -139,6 +144,30 @@ static struct {
 static uint64_t default_delays[] = {0,   2,    8,    15,   50,   100,  200,  300,  400,  500,
                                     700, 1000, 1300, 1700, 2500, 3500, 5000, 9000, 20000};
 
+/* What an earlier command chose takes the place of what would be converted; what is searched is set up with the points. */
+static bool prepare_chosen(struct error *error)
+{
+	const struct u64_list *chosen = &options.chosen;
+	size_t converted = options.delays_ns.count, delays = converted ? converted : options.delays.count;
+	if (chosen->count == 0)
+		return true;
+	if (chosen->count != delays + options.share_percents.count)
+		return error_set(error, ERROR_USAGE, "--chosen-delays: must be %zu, one for each delay and share, not %zu",
+		                 delays + options.share_percents.count, chosen->count);
+	for (size_t i = 0; i < options.delays.count; i++)
+		if (chosen->values[i] != options.delays.values[i])
+			return error_set(error, ERROR_USAGE, "--chosen-delays: must begin with those of --delay: %llu, not %llu",
+			                 (unsigned long long)options.delays.values[i], (unsigned long long)chosen->values[i]);
+	options.delays = (struct u64_list){.values = chosen->values, .count = delays};
+	return true;
+}
+
+/* Whether delays are looked at before any is measured. */
+static bool is_search(void)
+{
+	return options.share_percents.count && !options.chosen.count;
+}
+
 static bool prepare(struct error *error)
 {
 	if (options.delays.count && options.delays_ns.count)
@@ -146,7 +175,7 @@ static bool prepare(struct error *error)
 	if (!options.delays.count && !options.delays_ns.count)
 		options.delays =
 			(struct u64_list){.values = default_delays, .count = sizeof(default_delays) / sizeof(default_delays[0])};
-	if (!generator_parse_group(&sweep.generator, options.load, error))
+	if (!prepare_chosen(error) || !generator_parse_group(&sweep.generator, options.load, error))
 		return false;
 	const struct group *group = &sweep.generator.groups[0];
 	for (size_t i = 0; i < group->cpus.count; i++)
@@ -232,7 +261,7 @@ static bool set_up(struct error *error)
 	generator->shape =
 		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
 	load_mix_parse(options.mix, &generator->shape.mix);
-	if (options.delays_ns.count && !delays_from_ns(error))
+	if (options.delays_ns.count && !options.chosen.count && !delays_from_ns(error))
 		return false;
 	size_t probes = options.probes.count, delays = options.delays.count, shares = options.share_percents.count;
 	sweep.count = delays + shares;
@@ -244,7 +273,8 @@ static bool set_up(struct error *error)
 	for (size_t i = 0; i < probes; i++)
 		for (int m = 0; m < MOMENTS; m++)
 			sweep.zero[i].ticks[m] = allocate(common.windows * STOPPING_PLACEMENTS_MAX, sizeof(double));
-	memcpy(sweep.delays, options.delays.values, delays * sizeof(*sweep.delays));
+	const struct u64_list *known = options.chosen.count ? &options.chosen : &options.delays;
+	memcpy(sweep.delays, known->values, known->count * sizeof(*sweep.delays));
 	for (size_t i = 0; i < shares; i++)
 		sweep.points[delays + i].share_percent = options.share_percents.values[i];
 	generator_need(generator, &generator->groups[0],
@@ -296,7 +326,7 @@ static bool admit(struct error *error)
 	struct generator *generator = &sweep.generator;
 	struct demand demand = {.pages = generator->chosen, .again = generator->chosen.bytes > 0};
 	double run_s = common.settle_s + common.window_s * (double)common.windows;
-	if (options.share_percents.count)
+	if (is_search())
 		run_s = fmax(run_s, LOOK_SETTLE_S + LOOK_WINDOW_S * LOOK_WINDOWS);
 	if (!demand.again)
 		demand_results(&demand);
@@ -504,14 +534,14 @@ static bool look(void *context, uint64_t delay, double *rate, struct error *erro
 	return true;
 }
 
-/* Finds the delays of the shares and times all delays, once for all placements, with the probes running as they will be. Where
+/* Finds the delays of the shares unless they are known, and times all delays, once for all placements, with the probes running as they will be. Where
  * the search fails the other points are measured still. */
 static bool choose_delays(struct error *error)
 {
 	size_t first = options.delays.count, count = options.share_percents.count;
 	struct shares *search = &sweep.search;
 	struct error found = {0};
-	bool good = count > 0;
+	bool good = is_search();
 	search->measure = look;
 	search->context = error;
 	for (unsigned pass = 1; pass <= SHARES_PASSES; pass++)
@@ -523,6 +553,9 @@ static bool choose_delays(struct error *error)
 		point->error = error->code == ERROR_NONE ? found : point->error;
 		point->share_found = good ? shares_of(search, sweep.delays[first + i]) : 0;
 	}
+	bool chosen = (good || options.delays_ns.count) && !options.chosen.count;
+	if (chosen && found.code == ERROR_NONE && error->code == ERROR_NONE)
+		again_with("--chosen-delays", sweep.delays, sweep.count);
 	return error->code == ERROR_NONE && time_delays(sweep.delays, sweep.count, sweep.delay_ticks, error);
 }
 
@@ -634,7 +667,7 @@ static void point_write(struct json *json, size_t number)
 	json_f64(json, "delay_ns", clock_ns(sweep.delay_ticks[number]));
 	if (point->share_percent) {
 		json_u64(json, "share_percent", point->share_percent);
-		json_f64(json, "share_found", point->share_found);
+		json_f64_known(json, "share_found", is_search(), point->share_found);
 	}
 	load_accounting_write(json, sweep.generator.shape.mix);
 	/* The load's work was proved after each run; had it not been, there would be no result. */

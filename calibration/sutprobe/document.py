@@ -77,7 +77,11 @@ class Looking(Model):
 
 
 class ProbeDocument(Model):
-    """The envelope of every document; ``result`` is read by the model of its subcommand."""
+    """The envelope of every document; ``result`` is read by the model of its subcommand.
+
+    ``again`` are words to append to the same ``argv`` (an option and its value) so that the next command measures what
+    this one chose: nothing is searched again. ``None`` if nothing was chosen, or the search was interrupted or failed.
+    """
 
     schema_: str
     subcommand: str
@@ -92,6 +96,7 @@ class ProbeDocument(Model):
     looking: Looking | None = None
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
+    again: tuple[str, ...] | None = None
     result: dict[str, Any] | None
 
 

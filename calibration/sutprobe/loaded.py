@@ -27,8 +27,8 @@ class LoadedPoint(Outcome):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
     ``accounting`` is that of the load's mix, ``None`` in documents of older versions. A delay that was searched has
-    ``share_percent``, the target, and ``share_found``, the share of the bandwidth without delay seen by the search; the
-    others have neither.
+    ``share_percent``, the target, and ``share_found``, the share of the bandwidth without delay seen by the search
+    (``None`` if an earlier command searched it); the others have neither.
     """
 
     inject_delay: int

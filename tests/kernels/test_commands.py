@@ -26,7 +26,7 @@ from calibration.sutprobe.frequency import FrequencyResult
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.latency import LatencyResult
 from calibration.sutprobe.loaded import LoadedResult
-from tests.kernels.conftest import Probe, gap_view, run_with_share
+from tests.kernels.conftest import Finished, Probe, gap_view, run_with_share
 from tests.kernels.sanitized import link
 from tests.tools import require_two
 
@@ -45,6 +45,7 @@ ENVELOPE = {
     "warnings",
     "looking",
     "parameters",
+    "again",
     "result",
 }
 
@@ -442,6 +443,50 @@ def test_bandwidth_search_measures_the_best_again(probe: Probe, cpus: list[int])
         assert {tuple(point[name] for name in key) for point in best} <= measured
 
 
+def again(probe: Probe, first: Finished) -> dict[str, Any]:
+    """Run the command of *first* again, with what its document says."""
+    assert first.code == 0, first.stderr
+    words = read_document(first.document).again
+    assert words is not None
+    done = probe(*first.document["argv"][1:], *words)
+    assert done.code == 0, done.stderr
+    assert done.document["again"] is None, "there was nothing to choose"
+    return done.document
+
+
+def test_what_a_bandwidth_search_chose_is_measured_again_without_a_search(probe: Probe, cpus: list[int]) -> None:
+    command = (
+        "bandwidth", "--group", f"{cpus[0]}@0:8192", "--group", f"{cpus[-1]}@0", "--mix", "reads,1:1", "--buffer-bytes",
+        "65536,16384", "--streams", "1,8", "--prefetch-bytes", "0,512", "--delay", "50,0", "--keep-best", "2",
+        "--placements", "1", "--windows", "1", "--window-s", "0.002",
+    )  # fmt: skip
+    first = probe(*command)
+
+    def settings(points: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        keys = ("group", "mix", "buffer_bytes", "streams", "prefetch_bytes", "delay", "width")
+        return [tuple(point[key] for key in keys) for point in points]
+
+    points = first.document["result"]["points"]
+    found = again(probe, first)["result"]["points"]
+    assert {point["phase"] for point in found} == {"full"}
+    assert all(point["checked"] and len(point["placements"]) == 1 for point in found)
+    assert settings(found) == settings([point for point in points if point["phase"] == "full"])
+    scanned = settings([point for point in points if point["phase"] == "scan"])
+    assert len(scanned) == len(set(scanned)) == 8 * (2 * 1 + 2 * 2)
+    # any settings, by their numbers in the order in which all are listed
+    some = probe(*command, "--only", "0,17,47").document["result"]["points"]
+    assert settings(some) == [scanned[number] for number in (0, 17, 47)]
+
+
+def test_a_search_that_was_cut_short_chose_nothing(probe: Probe, cpus: list[int]) -> None:
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads", "--buffer-bytes", "8192", "--streams", "1,2,4,8",
+        "--delay", ",".join(map(str, range(1000))), "--keep-best", "1", "--deadline-s", "0.5",
+    )  # fmt: skip
+    assert done.document["error"]["code"] == "deadline"
+    assert done.document["again"] is None
+
+
 @pytest.mark.parametrize("width", ["sse2", "avx2", "avx512", "neon", "sve"])
 def test_bandwidth_width_is_used_or_refused(probe: Probe, cpus: list[int], width: str) -> None:
     has = width in probe("info").document["result"]["widths"]
@@ -505,6 +550,29 @@ def test_loaded_searches_the_delays_of_shares(probe: Probe, cpus: list[int]) -> 
         assert (point.delay_ns > 0) == (point.inject_delay > 0)
         assert point.placements
     assert 0 < half.delay_ns < long.delay_ns
+
+
+@pytest.mark.parametrize("asked", [("--delay", "0,2000"), ("--delay-ns", "0,300")])
+@pytest.mark.parametrize("shares", [(), ("--share-percent", "50,90")])
+def test_delays_that_were_found_are_measured_again_without_a_search(
+    probe: Probe, cpus: list[int], asked: tuple[str, ...], shares: tuple[str, ...]
+) -> None:
+    require_two(cpus)
+    first = probe(
+        "loaded", "--probe", f"{cpus[0]}@0", "--load", f"{cpus[1]}@0", *asked, *shares, "--probe-size-bytes", "65536",
+        "--buffer-bytes", "65536", "--placements", "1", "--windows", "1", "--window-s", "0.01",
+    )  # fmt: skip
+    if not shares and asked[0] == "--delay":
+        assert first.document["again"] is None
+        return
+    document = again(probe, first)
+    before, after = (read_result(read_document(item), LoadedResult) for item in (first.document, document))
+    assert [(point.inject_delay, point.share_percent) for point in after.points] == [
+        (point.inject_delay, point.share_percent) for point in before.points
+    ]
+    assert all(point.placements and point.share_found is None for point in after.points)
+    assert after.looks == ()
+    assert bool(before.looks) == bool(shares)
 
 
 def test_a_delay_that_cannot_be_measured_leaves_the_others(probe: Probe, cpus: list[int]) -> None:
@@ -664,6 +732,30 @@ def test_a_sample_of_a_matrix_is_balanced_seeded_and_complete(probe: Probe) -> N
     everything, nothing = sample()
     assert len(everything) == 40 * 39
     assert nothing == []
+    number = str(len(chosen))
+    assert sample("--matrix-pairs", number) == (chosen, left)
+    assert sample("--matrix-pairs", f"{number},1", "--seed", "2", "--matrix-budget-s", "0.000001") == (chosen, left)
+    assert sample("--matrix-pairs", number, "--seed", "2") != (chosen, left)
+
+
+def test_the_pairs_that_a_budget_allowed_are_measured_again(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    first, second = cpus[:2]
+    matrix = ("c2c", "--all-pairs", f"{first},{second}", "--placements", "1", "--windows", "1", "--hops", "64")
+    assert probe(*matrix).document["again"] is None, "all pairs were asked for"
+    for budget_s, chosen in (("0.000001", 1), ("1000", 2)):
+        before = probe(*matrix, "--matrix-budget-s", budget_s, "--seed", "7")
+        assert before.document["again"] == ["--matrix-pairs", f"{chosen},7"]
+        after = again(probe, before)["result"]
+        pairs = [[(cell["writer"], cell["reader"]) for cell in item["cells"]]
+                 for item in (before.document["result"], after)]  # fmt: skip
+        assert pairs[0] == pairs[1]
+        assert len(pairs[0]) == chosen
+        assert after["estimate"]["budget_s"] == 0
+        assert [left["code"] for left in after["not_measured"]] == ["sampled"] * (chosen == 1)
+    done = probe(*matrix, "--matrix-pairs", "3")
+    assert done.code == 2
+    assert "--matrix-pairs: must be 1 to 2 " in done.stderr
 
 
 @pytest.mark.parametrize("method", ["transfer", "pingpong"])

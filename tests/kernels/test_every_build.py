@@ -56,6 +56,7 @@ COMMANDS = {
         ("--all-pairs", "{one}@{other}", "--all-pairs", "{other}@{one}:0", "--hops", "256", "--placements", "2"),
         ("--all-pairs", "{both}", "--method", "pingpong", "--hops", "20", "--placements", "1", "--matrix-budget-s",
          "0.000001"),
+        ("--all-pairs", "{both}", "--hops", "64", "--placements", "1", "--matrix-pairs", "1,2"),
     ],
     "frequency": [
         ("--cpus", "{both}", "--work", "scalar,avx2,neon,sve", "--settle-s", "0.001", "--windows", "2",
