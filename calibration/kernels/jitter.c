@@ -154,7 +154,6 @@ static void body(struct worker *worker)
 	view->stretch.core_before = corefreq_settle();
 	worker_pause(worker);
 	if (jitter.pma) {
-		pma_prime(&station->pma);
 		start_together(0);
 		pma_run(&station->pma);
 		worker_pause(worker);

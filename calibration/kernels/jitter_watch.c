@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -50,6 +51,15 @@ static void wait_all(void)
 		worker_wait(&jitter.stations[i].worker);
 }
 
+/* How long an interval of the slowest CPU will be, by its warm-up. */
+static uint64_t expected_interval_ns(void)
+{
+	double most = 0;
+	for (size_t i = 0; i < jitter.cpus.count; i++)
+		most = fmax(most, jitter.stations[i].pma.expected_ticks);
+	return (uint64_t)clock_ns(most);
+}
+
 /* Takes a snapshot when the slowest CPU has finished each interval. Sleeps until the end is due rather than asking
  * again and again, because on a small machine asking would be the interference. */
 static void watch_intervals(void)
@@ -72,7 +82,7 @@ static void watch_intervals(void)
 			break;
 		snapshot_take_quietly(&jitter.snapshots[number], &jitter.cpus);
 		uint64_t now = clock_raw_ns();
-		length_ns = now - last_ns;
+		length_ns = number == 0 ? expected_interval_ns() : now - last_ns;
 		last_ns = now;
 	}
 	jitter.reported = number > 0 ? number - 1 : 0;

@@ -6,29 +6,23 @@
 #include "clock.h"
 #include "stopping.h"
 
-/* The original primes its code so often before the first interval; `tmp` counts it. */
-#define PRIMING 1000u
-/* Its first interval has one execution more than the others and is thrown away. */
-#define DISCARDED_EXTRA 1u
-
-void pma_prime(struct pma *pma)
-{
-	uint32_t seed = (uint32_t)clock_start();
-	for (uint32_t i = 0; i < PRIMING; i++)
-		pma->tmp += arch_pma_work(pma->loops, seed);
-}
+/* Executions before the first interval, as many as the original primes its code with: 60 ms of the published work, in which
+ * caches and the core's clock settle. The original then throws away a whole interval too, which would double what a command
+ * of one interval takes. */
+#define WARM_UP_EXECUTIONS 1000u
 
 void pma_run(struct pma *pma)
 {
 	uint64_t absolute_least = UINT64_MAX, absolute_most = 0, last_end = clock_start();
-	uint32_t loops = pma->loops, tmp = pma->tmp, seed = (uint32_t)last_end;
+	uint64_t warm_up = pma->executions < WARM_UP_EXECUTIONS ? pma->executions : WARM_UP_EXECUTIONS;
+	uint32_t loops = pma->loops, tmp = 0, seed = (uint32_t)last_end;
 	struct thread_counts before = {0};
 	for (uint64_t number = 0; number <= pma->wanted; number++) {
 		/* One interval is made however little time there is. */
 		if (number > 1 && last_end > pma->until)
 			break;
 		uint64_t least = UINT64_MAX, most = 0, last = 0, worked = 0, end = last_end;
-		uint64_t executions = pma->executions + (number == 0 ? DISCARDED_EXTRA : 0), i = 0;
+		uint64_t executions = number == 0 ? warm_up : pma->executions, i = 0;
 		/* Told to stop, an interval is left where it is, and is not reported. */
 		for (; i < executions && !stop_requested(); i++) {
 			uint64_t begin = clock_start();
@@ -54,6 +48,8 @@ void pma_run(struct pma *pma)
 			                                                   .ticks = end - last_end,
 			                                                   .worked = worked,
 			                                                   .counts = thread_counts_since(&after, &before)};
+		} else {
+			pma->expected_ticks = (double)(end - last_end) * (double)pma->executions / (double)warm_up;
 		}
 		before = after;
 		last_end = end;

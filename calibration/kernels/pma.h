@@ -14,22 +14,19 @@ struct pma_interval {
 };
 
 struct pma {
-	/* to be set before pma_prime */
+	/* to be set before pma_run */
 	uint32_t loops;
 	uint64_t executions;
 	uint64_t wanted;                /* intervals */
 	struct pma_interval *intervals; /* so many, every page touched */
-	/* to be set before pma_run: no interval but the first is begun after it, in ticks */
-	uint64_t until;
+	uint64_t until;                 /* no interval but the first is begun after it, in ticks */
 	/* for another thread to watch */
-	_Atomic uint64_t finished; /* intervals, the discarded one counted */
+	_Atomic uint64_t finished; /* intervals, the warm-up counted as one */
 	_Atomic bool over;
-	uint32_t tmp;
+	double expected_ticks; /* of an interval, once the warm-up is finished */
 };
 
-/* Runs the work as often as the original does before it times any. */
-void pma_prime(struct pma *pma);
-/* Times intervals until all are made, the time is over or a stop is requested; what is left half is not kept. */
+/* Warms up and times intervals until all are made, the time is over or a stop is requested; what is left half is not kept. */
 void pma_run(struct pma *pma);
 /* Writes the first `count` intervals, of which snapshots were taken before and after each. */
 void pma_write(struct json *json, const char *key, const struct pma *pma, uint64_t count, const char *stopped,

@@ -50,8 +50,11 @@ TURN_NS = 0.75
 TRACED_SHARE = 0.5
 """Duration of tracing, as a share of the untraced gap view."""
 
-SETTLE_S = 0.25
-"""Settling, priming and warm-up before either view."""
+WARM_UP_EXECUTIONS = 1000
+"""Executions of the timed work before the first interval, for the expected duration only."""
+
+SETTLE_S = 0.15
+"""Settling of the cores (50 ms at most), warm-up of the gap view (50 ms) and readings of counters."""
 
 DIGEST_S = 1.0
 """Most time that each CPU needs to find the periods and causes of its gaps: 0.8 s for a million gaps with eight
@@ -183,7 +186,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = cpus[1:]
             if not cpus:
                 return
-        interval_s = settings.loops * settings.executions * TURN_NS * 1e-9
+        executions = settings.intervals * settings.executions + min(settings.executions, WARM_UP_EXECUTIONS)
         yield self.step(
             f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
             "jitter",
@@ -199,7 +202,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             flags=("attribute",) if settings.attribute else (),
             cpus=sorted(cpus),
             nodes=(),
-            cost_s=(settings.intervals + 1) * interval_s
+            cost_s=executions * settings.loops * TURN_NS * 1e-9
             + settings.gap_s * (1 + TRACED_SHARE * settings.attribute)
             + SETTLE_S
             + CPU_S * len(cpus),

@@ -290,11 +290,11 @@ def test_a_transfer_is_the_time_of_its_rounds_over_their_loads(
 
 @pytest.mark.parametrize("by", [2, -2])
 def test_jitter_intervals_add_up_read_by_read(native: Path, cpus: list[int], by: int) -> None:
-    loops, executions, intervals, ticks = 9, 31, 4, 90_000
+    loops, executions, intervals, ticks = 9, 1200, 2, 90_000
     command = (str(native), "jitter", "--cpus", str(cpus[0]), "--view", "pma", "--loops", str(loops), "--executions",
                str(executions), "--intervals", str(intervals))  # fmt: skip
     before = VirtualRun(*command, steps=growing(ticks, by))
-    made = (intervals + 1) * executions + 1
+    made = 1000 + intervals * executions  # with the warm-up
     begin, _ = before.places_of(made)
     run = VirtualRun(*command, steps=growing(ticks, by), count=(begin, 5))
     assert {count for instruction, count in run.executed() if instruction.mnemonic.startswith("and")} == {loops}
