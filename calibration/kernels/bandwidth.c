@@ -70,8 +70,6 @@ static const struct option table[] = {
 	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.1", 0, 3600, "length of a window"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the order of points in each placement"),
-	OPTIONS_BUDGET("for all points"),
-	OPTIONS_TARGET("0.01", "a point"),
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
 	OPTION_ROW_U64(
 		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
@@ -102,12 +100,10 @@ struct point {
 	bool scan;
 	uint64_t windows;
 	uint64_t skew_ticks;
-	struct stopping stopping;
 	struct error error;
-	struct placement placements[STOPPING_PLACEMENTS_MAX];
-	double medians[STOPPING_PLACEMENTS_MAX];
-	size_t count;
-	bool done; /* nothing more is to be measured, be it for an error */
+	struct placement *placements;
+	size_t wanted, count; /* placements */
+	bool done;            /* nothing more is to be measured, be it for an error */
 };
 
 static struct {
@@ -194,7 +190,8 @@ static void add_point(const struct group *group, const struct generator_shape *s
 	point->buffer_bytes = buffer_bytes;
 	point->scan = scan;
 	point->windows = scan ? SCAN_WINDOWS : common.windows;
-	point->stopping = scan ? (struct stopping){.placements = 1} : common_stopping();
+	point->wanted = scan ? 1 : common.placements;
+	point->placements = allocate(point->wanted, sizeof(*point->placements));
 	generator_need(&results.generator, group, generator_thread_bytes(shape->mix, buffer_bytes));
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
@@ -221,7 +218,7 @@ static void keep_run(struct point *point, uint64_t seed)
 	uint64_t skew = generator_start_skew(generator);
 	if (skew > point->skew_ticks)
 		point->skew_ticks = skew;
-	point->medians[point->count++] = statistics_median(placement->window_rates, point->windows);
+	point->count++;
 }
 
 /* What is read meanwhile is the placement's, kept or not. */
@@ -266,21 +263,19 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 static void end_point(struct point *point, const struct error *error)
 {
 	point->done = true;
-	if (error_is_stop(error) && point->count > 0)
-		point->stopping.reason = "interrupted";
-	else
+	if (!error_is_stop(error) || point->count == 0)
 		point->error = *error;
 }
 
 /* The placements of all points. */
 static void demand_results(struct demand *demand)
 {
-	uint64_t most = stopping_max(common.placements, common.budget_s);
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
 		/* A point that is only looked at may be measured in full as well. */
-		uint64_t numbers = 2 * common.windows + point->group->count, runs = most + point->scan;
+		uint64_t numbers = 2 * common.windows + point->group->count, runs = common.placements + point->scan;
 		demand_other(demand, sizeof(*point), 1 + point->scan);
+		demand_other(demand, sizeof(*point->placements), runs);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
 		demand_document(demand, runs * (numbers + NUMBERS_OF_PLACEMENT));
@@ -349,17 +344,12 @@ static void measure_placement(struct point **points, size_t count, uint64_t seed
 static void measure_points(struct point *const *points, size_t count)
 {
 	struct point **left = allocate(count, sizeof(*left));
-	for (size_t i = 0; i < count; i++)
-		stopping_begin(&points[i]->stopping);
 	for (uint64_t number = 0;; number++) {
 		size_t todo = 0;
 		uint64_t seed = random_derive(common.seed, 0, number);
 		for (size_t i = 0; i < count; i++) {
-			struct point *point = points[i];
-			point->done =
-				point->done || (point->count && stopping_done(&point->stopping, point->medians, point->count));
-			if (!point->done)
-				left[todo++] = point;
+			if (!points[i]->done && points[i]->count < points[i]->wanted)
+				left[todo++] = points[i];
 		}
 		if (!todo)
 			break;
@@ -495,7 +485,7 @@ static void point_write(struct json *json, const struct point *point)
 	/* A run whose work was not proved is none. */
 	json_bool(json, "checked", good && point->count > 0);
 	json_f64_known(json, "start_skew_ns", good, clock_ns((double)point->skew_ticks));
-	json_text(json, "stopped", good ? point->stopping.reason : NULL);
+	json_text(json, "stopped", good ? stopped_by(point->count, point->wanted) : NULL);
 	error_write(json, &point->error);
 	if (json_array_known(json, "placements", good)) {
 		for (size_t i = 0; i < point->count; i++)

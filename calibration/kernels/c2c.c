@@ -68,9 +68,6 @@ static const struct option table[] = {
 	               "timed windows in each placement; 0: 9, of a matrix 3"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the permutations, and of the order and choice of pairs"),
-	OPTIONS_BUDGET("per pair"),
-	/* 3 %: transfers are few and depend on where the home agent of each line lies. */
-	OPTIONS_TARGET("0.03", "a pair"),
 	/* None: who asks for all pairs gets all, and reads beforehand how long that takes. */
 	OPTION_ROW_F64(
 		"--matrix-budget-s", &options.matrix_budget_s, "S", "0", 0, 1000000,
@@ -84,7 +81,6 @@ static const struct option table[] = {
 struct cell {
 	struct transfer transfer;
 	uint64_t lines;
-	const char *stopped;
 	struct error *error; /* NULL: none */
 	size_t count;
 	uint64_t windows;     /* in each placement */
@@ -138,7 +134,7 @@ static void prepare_settings(void)
 		.hops = options.hops,
 		.windows = common.windows,
 		.seed = common.seed,
-		.stopping = common_stopping(),
+		.placements = common.placements,
 		.pages = common_pages(),
 	};
 }
@@ -178,7 +174,7 @@ static bool prepare(struct error *error)
 }
 
 static void transfer_write(struct json *json, const struct transfer *transfer, uint64_t lines, bool good,
-                           const char *stopped)
+                           size_t placements)
 {
 	json_u64(json, "writer", transfer->writer);
 	json_u64(json, "reader", transfer->reader);
@@ -188,7 +184,7 @@ static void transfer_write(struct json *json, const struct transfer *transfer, u
 	json_text(json, "method", method_names[method_wanted()]);
 	json_u64(json, "lines", lines);
 	json_bool(json, "checked", good);
-	json_text(json, "stopped", good ? stopped : NULL);
+	json_text(json, "stopped", good ? stopped_by(placements, common.placements) : NULL);
 }
 
 static void placement_write(struct json *json, const struct pair *pair, const struct placement *placement)
@@ -203,7 +199,7 @@ static void pair_write(struct json *json, const struct pair *pair)
 {
 	bool good = pair->error.code == ERROR_NONE;
 	json_object_begin(json, NULL);
-	transfer_write(json, &pair->transfer, pair->lines, good, pair->stopping.reason);
+	transfer_write(json, &pair->transfer, pair->lines, good, pair->count);
 	error_write(json, &pair->error);
 	if (json_array_known(json, "placements", good)) {
 		for (size_t i = 0; i < pair->count; i++)
@@ -224,7 +220,7 @@ static int compare_cells(const void *left, const void *right)
 static void cell_keep(struct matrix *matrix, const struct pair *pair)
 {
 	struct cell *cell = &matrix->cells[matrix->count++];
-	*cell = (struct cell){.transfer = pair->transfer, .lines = pair->lines, .stopped = pair->stopping.reason};
+	*cell = (struct cell){.transfer = pair->transfer, .lines = pair->lines};
 	if (pair->error.code != ERROR_NONE) {
 		cell->error = allocate(1, sizeof(*cell->error));
 		*cell->error = pair->error;
@@ -308,7 +304,7 @@ static void cell_write(struct json *json, const struct cell *cell)
 {
 	bool good = cell->error == NULL;
 	json_object_begin(json, NULL);
-	transfer_write(json, &cell->transfer, cell->lines, good, cell->stopped);
+	transfer_write(json, &cell->transfer, cell->lines, good, cell->count);
 	if (!good) {
 		error_write(json, cell->error);
 		JSON_NULLS(json, "placements", "evidence");
@@ -444,8 +440,7 @@ static bool admit(struct error *error)
 	const struct matrix *matrix = &work.matrix;
 	struct demand demand = {.wanted = settings->pages};
 	struct cpu_list two = {.count = 2};
-	uint64_t lines = 0, lines_of_matrix = 0, cells = 0,
-			 placements = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
+	uint64_t lines = 0, lines_of_matrix = 0, cells = 0, placements = settings->placements;
 	for (size_t i = 0; i < options.pairs.count; i++) {
 		uint64_t here = pair_lines(settings, work.transfers[i].writer, false);
 		lines = here > lines ? here : lines;
@@ -471,7 +466,7 @@ static bool admit(struct error *error)
 	demand_document(&demand, options.pairs.count * placements * (pair_windows(settings, false) + NUMBERS_OF_PLACEMENT));
 	demand_threads(&demand, 2);
 	/* The node of a pair may be that of a CPU on which no thread has run yet: pairs ask for their own. */
-	bool brief = lines_of_matrix * settings->stopping.placements > lines;
+	bool brief = lines_of_matrix * placements > lines;
 	pair_demand(settings, brief ? lines_of_matrix : lines, brief, DEMAND_ANY_NODE, &demand);
 	return demand_admit(&demand, error);
 }

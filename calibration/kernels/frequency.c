@@ -33,8 +33,6 @@
 #define UNDISTURBED 1.05
 /* So many slices must agree: two interrupted ones take the same time now and then, three do not. */
 #define AGREEING 3u
-/* More windows than this never narrow an interval enough to be worth the time. */
-#define BATCHES_MAX 31u
 /* In the document, beside the windows. */
 #define NUMBERS_OF_POINT 100u
 
@@ -55,15 +53,11 @@ static const struct option table[] = {
 	OPTION_ROW_WORDS("--active", &options.active, "alone|all", "alone,all",
 	                 "alone: each CPU while the others rest; all: all CPUs at the same time"),
 	/* Nine give an interval that covers the median with 96 %, the two extremes left out. */
-	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows, at least"),
+	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows"),
 	/* 5 ms hold several steps of a processor that sets its clock every millisecond, and 300 slices and more. */
 	OPTION_ROW_F64("--window-s", &common.window_s, "S", "0.005", 0, 1, "length of a window"),
 	/* 50 ms of the same work: a governor that samples every 10 ms has raised the clock, and a licence is granted. */
 	OPTION_ROW_F64("--settle-s", &common.settle_s, "S", "0.05", 0, 60, "work before the first window"),
-	OPTION_ROW_F64("--budget-s", &common.budget_s, "S", "0", 0, 1000000,
-	               "seconds per point during which windows beyond N are added until the target is met; 0: just N"),
-	/* 1 %: a licence level is 3 % and more. */
-	OPTIONS_TARGET("0.01", "a point"),
 };
 
 struct slices {
@@ -235,7 +229,7 @@ static uint64_t start_together(struct group *group)
 }
 
 /* Settles and then works through the windows. They are cut by time, so they are the same for all threads. */
-static void run_batch(struct worker *worker)
+static void run_windows(struct worker *worker)
 {
 	struct point *point = worker->context;
 	const uint64_t settle = (uint64_t)(common.settle_s * clock_now_used.hz);
@@ -267,15 +261,10 @@ static size_t slices_in_window(void)
 	return (size_t)(common.window_s * FASTEST_HZ / SLICE_CLOCKS) + 2;
 }
 
-static size_t windows_max(void)
-{
-	return common.windows * (common.budget_s > 0 ? BATCHES_MAX : 1);
-}
-
 /* Touched now, so that no page fault comes into a window. */
 static bool start_point(struct point *point)
 {
-	size_t windows = windows_max();
+	size_t windows = common.windows;
 	point->windows = (struct windows){.per_tick = allocate_touched(windows, sizeof(double)),
 	                                  .bare_per_tick = allocate_touched(windows, sizeof(double)),
 	                                  .share = allocate_touched(windows, sizeof(double)),
@@ -289,44 +278,20 @@ static bool start_point(struct point *point)
 	return worker_start(&point->worker, point->cpu, NULL, point, &point->error);
 }
 
-static bool converged(const struct windows *windows)
-{
-	double half_width;
-	return statistics_half_width(windows->per_tick, windows->count, &half_width) &&
-	       half_width <= common.target_half_width;
-}
-
-static const char *stop_reason(const struct group *group, uint64_t began_ns, unsigned batches)
-{
-	bool all = true, whole = true;
-	for (size_t i = 0; i < group->count; i++) {
-		all = all && (!group->points[i].ready || converged(&group->points[i].windows));
-		whole = whole && (!group->points[i].ready || group->points[i].passed >= common.windows);
-	}
-	if (stop_requested() && !whole)
-		return "interrupted";
-	if (all)
-		return "converged";
-	if (stop_requested()) /* now as well: more windows were wanted */
-		return "interrupted";
-	if (common.budget_s <= 0 || batches >= BATCHES_MAX)
-		return "windows";
-	return (double)(clock_raw_ns() - began_ns) / 1e9 >= common.budget_s ? "budget" : NULL;
-}
-
 /* Told to stop, one thread sees it a window before another: only windows that all have passed are common. */
 static void keep_common_windows(struct group *group)
 {
-	uint64_t common = UINT64_MAX;
+	uint64_t passed = common.windows;
 	for (size_t i = 0; i < group->count; i++)
-		if (group->points[i].ready && group->points[i].passed < common)
-			common = group->points[i].passed;
+		if (group->points[i].ready && group->points[i].passed < passed)
+			passed = group->points[i].passed;
+	group->stopped = passed < common.windows ? "interrupted" : "windows";
 	for (size_t i = 0; i < group->count; i++) {
 		struct point *point = &group->points[i];
 		struct windows *windows = &point->windows;
-		while (windows->count && windows->number[windows->count - 1] >= common)
+		while (windows->count && windows->number[windows->count - 1] >= passed)
 			windows->count--;
-		point->passed = common;
+		point->passed = passed;
 	}
 }
 
@@ -357,13 +322,11 @@ static void end_point(struct point *point)
 	free(point->lanes);
 }
 
-static void do_batch(struct group *group)
+static void measure_windows(struct group *group)
 {
-	atomic_store(&group->arrived, 0);
-	atomic_store(&group->start, 0);
 	for (size_t i = 0; i < group->count; i++)
 		if (group->points[i].ready)
-			worker_begin(&group->points[i].worker, run_batch);
+			worker_begin(&group->points[i].worker, run_windows);
 	for (size_t i = 0; i < group->count; i++)
 		if (group->points[i].ready)
 			worker_wait(&group->points[i].worker);
@@ -371,7 +334,6 @@ static void do_batch(struct group *group)
 
 static void run_group(struct group *group)
 {
-	uint64_t began_ns = clock_raw_ns();
 	supervise_avoid(&group->cpus);
 	for (size_t i = 0; i < group->count; i++)
 		begin_point(group, &group->points[i]);
@@ -383,10 +345,7 @@ static void run_group(struct group *group)
 	}
 	if (group->active > 0) {
 		snapshot_take(&group->before, &group->cpus);
-		for (unsigned batches = 1; !group->stopped; batches++) {
-			do_batch(group);
-			group->stopped = stop_reason(group, began_ns, batches);
-		}
+		measure_windows(group);
 		snapshot_take_again(&group->after, &group->before);
 		keep_common_windows(group);
 	}
@@ -482,7 +441,7 @@ static void make_plan(void)
 static bool admit(struct error *error)
 {
 	struct demand demand = {0};
-	uint64_t windows = windows_max(), largest = 0;
+	uint64_t windows = common.windows, largest = 0;
 	for (size_t i = 0; i < options.active.count; i++) {
 		bool together = is_together(i);
 		uint64_t groups = options.work.count * (together ? 1 : plan.alone.count);

@@ -16,7 +16,6 @@
 #include "place.h"
 #include "pmu.h"
 #include "random.h"
-#include "statistics.h"
 #include "stopping.h"
 #include "subcommand.h"
 #include "text.h"
@@ -68,9 +67,6 @@ static const struct option table[] = {
 	OPTION_ROW_U64("--hops", &options.hops, "H", "0", 0, 1ull << 40,
 	               "loads per window, of chains in L1 or L2 at least 200000; 0: 200000, or whole laps of small chains"),
 	OPTIONS_SEED("the permutations"),
-	OPTIONS_BUDGET("per point"),
-	/* 1 % is what tells one DIMM population from another; tighter costs placements without end on busy machines. */
-	OPTIONS_TARGET("0.01", "a point"),
 	OPTION_ROW_U64("--payload-bytes", &options.payload_bytes, "P", "0", 0, 4096,
 	               "bytes of each node read besides its link"),
 	OPTION_ROW_OPTIONAL_REPEATED(
@@ -86,13 +82,10 @@ struct point {
 	struct chase_task task;
 	const char *order_name;
 	size_t nodes, touched_bytes;
-	struct stopping stopping;
-	uint64_t spent_ns;
 	struct error error;
 	struct chase_sample *samples[CHASE_CONDITIONS]; /* of CHASE_AWAKE only where there are companions */
 	size_t count;
 	bool fresh; /* has a placement of the round in hand */
-	double medians[CHASE_CONDITIONS][STOPPING_PLACEMENTS_MAX];
 };
 
 /* One --at. */
@@ -270,8 +263,7 @@ static void list_points(size_t place, struct point *points)
 				                                 .windows = common.windows,
 				                                 .payload_words = options.payload_bytes / 8},
 				                        .order_name = options.orders.words[o],
-				                        .nodes = chain_nodes(size, stride),
-				                        .stopping = common_stopping()};
+				                        .nodes = chain_nodes(size, stride)};
 				chain_order_parse(point->order_name, &point->task.order);
 				point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
 				point->task.hops = choose_hops(point);
@@ -290,7 +282,7 @@ static void list_all_points(void)
 	size_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
 	for (size_t i = 0; i < work.count; i++)
 		for (size_t k = 0; k < conditions; k++)
-			work.points[i].samples[k] = allocate(STOPPING_PLACEMENTS_MAX, sizeof(*work.points[i].samples[k]));
+			work.points[i].samples[k] = allocate(common.placements, sizeof(*work.points[i].samples[k]));
 }
 
 /* A combination in one place. */
@@ -301,22 +293,18 @@ static struct point *point_of(size_t place, size_t combination)
 
 static bool wants_more(const struct point *point)
 {
-	return !point->stopping.reason && point->error.code == ERROR_NONE && point->count < STOPPING_PLACEMENTS_MAX;
+	return point->error.code == ERROR_NONE && point->count < common.placements;
 }
 
-/* Whether a combination is measured once more in this place: together, all places go on until the last has enough. */
+/* Whether a combination is measured once more in this place: together, in all places or in none. */
 static bool takes_part(size_t place, size_t combination)
 {
 	if (!options.together)
 		return wants_more(point_of(place, combination));
-	bool any = false;
-	for (size_t i = 0; i < options.at.count; i++) {
-		const struct point *point = point_of(i, combination);
-		if (point->error.code != ERROR_NONE || point->count == STOPPING_PLACEMENTS_MAX)
+	for (size_t i = 0; i < options.at.count; i++)
+		if (!wants_more(point_of(i, combination)))
 			return false;
-		any = any || !point->stopping.reason;
-	}
-	return any;
+	return true;
 }
 
 /* In turn, so that what drifts from the first walk of a placement to the second favours neither. */
@@ -325,34 +313,9 @@ static bool awake_first(size_t placement)
 	return placement % 2 == 1;
 }
 
-/* Asleep and awake: both are to have their interval. */
-static void update_stopping(struct point *point)
-{
-	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++) {
-		point->stopping.reason = NULL;
-		if (!stopping_done(&point->stopping, point->medians[k], point->count) || !point->stopping.reason ||
-		    strcmp(point->stopping.reason, "converged") != 0)
-			return;
-	}
-}
-
-static void placement_done(struct point *point, uint64_t now_ns, uint64_t spent_ns)
-{
-	for (size_t k = 0; k < CHASE_CONDITIONS && point->samples[k]; k++)
-		point->medians[k][point->count] =
-			statistics_median(point->samples[k][point->count].window_ticks, common.windows);
-	point->count++;
-	point->fresh = true;
-	point->spent_ns += spent_ns;
-	/* The budget is the point's own time; other points have theirs between its placements. */
-	point->stopping.began_ns = now_ns - point->spent_ns;
-	update_stopping(point);
-}
-
 static void measure_combination(struct chase_group *group, size_t combination)
 {
-	size_t parts = 0;
-	uint64_t began_ns = clock_raw_ns();
+	bool any = false;
 	for (size_t i = 0; i < group->count; i++) {
 		struct point *point = point_of(i, combination);
 		struct chase *chase = &group->chases[i];
@@ -367,18 +330,20 @@ static void measure_combination(struct chase_group *group, size_t combination)
 		group->awake_first = awake_first(point->count);
 		chase->samples[CHASE_ASLEEP]->evidence.seed =
 			random_derive(common.seed, chase->memory * work.per_place + combination, point->count);
-		parts++;
+		any = true;
 	}
-	if (!parts)
+	if (!any)
 		return;
 	chase_measure(group);
-	uint64_t now_ns = clock_raw_ns();
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase *chase = &group->chases[i];
-		if (chase->task && chase->error.code == ERROR_NONE)
-			placement_done(point_of(i, combination), now_ns, (now_ns - began_ns) / (options.together ? 1 : parts));
-		else if (chase->task && !stop_requested())
-			error_take(&point_of(i, combination)->error, &chase->error);
+		struct point *point = point_of(i, combination);
+		if (chase->task && chase->error.code == ERROR_NONE) {
+			point->count++;
+			point->fresh = true;
+		} else if (chase->task && !stop_requested()) {
+			error_take(&point->error, &chase->error);
+		}
 	}
 }
 
@@ -435,13 +400,9 @@ static bool measure_round(struct chase_group *group)
 /* What was told to end keeps its placements, or says why it has none. */
 static void finish_point(struct point *point)
 {
-	if (point->error.code != ERROR_NONE || point->stopping.reason)
-		return;
-	if (point->count)
-		update_stopping(point);
-	else
+	if (point->count == 0)
 		stop_error(&point->error);
-	if (!point->stopping.reason && point->error.code == ERROR_NONE)
+	if (wants_more(point) && !stop_requested())
 		error_set(&point->error, ERROR_INTERNAL, "stopped without a reason");
 }
 
@@ -450,10 +411,9 @@ static uint64_t kept_bytes(void)
 {
 	struct demand kept = {0};
 	uint64_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
-	uint64_t most = conditions * stopping_max(common.placements, common.budget_s), samples = work.count * most;
+	uint64_t most = conditions * common.placements, samples = work.count * most;
 	demand_other(&kept, sizeof(struct point), work.count);
-	demand_other(&kept, STOPPING_PLACEMENTS_MAX * sizeof(struct chase_sample), conditions * work.count);
-	demand_other(&kept, common.windows * (sizeof(double) + sizeof(bool)) * samples, 1);
+	demand_other(&kept, sizeof(struct chase_sample) + common.windows * (sizeof(double) + sizeof(bool)), samples);
 	snapshots_demand(&work.cpus, 2 * most * work.per_place, &kept);
 	demand_document(&kept, (common.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
 	return kept.other_bytes;
@@ -566,7 +526,7 @@ static void point_write(struct json *json, const struct point *point)
 		struct order_check order = worst_order(point);
 		order_check_write(json, "order_check", &order);
 		json_f64(json, "loop_overhead_ns", clock_ns(point->samples[CHASE_ASLEEP][0].overhead_ticks));
-		json_text(json, "stopped", point->stopping.reason);
+		json_text(json, "stopped", stopped_by(point->count, common.placements));
 		json_array_begin(json, "placements");
 		for (size_t i = 0; i < point->count; i++)
 			placement_write(json, point, i);

@@ -91,8 +91,6 @@ static const struct option table[] = {
 	               "time under load before the first window of each delay"),
 	OPTIONS_PAGES,
 	OPTIONS_SEED("the permutations and of the order of delays"),
-	OPTIONS_BUDGET("for the whole sweep"),
-	OPTIONS_TARGET("0.01", "a point"),
 	OPTIONS_SAMPLE,
 	OPTIONS_EVENT_WITH("; names that begin with " PMU_OF_PROBES
 	                   " are counted in the probes' threads, others in the load's"),
@@ -113,10 +111,8 @@ struct placement {
 struct point {
 	uint64_t share_percent; /* 0: the delay was asked for */
 	double share_found;
-	const char *stopped;
 	struct error error;
-	struct placement placements[STOPPING_PLACEMENTS_MAX];
-	double medians[STOPPING_PLACEMENTS_MAX];
+	struct placement *placements;
 	size_t count;
 };
 
@@ -272,7 +268,9 @@ static bool set_up(struct error *error)
 	sweep.search.looks = allocate(shares_looks_max(shares), sizeof(*sweep.search.looks));
 	for (size_t i = 0; i < probes; i++)
 		for (int m = 0; m < MOMENTS; m++)
-			sweep.zero[i].ticks[m] = allocate(common.windows * STOPPING_PLACEMENTS_MAX, sizeof(double));
+			sweep.zero[i].ticks[m] = allocate(common.windows * common.placements, sizeof(double));
+	for (size_t i = 0; i < sweep.count; i++)
+		sweep.points[i].placements = allocate(common.placements, sizeof(struct placement));
 	const struct u64_list *known = options.chosen.count ? &options.chosen : &options.delays;
 	memcpy(sweep.delays, known->values, known->count * sizeof(*sweep.delays));
 	for (size_t i = 0; i < shares; i++)
@@ -311,13 +309,13 @@ static void set_chains(uint64_t seed)
 /* The points' and the probes' windows, of all placements. */
 static void demand_results(struct demand *demand)
 {
-	uint64_t most = stopping_max(common.placements, common.budget_s), runs = most * sweep.count;
+	uint64_t runs = common.placements * sweep.count;
 	uint64_t windows = common.windows * (1 + options.probes.count);
 	demand_other(demand, sizeof(struct point), sweep.count);
-	demand_other(demand, common.windows * STOPPING_PLACEMENTS_MAX * sizeof(double), MOMENTS * options.probes.count);
-	demand_other(demand, windows * sizeof(double), runs);
+	demand_other(demand, common.windows * common.placements * sizeof(double), MOMENTS * options.probes.count);
+	demand_other(demand, sizeof(struct placement) + windows * sizeof(double), runs);
 	snapshots_demand(&sweep.cpus, 2 * runs, demand);
-	demand_document(demand, runs * (windows + NUMBERS_OF_PLACEMENT) + most * MOMENTS * windows);
+	demand_document(demand, runs * (windows + NUMBERS_OF_PLACEMENT) + common.placements * MOMENTS * windows);
 }
 
 /* Load and probes together: one kind of page for both. */
@@ -474,7 +472,6 @@ static bool keep_run(struct point *point, uint64_t seed, struct error *error)
 	evidence->seed = seed;
 	evidence->pages = pages_of_all();
 	evidence->counters = pmu_take(generator->pmu, PMU_ALL, progress, generator);
-	point->medians[point->count] = statistics_median(placement->probes[0].ticks, common.windows);
 	point->count++;
 	return true;
 }
@@ -593,21 +590,6 @@ static bool measure_placement(uint64_t number, struct error *error)
 	return good;
 }
 
-static bool all_stopped(struct stopping *stopping)
-{
-	bool stopped = true;
-	for (size_t i = 0; i < sweep.count; i++) {
-		struct point *point = &sweep.points[i];
-		if (point->error.code != ERROR_NONE)
-			continue;
-		bool done = stopping_done(stopping, point->medians, point->count);
-		point->stopped = stopping->reason;
-		stopping->reason = NULL;
-		stopped = stopped && done;
-	}
-	return stopped;
-}
-
 /* Told to stop: each point keeps what it has, and where it has nothing it says why. False when none has anything. */
 static bool keep_complete(void)
 {
@@ -616,9 +598,7 @@ static bool keep_complete(void)
 		struct point *point = &sweep.points[i];
 		if (point->error.code != ERROR_NONE)
 			continue;
-		if (point->count > 0)
-			point->stopped = "interrupted";
-		else
+		if (point->count == 0)
 			stop_error(&point->error);
 		any = any || point->count > 0;
 	}
@@ -672,7 +652,7 @@ static void point_write(struct json *json, size_t number)
 	load_accounting_write(json, sweep.generator.shape.mix);
 	/* The load's work was proved after each run; had it not been, there would be no result. */
 	json_bool(json, "checked", good && point->count > 0);
-	json_text(json, "stopped", good ? point->stopped : NULL);
+	json_text(json, "stopped", good ? stopped_by(point->count, common.placements) : NULL);
 	error_write(json, &point->error);
 	if (json_array_known(json, "placements", good)) {
 		for (size_t k = 0; k < point->count; k++)
@@ -724,18 +704,13 @@ static bool write_results(struct json *json, struct error *error)
 
 static bool measure(struct json *result, struct error *error)
 {
-	struct stopping stopping = common_stopping();
 	bool good = set_up(error);
 	if (good) {
 		supervise_avoid(&sweep.cpus);
 		pmu_background(sweep.generator.pmu, common.background_s);
 	}
-	stopping_begin(&stopping);
-	for (uint64_t number = 0; good; number++) {
+	for (uint64_t number = 0; good && number < common.placements; number++)
 		good = measure_placement(number, error);
-		if (good && all_stopped(&stopping))
-			break;
-	}
 	if (!good && error_is_stop(error) && keep_complete()) {
 		*error = (struct error){0};
 		good = true;

@@ -11,12 +11,6 @@ bool common_parse(bool probes, const struct sample_request **sampled, struct pmu
 	       pmu_parse(&common.events, probes, pmu, error);
 }
 
-struct stopping common_stopping(void)
-{
-	return (struct stopping){
-		.placements = common.placements, .budget_s = common.budget_s, .target = common.target_half_width};
-}
-
 enum page_kind common_pages(void)
 {
 	enum page_kind kind = PAGES_AUTO;

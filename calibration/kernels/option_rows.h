@@ -7,12 +7,11 @@
 #include "options.h"
 #include "pmu.h"
 #include "samples.h"
-#include "stopping.h"
 
 /* Options of several subcommands, as they were given. */
 struct common_options {
 	uint64_t placements, windows, seed;
-	double window_s, settle_s, budget_s, target_half_width, background_s;
+	double window_s, settle_s, background_s;
 	const char *pages, *width, *sample;
 	struct word_list events;
 };
@@ -20,8 +19,6 @@ extern struct common_options common;
 
 /* What --sample and --event ask for, each NULL where it was not given; `probes`: events may be of probes. */
 bool common_parse(bool probes, const struct sample_request **sampled, struct pmu **pmu, struct error *error);
-/* When --placements, --budget-s and --target-half-width let a point end. */
-struct stopping common_stopping(void);
 /* Of --pages and --width; NULL with the error where this processor has no such width. */
 enum page_kind common_pages(void);
 const struct load_width *common_width(struct error *error);
@@ -53,14 +50,7 @@ const struct load_width *common_width(struct error *error);
 #define OPTIONS_PAGES OPTION_ROW_WORD("--pages", &common.pages, MEMORY_PAGE_CHOICES, "auto", "pages wanted")
 /* Six is the smallest number whose [min, max] covers the median with more than 95 %. */
 #define OPTIONS_PLACEMENTS                                                                                             \
-	OPTION_ROW_U64("--placements", &common.placements, "K", "6", 1, STOPPING_PLACEMENTS_MAX, "allocations, at least")
-/* No budget: the placements asked for, so that two runs can be compared. */
-#define OPTIONS_BUDGET(per)                                                                                            \
-	OPTION_ROW_F64("--budget-s", &common.budget_s, "S", "0", 0, 1000000,                                               \
-	               "seconds " per " during which placements beyond K are added until the target is met; 0: just K")
-#define OPTIONS_TARGET(initial, part)                                                                                  \
-	OPTION_ROW_F64("--target-half-width", &common.target_half_width, "R", initial, 0, 1,                               \
-	               "relative half-width of the median's interval at which " part " is converged")
+	OPTION_ROW_U64("--placements", &common.placements, "K", "6", 1, 1000, "allocations, each measured once")
 /* A fixed seed makes two runs do the same; each placement derives its own, which is printed. */
 #define OPTIONS_SEED(what) OPTION_ROW_U64("--seed", &common.seed, "S", "1", 0, 1ull << 53, "seed of " what)
 #define OPTIONS_WIDTH                                                                                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Median and its distribution-free interval: what the stopping rule needs, no more. */
+/* Median and its distribution-free interval: of what is compared while it is measured, no more. */
 #pragma once
 
 #include <stdbool.h>

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "statistics.h"
 
 _Atomic int stop_cause = ERROR_NONE;
 static int stop_event = -1; /* readable from the request on; nobody reads it, so that it wakes every sleeper */
@@ -47,31 +46,4 @@ bool stop_sleep_ns(uint64_t ns)
 		(void)ppoll(&polled, 1, &rest, NULL); /* however it ends, time and request are looked at again */
 	}
 	return stop_requested();
-}
-
-uint64_t stopping_max(uint64_t placements, double budget_s)
-{
-	return budget_s > 0 ? STOPPING_PLACEMENTS_MAX : placements;
-}
-
-void stopping_begin(struct stopping *stopping)
-{
-	stopping->began_ns = clock_raw_ns();
-	stopping->reason = NULL;
-}
-
-bool stopping_done(struct stopping *stopping, const double *medians, size_t count)
-{
-	double half_width;
-	if (count >= stopping->placements) {
-		if (statistics_half_width(medians, count, &half_width) && half_width <= stopping->target)
-			stopping->reason = "converged";
-		else if (stopping->budget_s <= 0 || count >= STOPPING_PLACEMENTS_MAX)
-			stopping->reason = "placements";
-		else if ((double)(clock_raw_ns() - stopping->began_ns) / 1e9 >= stopping->budget_s)
-			stopping->reason = "budget";
-	}
-	if (!stopping->reason && count > 0 && stop_requested())
-		stopping->reason = "interrupted";
-	return stopping->reason != NULL;
 }

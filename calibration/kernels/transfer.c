@@ -11,7 +11,7 @@
 #include "clock.h"
 #include "corefreq.h"
 #include "random.h"
-#include "statistics.h"
+#include "stopping.h"
 #include "subcommand.h"
 
 /* Loads in a window of --pair: some 1 ms at 100 ns, of many rounds, so that one late hand-over does not make a window. */
@@ -69,7 +69,7 @@ static size_t placement_bytes(uint64_t lines)
 /* A pair of a matrix maps memory for all its placements at once. */
 static size_t mapped_bytes(const struct transfer_settings *settings, uint64_t lines, bool brief)
 {
-	return placement_bytes(lines) * (brief ? settings->stopping.placements : 1);
+	return placement_bytes(lines) * (brief ? settings->placements : 1);
 }
 
 void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool brief, unsigned node,
@@ -83,11 +83,11 @@ void pair_demand(const struct transfer_settings *settings, uint64_t lines, bool 
 void pair_demand_results(const struct transfer_settings *settings, bool brief, const struct cpu_list *cpus,
                          struct demand *demand)
 {
-	uint64_t most = stopping_max(settings->stopping.placements, settings->stopping.budget_s);
-	demand_other(demand, sizeof(struct pair) + STOPPING_PLACEMENTS_MAX * sizeof(struct placement), 1);
-	demand_other(demand, most * pair_windows(settings, brief) * sizeof(double), 1);
+	demand_other(demand, sizeof(struct pair), 1);
+	demand_other(demand, sizeof(struct placement) + pair_windows(settings, brief) * sizeof(double),
+	             settings->placements);
 	if (!brief)
-		snapshots_demand(cpus, 2 * most, demand);
+		snapshots_demand(cpus, 2 * settings->placements, demand);
 }
 
 /* -- the jobs of the two threads of a pair -- */
@@ -380,21 +380,12 @@ static bool measure_placement(struct pair *pair, uint64_t seed)
 
 static void measure_placements(struct pair *pair, uint64_t number)
 {
-	double medians[STOPPING_PLACEMENTS_MAX];
-	stopping_begin(&pair->stopping);
-	do {
-		if (pair->count == 0 && stop_error(&pair->error))
-			return;
-		if (!measure_placement(pair, random_derive(pair->settings->seed, number, pair->count))) {
-			if (pair->count && stop_requested() && pair->error.code == ERROR_NONE)
-				pair->stopping.reason = "interrupted";
-			else
-				stop_error(&pair->error);
-			break;
-		}
-		medians[pair->count] = statistics_median(pair->placements[pair->count].window_ticks, pair->extent.windows);
+	while (pair->count < pair->settings->placements && !stop_requested() &&
+	       measure_placement(pair, random_derive(pair->settings->seed, number, pair->count)))
 		pair->count++;
-	} while (!stopping_done(&pair->stopping, medians, pair->count));
+	/* Told to stop, a pair keeps what is complete. */
+	if (pair->count == 0)
+		stop_error(&pair->error);
 	if (pair->extent.brief && pair->count && do_alone(pair, 1, clock_core))
 		pair->placements[pair->count - 1].evidence.threads.core_after = pair->core_now;
 }
@@ -426,7 +417,6 @@ void pair_measure(struct pair *pair, uint64_t number)
 	pair->lines = pair_lines(pair->settings, pair->transfer.writer, extent->brief);
 	pair->rounds_per_window = (extent->hops + pair->lines - 1) / pair->lines;
 	pair->rounds = extent->warm_rounds + pair->rounds_per_window * extent->windows;
-	pair->stopping = pair->settings->stopping;
 	if (stop_error(&pair->error) || !affinity_usable(pair->transfer.writer, &pair->error) ||
 	    !affinity_usable(pair->transfer.reader, &pair->error))
 		return;
@@ -455,7 +445,7 @@ struct pair *pair_new(const struct transfer_settings *settings, const struct tra
 		.hops = settings->hops ? settings->hops : hops,
 		.warm_rounds = brief ? WARM_ROUNDS_OF_MATRIX : WARM_ROUNDS,
 	};
-	pair->placements = allocate(STOPPING_PLACEMENTS_MAX, sizeof(*pair->placements));
+	pair->placements = allocate(settings->placements, sizeof(*pair->placements));
 	cpu_list_add(&pair->cpus, transfer->writer);
 	cpu_list_add(&pair->cpus, transfer->reader);
 	return pair;
@@ -463,7 +453,7 @@ struct pair *pair_new(const struct transfer_settings *settings, const struct tra
 
 void pair_free(struct pair *pair)
 {
-	for (size_t k = 0; k < STOPPING_PLACEMENTS_MAX; k++) {
+	for (size_t k = 0; k < pair->settings->placements; k++) {
 		free(pair->placements[k].window_ticks);
 		snapshot_free(&pair->placements[k].evidence.before);
 		snapshot_free(&pair->placements[k].evidence.after);

@@ -10,7 +10,6 @@
 #include "error.h"
 #include "evidence.h"
 #include "pairs.h"
-#include "stopping.h"
 #include "worker.h"
 
 #define TRANSFER_LINES_MIN 64u
@@ -26,7 +25,7 @@ struct transfer_settings {
 	uint64_t windows;
 	enum page_kind pages;
 	uint64_t seed;
-	struct stopping stopping; /* its limits */
+	uint64_t placements;
 };
 
 struct placement {
@@ -48,7 +47,6 @@ struct pair {
 	struct extent extent;
 	uint64_t lines;
 	struct cpu_list cpus;
-	struct stopping stopping;
 	struct error error;
 	struct placement *placements;
 	size_t count;

@@ -163,8 +163,6 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
                 "pair": transfers,
                 "placements": settings.placements,
                 "windows": settings.windows,
-                "target-half-width": settings.target_half_width,
-                "budget-s": settings.budget_s,
             },
             cpus=sorted({cpu for transfer in transfers for cpu in (transfer.writer, transfer.reader)}),
             nodes=sorted({transfer.home for transfer in transfers}),

@@ -170,7 +170,6 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                     "method": method,
                     "placements": settings.placements,
                     "windows": settings.windows,
-                    "target-half-width": settings.target_half_width,
                     "matrix-budget-s": max(BUDGET_FLOOR_S, round(BUDGET_FACTOR * (START_UP_S + cost_s))),
                 },
                 cpus=sorted({cpu for pair in chosen for cpu in pair}),

@@ -70,8 +70,6 @@ class ChaseSettings(Settings):
             "placements": self.placements,
             "windows": self.windows,
             "hops": self.hops,
-            "target-half-width": self.target_half_width,
-            "budget-s": self.budget_s,
         }
 
     def map_s(self, size_bytes: int) -> float:

@@ -203,8 +203,6 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 "windows": settings.windows,
                 "window-s": settings.window_s,
                 "settle-s": settings.settle_s,
-                "target-half-width": settings.target_half_width,
-                "budget-s": settings.budget_s,
             },
             cpus=cpus,
             nodes=(),

@@ -112,8 +112,6 @@ class TrafficSettings(Settings):
             "placements": self.placements,
             "windows": self.windows,
             "window-s": self.window_s,
-            "target-half-width": self.target_half_width,
-            "budget-s": self.budget_s,
         }
 
     def cost_s(self, runs: Sequence["Run"], repeats: int = 1) -> float:

@@ -58,7 +58,10 @@ class Placement(Model):
 
 
 Stopped = Literal["converged", "placements", "budget", "interrupted"]
-"""Why no further placement was made; ``interrupted``: by a signal or the deadline."""
+"""Why no further placement was made: all that were asked for, or ``interrupted`` by a signal or the deadline.
+
+``converged`` and ``budget`` are of older versions, which added placements.
+"""
 
 
 class Outcome(Model):

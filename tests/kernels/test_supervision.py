@@ -34,17 +34,16 @@ def arguments(subcommand: str, cpu: int) -> list[str]:
     return [subcommand, *(word.format(cpu=cpu) for word in LONG[subcommand])]
 
 
-AGAIN = ("--target-half-width", "0", "--budget-s", "600")
+MANY = ("--placements", "31")
 ENDLESS = {
-    "latency": ("--at", "{cpu}@0", "--size-bytes", "1048576,2097152", "--placements", "1", "--windows", "3",
-                "--hops", "1000000", *AGAIN),
-    "bandwidth": ("--group", "{cpu}@0", "--mix", "reads,copy", "--buffer-bytes", "4194304", "--placements", "1",
-                  "--window-s", "0.05", *AGAIN),
-    "loaded": ("--probe", "{cpu}@0", "--load", "{other}@0", "--mix", "reads", "--delay", "0,1000", "--placements", "1",
-               "--probe-size-bytes", "1048576", "--buffer-bytes", "4194304", *AGAIN),
+    "latency": ("--at", "{cpu}@0", "--size-bytes", "1048576,2097152", "--windows", "3", "--hops", "1000000", *MANY),
+    "bandwidth": ("--group", "{cpu}@0", "--mix", "reads,copy", "--buffer-bytes", "4194304", "--window-s", "0.05",
+                  *MANY),
+    "loaded": ("--probe", "{cpu}@0", "--load", "{other}@0", "--mix", "reads", "--delay", "0,1000",
+               "--probe-size-bytes", "1048576", "--buffer-bytes", "4194304", *MANY),
     "c2c": ("--pair", "{cpu}@{other}:0:hitm", "--pair", "{other}@{cpu}:0:hitm", "--pair", "{cpu}@{other}:0:hit",
-            "--pair", "{other}@{cpu}:0:hit", "--placements", "1", "--windows", "{windows}", *AGAIN),
-    "frequency": ("--cpus", "{cpu},{other}", "--windows", "3", "--window-s", "0.1", *AGAIN),
+            "--pair", "{other}@{cpu}:0:hit", "--windows", "{windows}", *MANY),
+    "frequency": ("--cpus", "{cpu},{other}", "--windows", "1000", "--window-s", "0.1"),
 }  # fmt: skip
 """Work that is told to end between two of its steps: each takes a moment, all of them longer than a test."""
 SINGLE = ("latency", "bandwidth")

@@ -9,7 +9,6 @@
 #include "host.h"
 #include "random.h"
 #include "statistics.h"
-#include "stopping.h"
 
 static bool case_random(struct error *error)
 {
@@ -40,17 +39,6 @@ static bool case_statistics(struct error *error)
 	EXPECT(statistics_interval_rank(31) == 10);
 	EXPECT(statistics_half_width(six, 6, &half) && fabs(half - 0.1) < 1e-12);
 	EXPECT(!statistics_half_width(six, 5, &half));
-	struct stopping stopping = {.placements = 6, .target = 0.2};
-	stopping_begin(&stopping);
-	EXPECT(!stopping_done(&stopping, six, 5));
-	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "converged"));
-	stopping = (struct stopping){.placements = 6, .target = 0.01};
-	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "placements"));
-	stopping = (struct stopping){.placements = 6, .target = 0.01, .budget_s = 1e9};
-	stopping_begin(&stopping);
-	EXPECT(!stopping_done(&stopping, six, 6));
-	stopping.budget_s = 1e-12;
-	EXPECT(stopping_done(&stopping, six, 6) && !strcmp(stopping.reason, "budget"));
 	return true;
 }
 
