@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from calibration import __version__
 from calibration.context import load
@@ -55,16 +56,17 @@ class BegunRun(NamedTuple):
 
 def plan_only(results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool) -> Plan:
     """Return the plan that a run would begin with, without storing anything. Raises like ``begin``."""
-    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
+    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok, seed=0)
     if refused := refusal(examine(context, plan)):
         raise NotBegunError(refused)
     return plan
 
 
-def _planned(results: Path, profile: str, capture: bytes, *, prefetchers_ok: bool) -> tuple[Context, Plan]:
+def _planned(results: Path, profile: str, capture: bytes, *, prefetchers_ok: bool, seed: int) -> tuple[Context, Plan]:
     wanted = load_profile(profile)
     context = load(Path(CAPTURE), capture)
-    return context, make_plan(context, wanted, *kept_references(results, context), prefetchers_ok=prefetchers_ok)
+    kept = kept_references(results, context)
+    return context, make_plan(context, wanted, *kept, prefetchers_ok=prefetchers_ok, seed=seed)
 
 
 def begin(
@@ -91,7 +93,8 @@ def begin(
     (``EnvironmentLacksError``).
     """
     directory = run_directory(results, testbed, sut, run_id)
-    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok)
+    seed = crc32(f"{testbed}/{sut}/{run_id}".encode())
+    context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok, seed=seed)
     checks = tuple(examine(context, plan))
     known: dict[str, Any] = {
         "id": run_id,

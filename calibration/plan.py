@@ -24,12 +24,14 @@ from calibration.text import WIDTH, duration
 
 
 class Plan(Model):
-    """The steps of one run in order, and what is skipped and why.
+    """The steps of one run, and what is skipped and why.
 
+    They are measured in rounds, each in another order, which the SUT shuffles by ``seed``; those measured once follow.
     ``mlc`` are the commands of Intel MLC that follow the steps if available; durations exclude them.
     """
 
     profile: str
+    seed: int = 0
     steps: tuple[Step, ...]
     not_planned: tuple[NotPlanned, ...]
     expected_duration_s: float
@@ -67,13 +69,14 @@ def make_plan(
     last_level_cache: CacheReference | None = None,
     *,
     prefetchers_ok: bool = False,
+    seed: int = 0,
 ) -> Plan:
-    """Return the plan for the SUT of *context*.
+    """Return the plan for the SUT of *context*, whose order *seed* decides.
 
     *kept* is the best traffic shape, *last_level_cache* the size of that cache, as found earlier on the platform.
 
-    Steps that need the prefetchers off come last, and only with *prefetchers_ok*, the consent to switch them: so they
-    are switched once, after everything that needs them as found.
+    Steps that need the prefetchers off come last in a round, and only with *prefetchers_ok*, the consent to switch
+    them: so they are switched once in each, after everything that needs them as found.
 
     Raises ``EnvironmentLacksError`` if nothing can be measured.
     """
@@ -90,7 +93,7 @@ def make_plan(
             switched.append(step)
         else:
             not_planned.append(NotPlanned(kind=step.kind, what=step.title, reason=NO_CONSENT))
-    steps += switched
+    steps = [step.in_rounds(1 if declaration(step.kind).once else profile.rounds) for step in (*steps, *switched)]
     not_planned += [
         NotPlanned(kind=kind, what=declaration(kind).title, reason=f"{BY_PROFILE}{reason}")
         for kind, reason in profile.not_measured.items()
@@ -108,6 +111,7 @@ def make_plan(
         raise EnvironmentLacksError(f"profile {profile.name} has nothing to measure here: {reasons}")
     return Plan(
         profile=profile.name,
+        seed=seed,
         steps=tuple(steps),
         not_planned=tuple(not_planned),
         **_durations(steps),

@@ -50,6 +50,7 @@ from calibration.results.attempts import (
     record_kernels,
     record_reason,
     start_of,
+    unmeasured,
 )
 from calibration.results.documents import schema_validator
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
@@ -204,8 +205,8 @@ def calibrate(
         try:
             begun = _begin(request, prepared, examine, resumed=resumed)
             planned(begun.plan)
-            steps, programs = _programs(request, begun, build(prepared.machine), say)
-            plan = {"steps": steps, "grace_s": request.grace_s, "programs": _hashes(programs)}
+            plan, programs = _programs(request, begun, build(prepared.machine), say)
+            plan |= {"grace_s": request.grace_s, "programs": _hashes(programs)}
             remote.begin(prepared.directory, plan, programs)
         except BaseException:
             _remove(remote, prepared.directory, say)
@@ -264,8 +265,8 @@ def _hashes(programs: Mapping[str, bytes]) -> dict[str, str]:
 
 def _programs(
     request: Request, begun: BegunRun, built: BuiltKernel, say: Say
-) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Return the steps in the runner's form, with the operator's programs before and after, and all programs."""
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the plan in the runner's form, with the operator's programs before and after, and all programs."""
     programs = {"sutprobe": built.path.read_bytes()}
     kernels = Kernels(
         sha256=built.sha256,
@@ -276,26 +277,39 @@ def _programs(
         source_sha256=built.source_sha256,
     )
     record_kernels(begun.directory, kernels)
-    steps = [_step(step) for step in begun.plan.steps]
+    left = unmeasured(begun.directory)
+    plan: dict[str, Any] = {
+        "seed": begun.plan.seed,
+        "steps": [_step(step, *left[step.id]) for step in begun.plan.steps],
+        "before": [],
+        "after": [],
+    }
     if request.checker is not None and "meltdown_checker" not in record_names(begun.directory):
         script = _read_checker(request, begun.directory, say)
         if script is not None:
             programs[CHECKER_STEP] = script
-            steps.insert(0, _checker_step(request, _hashes({"": script})[""]))
+            plan["before"] = [_checker_step(request, _hashes({"": script})[""])]
     commands = mlc_commands(begun.directory)
     if request.mlc is not None and commands:
         program = _read_mlc(request.mlc, begun.directory, built.target, say)
         if program is not None:
             programs["mlc"] = program.content
-            steps += [_mlc_step(request.mlc, command, program.sha256) for command in commands]
-    return steps, programs
+            plan["after"] = [_mlc_step(request.mlc, command, program.sha256) for command in commands]
+    return plan, programs
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step, left: Sequence[int], again: Sequence[str]) -> dict[str, Any]:
+    """Return *step* in the runner's form, with the rounds *left*, and what repeats the first one's choice."""
     return {
         "id": step.id,
         "title": step.title,
         "argv": list(step.argv),
+        "first_round": list(step.first_round),
+        "seeded": step.seeded,
+        "rounds": step.rounds if len(left) == step.rounds else list(left),
+        "again": list(again),
+        "more_rounds": step.more_rounds,
+        "target_half_width": step.target_half_width,
         "deadline_s": step.deadline_s,
         "prefetchers": step.prefetchers,
     }
@@ -464,7 +478,8 @@ def _longest_s(request: Request) -> float:
     if request.mlc is not None:
         programs_s += len(mlc_commands(request.directory)) * request.mlc.timeout_s
     steps = start_of(request.directory).plan.steps
-    return programs_s + sum(step.deadline_s + request.grace_s for step in steps) + CHANGE_S
+    rounds_s = ((step.deadline_s + request.grace_s) * (step.rounds + step.more_rounds) for step in steps)
+    return programs_s + sum(rounds_s) + CHANGE_S
 
 
 def _remove(remote: Remote, directory: str, say: Say) -> tuple[tuple[Change, ...], Sequence[str]]:

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates with their uncertainty.
 
-A value is measured on several *placements* (fresh allocations of the memory it touches) with several *windows* in
-each. Physical placement is the unit of replication: windows of one placement share its pages and agree with each
-other far better than placements do, so an interval made from windows alone would be much too narrow. The estimate
-is the median of the placement medians; its interval comes from order statistics of those medians, which assumes
-nothing about their distribution (David and Nagaraja, *Order Statistics*, section 7.1).
+A value is measured in several *rounds* spread over the run, on *placements* (fresh allocations of the memory it
+touches) in each, with *windows* in each of those. Windows share their pages, placements of one round share what
+varies over minutes: clocks, temperature, neighbours. So the round is the unit of replication. The estimate is the
+median of the round medians; its interval comes from order statistics of those medians, which assume nothing about
+their distribution (David and Nagaraja, *Order Statistics*, section 7.1), and is wider by ``MOMENTS`` for what changes
+from run to run. A value measured in one round is treated the same way one level down: its interval covers placement,
+not time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from math import sqrt
-from statistics import NormalDist, median
-from typing import Literal, Self
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from itertools import accumulate, combinations, islice
+from math import factorial, sqrt
+from operator import itemgetter
+from statistics import NormalDist, fmean, median
+from typing import Literal, Self, TypeVar
 
 from pydantic import model_validator
 
 from calibration.model import Model
+from calibration.runner.intervals import MOMENTS, median_ranks
 from calibration.validity import Flag, flag
-
-COVERAGE_WANTED = 0.95
-"""The interval is the narrowest symmetric one that covers the median at least this often."""
 
 MIN_COVERAGE = 0.9
 """An interval that covers the true value less often decides nothing; three placements reach 0.75, five 0.94."""
@@ -36,39 +39,27 @@ BIMODAL_SEPARATION = 0.03
 BIMODAL_SAMPLES = 18
 """Fewest samples in which two modes can be detected."""
 
-EXACT_SAMPLES = 1000
-"""Ranks of more samples come from the normal distribution, whose coverage is then right to 0.0001."""
+REPLICATION = sqrt(2)
+"""The next run differs from this one by two errors of the same size, so its value lies in a range wider by this factor
+around this value (Hahn and Meeker, *Statistical Intervals*, section 4.7)."""
 
-Estimator = Literal["median_of_placements", "median_of_windows", "derived"]
+CHANCE = 0.001
+"""Chance at which rounds that do not differ are said to differ."""
 
+RANKED_CHANCE = 0.003
+"""The same if only their order tells: six rounds that all rise, or all fall, are that rare."""
 
-def median_ranks(count: int, coverage: float = COVERAGE_WANTED) -> tuple[int, int, float]:
-    """Return the ranks (1-based) of the order statistics that bound the median, and the coverage they reach.
+RELEVANT = 0.01
+"""Relative half-width from which a difference between rounds matters, where a figure has no target."""
 
-    *count* samples are assumed independent. If even the extremes cover less than *coverage* (fewer than six samples),
-    they are returned with their actual coverage.
-    """
-    if count < 1:
-        raise ValueError("no samples")
-    if count > EXACT_SAMPLES:
-        deviation = sqrt(count) / 2
-        low = int(count / 2 - NormalDist().inv_cdf((1 + coverage) / 2) * deviation)
-        return low, count + 1 - low, 1 - 2 * NormalDist(count / 2, deviation).cdf(low - 0.5)
-    ways, outside = 1, 1
-    best = (1, count, _coverage(count, outside))
-    for low in range(2, count // 2 + 1):
-        ways = ways * (count - low + 2) // (low - 1)
-        outside += ways
-        reached = _coverage(count, outside)
-        if reached < coverage:
-            break
-        best = (low, count + 1 - low, reached)
-    return best
+GOES_WITH = 0.8
+"""Rank correlation (Kendall's) over the rounds from which something is said to go with a figure."""
 
+T = TypeVar("T")
 
-def _coverage(count: int, outside: int) -> float:
-    """Return the probability that the median lies between two ranks, each with *outside* samples beyond it."""
-    return 1.0 - 2.0 * outside / 2.0**count if count > 1 else 0.0
+Estimator = Literal["median_of_rounds", "median_of_placements", "median_of_windows", "derived"]
+
+Level = Literal["rounds", "placements", "windows"]
 
 
 def relative_spread(samples: Sequence[float]) -> float | None:
@@ -115,9 +106,13 @@ def is_bimodal(samples: Sequence[float]) -> bool:
 class Estimate(Model):
     """One measured value with its uncertainty and samples.
 
-    ``value``, ``interval``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are relative.
-    ``samples`` has one list of windows per placement. ``target_half_width`` is relative, ``None`` without a target.
-    ``flags`` name the interference that moved the value (``shift_flags``).
+    ``value``, ``interval``, ``prediction``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are
+    relative standard deviations. ``samples`` has one list of windows per placement, round by round; ``rounds`` is the
+    number of placements in each, empty if all were measured at one time. ``interval`` holds the median over all such
+    runs with the probability ``coverage``, ``prediction`` about as often the value of the next run of the same plan.
+    ``within_spread`` is that of windows in a placement, ``between_spread`` that of placements in a round, and
+    ``rounds_spread`` that of rounds, without what placements explain if a round has several. ``target_half_width`` is
+    relative, ``None`` without a target. ``flags`` name what moved the value.
     """
 
     value: float
@@ -125,10 +120,13 @@ class Estimate(Model):
     estimator: Estimator
     interval: tuple[float, float] | None
     coverage: float | None
+    prediction: tuple[float, float] | None = None
+    rounds: tuple[int, ...] = ()
     placements: int
     windows: int
     within_spread: float | None
     between_spread: float | None
+    rounds_spread: float | None = None
     minimum: float
     maximum: float
     bimodal: bool
@@ -150,6 +148,22 @@ class Estimate(Model):
             return None
         return (self.interval[1] - self.interval[0]) / 2.0 / abs(self.value)
 
+    @property
+    def centres(self) -> tuple[float, ...]:
+        """The median of each round or, if all was measured at one time, of each placement."""
+        medians = [median(placement) for placement in self.samples]
+        return tuple(map(median, _grouped(medians, self.rounds))) if self.rounds else tuple(medians)
+
+    @property
+    def largest_spread(self) -> tuple[Level, float] | None:
+        """The level at which the samples spread most, and how much; ``None`` if no spread is known."""
+        known: dict[Level, float | None] = {
+            "rounds": self.rounds_spread,
+            "placements": self.between_spread,
+            "windows": self.within_spread,
+        }
+        return max(((name, spread) for name, spread in known.items() if spread), key=itemgetter(1), default=None)
+
     def apart(self, other: "Estimate") -> bool:
         """Return whether both have intervals and these do not overlap."""
         if self.interval is None or other.interval is None:
@@ -161,50 +175,197 @@ def estimate(
     samples: Sequence[Sequence[float]],
     unit: str,
     *,
+    rounds: Sequence[int] = (),
     target_half_width: float | None = None,
     disturbed: Mapping[str, Set[int]] | None = None,
+    course: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Estimate:
     """Return the estimate for *samples*, one sequence of windows per placement, all in *unit*.
 
-    With one placement the estimator is ``median_of_windows``, and the interval does not cover placement.
-    *target_half_width* is relative; if given, the estimate says whether it was met. *disturbed* are the placements, by
-    index, hit by each kind of interference. Raises ``ValueError`` without placements or for a placement without
-    windows.
+    *rounds* is the round of each placement, empty if all were measured at one time. With one placement in all the
+    estimator is ``median_of_windows``, and the interval does not cover placement. *target_half_width* is relative; if
+    given, the estimate says whether it was met. *disturbed* are the placements, by index, hit by each kind of
+    interference, *course* what else is known at each placement, by name. Raises ``ValueError`` without placements or
+    for a placement without windows.
     """
     if not samples or not all(samples):
         raise ValueError("a placement without windows, or no placement")
-    kept = tuple(tuple(float(window) for window in placement) for placement in samples)
+    order = sorted(range(len(samples)), key=lambda index: rounds[index]) if rounds else range(len(samples))
+    kept = tuple(tuple(float(window) for window in samples[index]) for index in order)
     flat = [window for placement in kept for window in placement]
-    centres = sorted(median(placement) for placement in kept)
-    if len(kept) == 1:
-        centres = sorted(flat)
+    sizes = tuple(Counter(rounds[index] for index in order).values()) if rounds else ()
+    grouped = _grouped([median(placement) for placement in kept], sizes)
+    estimator: Estimator = "median_of_rounds"
+    centres = sorted(median(group) for group in grouped)
+    if len(grouped) == 1:
+        estimator = "median_of_windows" if len(kept) == 1 else "median_of_placements"
+        centres = sorted(flat if len(kept) == 1 else grouped[0])
     value = median(centres)
     interval: tuple[float, float] | None = None
+    prediction: tuple[float, float] | None = None
     coverage: float | None = None
     if len(centres) > 1:
         low, high, coverage = median_ranks(len(centres))
         interval = (centres[low - 1], centres[high - 1])
+        if len(grouped) > 1:
+            prediction = _wider(value, interval, MOMENTS * REPLICATION)
+            interval = _wider(value, interval, MOMENTS)
     within = [spread for placement in kept if (spread := relative_spread(placement)) is not None]
+    between, over_rounds = _spreads(grouped, value)
     result = Estimate(
         value=value,
         unit=unit,
-        estimator="median_of_windows" if len(kept) == 1 else "median_of_placements",
+        estimator=estimator,
         interval=interval,
         coverage=coverage,
+        prediction=prediction,
+        rounds=sizes,
         placements=len(kept),
         windows=len(flat),
         within_spread=median(within) if within else None,
-        between_spread=relative_spread(centres) if len(kept) > 1 else None,
+        between_spread=between,
+        rounds_spread=over_rounds,
         minimum=min(flat),
         maximum=max(flat),
         bimodal=is_bimodal(flat),
         converged=None,
         samples=kept,
     )
-    update: dict[str, object] = {"flags": tuple(shift_flags(result, disturbed or {}))}
+    hit = {code: {new for new, old in enumerate(order) if old in found} for code, found in (disturbed or {}).items()}
+    known = {name: [values[index] for index in order] for name, values in (course or {}).items()}
+    update: dict[str, object] = {
+        "flags": (*shift_flags(result, hit), *course_flags(grouped, value, target_half_width, known))
+    }
     if target_half_width is not None and result.half_width is not None:
-        update |= {"converged": result.half_width <= target_half_width, "target_half_width": target_half_width}
+        sure = (coverage or 0.0) >= MIN_COVERAGE
+        update |= {
+            "converged": sure and result.half_width <= target_half_width,
+            "target_half_width": target_half_width,
+        }
     return result.model_copy(update=update)
+
+
+def _wider(value: float, bounds: tuple[float, float], factor: float) -> tuple[float, float]:
+    """Return *bounds* with their distances from *value* times *factor*; below 0 only if the lower one was."""
+    low, high = bounds
+    return max(value - factor * (value - low), min(0.0, low)), value + factor * (high - value)
+
+
+def combined(estimates: Sequence[Estimate], function: Callable[[Sequence[float]], float], unit: str) -> Estimate:
+    """Return the *function* of several *estimates*, computed in each round: their median, or their spread.
+
+    Rounds that some of them lack are left out. Without rounds, placements take their place.
+    """
+    centres = [function(values) for values in zip(*(each.centres for each in estimates), strict=False)]
+    targets = {each.target_half_width for each in estimates}
+    found = estimate(
+        [[centre] for centre in centres],
+        unit,
+        rounds=range(len(centres)) if all(each.rounds for each in estimates) else (),
+        target_half_width=targets.pop() if len(targets) == 1 else None,
+    )
+    return found.model_copy(update={"estimator": "derived"})
+
+
+def _grouped(centres: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
+    """Return the *centres* of placements by round, of *sizes*; one round without sizes."""
+    found = iter(centres)
+    return [list(islice(found, size)) for size in sizes or (len(centres),)]
+
+
+def _mean_squares(grouped: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """Return the mean squares of placements in rounds, and of rounds: ``None`` with no degree of freedom."""
+    count, inside, between = sum(map(len, grouped)), 0.0, 0.0
+    mean = fmean(centre for group in grouped for centre in group)
+    for group in grouped:
+        centre = fmean(group)
+        inside += sum((value - centre) ** 2 for value in group)
+        between += len(group) * (centre - mean) ** 2
+    free = count - len(grouped)
+    return inside / free if free else None, between / (len(grouped) - 1) if len(grouped) > 1 else None
+
+
+def _spreads(grouped: Sequence[Sequence[float]], value: float) -> tuple[float | None, float | None]:
+    """Return the relative spreads of placements in rounds and of rounds: the components of their variance.
+
+    From the one-way analysis of variance (Searle, Casella and McCulloch, *Variance Components*, section 3.6). With one
+    placement in each round, the spread of rounds contains that of placements.
+    """
+    if value == 0:
+        return None, None
+    inside, between = _mean_squares(grouped)
+    size = sum(map(len, grouped)) / len(grouped)
+    over = None if between is None else max(0.0, between - (inside or 0.0)) / size
+    scale = abs(value)
+    return None if inside is None else sqrt(inside) / scale, None if over is None else sqrt(over) / scale
+
+
+def differs(grouped: Sequence[Sequence[float]]) -> bool:
+    """Return whether the rounds in *grouped* differ by more than their placements explain.
+
+    With several placements in a round by the F test at ``CHANCE``, its quantile by Paulson's approximation (Annals of
+    Mathematical Statistics 13, 1942). With one by the trend over the rounds: the Mann-Kendall test (Mann, Econometrica
+    13, 1945) at ``RANKED_CHANCE``.
+    """
+    inside, between = _mean_squares(grouped)
+    if between is None:
+        return False
+    if inside is None:
+        centres = [group[0] for group in grouped]
+        return _trend_chance(len(centres), abs(_agreement(range(len(centres)), centres))) < RANKED_CHANCE
+    if inside == 0:
+        return between > 0
+    cube = (between / inside) ** (1 / 3)
+    one, two = 2 / 9 / (len(grouped) - 1), 2 / 9 / (sum(map(len, grouped)) - len(grouped))
+    return float(((1 - two) * cube - (1 - one)) / sqrt(two * cube**2 + one)) > NormalDist().inv_cdf(1 - CHANCE)
+
+
+def course_flags(
+    grouped: Sequence[Sequence[float]],
+    value: float,
+    target: float | None,
+    course: Mapping[str, Sequence[float | None]],
+) -> Iterator[Flag]:
+    """Yield a flag if the rounds in *grouped* differ, and by more than *target*, and what of *course* went with them.
+
+    *course* has one value for each placement. What goes with the rounds has a rank correlation of ``GOES_WITH``.
+    """
+    centres = [median(group) for group in grouped]
+    change = (max(centres) - min(centres)) / abs(value or 1)
+    if change <= 2 * (target or RELEVANT) or not differs(grouped):
+        return
+    sizes = [len(group) for group in grouped]
+    causes = []
+    for name, values in course.items():
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            continue
+        over = [fmean(group) for group in _grouped(known, sizes)]
+        if abs(_agreement(over, centres)) >= GOES_WITH:
+            causes.append(f"{name} from {min(over):.4g} to {max(over):.4g}")
+    reason = f"its rounds differ by {change * 100:.2g} %, from {centres[0]:.4g} in the first to {centres[-1]:.4g}"
+    yield flag("NOT_STATIONARY", f"{reason} in the last; with it went {', '.join(causes) or 'nothing that is known'}")
+
+
+def _trend_chance(count: int, agreement: float) -> float:
+    """Return how often *count* values in random order agree with their order at least as much, either way.
+
+    From the number of orders by their inversions (Kendall, *Rank Correlation Methods*, section 5.2).
+    """
+    orders = [1]
+    for size in range(2, count + 1):
+        sums = list(accumulate(orders + [0] * (size - 1)))
+        orders = [total - (sums[place - size] if place >= size else 0) for place, total in enumerate(sums)]
+    most = round((1 - agreement) * (len(orders) - 1) / 2)  # inversions with that agreement or more
+    return min(1.0, 2 * sum(orders[: most + 1]) / factorial(count))
+
+
+def _agreement(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return Kendall's rank correlation (tau-a) of two sequences of the same length."""
+    signs = [
+        ((a > b) - (a < b)) * ((c > d) - (c < d)) for (a, c), (b, d) in combinations(zip(one, other, strict=True), 2)
+    ]
+    return fmean(signs)
 
 
 def shift_flags(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[Flag]:
@@ -218,8 +379,10 @@ def shift_flags(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[
     half = (found.interval[1] - found.interval[0]) / 2
     centres = [median(placement) for placement in found.samples]
     for code, hit in disturbed.items():
-        rest = [centre for index, centre in enumerate(centres) if index not in hit]
-        if rest and abs(shift := median(rest) - found.value) > half:
+        kept = [None if index in hit else centre for index, centre in enumerate(centres)]
+        rounds = [[centre for centre in group if centre is not None] for group in _grouped(kept, found.rounds)]
+        rest = [median(group) for group in rounds if group]
+        if hit and rest and abs(shift := median(rest) - found.value) > half:
             count = f"{len(hit)} of {len(centres)} placements"
             change = shift / abs(found.value or 1) * 100
             yield flag(code, f"{count} affected; without them the value is {change:+.1f} %")

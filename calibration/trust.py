@@ -25,6 +25,7 @@ ORDER: Final = (
     "EMULATED",
     "BIMODAL",
     "NOT_CONVERGED",
+    "NOT_STATIONARY",
     "THROTTLED",
     "FREQ_CHANGED",
     "STOLEN",
@@ -46,6 +47,11 @@ class Judged(NamedTuple):
 def trust_of(value: Estimate) -> Judged:
     """Return the trust in *value* on its own."""
     trust, doubt = of_width(value.half_width, value.target_half_width)
+    if trust == "on_target" and not value.converged:
+        trust, doubt = (
+            "near",
+            flag("NOT_CONVERGED", f"its interval has only {(value.coverage or 0) * 100:.0f} % coverage"),
+        )
     doubts = [*value.flags, *([doubt] if doubt else ())]
     if value.flags and trust != "poor":
         trust = "near"

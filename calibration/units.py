@@ -104,6 +104,13 @@ def percent(share: float | None, digits: int = 2) -> str:
     return ABSENT if share is None else f"{significant(share * 100, digits)} %"
 
 
+def spreads(estimate: Estimate) -> str:
+    """Return the spreads of an estimate's rounds, placements and windows, and the name of the largest."""
+    known = (estimate.rounds_spread, estimate.between_spread, estimate.within_spread)
+    largest = "" if estimate.largest_spread is None else f" ({estimate.largest_spread[0]})"
+    return " / ".join(percent(spread) for spread in known) + largest
+
+
 def size(count: int | None) -> str:
     """Return a number of bytes in the largest binary unit that divides it, else with three digits."""
     if count is None:
@@ -244,10 +251,11 @@ def readable(named: Sequence[tuple[Any, Estimate]]) -> list[tuple[Any, Estimate]
 
 
 def _scaled(estimate: Estimate, scale: float, unit: str) -> Estimate:
-    low, high = estimate.interval or (None, None)
-    scaled = {name: getattr(estimate, name) / scale for name in ("value", "minimum", "maximum")}
-    bounds = None if low is None or high is None else (low / scale, high / scale)
-    return estimate.model_copy(update={**scaled, "interval": bounds, "unit": unit})
+    scaled: dict[str, Any] = {name: getattr(estimate, name) / scale for name in ("value", "minimum", "maximum")}
+    for name in ("interval", "prediction"):
+        ends = getattr(estimate, name)
+        scaled[name] = None if ends is None else tuple(end / scale for end in ends)
+    return estimate.model_copy(update={**scaled, "unit": unit})
 
 
 def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:

@@ -56,6 +56,7 @@ SEVERITIES: dict[str, Severity] = {
     "BACKGROUND_TRAFFIC": "warn",
     "STORES_ASSUMED": "warn",
     "NOT_SUSTAINED": "warn",
+    "NOT_STATIONARY": "warn",
     "SHARE_MISSED": "warn",
     "LOOKED_LESS": "info",
 }

@@ -17,7 +17,7 @@ Point = tuple[float | Estimate, float | Estimate]
 Curves = Mapping[str, Sequence[Point]]
 """The points of each curve by label."""
 
-MEDIANS: Final = "Points are medians of the placements, bars their intervals."
+MEDIANS: Final = "Points are medians, bars their intervals."
 
 
 def curves_of(points: Iterable[tuple[str, Point]]) -> Curves:

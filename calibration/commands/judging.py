@@ -24,7 +24,7 @@ def compare_command(first: str, second: str, *, results: Path, everything: bool,
     """Compare two runs, SUTs or published pages, metric by metric.
 
     FIRST and SECOND are each a run, as for calibration report, or the file of a published page. The metrics that differ
-    most come first. A metric differs if its intervals are further apart than the tolerance.
+    most come first. A metric differs if its change exceeds the tolerance by more than the scatter of both runs.
     """
     from calibration.judge.comparison import compare, read_compared  # noqa: PLC0415 - slow, and not needed for --help
 

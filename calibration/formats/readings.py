@@ -250,13 +250,13 @@ class NotRead(Model):
 
 
 def flat(reading: Reading) -> dict[str, Any]:
-    """Return *reading* as one JSON object with the fields of its values, and null as the interval of each value."""
+    """Return *reading* as a JSON object: the fields of its values, and null as interval and prediction of each."""
     fields = reading.model_dump(mode="json")
     return {"complete": reading.complete, **fields, **_with_intervals(fields.pop("values"))}
 
 
 def _with_intervals(values: Any) -> Any:
-    """Return *values* with a null ``<name>_interval`` beside every value."""
+    """Return *values* with a null ``<name>_interval`` and ``<name>_prediction`` beside every value."""
     if isinstance(values, list):
         return [_with_intervals(value) for value in values]
     if not isinstance(values, dict):
@@ -265,7 +265,7 @@ def _with_intervals(values: Any) -> Any:
     for name, value in values.items():
         found[name] = _with_intervals(value)
         if name.endswith(tuple(UNITS)):
-            found[f"{name}_interval"] = None
+            found |= {f"{name}_interval": None, f"{name}_prediction": None}
     return found
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from calibration import units
 from calibration.charts.base import Chart
@@ -71,11 +71,9 @@ instructions within them. The shape kept for the platform is tuned for memory.""
 class BandwidthLadderSettings(TrafficSettings):
     """Each of *mixes* at each size, by one CPU and, with *all_cpus*, by all, in one *shape*."""
 
-    placements: PositiveInt = 6
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.01
     target_half_width: HalfWidth = 0.03
-    budget_s: NonNegativeFloat = 0.0
     mixes: tuple[Mix, ...] = ("reads", "write", "copy")
     shape: Shape = CACHED_SHAPE
     all_cpus: bool = True
@@ -156,7 +154,7 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                 ",".join(map(str, sizes)),
                 {"delay": 0, **settings.options(), **shape},
                 cost_s=cost_s,
-                budget_s=settings.excess_s(cost_s),
+                repeated=settings,
                 suffix=suffix,
             )
 
@@ -164,7 +162,7 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
         """Yield the curves; a size that could not be measured is named as missing."""
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         found = measured_points(points, target)
         first = points[0]
         parts = read_group(first.group)

@@ -110,14 +110,14 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
             size_bytes,
             {"delay": 0, **settings.options(), **shape_options(settings, settings.shape, kept, MIX), **counters},
             cost_s=cost_s,
-            budget_s=settings.excess_s(cost_s),
+            repeated=settings,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         cells = {
             (sut.node_of(point.cpus[0]), point.nodes[0]): mix_bandwidth(point, target, context) for point in points
         }

@@ -4,8 +4,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-
 from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
@@ -41,11 +39,7 @@ ORDERS: dict[Order, str] = {"fill": "node after node", "spread": "spread over th
 class ScalingSettings(TrafficSettings):
     """One *mix* by 1, 2, 4 ... and all CPUs, in one *shape*; by default that kept for the platform."""
 
-    placements: PositiveInt = 6
-    windows: PositiveInt = 5
-    window_s: PositiveFloat = 0.03
     target_half_width: HalfWidth = 0.02
-    budget_s: NonNegativeFloat = 0.0
     mix: Mix = "reads"
     shape: Shape | None = None
 
@@ -127,7 +121,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
                 sizes,
                 {"delay": 0, **settings.options(), **shape},
                 cost_s=cost_s,
-                budget_s=settings.excess_s(cost_s),
+                repeated=settings,
                 suffix="" if order == "fill" else f"-{order}",
             )
 
@@ -135,7 +129,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         """Yield the curve; a number of threads without a value is listed as missing."""
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         found = measured_points(points, target)
         values = tuple(
             ScalingPoint(

@@ -9,9 +9,9 @@ finds the modules.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
@@ -27,6 +27,9 @@ from calibration.validity import Flag
 PROBE = "sutprobe"
 """First word of every step's argv; the SUT's side replaces it by the path of the verified sutprobe."""
 
+SEEDED = frozenset({"latency", "bandwidth", "loaded", "c2c"})
+"""Subcommands of sutprobe with the option ``--seed``."""
+
 DEADLINE_FACTOR = 4
 """A step may take this many times its expected duration: slow SUTs finish, hung ones are caught."""
 
@@ -41,23 +44,44 @@ HalfWidth = Annotated[float, Field(gt=0, le=1)]
 
 
 class Step(Model):
-    """One run of sutprobe on the SUT, with everything needed to run, review or refuse it.
+    """A command of sutprobe on the SUT, with everything needed to run, review or refuse it.
 
-    ``expected_duration_s`` is the duration if every point meets its target with the fewest placements,
-    ``longest_duration_s`` if none does and all time budgets are spent. ``prefetchers`` is ``off`` if the hardware
-    prefetchers are switched off while it runs, and ``None`` if they are unchanged.
+    It is run once in each of ``rounds`` rounds, and in up to ``more_rounds`` further ones while the interval of one of
+    its figures is wider than ``target_half_width``. ``first_round`` are words added to ``argv`` in the first round,
+    which takes ``first_round_s`` longer: later rounds repeat the choice of its search. If ``seeded``, each round has a
+    ``--seed`` of its own, so that it shuffles differently.
+    ``expected_duration_s`` is that of all rounds, ``longest_duration_s`` that with all further ones, ``deadline_s`` the
+    limit of one command. ``prefetchers`` is ``off`` if the hardware prefetchers are switched off while it runs, and
+    ``None`` if they are unchanged.
     """
 
     id: str
     kind: str
     title: str
     argv: tuple[str, ...]
+    first_round: tuple[str, ...] = ()
+    first_round_s: float = 0.0
+    seeded: bool = False
+    rounds: int = 1
+    more_rounds: int = 0
+    target_half_width: float | None = None
     cpus: tuple[int, ...]
     nodes: tuple[int, ...]
     expected_duration_s: float
     longest_duration_s: float
     deadline_s: float
     prefetchers: Literal["off"] | None = None
+
+    def in_rounds(self, rounds: int) -> Self:
+        """Return this step, planned for one round, in *rounds*."""
+        each_s, first_s = self.expected_duration_s, self.first_round_s
+        return self.model_copy(
+            update={
+                "rounds": rounds,
+                "expected_duration_s": round(first_s + each_s * rounds, 1),
+                "longest_duration_s": round(first_s + each_s * (rounds + self.more_rounds), 1),
+            }
+        )
 
 
 class NotPlanned(Model):
@@ -123,8 +147,9 @@ class Metric(Model):
     """One value used by limits, drift and comparisons.
 
     ``name`` is stable and unique within a run document, for example ``idle_latency.latency_ns``. A value observed once,
-    such as the longest gap, has neither interval nor estimator. ``trust`` and ``doubt``, the worst reason against it,
-    are the metric's own; an invalid measurement makes its metrics invalid.
+    such as the longest gap, has neither interval nor estimator. ``prediction`` is where the value of the next run of
+    the same plan lies, ``None`` if it was not measured in ``rounds``. ``trust`` and ``doubt``, the worst reason against
+    it, are the metric's own; an invalid measurement makes its metrics invalid.
     """
 
     name: str
@@ -134,6 +159,8 @@ class Metric(Model):
     interval: tuple[float, float] | None
     coverage: float | None
     estimator: Estimator | None
+    prediction: tuple[float, float] | None = None
+    rounds: int | None = None
     placements: int | None
     better: Better
     trust: Trust = "observed"
@@ -168,6 +195,16 @@ class Settings(Model):
     """Base of a kind's settings in a profile; the defaults are those of a nightly run."""
 
 
+class RepeatedSettings(Settings):
+    """Settings of a kind whose figures have a target for their relative half-width.
+
+    As long as an interval is wider than *target_half_width*, the step gets up to *more_rounds* further rounds.
+    """
+
+    target_half_width: HalfWidth
+    more_rounds: NonNegativeInt = 0
+
+
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound=Values)
 Cell = TypeVar("Cell")
@@ -183,6 +220,8 @@ class Declaration(ABC, Generic[S, V]):
     values: type[V]
     metric_patterns: ClassVar[tuple[MetricPattern, ...]]
     """Names and units of this kind's possible metrics, to reject a limit that can never apply before measuring."""
+    once: ClassVar[bool] = False
+    """Measured once, after the rounds: a search, or a course over time that rounds would cut."""
     main_chart_rank: ClassVar[int | None] = None
     """Position of the main chart on a page's first screen; ``None``: no main chart."""
 
@@ -251,19 +290,24 @@ class Declaration(ABC, Generic[S, V]):
         cpus: Iterable[int],
         nodes: Iterable[int],
         cost_s: float,
-        budget_s: float = 0.0,
+        repeated: RepeatedSettings | None = None,
         suffix: str = "",
         flags: tuple[str, ...] = (),
+        first_round: tuple[str, ...] = (),
+        first_round_s: float = 0.0,
         prefetchers: Literal["off"] | None = None,
     ) -> Step:
-        """Return the step that runs *subcommand* with *options*; a list repeats its option, *flags* take no value.
+        """Return the step that runs *subcommand* with *options*, for one round.
 
-        *cost_s* is the expected time besides start-up and measuring the background of counters, *budget_s* the extra
-        time for points that have not converged, for all points together; the longest duration and the deadline include
-        it. *suffix* distinguishes the step from others of the kind. The title of a step with *prefetchers* off says so.
+        A list repeats its option, *flags* take no value.
+
+        *cost_s* is the expected time besides start-up and measuring the background of counters. *repeated* has the
+        target and the number of further rounds, *first_round* words for the first round only, *first_round_s* its extra
+        time. *suffix* distinguishes the step from others of the kind. The title of a step with *prefetchers* off says
+        so.
         """
         expected_s = START_UP_S + options.get("background-s", 0.0) + cost_s
-        deadline_s = float(max(DEADLINE_FLOOR_S, round(expected_s * DEADLINE_FACTOR + budget_s)))
+        deadline_s = float(max(DEADLINE_FLOOR_S, round((first_round_s + expected_s) * DEADLINE_FACTOR)))
         argv = [PROBE, subcommand]
         for name, value in options.items():
             for item in value if isinstance(value, list) else (value,):
@@ -275,10 +319,15 @@ class Declaration(ABC, Generic[S, V]):
             kind=self.kind,
             title=f"{self.title}, {title}" + ("" if prefetchers is None else f", prefetchers {prefetchers}"),
             argv=tuple(argv),
+            first_round=first_round,
+            first_round_s=round(first_round_s, 1),
+            seeded=subcommand in SEEDED,
+            more_rounds=0 if repeated is None else repeated.more_rounds,
+            target_half_width=None if repeated is None else repeated.target_half_width,
             cpus=tuple(cpus),
             nodes=tuple(nodes),
-            expected_duration_s=round(expected_s, 1),
-            longest_duration_s=round(expected_s + budget_s, 1),
+            expected_duration_s=expected_s,
+            longest_duration_s=expected_s,
             deadline_s=deadline_s,
             prefetchers=prefetchers,
         )
@@ -290,10 +339,11 @@ class Declaration(ABC, Generic[S, V]):
         """
         name = f"{self.kind}.{name}"
         pattern = next(pattern for pattern in self.metric_patterns if pattern.matches(name))
-        known: dict[str, Any] = dict.fromkeys(("interval", "coverage", "estimator", "placements"))
+        known: dict[str, Any] = dict.fromkeys(("interval", "coverage", "estimator", "prediction", "placements"))
         if isinstance(value, Estimate):
             trust, doubt = trust_of(value)
             known = {field: getattr(value, field) for field in known} | {"trust": trust, "doubt": doubt}
+            known["rounds"] = len(value.rounds) or None
             value = value.value
         given = {**known, **details}
         return Metric(name=name, title=title, value=value, unit=pattern.unit, better=pattern.better, **given)
@@ -307,12 +357,3 @@ def cells_of(
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None:
                 yield row, column, cell
-
-
-def excess_s(cost_s: float, placements: int, budget_s: float) -> float:
-    """Return the extra time in s that one point may take beyond *cost_s*, the duration of its *placements*.
-
-    sutprobe checks the elapsed time after each placement: a point ends with the first placement that is over when
-    *budget_s* has passed, so a budget shorter than the placements adds nothing.
-    """
-    return max(0.0, budget_s - cost_s * (placements - 1) / placements) if budget_s > 0 else 0.0

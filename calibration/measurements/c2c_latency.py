@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import PositiveInt
 
 from calibration.context.model import Context
 from calibration.errors import InputError
@@ -17,11 +17,10 @@ from calibration.measurements.base import (
     MetricPattern,
     Parsed,
     Planned,
-    Settings,
+    RepeatedSettings,
     Step,
     Values,
     cells_of,
-    excess_s,
     missing_part,
     require_any,
 )
@@ -57,18 +56,17 @@ class Transfer(NamedTuple):
         return f"{self.writer}@{self.reader}:{self.home}:{self.state}"
 
 
-class C2cSettings(Settings):
-    """How often a transfer is repeated: *placements* fresh allocations of *windows* windows.
+class C2cSettings(RepeatedSettings):
+    """How often a transfer is repeated in a round: *placements* fresh allocations of *windows* windows.
 
-    A transfer whose interval is wider than *target_half_width* (relative) gets more placements for *budget_s*. Nodes of
-    one package, and those of different packages, contribute *pairs_per_class* pairs at most, in both directions.
+    Nodes of one package, and those of different packages, contribute *pairs_per_class* pairs at most, in both
+    directions.
     """
 
-    placements: PositiveInt = 9
-    windows: PositiveInt = 9
+    placements: PositiveInt = 3
+    windows: PositiveInt = 5
     pairs_per_class: PositiveInt = 16
     target_half_width: HalfWidth = 0.03
-    budget_s: NonNegativeFloat = 2.0
 
 
 Cells = tuple[tuple[Estimate | None, ...], ...]
@@ -167,13 +165,13 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
             cpus=sorted({cpu for transfer in transfers for cpu in (transfer.writer, transfer.reader)}),
             nodes=sorted({transfer.home for transfer in transfers}),
             cost_s=len(transfers) * cost_s,
-            budget_s=len(transfers) * excess_s(cost_s, settings.placements, settings.budget_s),
+            repeated=settings,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield all transfers; one without a value is ``None`` and listed with its reason."""
         result = read_result(document, C2cResult)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         found = {_transfer(pair): pair for pair in result.pairs}
         if len(found) != len(result.pairs):
             raise InputError(f"a transfer of {step.id} appears twice")

@@ -24,7 +24,7 @@ from calibration.measurements.base import (
     Missing,
     Parsed,
     Planned,
-    Settings,
+    RepeatedSettings,
     Step,
     Values,
     missing_part,
@@ -34,7 +34,7 @@ from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut
 from calibration.model import Model
-from calibration.statistics import Estimate, estimate, median_ranks
+from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.c2c import C2cEstimate, C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.validity import Flag, flag
@@ -56,14 +56,14 @@ BUDGET_FLOOR_S = 10
 """Below this duration sutprobe does not sample: a busy machine may be slow."""
 
 
-class C2cMatrixSettings(Settings):
-    """How many pairs are measured and how often: *placements* sets of lines with *windows* windows each.
+class C2cMatrixSettings(RepeatedSettings):
+    """How many pairs are measured, and how often in a round: *placements* sets of lines with *windows* windows each.
 
     All ordered pairs up to *full_pairs*; beyond, *pairs_per_class* pairs of each class in both directions, and the rows
     of as many isolated CPUs as fit into *row_pairs*.
     """
 
-    placements: PositiveInt = 6
+    placements: PositiveInt = 1
     windows: PositiveInt = 3
     target_half_width: HalfWidth = 0.05
     methods: tuple[Method, ...] = ("transfer", "pingpong")
@@ -75,15 +75,14 @@ class C2cMatrixSettings(Settings):
 class C2cClass(Model):
     """The pairs of one class: how many exist and have a value, and their latencies in ns.
 
-    The median, with its interval, is over the pairs' latencies; the extremes are given with their pairs.
+    ``latency_ns`` is the median of the pairs' latencies, in each round; the extremes are given with their pairs.
     """
 
     name: Class
     pairs: int
     measured: int
     median_ns: float | None
-    interval_ns: tuple[float, float] | None
-    coverage: float | None
+    latency_ns: Estimate | None = None
     minimum_ns: float | None
     minimum_pair: tuple[int, int] | None
     maximum_ns: float | None
@@ -175,6 +174,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 cpus=sorted({cpu for pair in chosen for cpu in pair}),
                 nodes=sorted({sut.home(node) for node in sut.cpu_nodes}),
                 cost_s=cost_s,
+                repeated=settings,
                 suffix="" if method == "transfer" else f"-{method}",
             )
 
@@ -182,12 +182,12 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
         """Yield the matrix; a requested pair without a value is listed with its reason."""
         result = read_result(document, C2cResult)
         sut = Sut(context)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         methods = {cell.method for cell in result.cells}
         if len(methods) != 1:
             raise InputError(f"a matrix needs one method, not {', '.join(sorted(methods)) or 'none'}")
         found = {
-            (cell.writer, cell.reader): estimate(cell.placements, "ns", target_half_width=target)
+            (cell.writer, cell.reader): estimate(cell.placements, "ns", rounds=cell.rounds, target_half_width=target)
             for cell in result.cells
             if cell.placements
         }
@@ -205,7 +205,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             classes=tuple(_classes(context, cpus, found)),
             estimate=result.estimate,
         )
-        evidence = [cell.evidence for cell in result.cells if cell.evidence is not None]
+        evidence = [found for cell in result.cells for found in cell.all_evidence]
         proved = all(cell.checked for cell in result.cells if cell.error is None)
         machine = () if result.interference is None else (result.interference,)
         yield Parsed(
@@ -267,10 +267,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                 yield self.metric(
                     f"{values.method}.{pair_class.name}_ns",
                     f"{self.title}, {values.method}, median of {PAIRS_OF[pair_class.name]}",
-                    pair_class.median_ns,
-                    interval=pair_class.interval_ns,
-                    coverage=pair_class.coverage,
-                    estimator="derived",
+                    pair_class.latency_ns or pair_class.median_ns,
                 )
 
 
@@ -282,18 +279,19 @@ def _block(sut: Sut, node: int, writers: str, readers: str) -> str:
 def _classes(context: Context, cpus: Sequence[int], found: Mapping[tuple[int, int], Estimate]) -> Iterator[C2cClass]:
     neighbourhood = Neighbourhood(context, cpus)
     measured: dict[Class, list[tuple[float, tuple[int, int]]]] = {}
+    estimates: dict[Class, list[Estimate]] = {}
     for pair, latency in found.items():
-        measured.setdefault(neighbourhood.class_of(*pair), []).append((latency.value, pair))
+        name = neighbourhood.class_of(*pair)
+        measured.setdefault(name, []).append((latency.value, pair))
+        estimates.setdefault(name, []).append(latency)
     for name, pairs in neighbourhood.counts().items():
         values = sorted(measured.get(name, ()))
-        low, high, coverage = median_ranks(len(values)) if values else (0, 0, 0.0)
         yield C2cClass(
             name=name,
             pairs=2 * pairs,
             measured=len(values),
             median_ns=median(value for value, _ in values) if values else None,
-            interval_ns=(values[low - 1][0], values[high - 1][0]) if len(values) > 1 else None,
-            coverage=coverage if len(values) > 1 else None,
+            latency_ns=combined(estimates[name], median, "ns") if values else None,
             minimum_ns=values[0][0] if values else None,
             minimum_pair=values[0][1] if values else None,
             maximum_ns=values[-1][0] if values else None,

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
-from calibration.measurements.base import HalfWidth, Missing, Settings, excess_s, missing_part
-from calibration.measurements.evidence import document_flags, estimate_of, placement_flags, undisturbed
+from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_part
+from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
 from calibration.measurements.platform import GIB
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
 from calibration.statistics import Estimate
@@ -50,18 +50,16 @@ SETTLE_S = 0.05
 """Time that sutprobe lets the machine fall asleep or wake up before a walk, with companions."""
 
 
-class ChaseSettings(Settings):
-    """How often a chase is repeated: *placements* fresh allocations with *windows* of *hops* loads each.
+class ChaseSettings(RepeatedSettings):
+    """How often a chase is repeated in a round: *placements* fresh allocations with *windows* of *hops* loads each.
 
-    A point whose interval is wider than *target_half_width* (relative) gets more placements for *budget_s*. Chains are
-    at most *largest_bytes* long.
+    Chains are at most *largest_bytes* long.
     """
 
-    placements: PositiveInt = 9
-    windows: PositiveInt = 9
+    placements: PositiveInt = 2
+    windows: PositiveInt = 5
     hops: PositiveInt = 200_000
     target_half_width: HalfWidth = 0.01
-    budget_s: NonNegativeFloat = 10.0
     largest_bytes: PositiveInt = 2 * GIB
 
     def options(self) -> dict[str, object]:
@@ -95,22 +93,14 @@ class ChaseSettings(Settings):
         """Return the expected time in s to build and walk one point's chains in mapped memory."""
         return self.build_s(size_bytes, stride_bytes) + self.walk_s(size_bytes, stride_bytes, hop_ns, hops)
 
-    def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> tuple[float, float]:
-        """Return expected time and budget in s of *cells* chases of *size_bytes*, with *companions* also awake.
+    def idle_s(self, size_bytes: int, built_bytes: int, cells: int, companions: Sequence[Place]) -> float:
+        """Return the expected time in s of *cells* chases of *size_bytes*, with *companions* also awake.
 
         *built_bytes* is the most that one CPU builds, one memory after another.
         """
         walks = 2 if companions else 1
         settled_s = self.placements * SETTLE_S * walks if companions else 0.0
-        measured_s = self.build_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
-        mapped_s = self.map_s(built_bytes)
-        # a cell's budget covers its walks and its share of the rest; mapping its placements is extra
-        budget_s = cells * self.excess_s(measured_s / cells) * (1 + mapped_s / measured_s)
-        return mapped_s + measured_s, budget_s
-
-    def excess_s(self, cost_s: float) -> float:
-        """Return the extra time in s for a point of *cost_s* that does not converge."""
-        return excess_s(cost_s, self.placements, self.budget_s)
+        return self.map_s(built_bytes) + self.build_s(built_bytes) + settled_s + cells * walks * self.walk_s(size_bytes)
 
 
 def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
@@ -234,6 +224,7 @@ def chase_flags(
     placements = [placement for made in latencies or points for placement in made.placements or ()]
     proved = all(_proved(point) for point in points if point.error is None)
     yield from placement_flags(document, placements, proved=proved)
+    yield from lost_flags(points)
 
 
 def _proved(point: LatencyPoint) -> bool:

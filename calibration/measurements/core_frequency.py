@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -21,7 +21,7 @@ from calibration.measurements.base import (
     MetricPattern,
     Parsed,
     Planned,
-    Settings,
+    RepeatedSettings,
     Step,
     Values,
     missing_part,
@@ -30,10 +30,9 @@ from calibration.measurements.base import (
 from calibration.measurements.evidence import document_flags, interference_flags, undisturbed
 from calibration.measurements.sut import Sut
 from calibration.model import Model
-from calibration.statistics import Estimate, estimate
+from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.frequency import FrequencyPoint, FrequencyResult
-from calibration.trust import of_width
 from calibration.validity import Flag, flag
 
 POINT_S = 0.02
@@ -66,7 +65,7 @@ ANY_WORK = f"(?:{'|'.join(sorted({work.name for works in WORKS.values() for work
 """Regular expression of the works' names."""
 
 
-class CoreFrequencySettings(Settings):
+class CoreFrequencySettings(RepeatedSettings):
     """Each kind of work with *windows* of *window_s* after *settle_s* of the same work.
 
     All cores work at once; at most *alone_cores* of them are also measured alone, one after another.
@@ -77,7 +76,6 @@ class CoreFrequencySettings(Settings):
     window_s: PositiveFloat = 0.005
     settle_s: NonNegativeFloat = 0.05
     target_half_width: HalfWidth = 0.01
-    budget_s: NonNegativeFloat = 0.5
 
 
 class CorePoint(Model):
@@ -207,14 +205,14 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             cpus=cpus,
             nodes=(),
             cost_s=points * (POINT_S + point_s),
-            budget_s=points * max(0.0, settings.budget_s - point_s),
+            repeated=settings,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield all cores under all kinds of work; one without a value is listed with its reason."""
         del context
         result = read_result(document, FrequencyResult)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         measured = [point for point in result.points if point.error is None]
         points = tuple(_point(point, target) for point in measured)
         require_any(points, result.points, "core's frequency")
@@ -266,9 +264,11 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
                 continue
             for name, point in (("lowest", row.points[0]), ("highest", row.points[-1])):
                 yield self.metric(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz)
-            median_details = {"estimator": "derived", **_interval(row)}
-            yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", row.median_hz, **median_details)
-            yield self.metric(f"{prefix}.spread", f"{title}, spread of the cores", row.spread, estimator="derived")
+            clocks = [point.frequency_hz for point in row.points]
+            median_hz = combined(clocks, median, "Hz")
+            yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", median_hz)
+            spread = combined(clocks, _spread, "fraction")
+            yield self.metric(f"{prefix}.spread", f"{title}, spread of the cores", spread)
 
 
 def spread_over(sut: Sut, cpus: Sequence[int], most: int) -> list[int]:
@@ -295,16 +295,8 @@ def median_without(ascending: Sequence[float], index: int) -> float:
     return (low + high) / 2
 
 
-def _interval(row: Row) -> dict[str, Any]:
-    """Return the interval of the median clock of *row*, made of the medians of the cores' bounds, and its trust."""
-    clocks = [point.frequency_hz for point in row.points]
-    ends = [clock.interval for clock in clocks if clock.interval is not None]
-    covered = [clock.coverage for clock in clocks if clock.coverage is not None]
-    if len(ends) < len(clocks) or not covered:
-        return {}
-    low, high = (median(side) for side in zip(*ends, strict=True))
-    trust, doubt = of_width((high - low) / 2 / row.median_hz, clocks[0].target_half_width)
-    return {"interval": (low, high), "coverage": min(covered), "trust": trust, "doubt": doubt}
+def _spread(clocks: Sequence[float]) -> float:
+    return (max(clocks) - min(clocks)) / median(clocks)
 
 
 def _words(point: FrequencyPoint | CorePoint) -> str:
@@ -315,13 +307,18 @@ def _point(point: FrequencyPoint, target_half_width: float | None) -> CorePoint:
     """Return *point* with its estimate; interrupted windows are dropped while more than half remain."""
     if not point.windows_hz or point.share is None or point.dirty_windows is None:
         raise InputError(f"no windows and no error for {_words(point)}")
-    kept = undisturbed(point.windows_hz, set(point.dirty_windows))
+    parts = point.rounds or (point,)
     return CorePoint(
         cpu=point.cpu,
         active_cpus=point.active_cpus,
         active=point.active,
         work=point.work,
-        frequency_hz=estimate([kept], "Hz", target_half_width=target_half_width),
+        frequency_hz=estimate(
+            [undisturbed(part.windows_hz or (), set(part.dirty_windows or ())) for part in parts],
+            "Hz",
+            rounds=range(len(parts)) if point.rounds else (),
+            target_half_width=target_half_width,
+        ),
         share_fraction=point.share,
         chain_ratio=point.chain_ratio,
     )

@@ -35,7 +35,14 @@ from calibration.measurements.base import (
     Step,
     Values,
 )
-from calibration.measurements.counting import BYTE_ROLES, event_options, served_nodes, shares_of, units
+from calibration.measurements.counting import (
+    BACKGROUND_ONCE_S,
+    BYTE_ROLES,
+    event_options,
+    served_nodes,
+    shares_of,
+    units,
+)
 from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
 from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group, threads_by_node
@@ -91,6 +98,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     kind = "counted_volume"
     title = "Counted volume"
     question = "Do the memory controllers count the bytes that are known to be moved?"
+    once = True
     settings = CountedVolumeSettings
     values = CountedVolumeValues
     metric_patterns = (
@@ -110,7 +118,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
         if not parts:
             yield self.not_planned("no CPU found that may be used")
             return
-        counters = event_options(context, BYTE_ROLES) if settings.counters else {}
+        counters = event_options(context, BYTE_ROLES, background_s=BACKGROUND_ONCE_S) if settings.counters else {}
         threads = sum(len(part.cpus) for part in parts)
         wanted = -(-settings.array_bytes // threads // ARRAY_MULTIPLE) * ARRAY_MULTIPLE
         held = threads_by_node(parts)

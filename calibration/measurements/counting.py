@@ -27,9 +27,11 @@ from calibration.sutprobe.loaded import LoadedPlacement
 COUNTERS: Final = "counters"
 """Kind of a plan's skipped hardware counters."""
 
-BACKGROUND_S: Final = 1.0
-"""How long the background is measured first: a second has a thousand ticks of the slowest clock and is short beside a
-step."""
+BACKGROUND_S: Final = 0.17
+"""How long the background is measured first in a round: in six rounds a second, which is short beside a step."""
+
+BACKGROUND_ONCE_S: Final = 1.0
+"""The same for what is measured once."""
 
 BYTE_ROLES: Final = (
     "dram.reads",
@@ -41,16 +43,18 @@ BYTE_ROLES: Final = (
 """The roles whose counts are bytes, or lines."""
 
 
-def event_options(context: Context, roles: Sequence[str], probe_roles: Sequence[str] = ()) -> dict[str, object]:
+def event_options(
+    context: Context, roles: Sequence[str], probe_roles: Sequence[str] = (), *, background_s: float = BACKGROUND_S
+) -> dict[str, object]:
     """Return sutprobe's options for the counters of *roles*, and of *probe_roles* in the latency probes of a load.
 
-    Empty if the SUT has none of them. The background of machine-wide counters is measured for ``BACKGROUND_S``.
+    Empty if the SUT has none of them. The background of machine-wide counters is measured for *background_s*.
     """
     chosen = choose_events(context, {*roles, *probe_roles}).events
     events = [event for event in chosen if event.name in roles]
     arguments = [event.argument() for event in events]
     arguments += [f"probe.{event.argument()}" for event in chosen if event.name in probe_roles]
-    background = {"background-s": BACKGROUND_S} if any(event.cpus is not None for event in events) else {}
+    background = {"background-s": background_s} if any(event.cpus is not None for event in events) else {}
     return {**({"event": arguments} if arguments else {}), **background}
 
 

@@ -7,13 +7,20 @@ from typing import Any, Final, TypeVar
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, ProbeError
-from calibration.sutprobe.placement import Interference, Pages, Placement
+from calibration.sutprobe.placement import REFUSED, Interference, Outcome, Pages, Placement
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
 """Relative change of the core clock over one placement that is flagged."""
 
 P = TypeVar("P", bound=Placement)
+
+AROUND = {
+    "the temperature in °C": "temperature_c",
+    "other running tasks": "running",
+    "steal of the SUT in s": "steal_s",
+}
+"""What was around a round and may explain its figures: the name on a page, and the field."""
 
 
 class PagesProof(Model):
@@ -30,14 +37,6 @@ class PagesProof(Model):
 
 WARNING_FLAGS = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED_LESS", "CPU_QUOTA", "NOT_LOCKED"})
 """Warnings of sutprobe that become flags of the same name."""
-
-REFUSED = {
-    "placement_wrong": "PLACEMENT_WRONG",
-    "cpu_left": "CPU_UNVERIFIED",
-    "pin_failed": "CPUS_HIDDEN",
-    "bind_failed": "NODES_HIDDEN",
-}
-"""The flag for each error of sutprobe that replaces a value."""
 
 
 def document_flags(document: ProbeDocument) -> Iterator[Flag]:
@@ -65,7 +64,7 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
 
 def pages_proof(document: ProbeDocument) -> PagesProof | None:
     """Return the page placement proved by *document*; ``None`` without buffers."""
-    found = _pages(document.result)
+    found = _pages(document.results)
     if not found:
         return None
     totals = [placement.total for placement in found if placement.total is not None]
@@ -118,6 +117,15 @@ def evidence_flags(document: ProbeDocument, points: Sequence[Any]) -> Iterator[F
     proved = all(point.checked for point in points if point.error is None)
     yield from document_flags(document)
     yield from placement_flags(document, placements, proved=proved)
+    yield from lost_flags(points)
+
+
+def lost_flags(points: Sequence[Outcome]) -> Iterator[Flag]:
+    """Yield a flag if some of *points* have no value in a round, while others have one."""
+    lost = [error for point in points for error in point.lost]
+    if lost:
+        count = sum(bool(point.lost) for point in points)
+        yield flag("PARTIAL", f"{count} of {len(points)} points lack rounds, first: {lost[0].code}: {lost[0].message}")
 
 
 def _clock_change(placement: Placement) -> float:
@@ -140,8 +148,21 @@ def estimate_of(
     placements: Sequence[P], windows: Callable[[P], Sequence[float]], unit: str, target: float | None = None
 ) -> Estimate:
     """Return the estimate from the *windows* of *placements*, with the interference that hit each."""
-    samples = [windows(placement) for placement in placements]
-    return estimate(samples, unit, target_half_width=target, disturbed=disturbed(placements))
+    return estimate(
+        [windows(placement) for placement in placements], unit, target_half_width=target, **beside(placements)
+    )
+
+
+def beside(placements: Sequence[Placement]) -> dict[str, Any]:
+    """Return what ``estimate`` is given beside the samples of *placements*: rounds, interference, and the course."""
+    rounds = [placement.round for placement in placements if placement.round is not None]
+    course: dict[str, list[float | None]] = {
+        "the core clock in GHz": [(each.core_hz_before + each.core_hz_after) / 2e9 for each in placements],
+        "stolen time in ms": [each.interference.steal_ms for each in placements],
+    }
+    for name, field in AROUND.items():
+        course[name] = [None if each.around is None else getattr(each.around, field) for each in placements]
+    return {"rounds": rounds, "disturbed": disturbed(placements), "course": course}
 
 
 def undisturbed(windows: Sequence[float], dirty: Collection[int]) -> list[float]:

@@ -74,7 +74,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
             place = Place(sut.measuring_cpu(node), sut.home(node))
             size_bytes = idle_bytes(sut, settings, place.node, 1)
             companions = companions_for(sut, (place.cpu,), (place.node,))
-            cost_s, budget_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
+            cost_s = settings.idle_s(size_bytes, size_bytes, 1, companions)
             counters = event_options(context, LATENCY_ROLES) if settings.counters else {}
             yield self.step(
                 f"CPU {place.cpu}, memory of node {place.node}",
@@ -91,7 +91,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 cpus=(place.cpu,),
                 nodes=(place.node,),
                 cost_s=cost_s,
-                budget_s=budget_s,
+                repeated=settings,
             )
             if not companions:
                 yield self.not_planned(NO_COMPANIONS, f"{self.title} of the machine awake")
@@ -102,7 +102,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
         if len(result.points) != 1:
             raise InputError(f"{len(result.points)} points for {step.id}, not 1")
         point = result.points[0]
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         latency = idle_latencies(point, target)
         core_hz = core_hz_of([latency]) if latency else None
         if latency is None or core_hz is None:

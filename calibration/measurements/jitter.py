@@ -39,6 +39,7 @@ from calibration.sutprobe.jitter import (
     JitterResult,
     LongGap,
     Period,
+    PmaView,
     TimeQuantile,
 )
 from calibration.sutprobe.tracing import Traced
@@ -56,10 +57,6 @@ WARM_UP_EXECUTIONS = 1000
 SETTLE_S = 0.15
 """Settling of the cores (50 ms at most), warm-up of the gap view (50 ms) and readings of counters."""
 
-DIGEST_S = 1.0
-"""Most time that each CPU needs to find the periods and causes of its gaps: 0.8 s for a million gaps with eight
-periods, nothing for the few thousand of a quiet machine."""
-
 CPU_S = 0.01
 """Time per CPU of the controlling thread: start, reading of counters, output."""
 
@@ -68,18 +65,18 @@ MIN_COVERAGE = 0.999
 
 
 class JitterSettings(Settings):
-    """Both views, one after the other, on all chosen CPUs at once.
+    """Both views in each round, one after the other, on all chosen CPUs at once.
 
-    *loops*, *executions* are those of the published pages. *isolated* is how many of the isolated CPUs are measured
-    (``None``: all), plus one that is not isolated for comparison. *fifo* is the real-time priority of the measuring
-    threads; 0, as on the published pages, is an ordinary thread. With *attribute* the kernel is traced before and after
-    the gap view, for half its duration in total.
+    *loops*, *executions* are those of the published pages; *gap_s* is a round's part of the gap view. *isolated* is how
+    many of the isolated CPUs are measured (``None``: all), plus one that is not isolated for comparison. *fifo* is the
+    real-time priority of the measuring threads; 0, as on the published pages, is an ordinary thread. With *attribute*
+    the kernel is traced before and after the gap view of the first round, for half its duration in total.
     """
 
     loops: PositiveInt = 80_000
     executions: PositiveInt = 20_000
-    intervals: PositiveInt = 20
-    gap_s: PositiveFloat = 30.0
+    intervals: PositiveInt = 1
+    gap_s: PositiveFloat = 2.5
     isolated: NonNegativeInt | None = None
     housekeeping: bool = True
     fifo: int = Field(default=0, ge=0, le=99)
@@ -89,7 +86,9 @@ class JitterSettings(Settings):
 class Gaps(Model):
     """Every interruption longer than ``threshold_ns``; the loop observes all the time.
 
-    ``rate_half_width`` is the relative half-width of the interval of the gap rate, over slices of the watched time.
+    ``lost`` is the share of time lost in each round, ``None`` if it was measured once.
+    ``rate_half_width`` is the relative half-width of the interval of the gap rate, over rounds; of a single round, over
+    slices of its time.
     """
 
     stopped: str
@@ -109,6 +108,7 @@ class Gaps(Model):
     periods: tuple[Period, ...]
     attribution: Attribution | None
     traced: Traced | None = None
+    lost: Estimate | None = None
     interrupts: dict[str, int] | None
     softirqs: dict[str, int] | None
     involuntary_switches: int
@@ -199,14 +199,11 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                 "gap-s": settings.gap_s,
                 **({"fifo": settings.fifo} if settings.fifo else {}),
             },
-            flags=("attribute",) if settings.attribute else (),
+            first_round=("--attribute",) if settings.attribute else (),
+            first_round_s=settings.gap_s * TRACED_SHARE * settings.attribute,
             cpus=sorted(cpus),
             nodes=(),
-            cost_s=executions * settings.loops * TURN_NS * 1e-9
-            + settings.gap_s * (1 + TRACED_SHARE * settings.attribute)
-            + SETTLE_S
-            + CPU_S * len(cpus),
-            budget_s=DIGEST_S * (1 + settings.attribute),
+            cost_s=executions * settings.loops * TURN_NS * 1e-9 + settings.gap_s + SETTLE_S + CPU_S * len(cpus),
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -220,7 +217,6 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     continue  # interrupted before this CPU had both; the step's own error says so
                 missing = cpu.pma_missing or cpu.gaps_missing or "found one or none"
                 raise InputError(f"CPU {cpu.cpu} lacks a view: {missing}")
-            tick_ns = 1e9 / cpu.pma.tick_hz
             yield Parsed(
                 id=f"{step.id}-cpu{cpu.cpu}",
                 values=JitterValues(
@@ -234,12 +230,10 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     core_hz=cpu.gaps.core_hz_after,
                     guest=context.virtualization.guest,
                     intervals=tuple(
-                        JitterInterval.model_validate(interval.model_dump(exclude={"interference"}))
+                        JitterInterval.model_validate(interval.model_dump(exclude={"interference", "round"}))
                         for interval in cpu.pma.intervals
                     ),
-                    inst_jitter_ns=estimate(
-                        [[interval.inst_jitter_cycles * tick_ns for interval in cpu.pma.intervals]], "ns"
-                    ),
+                    inst_jitter_ns=_inst_jitter(cpu.pma),
                     gaps=_gaps(cpu.gaps),
                 ),
                 flags=(*document_flags(document), *_flags(cpu, sut)),
@@ -277,13 +271,22 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         cpu, gaps = f"cpu{values.cpu}", values.gaps
         yield self.metric(f"{cpu}.inst_jitter_ns", f"Jitter per interval, CPU {values.cpu}", values.inst_jitter_ns)
         yield self.metric(f"{cpu}.gaps.max_ns", f"Longest gap in {gaps.wall_s:.0f} s, CPU {values.cpu}", gaps.max_ns)
-        yield self.metric(
-            f"{cpu}.gaps.lost_fraction", f"Share of time lost in gaps, CPU {values.cpu}", gaps.lost_fraction
-        )
+        title = f"Share of time lost in gaps, CPU {values.cpu}"
+        yield self.metric(f"{cpu}.gaps.lost_fraction", title, gaps.lost or gaps.lost_fraction)
+
+
+def _inst_jitter(view: PmaView) -> Estimate:
+    """Return the spread within an interval in ns, with the intervals of a round as its windows."""
+    rounds: dict[int | None, list[float]] = {}
+    for interval in view.intervals:
+        rounds.setdefault(interval.round, []).append(interval.inst_jitter_cycles * 1e9 / view.tick_hz)
+    return estimate(list(rounds.values()), "ns", rounds=range(len(rounds)) if None not in rounds else ())
 
 
 def _gaps(view: GapView) -> Gaps:
     same = {**shared_fields(Gaps, view), **shared_fields(Gaps, view.interference)}
+    if rounds := view.lost_by_round:
+        same["lost"] = estimate([[lost] for lost in rounds], "fraction", rounds=range(len(rounds)))
     return Gaps(turn_min_ns=view.turn_ns.min, turn_median_ns=view.turn_ns.median, **same)
 
 

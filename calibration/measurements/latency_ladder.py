@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import log2
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import PositiveInt
 
 from calibration import units
 from calibration.charts.base import WIDE, Chart, Measured, shown
@@ -85,10 +85,9 @@ class LadderSettings(ChaseSettings):
     latency, because neighbouring points support each other.
     """
 
-    placements: PositiveInt = 6
-    windows: PositiveInt = 5
-    hops: PositiveInt = 20_000
-    budget_s: NonNegativeFloat = 0.0
+    placements: PositiveInt = 1
+    windows: PositiveInt = 3
+    hops: PositiveInt = 10_000
     smallest_bytes: PositiveInt = 1024
     points_per_octave: PositiveInt = 4
     sparse_points_per_octave: PositiveInt = 2
@@ -221,14 +220,14 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             cpus=cpus,
             nodes=nodes,
             cost_s=settings.map_s(sizes[-1]) + sum(costs_s),
-            budget_s=sum(map(settings.excess_s, costs_s)),
+            repeated=settings,
             suffix=suffix,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the curves and their levels."""
         result = read_result(document, LatencyResult)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         combinations: dict[tuple[str, int, int], list[LatencyPoint]] = {}
         for point in result.points:
             combinations.setdefault((point.order, point.size_bytes, point.stride_bytes), []).append(point)
@@ -324,7 +323,8 @@ def _over_copies(latencies: Sequence[Estimate], target: float | None) -> Estimat
         return latencies[0]
     placements = zip(*(latency.samples for latency in latencies), strict=True)
     samples = [[window for windows in placement for window in windows] for placement in placements]
-    return estimate(samples, "ns", target_half_width=target)
+    rounds = [number for number, size in enumerate(latencies[0].rounds) for _ in range(size)]
+    return estimate(samples, "ns", rounds=rounds, target_half_width=target)
 
 
 def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:

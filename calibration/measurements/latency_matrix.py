@@ -105,7 +105,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             for row in rows.values()
         )
         companions = companions_for(sut, tuple(rows), columns)
-        cost_s, budget_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), companions)
+        cost_s = settings.idle_s(largest, built_bytes, len(rows) * len(columns), companions)
         places = [f"{Place(cpu, node)}{own[node]}" for cpu in rows for node in columns]
         yield self.step(
             f"{len(rows)} x {len(columns)} nodes",
@@ -121,7 +121,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             cpus=rows,
             nodes=columns,
             cost_s=cost_s,
-            budget_s=budget_s,
+            repeated=settings,
         )
         if not companions:
             yield self.not_planned(NO_COMPANIONS, f"{self.title} of the machine awake")
@@ -134,7 +134,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
         columns = list(dict.fromkeys(point.nodes[0] for point in result.points))
         if len(cpus) * len(columns) != len(result.points):
             raise InputError(f"{len(result.points)} cells for {len(cpus)} x {len(columns)} nodes")
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         cells = {(point.cpu, point.nodes[0]): idle_latencies(point, target) for point in result.points}
         measured = [cell for cell in cells.values() if cell is not None]
         sizes = {point.nodes[0]: point.size_bytes for point in result.points}

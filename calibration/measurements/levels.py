@@ -120,7 +120,9 @@ def _plateau_latency(latencies: Sequence[Estimate]) -> Estimate:
     quarter = len(latencies) // 4
     middle = latencies[quarter : len(latencies) - quarter]
     target = latencies[0].target_half_width
-    return estimate([placement for point in middle for placement in point.samples], "ns", target_half_width=target)
+    samples = [placement for point in middle for placement in point.samples]
+    rounds = [number for point in middle for number, size in enumerate(point.rounds) for _ in range(size)]
+    return estimate(samples, "ns", rounds=rounds, target_half_width=target)
 
 
 def compare_levels(levels: Sequence[Level], sizes: Sequence[int], context: Context) -> tuple[Comparison, ...]:

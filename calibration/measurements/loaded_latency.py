@@ -6,7 +6,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from calibration import units
 from calibration.charts.base import Chart
@@ -30,7 +30,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S
 from calibration.measurements.counting import BYTE_ROLES, event_options, latency_beside, loaded_counted
-from calibration.measurements.evidence import disturbed, estimate_of, evidence_flags
+from calibration.measurements.evidence import beside, estimate_of, evidence_flags
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
@@ -85,8 +85,7 @@ class LoadedSettings(CountedTrafficSettings):
 
     *delays* are numbers of additions; *delays_ns*, if given, replace them and are converted on the SUT. In addition the
     SUT searches the delays at which the load has these *shares* of its bandwidth without delay. The default *shape* is
-    the one kept for the platform and the mix, else the built-in one. *budget_s* is for the whole sweep, because all its
-    points share their buffers.
+    the one kept for the platform and the mix, else the built-in one.
     """
 
     delays: tuple[NonNegativeInt, ...] = MLC_DELAYS
@@ -94,9 +93,7 @@ class LoadedSettings(CountedTrafficSettings):
     shares: tuple[Share, ...] = (0.25, 0.5, 0.75, RECORD_SHARE)
     mix: Mix = "reads"
     shape: Shape | None = None
-    placements: PositiveInt = 6
-    windows: PositiveInt = 6
-    window_s: PositiveFloat = 0.2
+    windows: PositiveInt = 3
     target_half_width: HalfWidth = 0.02
 
 
@@ -228,15 +225,16 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             },
             cpus=sorted(sut.cpus),
             nodes=sorted({part.node for part in parts} | {place.node for place in probes}),
-            cost_s=search_s + cost_s,
-            budget_s=settings.excess_s(cost_s),
+            cost_s=cost_s,
+            first_round_s=search_s,
+            repeated=settings,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the sweep; a delay without a value is listed as missing."""
         result = read_result(document, LoadedResult)
         parameters = document.parameters
-        target = parameters.get("target_half_width")
+        target = step.target_half_width
         nodes = [part.node for part in read_group(str(parameters["load"])) for _ in part.cpus]
         points = []
         missing = []
@@ -370,13 +368,13 @@ def sweep_s(settings: TrafficSettings, delays: int, load: Run, probe_bytes: int)
 
 def probe_latencies(placements: tuple[LoadedPlacement, ...], target: float | None) -> tuple[ProbeLatency, ...]:
     """Return the windows of each probe in all *placements*."""
-    hit = disturbed(placements)
+    known = beside(placements)
     windows = zip(*([probe.windows_ns for probe in placement.probes] for placement in placements), strict=True)
     return tuple(
         ProbeLatency(
             cpu=probe.cpu,
             node=probe.node,
-            latency_ns=estimate(samples, "ns", target_half_width=target, disturbed=hit),
+            latency_ns=estimate(samples, "ns", target_half_width=target, **known),
         )
         for probe, samples in zip(placements[0].probes, windows, strict=True)
     )

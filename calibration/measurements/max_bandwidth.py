@@ -124,14 +124,15 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
                 "width": width,
                 **counters,
             },
-            cost_s=(scan_s(runs, tries) if tries > 1 else 0) + cost_s,
-            budget_s=settings.excess_s(cost_s),
+            cost_s=cost_s,
+            first_round_s=scan_s(runs, tries) if tries > 1 else 0.0,
+            repeated=settings,
         )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the winners and the search."""
         points = read_result(document, BandwidthResult).points
-        best = best_points(points, document.parameters.get("target_half_width"), context)
+        best = best_points(points, step.target_half_width, context)
         winners = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,

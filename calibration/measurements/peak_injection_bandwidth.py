@@ -92,14 +92,14 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
                 size_bytes,
                 {"delay": 0, **settings.options(), **shape, **counters},
                 cost_s=cost_s,
-                budget_s=settings.excess_s(cost_s),
+                repeated=settings,
                 suffix=suffix,
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the bandwidth of each mix."""
         points = read_result(document, BandwidthResult).points
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         mixes = {point.mix: mix for point, mix in measured_points(points, target, context)}
         yield Parsed(
             id=step.id,
@@ -129,7 +129,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             return None
         best = max(rows, key=lambda row: row["v"])
         alt = f"Bandwidth in GB/s by mix of reads and writes; the most is {best['t']} GB/s for {best['g']}"
-        caption = "Peak injection bandwidth: bars are medians of the placements, lines their intervals."
+        caption = "Peak injection bandwidth: bars are medians, lines their intervals."
         high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
         peaks = None if run.context is None else population(run.context)
         peak = peaks.machine.peak_mb_s / 1e3 if isinstance(peaks, Population) else None

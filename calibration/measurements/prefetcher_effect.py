@@ -9,7 +9,7 @@ prefetchers cannot follow, shows how much of a difference is theirs.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import PositiveInt
 
 from calibration.charts.base import Chart
 from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
@@ -43,11 +43,10 @@ SWITCHED: tuple[Literal["off"] | None, ...] = (None, "off")
 class PrefetcherSettings(ChaseSettings):
     """Chases of *strides_bytes* in each of *orders*, and in random order, with prefetchers as found and off."""
 
-    placements: PositiveInt = 6
+    placements: PositiveInt = 1
     windows: PositiveInt = 3
     hops: PositiveInt = 20_000
     target_half_width: HalfWidth = 0.03
-    budget_s: NonNegativeFloat = 0.0
     strides_bytes: tuple[PositiveInt, ...] = (64, 128, 256, 512, 1024, 2048, 4096)
     orders: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
 
@@ -132,7 +131,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                     cpus=(place.cpu,),
                     nodes=(place.node,),
                     cost_s=settings.map_s(size_bytes) + sum(costs_s),
-                    budget_s=sum(map(settings.excess_s, costs_s)),
+                    repeated=settings,
                     suffix="" if prefetchers is None else f"-{prefetchers}",
                     prefetchers=prefetchers,
                 )
@@ -141,7 +140,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
         """Yield the latencies of the step."""
         del context
         result = read_result(document, LatencyResult)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         found = [
             (point, latency, core_hz)
             for point in result.points

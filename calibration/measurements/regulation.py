@@ -14,7 +14,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Literal, get_args
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, Measured, label
@@ -47,6 +47,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.counting import (
+    BACKGROUND_ONCE_S,
     BYTE_ROLES,
     bandwidth_counted,
     counted_rate,
@@ -131,7 +132,6 @@ class RegulationSettings(CountedTrafficSettings):
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.03
     target_half_width: HalfWidth = 0.02
-    budget_s: NonNegativeFloat = 0.0
 
 
 class RegulationPoint(Model):
@@ -189,6 +189,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     kind = "regulation"
     title = "Bandwidth regulation"
     question = "What do threads, no-ops and prefetchers make of bandwidth and latency, and do all methods agree?"
+    once = True
     settings = RegulationSettings
     values = RegulationValues
     methods = METHODS
@@ -224,7 +225,8 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
 
     def _sweep(self, sut: Sut, settings: RegulationSettings, part: Part, probe: Place | None, state: State) -> Step:
         size_bytes = buffer_bytes(sut, [part], (MIX,))
-        counters = event_options(sut.context, (*BYTE_ROLES, *LATENCY_ROLES)) if settings.counters else {}
+        roles = (*BYTE_ROLES, *LATENCY_ROLES)
+        counters = event_options(sut.context, roles, background_s=BACKGROUND_ONCE_S) if settings.counters else {}
         sampling = choose_events(sut.context, LATENCY_ROLES).sampling if settings.sampling else None
         options = {
             "mix": MIX,
@@ -252,7 +254,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             cpus=cpus,
             nodes=(part.node,),
             cost_s=cost_s,
-            budget_s=settings.excess_s(cost_s),
+            repeated=settings,
             suffix=f"-{len(part.cpus)}{'-off' * (state == 'off')}",
             prefetchers="off" if state == "off" else None,
         )
@@ -260,7 +262,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the curve; a number of no-ops without a value is listed as missing."""
         sut = Sut(context)
-        target = document.parameters.get("target_half_width")
+        target = step.target_half_width
         found: Sequence[BandwidthPoint | LoadedPoint]
         if document.subcommand == "loaded":
             result = read_result(document, LoadedResult)

@@ -83,6 +83,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
     kind = "sustained_bandwidth"
     title = "Sustained bandwidth"
     question = "What is left of the bandwidth after seconds of load?"
+    once = True
     settings = SustainedSettings
     values = SustainedBandwidthValues
     metric_patterns = (

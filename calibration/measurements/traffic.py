@@ -4,11 +4,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import InputError
-from calibration.measurements.base import Declaration, HalfWidth, Settings, Step, Values, excess_s
+from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettings, Settings, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes
 
@@ -91,18 +91,13 @@ prefetchers follow four streams. Used until the platform's own search has found 
 """
 
 
-class TrafficSettings(Settings):
-    """How often traffic is repeated: *placements* fresh allocations with *windows* of *window_s* each.
+class TrafficSettings(RepeatedSettings):
+    """How often traffic is repeated in a round: *placements* fresh allocations with *windows* of *window_s* each."""
 
-    Points whose interval is wider than *target_half_width* (relative) get more placements, until *budget_s* is spent.
-    All points of a step share it, as they share their buffers.
-    """
-
-    placements: PositiveInt = 9
-    windows: PositiveInt = 9
-    window_s: PositiveFloat = 0.1
+    placements: PositiveInt = 1
+    windows: PositiveInt = 5
+    window_s: PositiveFloat = 0.03
     target_half_width: HalfWidth = 0.01
-    budget_s: NonNegativeFloat = 10.0
     width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
 
     def options(self) -> dict[str, object]:
@@ -118,10 +113,6 @@ class TrafficSettings(Settings):
         """Return the expected duration in s of a step with *runs*, each repeated in every placement."""
         points_s = sum(run_s(run) + self.windows * self.window_s for run in runs)
         return self.placements * (PLACEMENT_S + fill_s(runs) + repeats * points_s)
-
-    def excess_s(self, cost_s: float) -> float:
-        """Return the extra time in s for a step of *cost_s* whose points do not converge."""
-        return excess_s(cost_s, self.placements, self.budget_s)
 
 
 class CountedTrafficSettings(TrafficSettings):
@@ -292,8 +283,9 @@ class TrafficDeclaration(Declaration[S, V]):
         options: Mapping[str, object],
         *,
         cost_s: float,
-        budget_s: float = 0.0,
+        repeated: RepeatedSettings | None = None,
         suffix: str = "",
+        first_round_s: float = 0.0,
     ) -> Step:
         """Return the step that runs each of *mixes* on each of *groups*, with buffers of *buffer_bytes* per thread.
 
@@ -312,6 +304,7 @@ class TrafficDeclaration(Declaration[S, V]):
             cpus=sorted({cpu for parts in groups for part in parts for cpu in part.cpus}),
             nodes=sorted({part.node for parts in groups for part in parts}),
             cost_s=cost_s,
-            budget_s=budget_s,
+            repeated=repeated,
             suffix=suffix,
+            first_round_s=first_round_s,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from math import exp, log
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
@@ -56,14 +56,13 @@ was."""
 class ShapeSettings(TrafficSettings):
     """Every combination of *streams* and *prefetch_bytes* with each of the widths, for each of *mixes*.
 
-    *width* ``auto`` tries the two widest of the processor. *placements*, *windows* and *budget_s* apply to the best of
-    each mix and width, which is measured again.
+    *width* ``auto`` tries the two widest of the processor. *placements* and *windows* apply to the best of each mix
+    and width, which is measured again.
     """
 
     placements: PositiveInt = 1
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.03
-    budget_s: NonNegativeFloat = 0.0
     mixes: tuple[Mix, ...] = ("reads", "1:1", "stream_triad")
     streams: tuple[PositiveInt, ...] = (1, 2, 4, 8)
     prefetch_bytes: tuple[NonNegativeInt, ...] = (0, 512, 2048)
@@ -94,6 +93,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     kind = ShapeReference.kind
     title = "Traffic shape"
     question = "With how many streams, which software prefetch and which vector width does this platform move most?"
+    once = True
     settings = ShapeSettings
     values = TrafficShapeValues
     metric_patterns = (
@@ -131,7 +131,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                     "width": width,
                 },
                 cost_s=scan_s(runs, tries) + cost_s,
-                budget_s=settings.excess_s(cost_s),
+                repeated=settings,
                 suffix=f"-{width}",
             )
 
@@ -145,7 +145,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the search with one width."""
         points = read_result(document, BandwidthResult).points
-        best = best_points(points, document.parameters.get("target_half_width"))
+        best = best_points(points, step.target_half_width)
         looks = search_results(points)
         bandwidths = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(

@@ -36,6 +36,7 @@ REASONS: Final[Mapping[str, str]] = {
     "WORK_UNPROVED": "work unproved",
     "EMULATED": "emulated",
     "BIMODAL": "two levels",
+    "NOT_STATIONARY": "not stationary",
     "THROTTLED": "throttled",
     "FREQ_CHANGED": "clock changed",
     "STOLEN": "hypervisor",
@@ -141,9 +142,13 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     judged, bounded = (found["pass"] + found["fail"] for found in (checks, limits))
     level: Level = "bad"
     if status != "complete":
-        done = len({measurement.step for measurement in document.measurements})
-        steps = 0 if document.plan is None else len(document.plan.steps)
-        word = f"{status.capitalize()}: {done} of {steps} steps measured"
+        done = {measurement.step: len(measurement.rounds) for measurement in document.measurements}
+        steps = () if document.plan is None else document.plan.steps
+        word = f"{status.capitalize()}: {len(done)} of {len(steps)} steps measured"
+        repeated = [step for step in steps if step.rounds > 1]
+        if repeated:
+            complete = min(min(done.get(step.id, 0), step.rounds) for step in repeated)
+            word += f", {complete} of {max(step.rounds for step in repeated)} rounds complete"
     elif trusts["invalid"]:
         word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
     elif checks["fail"]:

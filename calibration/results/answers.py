@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, PositiveInt, ValidationError
 
 from calibration.bounds import PARSE_FACTOR, bounded_memory
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError, SutError
@@ -31,6 +31,7 @@ from calibration.results.records import (
     record_mlc_command,
     records,
 )
+from calibration.sutprobe.document import Surroundings
 from calibration.text import decode_base64, visible
 from calibration.tuning import Change, read_changes
 
@@ -161,6 +162,8 @@ class _Told(BaseModel):
 
     record: str
     id: str = ""
+    round: PositiveInt | None = None
+    around: dict[str, FiniteFloat | None] | None = None
     began_s: FiniteFloat | None = None
     duration_s: FiniteFloat = 0.0
     rc: int | None = None
@@ -200,12 +203,14 @@ class Collector:
         self.source_sha256 = kernels[-1].source_sha256 if kernels else None
         self.mlc: MlcProgram | None = programs[-1] if programs else None
         self.skip = session_answers(directory, session)
-        # Two more for the switched prefetchers of each step, and those of the end.
-        self.left = 3 * (len(self.steps) + len(self.commands)) + 10
+        # Two more for the switched prefetchers of each step in each round, and those of the end.
+        commands = len(self.commands) + sum(step.rounds + step.more_rounds for step in self.steps.values())
+        self.left = 3 * commands + 10
         self.restored: tuple[Change, ...] | None = None
         self.faults: list[str] = []
         self.finished = False
         self.reason: str | None = None
+        self.round: tuple[int, int, list[Outcome]] | None = None
 
     def take(self, record: Mapping[str, Any], now: datetime, now_s: float) -> None:
         """Keep one *record* of the runner, at *now*, when the SUT had been up for *now_s*.
@@ -236,6 +241,7 @@ class Collector:
 
     def end(self) -> None:
         """Keep what was restored; the runner tells it last."""
+        self._say_round()
         if self.restored is not None:
             append_record(self.directory, RestoredRecord(changes=self.restored))
 
@@ -257,10 +263,15 @@ class Collector:
             outcome, reason, document = judge_answer(answer, self.source_sha256)
         reason = reason and reason[:MAX_REASON]
         code = answer.get("rc")
+        number = answer.get("round")
+        if number is not None and number > step.rounds + step.more_rounds:
+            raise SutError(f"the SUT measured {step.id} in round {number}, which the plan does not have")
         append_record(
             self.directory,
             StepRecord(
                 step=step,
+                round=number,
+                around=_surroundings(answer.get("around")),
                 outcome=outcome,
                 reason=reason,
                 rc=code if isinstance(code, int) else None,
@@ -269,7 +280,24 @@ class Collector:
                 **known,
             ),
         )
-        self.say(f"{step.title}: {reason or 'measured'}", outcome)
+        if self.round and self.round[0] != number:
+            self._say_round()
+        if number is not None:
+            self.round = self.round or (number, step.rounds, [])
+            self.round[2].append(outcome)
+        where = "" if number is None else f", round {number} of {step.rounds}"
+        if reason or number is None:
+            self.say(f"{step.title}{where}: {reason or 'measured'}", outcome)
+
+    def _say_round(self) -> None:
+        """Say how many steps of the last round were measured."""
+        if self.round:
+            number, rounds, outcomes = self.round
+            good = outcomes.count("ok")
+            where = f"of {rounds}" if number <= rounds else f"beyond the planned {rounds}"
+            outcome: Outcome = "ok" if good == len(outcomes) else "failed"
+            self.say(f"round {number} {where}: {good} of {len(outcomes)} steps measured", outcome)
+        self.round = None
 
     def _take_checker(self, answer: Mapping[str, Any], known: dict[str, Any]) -> None:
         stderr = str(answer.get("stderr") or "")[-MAX_STDERR:]
@@ -332,6 +360,14 @@ class Collector:
             self.say(f"{command.title}: {reason}", outcome)
         if prefetchers is not None and prefetchers.state == "changed":
             self.say(f"{command.title}: it left the prefetchers changed", "failed")
+
+
+def _surroundings(value: Any) -> Surroundings | None:
+    """Return what was around a step; None if the SUT says something else."""
+    try:
+        return Surroundings.model_validate(value)
+    except ValidationError:
+        return None
 
 
 def _int(value: Any) -> int | None:

@@ -172,16 +172,36 @@ def _start(directory: Path) -> StartRecord | None:
     return next((record for record in records(directory) if isinstance(record, StartRecord)), None)
 
 
+def unmeasured(directory: Path) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Return for each step of the run in *directory* the rounds without a result, and how to repeat its choice.
+
+    That is what sutprobe said after a search: words that make its next command measure what it chose. Raises
+    ``InputError`` if the run has not begun.
+    """
+    done: dict[str, set[int]] = {}
+    again: dict[str, tuple[str, ...]] = {}
+    for record in records(directory):
+        if isinstance(record, StepRecord) and record.outcome == "ok":
+            done.setdefault(record.step.id, set()).add(record.round or 1)
+            words = (record.document or {}).get("again")
+            if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                again.setdefault(record.step.id, tuple(words))
+    return {
+        step.id: (
+            tuple(number for number in range(1, step.rounds + 1) if number not in done.get(step.id, ())),
+            again.get(step.id, ()),
+        )
+        for step in start_of(directory).plan.steps
+    }
+
+
 def remaining_plan(directory: Path) -> Plan:
-    """Return the plan of the run in *directory*, reduced to the steps without a result.
+    """Return the plan of the run in *directory*, reduced to the steps that lack a result in a round.
 
     Raises ``InputError`` if the run has not begun.
     """
-    plan = start_of(directory).plan
-    done = {
-        record.step.id for record in records(directory) if isinstance(record, StepRecord) and record.outcome == "ok"
-    }
-    return plan.with_steps(step for step in plan.steps if step.id not in done)
+    plan, left = start_of(directory).plan, unmeasured(directory)
+    return plan.with_steps(step for step in plan.steps if left[step.id][0])
 
 
 def outstanding(directory: Path) -> tuple[Step, ...]:

@@ -180,7 +180,8 @@ class Mlc(MlcProgram):
 class Measurement(Model):
     """One measurement: what ran, when, with what result, and whether the result is valid.
 
-    ``instrument`` names the program (``sutprobe`` and its version); ``parameters`` are those it reports. ``pages``
+    ``instrument`` names the program (``sutprobe`` and its version); ``parameters`` are those it reports in one round,
+    ``rounds`` those that were measured, empty if it was measured once. ``duration_s`` is that of all of them. ``pages``
     proves the memory placement, ``None`` without buffers; measurements of one step share it.
     """
 
@@ -191,6 +192,7 @@ class Measurement(Model):
     instrument: str
     argv: tuple[str, ...]
     parameters: dict[str, Any]
+    rounds: tuple[int, ...] = ()
     started_at: UtcTime
     duration_s: float
     clock: Clock | None

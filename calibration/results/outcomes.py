@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
@@ -16,7 +17,7 @@ from calibration.plan import Plan
 from calibration.results.model import Measurement, NotMeasured
 from calibration.results.records import NotBegunRecord, StepRecord
 from calibration.results.run_log import AttemptLog, RunLog, ended_early
-from calibration.sutprobe.document import read_document
+from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.validity import Flag, flag, validity
 
 NO_REASON = "the run ended before this step for an unknown reason"
@@ -37,13 +38,13 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
     done: dict[str, tuple[StepRecord, AttemptLog]] = {}
     for step in plan.steps:
         found = log.best(step)
-        if found is None:
+        if not found:
             not_measured.append(_without_record(step, last))
             continue
-        finished, attempt = found
-        done[step.id] = found
+        done[step.id] = max(found, key=lambda pair: pair[0].outcome == "ok")
+        finished, attempt = done[step.id]
         try:
-            measurements += _measurements(finished, context)
+            measurements += _measurements([record for record, _ in found], context)
         except InputError as error:
             not_measured.append(
                 NotMeasured(
@@ -54,6 +55,8 @@ def outcomes(plan: Plan, log: RunLog, context: Context) -> tuple[list[Measuremen
                     flag=_refusal(finished),
                 )
             )
+        else:
+            not_measured += _without_rounds(step, found, last)
     measurements = completed_values(measurements)
     not_measured += [
         NotMeasured(
@@ -81,6 +84,26 @@ def _without_record(step: Step, last: AttemptLog) -> NotMeasured:
     return NotMeasured(kind=step.kind, what=step.title, reason=reason, cause="failed")
 
 
+def _without_rounds(
+    step: Step, found: Sequence[tuple[StepRecord, AttemptLog]], last: AttemptLog
+) -> Iterator[NotMeasured]:
+    """Yield the planned rounds without a result of a *step* that has one in others."""
+    failed = {record.round or 1: (record, attempt) for record, attempt in found if record.outcome != "ok"}
+    begun = {record.round or 1 for record, _ in found}
+    lost: dict[tuple[str, Literal["failed", "interrupted"]], list[int]] = {}
+    for number in range(1, step.rounds + 1):
+        if number in failed:
+            record, attempt = failed[number]
+            lost.setdefault((_reason(record), _cause(record, attempt, None)), []).append(number)
+        elif number not in begun:
+            reason = _without_record(step, last).reason
+            lost.setdefault((reason, "interrupted" if last.interrupted else "failed"), []).append(number)
+    for (reason, cause), numbers in lost.items():
+        if step.rounds > 1:
+            rounds = f"round{'s' * (len(numbers) > 1)} {format_cpulist(numbers)} of {step.rounds}"
+            yield NotMeasured(kind=step.kind, what=f"{step.title}: {rounds}", reason=reason, cause=cause)
+
+
 def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Literal["failed", "interrupted"]:
     """Return why *gone*, a part of what *record* should have (``None``: all of it), is missing.
 
@@ -91,25 +114,44 @@ def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Lit
     return "interrupted" if attempt.interrupted and record.outcome == "killed" and by_the_end else "failed"
 
 
-def _measurements(record: StepRecord, context: Context) -> list[Measurement]:
-    """Return the measurements of one finished step. Raises ``InputError`` if there are none, or they are unreadable."""
+def _measurements(records: Sequence[StepRecord], context: Context) -> list[Measurement]:
+    """Return the measurements of one step from its *records*, one for each round.
+
+    Raises ``InputError`` if there are none, or they are unreadable.
+    """
     try:
-        return list(_measured(record, context))
+        return list(_measured(records, context))
     except (ArithmeticError, LookupError, ValueError) as error:  # matches the schema and is still nonsense
         raise InputError(f"the result contradicts itself: {type(error).__name__}: {fault_of(error)}") from error
 
 
-def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
-    """Yield the measurements of one finished step.
+def _reason(record: StepRecord) -> str:
+    return record.reason or f"the step {record.outcome.replace('_', ' ')} for an unknown reason"
 
-    Raises ``InputError`` with the reason if there are none. An interrupted step has the measurements that its document
-    holds; the first of them lists what is missing.
+
+def _document(records: Sequence[StepRecord]) -> ProbeDocument:
+    """Return the documents of *records* as one."""
+    documents = [read_document(record.document or {}) for record in records]
+    if len(records) == 1 and records[0].round is None:
+        return documents[0]
+    pairs = zip(records, documents, strict=True)
+    return ProbeDocument.merged([(record.round or 1, document, record.around) for record, document in pairs])
+
+
+def _measured(records: Sequence[StepRecord], context: Context) -> Iterator[Measurement]:
+    """Yield the measurements of one step.
+
+    Raises ``InputError`` with the reason if there are none. Without a whole round, an interrupted step has the
+    measurements that its document holds; the first of them lists what is missing.
     """
-    reason = record.reason or f"the step {record.outcome.replace('_', ' ')} for an unknown reason"
-    early = ended_early(record)
-    if record.document is None or (record.outcome != "ok" and not early):
+    whole = [record for record in records if record.outcome == "ok" and record.document is not None]
+    parts = [record for record in records if ended_early(record)]
+    record = (whole or parts or records)[0]
+    reason = _reason(record)
+    early = not whole
+    if not whole and not parts:
         raise InputError(reason)
-    document = read_document(record.document)
+    document = _document(whole or parts[:1])
     try:
         found = list(declaration(record.step.kind).parse(document, record.step, context))
     except InputError as error:
@@ -132,6 +174,7 @@ def _measured(record: StepRecord, context: Context) -> Iterator[Measurement]:
             instrument=f"sutprobe {document.build.version}",
             argv=document.argv,
             parameters=document.parameters,
+            rounds=tuple(part.round for part in document.parts),
             started_at=datetime.fromtimestamp(document.started_at_unix_ns / 1e9, UTC),
             duration_s=document.duration_s,
             clock=document.clock,

@@ -20,9 +20,12 @@ def pace(document: RunDocument) -> tuple[float, float] | None:
     """Return the announced and the actual duration in s of the measured steps; ``None`` without any."""
     if document.plan is None:
         return None
-    took = {measurement.step: measurement.duration_s for measurement in document.measurements}
-    announced = {step.id: step.expected_duration_s for step in document.plan.steps if step.id in took}
-    return (sum(announced.values()), sum(took[step] for step in announced)) if announced else None
+    took = {measurement.step: measurement for measurement in document.measurements}
+    steps = [step for step in document.plan.steps if step.id in took]
+    announced_s = sum(
+        step.expected_duration_s * (len(took[step.id].rounds) or step.rounds) / step.rounds for step in steps
+    )
+    return (announced_s, sum(took[step.id].duration_s for step in steps)) if steps else None
 
 
 def pace_text(document: RunDocument) -> str | None:

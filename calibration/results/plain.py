@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run documents for other programs: plain values instead of estimates, and one row per metric.
 
-A field holds the value and ``<field>_interval`` its interval, or null; samples stay in the run document.
+A field holds the value, ``<field>_interval`` its interval and ``<field>_prediction`` the prediction for the next run,
+or null; samples stay in the run document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from calibration.statistics import Estimate
 
 
 def plain(value: Any) -> Any:
-    """Return *value* with numbers instead of estimates; a model's fields have their intervals beside them."""
+    """Return *value* with numbers instead of estimates; a model's fields have intervals and predictions beside them."""
     if isinstance(value, Estimate):
         return value.value
     if isinstance(value, BaseModel):
@@ -34,7 +35,7 @@ def _fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name, field in fields.items():
         found[name] = plain(field)
         if _has_estimate(field):
-            found[f"{name}_interval"] = _intervals(field)
+            found |= {f"{name}_{ends}": _ends(field, ends) for ends in ("interval", "prediction")}
     return found
 
 
@@ -49,18 +50,19 @@ def _has_estimate(value: Any) -> bool:
     return isinstance(value, Estimate) or any(map(_has_estimate, _parts(value)))
 
 
-def _intervals(value: Any) -> Any:
-    """Return the intervals of the estimates in *value*, in its shape."""
+def _ends(value: Any, name: str) -> Any:
+    """Return the intervals or predictions, as *name* says, of the estimates in *value*, in its shape."""
     if isinstance(value, Estimate):
-        return value.interval and list(value.interval)
+        ends = getattr(value, name)
+        return ends and list(ends)
     if isinstance(value, Mapping):
-        return {name: _intervals(part) for name, part in value.items()}
+        return {key: _ends(part, name) for key, part in value.items()}
     parts = _parts(value)
-    return [_intervals(part) for part in parts] if parts else None
+    return [_ends(part, name) for part in parts] if parts else None
 
 
 def plain_values(values: Values) -> dict[str, Any]:
-    """Return *values* of a measurement as fields with numbers, each with its interval beside it."""
+    """Return *values* of a measurement as fields with numbers, each with interval and prediction beside it."""
     fields = {name: getattr(values, name) for name in type(values).model_fields}
     if "mixes" in fields and values.kind.endswith("_bandwidth"):
         fields["bandwidth_mb_s"] = {name: mix.bandwidth_mb_s for name, mix in fields["mixes"].items()}
@@ -162,7 +164,10 @@ class Row(NamedTuple):
     interval_low: float | None
     interval_high: float | None
     coverage: float | None
+    prediction_low: float | None
+    prediction_high: float | None
     estimator: str | None
+    rounds: int | None
     placements: int | None
     better: str
     instrument: str
@@ -179,6 +184,7 @@ def rows(document: RunDocument) -> Iterator[Row]:
     for item in metrics_of(document):
         metric = item.metric
         low, high = metric.interval or (None, None)
+        next_low, next_high = metric.prediction or (None, None)
         yield Row(
             testbed=run.testbed,
             sut=run.sut,
@@ -192,7 +198,10 @@ def rows(document: RunDocument) -> Iterator[Row]:
             interval_low=low,
             interval_high=high,
             coverage=metric.coverage,
+            prediction_low=next_low,
+            prediction_high=next_high,
             estimator=metric.estimator,
+            rounds=metric.rounds,
             placements=metric.placements,
             better=metric.better,
             instrument=item.instrument,

@@ -18,6 +18,7 @@ from calibration.preflight.checks import Check
 from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
 from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun
 from calibration.results.store import unwritable
+from calibration.sutprobe.document import Surroundings
 from calibration.tuning import Change
 
 MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
@@ -126,10 +127,15 @@ class SwitchedRecord(Model):
 
 
 class StepRecord(Model):
-    """One finished step: how it ended, and the output of sutprobe."""
+    """One finished command of a step: how it ended, and the output of sutprobe.
+
+    ``round`` is ``None`` if the step is measured once; ``around`` is what was around the command.
+    """
 
     record: Literal["step"] = "step"
     step: Step
+    round: int | None = None
+    around: Surroundings | None = None
     outcome: Outcome
     reason: str | None
     rc: int | None

@@ -58,10 +58,14 @@ class RunLog:
         """The record with the plan."""
         return next((attempt.began for attempt in self.attempts if isinstance(attempt.began, StartRecord)), None)
 
-    def best(self, step: Step) -> tuple[StepRecord, AttemptLog] | None:
-        """Return the best record of *step*: a result, or a part of one, or the newest failure."""
-        found = self.steps.get(step.id, [])
-        return max(enumerate(found), key=lambda pair: (_worth(pair[1][0]), pair[0]))[1] if found else None
+    def best(self, step: Step) -> list[tuple[StepRecord, AttemptLog]]:
+        """Return the best record of each round of *step*: a result, or a part of one, or the newest failure."""
+        rounds: dict[int, tuple[StepRecord, AttemptLog]] = {}
+        for record, attempt in self.steps.get(step.id, ()):
+            before = rounds.get(record.round or 1)
+            if before is None or _worth(record) >= _worth(before[0]):
+                rounds[record.round or 1] = (record, attempt)
+        return [rounds[number] for number in sorted(rounds)]
 
 
 def _worth(record: StepRecord) -> int:

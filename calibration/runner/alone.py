@@ -6,6 +6,7 @@ It leaves a directory with the capture, the plan and the records; ``calibration 
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import platform
@@ -32,6 +33,7 @@ def run(path, bundle):
         plan = json.load(stream)
     if not isinstance(plan, dict) or not plan.get("steps"):
         raise Refused("%s has no steps: make it with calibration plan --json" % path)
+    plan["seed"] = secrets.randbits(32)  # another order in every run
     machine = settings.Machine()
     now = time.gmtime()
     job = {
@@ -72,6 +74,7 @@ def run(path, bundle):
         for name in os.listdir(made.path):
             if name not in KEPT:
                 os.unlink(os.path.join(made.path, name))
-    good = [record for record in ended if record["record"] == "step" and record["rc"] == 0]
-    sys.stdout.write(f"{len(good)} of {len(plan['steps'])} steps measured: {made.path}\n")
-    return GOOD if len(good) == len(plan["steps"]) else INCOMPLETE
+    good = collections.Counter(record["id"] for record in ended if record["record"] == "step" and record["rc"] == 0)
+    complete = sum(good[step["id"]] >= step.get("rounds", 1) for step in plan["steps"])
+    sys.stdout.write(f"{complete} of {len(plan['steps'])} steps measured: {made.path}\n")
+    return GOOD if complete == len(plan["steps"]) else INCOMPLETE

@@ -19,6 +19,8 @@ import time
 from calibration.runner import capture, files, journal, lock, processes, settings
 from calibration.runner.directory import ANSWER, CAPTURE, MESSAGE_BYTES, PLAN, uptime_s
 from calibration.runner.files import Refused
+from calibration.runner.rounds import Rounds
+from calibration.runner.surroundings import Surroundings, sensors
 
 STEP_BYTES = 8 << 20
 """Limit on a step's output: twice the longest document of a machine with 1024 CPUs."""
@@ -173,29 +175,47 @@ class Worker:
         return json.loads(files.read_text(PLAN, 64 << 20, self.directory.descriptor))
 
     def measure(self, plan):
-        """Run all steps of *plan*."""
-        steps = plan["steps"]
-        self.directory.reserve(len(steps) + 2)
-        for number, step in enumerate(steps, 1):
-            self.check_cancelled()
-            self.state = "step %d of %d: %s" % (number, len(steps), step.get("title") or step["id"])
-            if self.job.get("shown"):
-                sys.stderr.write(self.state + "\n")
-            if step.get("prefetchers") == "off":
-                self.switch_prefetchers_off()
-            elif self.switched:
-                self.restore_prefetchers()
+        """Run all steps of *plan*, in rounds, and the programs before and after them."""
+        rounds = Rounds(plan)
+        grace_s = plan.get("grace_s", GRACE_S)
+        self.directory.reserve(len(plan["steps"]) + 2)  # the rounds share a step's answer
+        self.sensors = sensors(self.machine)
+        for step in plan.get("before", ()):
+            self.begin(step, "before the first round")
+            self.record(**self.run_step(step, step["argv"], grace_s))
+        for number, place, step in rounds:
+            self.begin(step, place)
+            more = {} if number is None else {"round": number}
             if step.get("prefetchers") == "off" and self.refused:
-                self.record(record="refused", id=step["id"], reason=self.refused)
+                self.record(record="refused", id=step["id"], reason=self.refused, **more)
                 continue
-            self.record(**self.run_step(step, plan.get("grace_s", GRACE_S)))
-            self.check_cancelled()
+            around = Surroundings(self.machine, self.sensors)
+            found = self.run_step(step, rounds.argv(step, number), grace_s)
+            self.record(**found, around=around.since(), **more)
+            if number is not None:
+                with contextlib.suppress(ValueError, RecursionError):
+                    rounds.keep(step, json.loads(found["stdout"]))
+        for step in plan.get("after", ()):
+            self.begin(step, "after the last round")
+            self.record(**self.run_step(step, step["argv"], grace_s))
+        self.check_cancelled()
         if self.switched:
             self.restore_prefetchers()
 
-    def run_step(self, step, grace_s):
-        """Run one step; return its record."""
-        file, *arguments = step["argv"]
+    def begin(self, step, place):
+        """Say which step comes next, and switch the prefetchers for it. Raises Cancelled."""
+        self.check_cancelled()
+        self.state = "%s: %s" % (place, step.get("title") or step["id"])
+        if self.job.get("shown"):
+            sys.stderr.write(self.state + "\n")
+        if step.get("prefetchers") == "off":
+            self.switch_prefetchers_off()
+        elif self.switched:
+            self.restore_prefetchers()
+
+    def run_step(self, step, argv, grace_s):
+        """Run the command *argv* of one step; return its record."""
+        file, *arguments = argv
         path = os.path.join(self.directory.path, file)
         confined = step.get("confined")
         began_s, began = uptime_s(), time.monotonic()

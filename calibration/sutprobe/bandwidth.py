@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe bandwidth``."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
 
 from calibration.model import Model
 from calibration.sutprobe.counters import CountedPlacement
-from calibration.sutprobe.placement import Outcome
+from calibration.sutprobe.placement import Point, PointsResult
 
 
 class Accounting(Model):
@@ -57,8 +58,10 @@ class BandwidthPlacement(CountedPlacement):
     course: Course | None = None
 
 
-class BandwidthPoint(Outcome):
+class BandwidthPoint(Point):
     """One setting of the load for one group of threads; ``phase`` tells search from full measurement."""
+
+    IDENTITY: ClassVar = ("group", "mix", "streams", "prefetch_bytes", "width", "delay", "buffer_bytes", "phase")
 
     group: str
     cpus: tuple[int, ...]
@@ -76,8 +79,13 @@ class BandwidthPoint(Outcome):
     start_skew_ns: float | None
     placements: tuple[BandwidthPlacement, ...] | None
 
+    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
+        """Return what is checked in all rounds, and the largest skew."""
+        skews = [point.start_skew_ns for point in others if point.start_skew_ns is not None]
+        return {"checked": all(point.checked for point in others), "start_skew_ns": max(skews, default=None)}
 
-class BandwidthResult(Model):
+
+class BandwidthResult(PointsResult):
     """Result of ``sutprobe bandwidth``, in the order group x mix x setting."""
 
     points: tuple[BandwidthPoint, ...]

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe c2c``."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
 
 from calibration.model import Model
-from calibration.sutprobe.placement import Interference, Outcome, Placement
+from calibration.sutprobe.document import Part, Result
+from calibration.sutprobe.placement import Interference, Placement, Point, merged_points
 
 
 class C2cPlacement(Placement):
@@ -13,13 +15,15 @@ class C2cPlacement(Placement):
     windows_ns: tuple[float, ...]
 
 
-class C2cTransfer(Outcome):
+class C2cTransfer(Point):
     """A pair of CPUs, its setting, and how it ended.
 
     With method ``transfer`` the reader loads ``lines`` cache lines of node ``home`` from the writer's cache, if they
     are modified (state ``hitm``) or clean (``hit``); with ``pingpong`` the two shake hands over two of the lines, which
     then have no state. ``home`` is ``None`` if it is a CPU's own node and no thread ran on that CPU.
     """
+
+    IDENTITY: ClassVar = ("writer", "reader", "home", "state", "method")
 
     writer: int
     reader: int
@@ -28,6 +32,10 @@ class C2cTransfer(Outcome):
     method: Literal["transfer", "pingpong"]
     lines: int
     checked: bool
+
+    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
+        """Return what is checked in all rounds."""
+        return {"checked": all(pair.checked for pair in others)}
 
 
 class C2cPair(C2cTransfer):
@@ -39,11 +47,36 @@ class C2cPair(C2cTransfer):
 class C2cCell(C2cTransfer):
     """A pair of a matrix: windows in ns per placement, and the evidence for all placements together.
 
-    Interference has only the threads' own counts; the machine's are read for the whole matrix.
+    Interference has only the threads' own counts; the machine's are read for the whole matrix. A cell of several rounds
+    has the round of each placement in ``rounds``, and the evidence of each in ``evidences``.
     """
 
     placements: tuple[tuple[float, ...], ...] | None
     evidence: Placement | None
+    rounds: tuple[int, ...] = ()
+    evidences: tuple[Placement, ...] = ()
+
+    def placed(self, part: Part) -> tuple[Any, ...]:
+        """Return the placements; they are lists of windows, so ``rounds`` has their round."""
+        del part
+        return self.placements or ()
+
+    def in_round(self, part: Part) -> Self:
+        """Return this cell as that of the round of *part*."""
+        return self.model_copy(update={"rounds": (part.round,) * len(self.placements or ())})
+
+    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
+        """Return the rounds and the evidence of all."""
+        return {
+            **super().combined(others),
+            "rounds": tuple(number for cell in others for number in cell.rounds),
+            "evidences": tuple(cell.evidence for cell in others if cell.evidence is not None),
+        }
+
+    @property
+    def all_evidence(self) -> tuple[Placement, ...]:
+        """The evidence of every round."""
+        return self.evidences or (() if self.evidence is None else (self.evidence,))
 
 
 class C2cEstimate(Model):
@@ -68,7 +101,7 @@ class C2cLeftOut(Model):
     pairs: tuple[str, ...]
 
 
-class C2cResult(Model):
+class C2cResult(Result):
     """Result of ``sutprobe c2c``: the listed pairs, in order, and those of a matrix by CPU.
 
     ``estimate`` and ``interference`` (of all CPUs of the matrix over its whole time) are ``None`` without a matrix.
@@ -79,3 +112,20 @@ class C2cResult(Model):
     cells: tuple[C2cCell, ...]
     not_measured: tuple[C2cLeftOut, ...]
     interference: Interference | None
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds* as one; pairs skipped are those of the first, which chose."""
+        first = rounds[0][1]
+        counts = [result.interference for _, result in rounds if result.interference is not None]
+        return rounds[0][1].model_copy(
+            update={
+                "pairs": merged_points([(part, result.pairs) for part, result in rounds]),
+                "estimate": first.estimate,
+                "cells": merged_points(
+                    [(part, [cell.in_round(part) for cell in result.cells]) for part, result in rounds]
+                ),
+                "not_measured": first.not_measured,
+                "interference": Interference.summed(counts) if counts else None,
+            }
+        )

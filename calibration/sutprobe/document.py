@@ -2,7 +2,8 @@
 """The envelope of every document, and how it is read."""
 
 import json
-from typing import Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic_core import to_json
 
@@ -76,8 +77,29 @@ class Looking(Model):
     interrupts: dict[str, int] | None
 
 
+class Surroundings(Model):
+    """The SUT around one command: the highest temperature read before it, what ran, and what the hypervisor took.
+
+    ``running`` are the other tasks that ran or wanted to just before it. ``None`` if the SUT does not report it.
+    """
+
+    temperature_c: float | None
+    running: float | None
+    steal_s: float | None
+
+
+class Part(Model):
+    """The result of one round, and what was around it."""
+
+    round: int
+    result: dict[str, Any] | None
+    around: Surroundings | None
+
+
 class ProbeDocument(Model):
     """The envelope of every document; ``result`` is read by the model of its subcommand.
+
+    Documents of several rounds are read as one, which has a part for each.
 
     ``again`` are words to append to the same ``argv`` (an option and its value) so that the next command measures what
     this one chose: nothing is searched again. ``None`` if nothing was chosen, or the search was interrupted or failed.
@@ -98,9 +120,50 @@ class ProbeDocument(Model):
     parameters: dict[str, Any]
     again: tuple[str, ...] | None = None
     result: dict[str, Any] | None
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The results of all rounds."""
+        found = [part.result for part in self.parts] if self.parts else [self.result]
+        return [result for result in found if result is not None]
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[int, Self, Surroundings | None]]) -> Self:
+        """Return the documents of *rounds*, at least one, as one.
+
+        It is the first without an error, with the time, warnings and results of all, and the least certain clock.
+        """
+        documents = [document for _, document, _ in rounds]
+        first = next((document for document in documents if document.error is None), documents[0])
+        warnings = {warning.code: warning for document in documents for warning in document.warnings}
+        clocks = [document.clock for document in documents if document.clock is not None]
+        return first.model_copy(
+            update={
+                "started_at_unix_ns": min(document.started_at_unix_ns for document in documents),
+                "duration_s": sum(document.duration_s for document in documents),
+                "clock": max(clocks, key=lambda clock: clock.hz_uncertainty_ppm, default=None),
+                "warnings": tuple(warnings.values()),
+                "parts": tuple(
+                    Part.model_construct(round=number, result=document.result, around=around)
+                    for number, document, around in rounds
+                ),
+            }
+        )
 
 
-Result = TypeVar("Result", bound=Model)
+class Result(Model):
+    """Base of the results of the subcommands."""
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds* as one. Raises ``InputError`` for kinds that are measured once."""
+        if len(rounds) > 1:
+            raise InputError("it was measured in several rounds, and is to be measured once")
+        return rounds[0][1]
+
+
+Read = TypeVar("Read", bound=Result)
 
 
 MAX_PARTS = 300_000
@@ -133,13 +196,22 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
         raise InputError(f"sutprobe document not of schema {SCHEMA!r}: {reason}") from error
 
 
-def read_result(document: ProbeDocument, model: type[Result]) -> Result:
-    """Return the result of *document* as *model*. Raises ``InputError`` if missing or of another form."""
-    if document.result is None:
+def read_result(document: ProbeDocument, model: type[Read]) -> Read:
+    """Return the result of *document*, of all its rounds, as *model*.
+
+    Raises ``InputError`` if missing or of another form.
+    """
+    if not document.results:
         reason = document.error.message if document.error else "no error was given"
         raise InputError(f"no result from sutprobe {document.subcommand}: {reason}")
     try:
-        return model.model_validate_json(_bounded(to_json(document.result)))  # non-finite numbers fail here
+        if not document.parts:
+            return _validated(document.result, model)
+        return model.merged([(part, _validated(part.result, model)) for part in document.parts if part.result])
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
         raise InputError(f"result of sutprobe {document.subcommand} not in its schema: {reason}") from error
+
+
+def _validated(result: dict[str, Any] | None, model: type[Read]) -> Read:
+    return model.model_validate_json(_bounded(to_json(result)))  # non-finite numbers fail here

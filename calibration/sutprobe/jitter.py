@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe jitter``."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from calibration.model import Model
+from calibration.sutprobe.document import Part, Result
 from calibration.sutprobe.placement import Interference
 from calibration.sutprobe.tracing import Traced
 
@@ -23,8 +25,9 @@ class JitterInterval(Model):
 
 
 class PmaInterval(JitterInterval):
-    """One display interval measured by sutprobe, with what else happened during it."""
+    """One display interval measured by sutprobe, with what else happened during it; ``round`` is that of the run."""
 
+    round: int | None = None
     interference: Interference
 
 
@@ -62,7 +65,10 @@ class TimeQuantile(Model):
 
 
 class LongGap(Model):
-    """One of the longest gaps: its start, counted from the start of the view, and its length."""
+    """One of the longest gaps: its start and its length.
+
+    ``at_ns`` is watched time: it counts from the start of the first round's view and stands still between views.
+    """
 
     at_ns: float
     length_ns: float
@@ -86,7 +92,10 @@ class Period(Model):
 
 
 class GapSource(Model):
-    """A possible cause of gaps: its number, and the gaps and lost time it explains, ``None`` with a ``reason``."""
+    """A possible cause of gaps: its number, and the gaps and lost time it explains, ``None`` with a ``reason``.
+
+    A ``reason`` beside a number says why it is unknown in some of the rounds.
+    """
 
     source: str
     kind: Literal["interrupt", "softirq", "switch", "steal", "smi"]
@@ -119,7 +128,10 @@ class TurnTime(Model):
 
 
 class GapView(Model):
-    """Every interruption of one CPU longer than the threshold; the loop observes all the time."""
+    """Every interruption of one CPU longer than the threshold; the loop observes all the time.
+
+    ``lost_by_round`` is the lost fraction of each round, empty if it was measured once.
+    """
 
     stopped: Literal["time", "budget", "converged", "interrupted"]
     rate_half_width: float | None
@@ -144,6 +156,7 @@ class GapView(Model):
     core_hz_before: float
     core_hz_after: float
     interference: Interference
+    lost_by_round: tuple[float, ...] = ()
 
 
 class JitterCpu(Model):
@@ -157,7 +170,14 @@ class JitterCpu(Model):
     gaps_missing: str | None = None
 
 
-class JitterResult(Model):
+class JitterResult(Result):
     """Result of ``sutprobe jitter``: one entry per CPU, measured at the same time."""
 
     cpus: tuple[JitterCpu, ...]
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds* as one."""
+        from calibration.sutprobe.jitter_rounds import merged  # noqa: PLC0415 - it imports the views from here
+
+        return merged(rounds)

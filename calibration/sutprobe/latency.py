@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe latency``."""
 
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
 from calibration.model import Model
 from calibration.sutprobe.counters import CountedPlacement, Counters, Samples
-from calibration.sutprobe.placement import Interference, Outcome
+from calibration.sutprobe.placement import Interference, Point, PointsResult
 
 
 class Companion(Model):
@@ -75,11 +78,13 @@ class OrderCheck(Model):
     passed: bool | None
 
 
-class LatencyPoint(Outcome):
+class LatencyPoint(Point):
     """One pointer chase: where, how large, in which order, and its placements.
 
     Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time.
     """
+
+    IDENTITY: ClassVar = ("cpu", "nodes", "copies", "size_bytes", "stride_bytes", "order")
 
     cpu: int
     nodes: tuple[int, ...]
@@ -96,8 +101,16 @@ class LatencyPoint(Outcome):
     loop_overhead_ns: float | None
     placements: tuple[LatencyPlacement, ...] | None
 
+    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
+        """Return what is proved in all rounds, and the worst order."""
+        checks = [point.order_check for point in others if point.order_check is not None]
+        return {
+            "chain_proved": all(point.chain_proved for point in others),
+            "order_check": min(checks, key=lambda check: check.passed is not False, default=None),
+        }
 
-class LatencyResult(Model):
+
+class LatencyResult(PointsResult):
     """Result of ``sutprobe latency``: one point per place x order x size x stride that fits, in that order."""
 
     points: tuple[LatencyPoint, ...]

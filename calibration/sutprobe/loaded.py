@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result of ``sutprobe loaded``."""
 
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
 from calibration.model import Model
 from calibration.sutprobe.bandwidth import Accounting
 from calibration.sutprobe.counters import CountedPlacement
-from calibration.sutprobe.placement import Outcome
+from calibration.sutprobe.document import Part, Result
+from calibration.sutprobe.placement import Point, merged_points
 
 
 class LoadedProbe(Model):
@@ -23,13 +27,15 @@ class LoadedPlacement(CountedPlacement):
     probes: tuple[LoadedProbe, ...]
 
 
-class LoadedPoint(Outcome):
+class LoadedPoint(Point):
     """Latency and bandwidth at one injection delay; ``delay_ns`` is the measured length of the delay itself.
 
     ``accounting`` is that of the load's mix, ``None`` in documents of older versions. A delay that was searched has
     ``share_percent``, the target, and ``share_found``, the share of the bandwidth without delay seen by the search
     (``None`` if an earlier command searched it); the others have neither.
     """
+
+    IDENTITY: ClassVar = ()
 
     inject_delay: int
     delay_ns: float
@@ -38,6 +44,10 @@ class LoadedPoint(Outcome):
     accounting: Accounting | None = None
     checked: bool
     placements: tuple[LoadedPlacement, ...] | None
+
+    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
+        """Return what is checked in all rounds."""
+        return {"checked": all(point.checked for point in others)}
 
 
 class ZeroLoad(Model):
@@ -49,6 +59,13 @@ class ZeroLoad(Model):
     windows_ns_middle: tuple[float, ...]
     windows_ns_end: tuple[float, ...]
 
+    @classmethod
+    def joined(cls, rounds: Sequence[Self]) -> Self:
+        """Return one probe's windows of several *rounds*."""
+        names = ("windows_ns_start", "windows_ns_middle", "windows_ns_end")
+        windows = {name: tuple(ns for zero in rounds for ns in getattr(zero, name)) for name in names}
+        return rounds[0].model_copy(update=windows)
+
 
 class LoadedLook(Model):
     """One delay of the search for shares: the highest bandwidth of so many looks."""
@@ -58,9 +75,23 @@ class LoadedLook(Model):
     best_mb_s: float
 
 
-class LoadedResult(Model):
+class LoadedResult(Result):
     """Result of ``sutprobe loaded``: one point per injection delay, and the looks of the search."""
 
     points: tuple[LoadedPoint, ...]
     looks: tuple[LoadedLook, ...] = ()
     zero_load: tuple[ZeroLoad, ...]
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds* as one: points by their place, all looks, and the unloaded windows."""
+        zeros: dict[tuple[int, int], list[ZeroLoad]] = {}
+        for zero in (zero for _, result in rounds for zero in result.zero_load):
+            zeros.setdefault((zero.cpu, zero.node), []).append(zero)
+        return rounds[0][1].model_copy(
+            update={
+                "points": merged_points([(part, result.points) for part, result in rounds]),
+                "looks": tuple(look for _, result in rounds for look in result.looks),
+                "zero_load": tuple(map(ZeroLoad.joined, zeros.values())),
+            }
+        )

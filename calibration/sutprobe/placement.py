@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A placement of buffers, and what else happened while it was measured: common to all memory measurements."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AliasChoices, Field
 
+from calibration.errors import InputError
 from calibration.model import Model
-from calibration.sutprobe.document import ProbeError
+from calibration.sutprobe.document import Part, ProbeError, Result, Surroundings
+
+REFUSED = {
+    "placement_wrong": "PLACEMENT_WRONG",
+    "cpu_left": "CPU_UNVERIFIED",
+    "pin_failed": "CPUS_HIDDEN",
+    "bind_failed": "NODES_HIDDEN",
+}
+"""The validity flag for each error of sutprobe that replaces a value."""
 
 
 class Interference(Model):
@@ -26,6 +36,19 @@ class Interference(Model):
     core_throttle: int | None
     package_throttle: int | None
     pages_migrated: int | None
+
+    @classmethod
+    def summed(cls, counts: Sequence[Self]) -> Self:
+        """Return the sums of *counts*, each of those that are known."""
+        sums: dict[str, Any] = {}
+        for name in cls.model_fields:
+            known = [value for count in counts if (value := getattr(count, name)) is not None]
+            if known and isinstance(known[0], dict):
+                keys = dict.fromkeys(key for value in known for key in value)
+                sums[name] = {key: sum(value.get(key, 0) for value in known) for key in keys}
+            else:
+                sums[name] = sum(known) if known else None
+        return cls(**sums)
 
 
 class Pages(Model):
@@ -47,8 +70,13 @@ class Pages(Model):
 
 
 class Placement(Model):
-    """Common fields of memory placements; ``cpus_verified``: each thread was on its CPU to the end."""
+    """Common fields of memory placements; ``cpus_verified``: each thread was on its CPU to the end.
 
+    ``round`` is the round that it belongs to, ``around`` what was around it; ``None`` if it was measured once.
+    """
+
+    round: int | None = None
+    around: Surroundings | None = None
     seed: int
     pages: Pages
     core_hz_before: float
@@ -69,3 +97,75 @@ class Outcome(Model):
 
     stopped: Stopped | None
     error: ProbeError | None
+    lost: tuple[ProbeError, ...] = ()
+
+
+P = TypeVar("P", bound="Point")
+
+
+class Point(Outcome):
+    """An outcome with placements, which is the same point in other rounds if its ``IDENTITY``, or its place, is.
+
+    ``lost`` has the errors of rounds without a value, where others have one.
+    """
+
+    IDENTITY: ClassVar[tuple[str, ...]]
+
+    placements: tuple[Any, ...] | None
+
+    def combined(self, others: Sequence[Any]) -> dict[str, Any]:
+        """Return the fields of this point that depend on the *others*, those of all rounds with a value."""
+        del others
+        return {}
+
+    def placed(self, part: Part) -> tuple[Any, ...]:
+        """Return the placements as those of the round of *part*."""
+        update = {"round": part.round, "around": part.around}
+        return tuple(placement.model_copy(update=update) for placement in self.placements or ())
+
+
+def merged_points(rounds: Sequence[tuple[Part, Sequence[P]]]) -> tuple[P, ...]:
+    """Return the points of *rounds*, each with the placements of all of them, in order of first appearance.
+
+    A point has an error if no round has a value of it, or if a round found that it was measured elsewhere than asked.
+    Raises ``InputError`` if a point appears twice in one round.
+    """
+    found: dict[tuple[Any, ...], list[tuple[Part, P]]] = {}
+    for part, points in rounds:
+        keys = [
+            tuple(getattr(point, name) for name in point.IDENTITY) or (place,) for place, point in enumerate(points)
+        ]
+        if len(set(keys)) < len(keys):
+            raise InputError(f"the same point appears twice: {next(key for key in keys if keys.count(key) > 1)}")
+        for key, point in zip(keys, points, strict=True):
+            found.setdefault(key, []).append((part, point))
+    return tuple(map(_merged_point, found.values()))
+
+
+def _merged_point(parts: Sequence[tuple[Part, P]]) -> P:
+    errors = tuple(point.error for _, point in parts if point.error is not None)
+    refused = next((error for error in errors if error.code in REFUSED), None)
+    good = [point for _, point in parts if point.placements]
+    if refused or not good:
+        first = parts[0][1]
+        return first.model_copy(update={"placements": None, "error": refused or next(iter(errors), first.error)})
+    update = {
+        "placements": tuple(placement for part, point in parts for placement in point.placed(part)),
+        "error": None,
+        "lost": errors,
+        "stopped": good[-1].stopped,
+        **good[0].combined(good),
+    }
+    return good[0].model_copy(update=update)
+
+
+class PointsResult(Result):
+    """Base of the results that are a list of points."""
+
+    points: tuple[Any, ...]
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds* as one."""
+        points = merged_points([(part, result.points) for part, result in rounds])
+        return rounds[0][1].model_copy(update={"points": points})

@@ -3,6 +3,7 @@
 
 from calibration.model import Model
 from calibration.sutprobe.counters import Counters
+from calibration.sutprobe.document import Result
 from calibration.sutprobe.placement import Interference, Pages
 
 
@@ -35,7 +36,7 @@ class VolumeRepeat(Model):
     counters: Counters | None
 
 
-class VolumeResult(Model):
+class VolumeResult(Result):
     """Result of ``sutprobe volume``: repeated triads over arrays with ``known`` traffic.
 
     ``array_bytes`` is the size of each thread's three arrays.

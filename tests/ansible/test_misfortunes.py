@@ -229,7 +229,7 @@ def test_continues_after_a_failed_step(day: Day) -> None:
     assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
     (missing,) = [gone for gone in document.not_measured if gone.cause == "failed"]
     assert missing.kind == "latency_matrix"
-    assert "--placements: must be a whole number from 1 to 31, not '99'" in missing.reason
+    assert "--placements: must be a whole number from 1 to 1000, not '9999'" in missing.reason
     assert f"Not measured: {missing.what}: {missing.reason}" in day.ended.text
     assert (run_of(day.lab, "refused-step") / "report" / "page.rst").is_file()
 

@@ -90,6 +90,24 @@ def test_progress_follows_the_records_and_estimates_the_rest(tmp_path: Path) -> 
     assert progress.line(290.0) == "sut1: step 3 of 3 (4 s elapsed, about 0 s left): all steps done"
 
 
+def test_progress_through_rounds_names_the_round(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    progress = CALLBACK.Progress("sut1", str(records))
+    steps = [{**step, "rounds": 3, "expected_duration_s": 30.0} for step in STEPS[:2]]
+    steps.append({**STEPS[2], "expected_duration_s": 5.0})
+    records.write_bytes(json.dumps({"record": "start", "plan": {"steps": steps}}).encode() + b"\n")
+    progress.follow(100.0)
+    assert progress.line(100.0) == "sut1: round 1 of 3, 0 of 2 steps done (0 s elapsed, about 1:05 left)"
+    with records.open("ab") as stream:
+        stream.write(step_records("b", "a", "a"))
+    progress.follow(130.0)
+    assert progress.line(130.0) == "sut1: round 2 of 3, 1 of 2 steps done (30 s elapsed, about 35 s left)"
+    with records.open("ab") as stream:
+        stream.write(step_records("b", "b", "a", "a"))  # a further round of one of them
+    progress.follow(160.0)
+    assert progress.line(162.0) == f"sut1: step 3 of 3 (1:02 elapsed, about 3 s left): {STEPS[2]['title']}"
+
+
 def screen(*, live: bool, colour: bool = False) -> tuple[Any, Stream]:
     stream = Stream(terminal=live)
     return CALLBACK.Screen(stream, live, colour, threading.RLock()), stream

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cache
+from functools import cache, partial
 from math import exp, log1p
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from calibration.results.model import RunDocument
 from calibration.results.records import EndRecord, StepRecord, append_record
 from tests.machines import CORES_PER_LLC, Machine, answer
 from tests.report.report_documents import KERNELS
+from tests.rounds import all_rounds
 
 Sut = tuple[str, str]
 
@@ -77,20 +78,20 @@ def server_document(machine: Machine = LARGE) -> RunDocument:
             Path(folder), testbed="t4", sut="sut1", run_id=RUN_ID, profile="nightly", capture=capture(machine), now=now
         )
         record_kernels(begun.directory, KERNELS)
-        for step in begun.plan.steps:
-            answered = scaled_answer(machine, step)
+        for step, number, answered in all_rounds(begun.plan.steps, partial(scaled_answer, machine)):
             record = StepRecord(
                 step=step,
+                round=number,
                 outcome="ok",
                 reason=None,
                 rc=0,
                 started_at=now,
-                duration_s=answered["duration_s"],
+                duration_s=(answered or {})["duration_s"],
                 document=answered,
                 stderr="",
             )
             append_record(begun.directory, record)
-            now += timedelta(seconds=round(step.expected_duration_s) + 1)
+            now += timedelta(seconds=round(step.expected_duration_s / step.rounds) + 1)
         append_record(begun.directory, EndRecord(finished_at=now, interrupted=False))
         return finish(begun.directory, now=now)
 

@@ -15,6 +15,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
 from docutils.parsers.rst.directives.misc import Class
+from pydantic import BaseModel
 
 from calibration.context import load
 from calibration.context.model import Context
@@ -32,6 +33,7 @@ from calibration.measurements.sut import machine_flags
 from calibration.mlc import COMMANDS, MlcCommand, read_prefetchers
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
+from calibration.profiles import ROUNDS
 from calibration.report import pictures
 from calibration.report.page import Page, render
 from calibration.results.cross_checks import cross_checks
@@ -52,9 +54,11 @@ from calibration.results.model import (
     RunDocument,
 )
 from calibration.statistics import Estimate
+from calibration.statistics import estimate as estimate_of
 from calibration.sutprobe.document import ProbeDocument, read_document
 from calibration.tuning import Change
 from calibration.validity import Flag, Validity, flag, validity
+from tests.rounds import in_rounds
 
 KERNELS = Kernels(
     sha256="0123456789abcdef" * 4,
@@ -87,6 +91,7 @@ def parsed_measurements(
         kind=kind,
         title=declaration(kind).title,
         argv=document.argv,
+        target_half_width=document.parameters.get("target_half_width"),
         cpus=(1,),
         nodes=(0,),
         expected_duration_s=1.0,
@@ -103,6 +108,7 @@ def parsed_measurements(
             instrument=f"sutprobe {document.build.version}",
             argv=document.argv,
             parameters=document.parameters,
+            rounds=tuple(part.round for part in document.parts),
             started_at=datetime.fromtimestamp(document.started_at_unix_ns / 1e9, UTC),
             duration_s=document.duration_s,
             clock=document.clock,
@@ -123,8 +129,11 @@ def context_of(machine: str) -> Context:
 
 @cache
 def measurements_of(name: str, machine: str) -> tuple[Measurement, ...]:
-    """Return the measurements in one recorded document."""
-    document = read_document(json.loads(RECORDED[name].read_text(encoding="utf-8")))
+    """Return the measurements in one recorded document, in rounds of one placement each unless they are made once."""
+    raw = json.loads(RECORDED[name].read_text(encoding="utf-8"))
+    rounds = 1 if declaration(name.partition("-")[0]).once else ROUNDS
+    made = [(number, read_document(part), None) for number, part in enumerate(in_rounds(raw, rounds), 1)]
+    document = made[0][1] if rounds == 1 else ProbeDocument.merged(made)
     return tuple(parsed_measurements(name, document, context_of(machine)))
 
 
@@ -436,6 +445,20 @@ def flagged(document: RunDocument, index: int, code: str, reason: str) -> RunDoc
     return replace(document, index, validity=Validity(valid=added.severity != "invalid", flags=(added, *kept)))
 
 
+def with_rounds(value: Any) -> Any:
+    """Return *value*, a model or a part of one, with its estimates made of the same samples in rounds of two."""
+    if isinstance(value, Estimate):
+        rounds = [place // 2 for place in range(len(value.samples))]
+        target = value.target_half_width
+        made = estimate_of(value.samples, value.unit, rounds=rounds, target_half_width=target)
+        return value if value.estimator == "derived" else made
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: with_rounds(getattr(value, name)) for name in type(value).model_fields})
+    if isinstance(value, tuple):
+        return tuple(map(with_rounds, value))
+    return {name: with_rounds(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """Return *estimate* with every figure multiplied: the shape of a recorded figure at another value."""
     return Estimate.model_validate(
@@ -443,6 +466,7 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
             **estimate.model_dump(),
             "value": estimate.value * factor,
             "interval": None if estimate.interval is None else tuple(item * factor for item in estimate.interval),
+            "prediction": None if estimate.prediction is None else tuple(item * factor for item in estimate.prediction),
             "minimum": estimate.minimum * factor,
             "maximum": estimate.maximum * factor,
             "samples": tuple(tuple(item * factor for item in line) for line in estimate.samples),

@@ -192,9 +192,9 @@ def test_unused_flags_are_marked() -> None:
 
 
 def test_statistics_page_has_the_coverage() -> None:
-    from calibration.statistics import median_ranks
+    from calibration.runner.intervals import median_ranks
 
-    rows = [row for row in table_rows(parsed(METHOD / "statistics.rst"), "Placements") if row[0] != "1"]
+    rows = [row for row in table_rows(parsed(METHOD / "statistics.rst"), "Rounds") if row[0] != "1"]
     assert len(rows) >= 5
     for count_text, _, coverage in rows:
         count = int(count_text)

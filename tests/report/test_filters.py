@@ -220,6 +220,13 @@ def test_half_width_and_its_number() -> None:
     assert units.half(estimate([[10.0]], "ns")) is None
 
 
+def test_spreads_of_rounds_placements_and_windows() -> None:
+    samples = [[100.0, 100.0, 101.0], [100.0, 100.0, 101.0], [110.0, 110.0, 111.0], [110.0, 110.0, 111.0]]
+    assert units.spreads(estimate(samples, "ns", rounds=(0, 0, 1, 1))) == "6.7 % / 0 % / 0 % (rounds)"
+    assert units.spreads(estimate([[100.0, 101.0, 103.0]], "ns")) == "- / - / 1.5 % (windows)"
+    assert units.spreads(estimate([[100.0]], "ns")) == "- / - / -"
+
+
 def test_fixed_aligns_values_and_gaps() -> None:
     assert units.fixed(97.46, 1, 8) == "    97.5"
     assert units.fixed(None, 1, 8) == "       -"
@@ -234,6 +241,9 @@ def test_matrices_keep_their_gaps() -> None:
 def test_long_times_of_a_table_share_a_larger_unit() -> None:
     rows = units.readable([["a", estimate([[20_000.0], [22_000.0]], "ns")]])
     assert (rows[0][1].unit, rows[0][1].value, rows[0][1].interval) == ("µs", 21.0, (20.0, 22.0))
+    assert rows[0][1].prediction is None
+    ((_, in_rounds),) = units.readable([["a", estimate([[20_000.0], [22_000.0]], "ns", rounds=(0, 1))]])
+    assert in_rounds.prediction == pytest.approx((19, 23))
     mixed: list[list[Any]] = [["a", estimate([[20_000.0]], "ns")], ["b", estimate([[20.0]], "ns")]]
     assert [row[1].unit for row in units.readable(mixed)] == ["ns", "ns"]
 

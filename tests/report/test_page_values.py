@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from statistics import median
 from typing import Any
@@ -17,7 +17,9 @@ from docutils import nodes
 from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
+from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.report.sections import MAX_FAMILY
+from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import RunDocument
 from calibration.statistics import MIN_COVERAGE
 from calibration.sutprobe.document import read_document
@@ -32,6 +34,7 @@ from tests.report.report_documents import (
     run_document,
     second_document,
     with_nodes,
+    with_rounds,
 )
 
 Json = dict[str, Any]
@@ -47,12 +50,25 @@ def chosen_document() -> RunDocument:
     return run_document(names=("loaded_latency",)).model_copy(update={"measurements": tuple(measured)})
 
 
+def rounds_document() -> RunDocument:
+    """Return a run that was measured in rounds."""
+    document = run_document(
+        names=("idle_latency", "loaded_latency", "core_frequency", "latency_matrix", "max_bandwidth")
+    )
+    measurements = tuple(
+        measurement.model_copy(update={"values": with_rounds(measurement.values)})
+        for measurement in document.measurements
+    )
+    return document.model_copy(update={"measurements": measurements, "record": metrics_of_record(measurements)})
+
+
 DOCUMENTS = {
     "every-kind": run_document,
     "two-nodes": lambda: with_nodes(run_document(), 2),
     "eight-nodes": lambda: with_nodes(run_document(names=("latency_matrix", "bandwidth_matrix", "c2c_latency")), 8),
     "counters": counted_document,
     "chosen-delays": chosen_document,
+    "in-rounds": rounds_document,
     "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
 }
 
@@ -367,25 +383,41 @@ def found(value: object) -> Iterator[Json]:
             yield from found(item)
 
 
-def is_row_of(row: list[str], estimate: Json, unit: str) -> bool:
-    """Tell whether the cells of *row* after its name are *estimate*, with its extremes from its samples."""
+def is_row_of(row: dict[str, str], estimate: Json, unit: str) -> bool:
+    """Tell whether the cells of *row*, by their titles, are *estimate*, with its extremes from its samples."""
     of, scale = ("s", 1.0) if unit == estimate["unit"] == "s" else SCALES.get(unit, (unit, 1.0))
     if of != estimate["unit"]:
         return False
     flat = [sample / scale for placement in estimate["samples"] for sample in placement]
-    low, high = row[4].split(" to ")
-    cells = [is_close(row[0], estimate["value"] / scale), is_close(low, min(flat)), is_close(high, max(flat))]
-    cells.append(row[5] == f"{len(estimate['samples'])} / {len(flat)}")
-    cells.append(row[6] == {True: "yes", False: "no", None: "-"}[estimate["converged"]])
-    if len(estimate["samples"]) > 1:
-        cells.append(is_close(row[0], median(median(sample) for sample in estimate["samples"]) / scale))
+    value, counts = row[f"Median, {unit}"], f"{len(estimate['samples'])} / {len(flat)}"
+    cells = [
+        is_close(value, estimate["value"] / scale),
+        is_range(row["Minimum to maximum"], (min(flat), max(flat))),
+        row["Target met"] == {True: "yes", False: "no", None: "-"}[estimate["converged"]],
+    ]
+    interval = row.get("Interval (coverage)")
+    if interval is None:
+        interval = row["Confidence interval (coverage)"]
+        prediction = estimate["prediction"]
+        cells.append(row["Rounds / placements / windows"] == f"{len(estimate['rounds']) or '-'} / {counts}")
+        cells.append(is_range(row["Prediction, next run"], prediction and [end / scale for end in prediction]))
+    else:
+        cells.append(row["Placements / windows"] == counts)
+        if len(estimate["samples"]) > 1:
+            cells.append(is_close(value, median(median(sample) for sample in estimate["samples"]) / scale))
     if estimate["interval"] is None:
-        return all(cells) and row[1:3] == ["-", "-"]
-    bounds, coverage = re.fullmatch(r"(.*) \(([\d.]+) %\)", row[2]).groups()  # type: ignore[union-attr]
+        return all(cells) and (row["Half-width"], interval) == ("-", "-")
+    bounds, coverage = re.fullmatch(r"(.*) \(([\d.]+) %\)", interval).groups()  # type: ignore[union-attr]
     ends = [end / scale for end in estimate["interval"]]
-    cells += [is_close(shown, end) for shown, end in zip(bounds.split(" to "), ends, strict=True)]
-    cells += [is_close(coverage, 100 * estimate["coverage"]), is_close(row[1], (ends[1] - ends[0]) / 2)]
-    return all(cells)
+    cells += [is_range(bounds, ends), is_close(coverage, 100 * estimate["coverage"])]
+    return all(cells) and is_close(row["Half-width"], (ends[1] - ends[0]) / 2)
+
+
+def is_range(text: str, ends: Sequence[float] | None) -> bool:
+    """Tell whether *text* is the range between *ends*, or the mark for a missing one."""
+    if ends is None:
+        return text == "-"
+    return all(is_close(shown, end) for shown, end in zip(text.split(" to "), ends, strict=True))
 
 
 def named(measurement: Json) -> dict[str, Json]:
@@ -431,6 +463,31 @@ def test_every_row_of_estimates_matches_the_document(name: str) -> None:
             for measurement in by_command[command]:
                 candidates = [named(measurement)[title]] if title in named(measurement) else candidates
                 seen.add((measurement["id"], title))
-            assert any(is_row_of(cells, candidate, unit) for candidate in candidates), (command, title, cells)
+            row = dict(zip(heading[1:], cells, strict=True))
+            assert any(is_row_of(row, candidate, unit) for candidate in candidates), (command, title, cells)
     for measurement in measurements:
         assert {(measurement["id"], title) for title in named(measurement)} <= seen
+
+
+def test_a_table_of_rounds_has_predictions_and_names_the_largest_spread() -> None:
+    document, tree = page("in-rounds")
+    (values,) = (item.values for item in document.measurements if item.kind == "loaded_latency")
+    assert isinstance(values, LoadedLatencyValues)
+    (found,) = (rows for _, rows in tables(tree) if rows[0][0] == "Delay")
+    pairs = [(point, probe) for point in values.points for probe in point.probes]
+    for cells, (point, probe) in zip(found[1:], pairs, strict=True):
+        estimate = probe.latency_ns
+        named = list(zip(found[0], cells, strict=True))
+        latency, bandwidth = (text for title, text in named if title == "Prediction, next run")
+        assert is_range(latency, estimate.prediction)
+        assert is_range(bandwidth, point.bandwidth_mb_s.prediction)
+        row = dict(named)
+        counts = f"{len(estimate.rounds)} / {estimate.placements} / {estimate.windows}"
+        assert row["Rounds / placements / windows"] == counts
+        assert estimate.largest_spread is not None
+        spreads = row["Spread of rounds / placements / windows (largest)"]
+        level, spread = estimate.largest_spread
+        *_, largest = re.fullmatch(r"(.+) / (.+) / (.+) \((\w+)\)", spreads).groups()  # type: ignore[union-attr]
+        assert largest == level
+        shown = spreads.split(" / ")[("rounds", "placements", "windows").index(level)]
+        assert is_close(shown.split(" ")[0], 100 * spread)

@@ -19,7 +19,7 @@ from calibration.profiles import load_profile
 from calibration.report.story import story
 from calibration.report.terminal import print_page
 from calibration.results.model import RunDocument
-from calibration.results.plain import Row, plain_document
+from calibration.results.plain import Row, plain_document, rows
 from tests.report.report_documents import (
     flagged,
     index_of,
@@ -30,6 +30,7 @@ from tests.report.report_documents import (
     run_document,
     store,
     with_nodes,
+    with_rounds,
 )
 from tests.walk import estimates
 
@@ -129,8 +130,21 @@ def test_json_has_every_value_with_its_interval(tmp_path: Path) -> None:
     peak = by_kind["peak_injection_bandwidth"]
     assert isinstance(peak["bandwidth_mb_s"]["reads"], float)
     assert len(peak["bandwidth_mb_s_interval"]["reads"]) == 2
+    assert len(peak["bandwidth_mb_s_prediction"]["reads"]) == 2
+    assert by_kind["traffic_shape"]["best"]["reads"]["bandwidth_mb_s_prediction"] is None
     assert "samples" not in json.dumps(found["measurements"])
     assert set(by_kind["idle_latency"]["validity"]) == {"valid", "flags", "reasons"}
+
+
+def test_json_and_csv_have_predictions_of_values_in_rounds() -> None:
+    document = run_document(names=("idle_latency",))
+    values = with_rounds(document.measurements[0].values)
+    document = replace(document, 0, values=values)
+    (plain,) = plain_document(document)["measurements"]
+    low, high = values.latency_ns.prediction
+    assert plain["latency_ns_prediction"] == [low, high]
+    row = next(rows(document))
+    assert (row.prediction_low, row.prediction_high, row.rounds) == (low, high, len(values.latency_ns.rounds))
 
 
 def test_json_has_every_estimate() -> None:

@@ -167,10 +167,9 @@ def test_the_kernel_is_traced_if_the_profile_requests_it(attribute: bool) -> Non
     (plain,) = (
         step for step in declaration("jitter").steps(context, JitterSettings(gap_s=20.0)) if isinstance(step, Step)
     )
-    assert ("--attribute" in planned.argv) == attribute
-    # half as long again, and a second to make something of what was traced
-    assert planned.expected_duration_s - plain.expected_duration_s == pytest.approx(10.0 if attribute else 0.0)
-    assert planned.longest_duration_s - plain.longest_duration_s == pytest.approx(11.0 if attribute else 0.0)
+    assert planned.first_round == (("--attribute",) if attribute else ())
+    longer_s = planned.in_rounds(6).expected_duration_s - plain.in_rounds(6).expected_duration_s
+    assert longer_s == pytest.approx(10.0 if attribute else 0.0)  # half as long again
 
 
 def test_the_terminal_says_the_same() -> None:

@@ -10,7 +10,7 @@ from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.bandwidth_ladder import ladder
 from calibration.measurements.bandwidth_scaling import cpus_by_count, cpus_in_order
-from calibration.measurements.base import excess_s
+from calibration.measurements.base import Step
 from calibration.measurements.core_frequency import spread_over
 from calibration.measurements.loaded_latency import ZERO_LOADS, sweep_s
 from calibration.measurements.platform import ChosenShape, ShapeReference
@@ -96,10 +96,29 @@ def test_plan_duration_is_the_sum_of_its_steps() -> None:
         assert step.expected_duration_s <= step.longest_duration_s < step.deadline_s
 
 
-def test_budget_adds_what_placements_leave() -> None:
-    assert excess_s(6.0, 6, 0.0) == 0
-    assert excess_s(6.0, 6, 4.0) == 0  # spent before the last of the placements asked for is over
-    assert excess_s(6.0, 6, 10.0) == 5.0  # ten seconds pass, and the placement that is then under way ends
+def test_rounds_multiply_the_cost_and_a_search_is_made_once() -> None:
+    def step(rounds: int, more: int = 0) -> Step:
+        text = (
+            f"title: t\nrounds: {rounds}\nmeasurements: {{max_bandwidth: {{more_rounds: {more}, streams: [1, 4, 8]}}}}"
+        )
+        (found,) = make_plan(small(), parse_profile(text, "t", "test")).steps
+        return found
+
+    two, six, more = step(2), step(6), step(6, 3)
+    round_s = (six.expected_duration_s - two.expected_duration_s) / 4
+    search_s = six.first_round_s
+    assert search_s > 1
+    assert two.expected_duration_s == pytest.approx(search_s + 2 * round_s, abs=0.11)
+    assert six.longest_duration_s == six.expected_duration_s
+    assert more.longest_duration_s == pytest.approx(search_s + 9 * round_s, abs=0.11)
+    assert two.deadline_s == six.deadline_s == more.deadline_s  # that of one command
+
+
+def test_what_is_measured_once_is_planned_once() -> None:
+    plan = make_plan(small(), load_profile("nightly"))
+    once = {step.kind for step in plan.steps if step.rounds == 1}
+    assert once == {"traffic_shape", "sustained_bandwidth"}
+    assert {step.rounds for step in plan.steps if step.kind not in once} == {6}
 
 
 def reads(size: int, *parts: Part, mix: Mix = "reads") -> Run:
@@ -187,21 +206,14 @@ def test_group_text_round_trips() -> None:
 
 def test_best_setting_without_delay_is_measured_in_full() -> None:
     def cost_s(settings: str) -> float:
-        text = f"title: t\nmeasurements: {{max_bandwidth: {{budget_s: 0, window_s: 10, streams: [1, 4], {settings}}}}}"
+        text = f"title: t\nmeasurements: {{max_bandwidth: {{window_s: 10, streams: [1, 4], {settings}}}}}"
         (step,) = make_plan(small(), parse_profile(text, "t", "test")).steps
-        return step.expected_duration_s
+        return step.expected_duration_s - step.first_round_s
 
     one = cost_s("delays: [0], keep_best: 1")
     assert cost_s("delays: [0, 8], keep_best: 1") == pytest.approx(2 * one, rel=0.01)
     assert cost_s("delays: [0, 8], keep_best: 3") == pytest.approx(4 * one, rel=0.01)
     assert cost_s("delays: [0], keep_best: 3") == pytest.approx(3 * one, rel=0.01)
-
-
-def test_the_deadline_of_a_step_has_room_for_its_budget() -> None:
-    text = "title: t\nmeasurements: {max_bandwidth: {budget_s: 1000, keep_best: 1}}"
-    (step,) = make_plan(small(), parse_profile(text, "t", "test")).steps
-    assert step.longest_duration_s - step.expected_duration_s > 900
-    assert step.deadline_s > 3 * step.expected_duration_s + 900
 
 
 def test_buffers_are_filled_as_fast_as_the_node_with_most_threads_allows() -> None:

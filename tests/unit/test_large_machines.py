@@ -36,6 +36,7 @@ from calibration.results.records import StepRecord, append_record
 from calibration.results.store import read_run
 from calibration.runner import capture, settings
 from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
+from tests.rounds import all_rounds
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -88,18 +89,19 @@ def made(machine: Machine, directory: Path) -> Made:
         captured = capture.capture(str(root), sleep=lambda _seconds: None)
     archive = base64.b64decode(captured["archive"])
     run = begin(directory, testbed="t", sut="s", run_id="r", profile="nightly", capture=archive, now=NOW)
-    for step in run.plan.steps:
+    for step, number, found in all_rounds(run.plan.steps, answer):
         append_record(
             run.directory,
             StepRecord(
                 step=step,
+                round=number,
                 outcome="ok",
                 reason=None,
                 rc=0,
                 started_at=NOW,
                 duration_s=1.0,
                 stderr="",
-                document=answer(step),
+                document=found,
             ),
         )
     document = finish(run.directory, now=NOW)

@@ -152,6 +152,8 @@ def test_every_sample_was_printed_by_sutprobe(name: str) -> None:
             samples = {sample for placement in figure.samples for sample in placement}
             if measurement.values.kind == "sustained_bandwidth" and figure.unit == "fraction":
                 continue  # of two windows each: test_loss_is_relative_to_the_first_second
+            if figure.estimator == "derived":
+                continue  # medians over pairs: test_core_matrix_summarizes_classes_and_names_extremes
             if measurement.values.kind == "jitter":
                 samples = {round(sample * measurement.values.tick_hz / 1e9) for sample in samples}
             assert samples <= printed
@@ -509,9 +511,9 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     assert values.latency_ns[3][0] is values.latency_ns[1][1] is None
     found = {class_name.name: class_name for class_name in values.classes}
     near, far = found["smt_siblings"], found["other_package"]
-    assert (near.pairs, near.measured, near.median_ns, near.interval_ns) == (2, 2, 150, (100, 200))
+    assert (near.pairs, near.measured, near.median_ns, near.latency_ns.interval) == (2, 2, 150, (150, 150))
     assert (near.minimum_pair, near.maximum_pair) == ((0, 1), (1, 0))
-    assert (far.pairs, far.measured, far.median_ns, far.interval_ns) == (6, 1, 600, None)
+    assert (far.pairs, far.measured, far.median_ns, far.latency_ns.value) == (6, 1, 600, 600)
     assert sum(class_name.pairs for class_name in values.classes) == 4 * 3
     assert [(omitted.what, omitted.reason) for omitted in parsed.missing] == [("Pairs 2@1", "sampled: left out")]
     (reason,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
@@ -697,7 +699,7 @@ def test_shares_are_requested_and_cost_time() -> None:
     assert usual.argv[usual.argv.index("--share-percent") + 1] == "25,50,75,90"
     assert "--share-percent" not in none.argv
     assert "19 delays, 4 shares of peak" in usual.title
-    assert usual.expected_duration_s > more.expected_duration_s > none.expected_duration_s
+    assert usual.in_rounds(1).expected_duration_s > more.expected_duration_s > none.expected_duration_s
     for wrong in (0.0, 1.01, 0.255):
         with pytest.raises(ValidationError, match="shares"):
             loaded.settings(shares=(wrong,))

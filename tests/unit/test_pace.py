@@ -14,7 +14,7 @@ def lasting(factor: float) -> RunDocument:
     document = run_document()
     assert document.plan is not None
     measurements = tuple(
-        measurement.model_copy(update={"duration_s": 2 * factor, "validity": validity(())})
+        measurement.model_copy(update={"rounds": (), "duration_s": 2 * factor, "validity": validity(())})
         for measurement in document.measurements
     )
     steps = tuple(
@@ -42,6 +42,16 @@ def test_a_step_counts_once() -> None:
     announced_s, took_s = pace(twice) or (0, 0)
     assert (announced_s, took_s) == pace(document)
     assert took_s == pytest.approx(1.5 * announced_s)
+
+
+def test_an_interrupted_run_is_compared_with_the_rounds_that_it_has() -> None:
+    document = lasting(0.5)
+    assert document.plan is not None
+    steps = tuple(step.model_copy(update={"rounds": 6}) for step in document.plan.steps)
+    measurements = tuple(each.model_copy(update={"rounds": (1, 2, 3)}) for each in document.measurements)
+    update = {"plan": document.plan.model_copy(update={"steps": steps}), "measurements": measurements}
+    announced_s, took_s = pace(document.model_copy(update=update)) or (0, 0)
+    assert took_s == pytest.approx(announced_s)
 
 
 @pytest.mark.parametrize(("factor", "within"), [(1.19, True), (0.81, True), (1.21, False), (0.79, False)])

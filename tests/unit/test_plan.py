@@ -18,7 +18,7 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import BUFFERS
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names
-from calibration.statistics import COVERAGE_WANTED, median_ranks
+from calibration.runner.intervals import COVERAGE_WANTED, median_ranks
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "context"
 SMT = load(FIXTURES / "x86_64-two-nodes-smt.tar.gz")
@@ -64,7 +64,7 @@ def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> No
         assert set(step.nodes) <= nodes
         assert step.argv[0] == "sutprobe"
         assert all(isinstance(word, str) and word for word in step.argv)
-        assert 0 < step.expected_duration_s < step.deadline_s
+        assert 0 < step.expected_duration_s / step.rounds < step.deadline_s
         assert options(step, "deadline-s") == [f"{step.deadline_s:g}"]
         for cpu, where, size in map(chase_place, options(step, "at")):
             assert cpu in machine.online_cpus
@@ -346,13 +346,12 @@ def test_real_time_threads_leave_one_cpu() -> None:
     assert cpus_of(options(ordinary.steps[0], "cpus")[0]) == set(online)
 
 
-def test_duration_includes_the_digest_of_gaps() -> None:
+def test_tracing_lengthens_the_first_round_only() -> None:
     text = "title: x\nmeasurements: {jitter: {gap_s: 30, attribute: %s}}"
     plain, traced = (make_plan(ISOLATED, parse_profile(text % word, "x", "test")).steps[0] for word in ("no", "yes"))
-    measured_s = (20 * 20_000 + 1000) * 80_000 * 0.75e-9 + 30  # 1000 executions of warm-up
-    assert plain.expected_duration_s >= measured_s
-    assert plain.longest_duration_s >= plain.expected_duration_s + 1
-    assert traced.longest_duration_s >= plain.longest_duration_s + 15 + 1
+    assert plain.expected_duration_s >= 6 * (80_000 * 20_000 * 0.75e-9 + 30)
+    assert traced.expected_duration_s == pytest.approx(plain.expected_duration_s + 15)
+    assert (plain.first_round, traced.first_round) == ((), ("--attribute",))
 
 
 def test_login_outside_isolated_cpus_may_use_them() -> None:
@@ -427,16 +426,11 @@ def test_text_is_one_screen(machine: Context) -> None:
 
 
 @pytest.mark.parametrize("profile", profile_names())
-def test_placements_suffice_for_a_95_percent_interval(profile: str) -> None:
+def test_rounds_suffice_for_a_95_percent_interval(profile: str) -> None:
     enough = next(count for count in range(1, 100) if median_ranks(count)[2] >= COVERAGE_WANTED)
-    short = {
-        step.kind
-        for step in make_plan(SMT, load_profile(profile)).steps
-        for placements in options(step, "placements")
-        if int(placements) < enough
-    }
-    # A shape is chosen by rank, a course has no pause, and the first look tells only the levels of the ladder apart.
-    assert short <= {"traffic_shape", "sustained_bandwidth"} | ({"bandwidth_ladder"} if profile == "quick" else set())
+    short = {step.kind for step in make_plan(SMT, load_profile(profile)).steps if step.rounds < enough}
+    # a shape is chosen by rank, a course has no pause, and the profile counters compares methods within its sweeps
+    assert short <= {"traffic_shape", "sustained_bandwidth", "counted_volume", "regulation"}
 
 
 @pytest.mark.parametrize(
@@ -482,7 +476,7 @@ def test_all_cores_at_once_and_some_alone() -> None:
     assert any("alone" in omitted.what for omitted in plan.not_planned if omitted.kind == "core_frequency")
     works = options(plan.steps[0], "work")[0].split(",")
     points = len(works) * (2 + 1)
-    assert plan.steps[0].expected_duration_s == pytest.approx(0.03 + points * (0.02 + 0.05 + 9 * 0.005), abs=0.06)
+    assert plan.steps[0].expected_duration_s == pytest.approx(6 * (0.03 + points * (0.02 + 0.05 + 9 * 0.005)), abs=0.06)
 
 
 def test_unsupported_work_is_not_planned() -> None:

@@ -14,6 +14,7 @@ import pytest
 from calibration import lifecycle
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.lifecycle import BegunRun, NotBegunError, finish, resume
+from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.attempts import (
     complete_suts,
@@ -21,6 +22,7 @@ from calibration.results.attempts import (
     outstanding,
     record_kernels,
     record_reason,
+    unmeasured,
 )
 from calibration.results.documents import SCHEMA, schema_validator
 from calibration.results.layout import CHECKER_OUTPUT, RECORDS, RUN, find_runs, new_run_id, run_directory
@@ -40,6 +42,7 @@ from calibration.results.schema import schema_text
 from calibration.results.store import read_run, write_document
 from calibration.tuning import Change
 from tests.report.report_documents import flagged, index_of, replace, run_document, scaled
+from tests.rounds import numbered
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CAPTURE = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
@@ -64,12 +67,15 @@ def recorded(name: str) -> dict[str, Any]:
     return found
 
 
-def end_step(begun: BegunRun, step_id: str, **changes: Any) -> None:
+def end_step(begun: BegunRun, step_id: str, *, rounds: int | None = None, **changes: Any) -> None:
+    """Record a step in its first *rounds*, by default in all, each with one of the recorded placements."""
     step = next(step for step in begun.plan.steps if step.id == step_id)
     fields = {"outcome": "ok", "reason": None, "rc": 0, "started_at": NOW, "duration_s": 1.0, "stderr": ""}
     if "document" not in changes:
         changes["document"] = None if "outcome" in changes else recorded(step_id)
-    append_record(begun.directory, StepRecord.model_validate({"step": step, **fields, **changes}))
+    for number, document in numbered(step, changes["document"])[:rounds]:
+        record = {"step": step, "round": number, **fields, **changes, "document": document}
+        append_record(begun.directory, StepRecord.model_validate(record))
 
 
 def change(**fields: Any) -> Change:
@@ -168,7 +174,7 @@ def test_terminated_step_keeps_its_measurements(
     begun: BegunRun, code: str, outcome: str, cause: str, status: str
 ) -> None:
     document = ended_early("latency_ladder", code, 30)
-    end_step(begun, "latency_ladder", outcome=outcome, reason="told to end", rc=3, document=document)
+    end_step(begun, "latency_ladder", rounds=1, outcome=outcome, reason="told to end", rc=3, document=document)
     run = finish(begun.directory, now=NOW, interrupted=code == "interrupted")
     (measured,) = run.measurements
     assert len(measured.values.model_dump()["points"]) == 30
@@ -176,7 +182,12 @@ def test_terminated_step_keeps_its_measurements(
     assert len(measured.missing) == 1 + len(document["result"]["points"]) - 30
     assert "PARTIAL" in {flag.code for flag in measured.validity.flags}
     gone = [omitted for omitted in run.not_measured if omitted.kind == "latency_ladder"]
-    assert len(gone) == len(measured.missing)
+    parts = [omitted for omitted in gone if " rounds " not in omitted.what and " round " not in omitted.what]
+    assert len(parts) == len(measured.missing)
+    assert [omitted.what.rpartition(": ")[2] for omitted in gone if omitted not in parts] == [
+        "round 1 of 6",
+        "rounds 2-6 of 6",
+    ]
     assert {omitted.cause for omitted in gone} == {cause}
     assert run.run.status == status
 
@@ -264,7 +275,7 @@ def test_a_truncated_last_record_is_skipped(begun: BegunRun) -> None:
     end_step(begun, "latency_matrix")
     path = directory / RECORDS
     path.write_bytes(path.read_bytes()[:-10])
-    assert [type(record).__name__ for record in records(directory)] == ["StartRecord", "StepRecord"]
+    assert [type(record).__name__ for record in records(directory)] == ["StartRecord", *["StepRecord"] * 11]
     path.write_bytes(whole.replace(b'"record":"start"', b'"record":"begin"'))
     with pytest.raises(InputError, match="line 1"):
         list(records(directory))
@@ -275,7 +286,7 @@ def test_line_separators_do_not_end_a_record(begun: BegunRun) -> None:
     for step_id in steps:
         end_step(begun, step_id, stderr="a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}")
     found = [record for record in records(begun.directory) if isinstance(record, StepRecord)]
-    assert [item.step.id for item in found] == steps
+    assert list(dict.fromkeys(item.step.id for item in found)) == steps
     assert {item.stderr for item in found} == {"a\nb\r\x85\u2028\u2029\x0b\x0c\x1e{}"}
 
 
@@ -284,7 +295,7 @@ def test_full_records_keep_no_more_documents(begun: BegunRun, monkeypatch: pytes
     end_step(begun, first)
     size = (begun.directory / RECORDS).stat().st_size
     monkeypatch.setattr("calibration.results.records.MAX_RECORDS_BYTES", size - 1)
-    end_step(begun, second)
+    end_step(begun, second, rounds=1)
     found = {record.step.id: record for record in records(begun.directory) if isinstance(record, StepRecord)}
     assert found[first].document is not None
     assert found[second].document is None
@@ -306,7 +317,70 @@ def test_start_and_duration_come_from_sutprobe(begun: BegunRun) -> None:
     (measured,) = finish(begun.directory, now=NOW).measurements
     document = recorded("idle_latency")
     assert measured.started_at == datetime.fromtimestamp(document["started_at_unix_ns"] // 10**9, UTC)
-    assert measured.duration_s == document["duration_s"] > 1  # else the whole second would be the same at its end
+    assert measured.duration_s == pytest.approx(6 * document["duration_s"])
+    assert measured.rounds == (1, 2, 3, 4, 5, 6)
+    assert document["duration_s"] > 1  # else the whole second would be the same at its end
+
+
+def test_rounds_of_a_step_are_one_measurement(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency")
+    (measured,) = finish(begun.directory, now=NOW).measurements
+    placements = recorded("idle_latency")["result"]["points"][0]["placements"]
+    assert measured.values.latency_ns.rounds == (1,) * 6
+    assert [list(windows) for windows in measured.values.latency_ns.samples] == [
+        undisturbed(placement["windows_ns"], placement["dirty_windows"]) for placement in placements[:6]
+    ]
+    assert measured.pages.buffers == 6
+    assert measured.values.latency_ns.target_half_width == 0.01
+
+
+def test_an_interrupted_run_says_how_many_rounds_it_has(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency", rounds=3)
+    end_step(begun, "latency_matrix", rounds=2)
+    run = finish(begun.directory, now=NOW, interrupted=True)
+    assert {len(measured.rounds) for measured in run.measurements} == {3, 2}
+    gone = {omitted.what.rpartition(": ")[2]: omitted for omitted in run.not_measured if "rounds" in omitted.what}
+    assert gone.keys() == {"rounds 4-6 of 6", "rounds 3-6 of 6"}
+    assert {omitted.cause for omitted in gone.values()} == {"interrupted"}
+    assert run.run.status == "interrupted"
+    idle = run.measurements[index_of(run, "idle_latency")]
+    assert idle.values.latency_ns.coverage == 0.75  # three rounds: stated, not hidden
+
+
+def test_a_failed_round_costs_its_part_only(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency", rounds=5)
+    step = next(step for step in begun.plan.steps if step.id == "idle_latency")
+    lost = {"outcome": "killed", "reason": "ended by SIGSEGV", "rc": 139, "started_at": NOW, "duration_s": 1.0}
+    append_record(begun.directory, StepRecord(step=step, round=6, document=None, stderr="", **lost))
+    run = finish(begun.directory, now=NOW)
+    assert run.measurements[0].rounds == (1, 2, 3, 4, 5)
+    (gone,) = [omitted for omitted in run.not_measured if omitted.kind == "idle_latency" and omitted.cause == "failed"]
+    assert (gone.what.rpartition(": ")[2], gone.reason) == ("round 6 of 6", "ended by SIGSEGV")
+    assert run.run.status == "incomplete"
+
+
+def test_resume_measures_the_missing_rounds(begun: BegunRun) -> None:
+    document = recorded("max_bandwidth") | {"again": ["--only", "3"]}
+    end_step(begun, "max_bandwidth", rounds=4, document=document)
+    left = unmeasured(begun.directory)
+    assert left["max_bandwidth"] == ((5, 6), ("--only", "3"))
+    assert left["idle_latency"] == ((1, 2, 3, 4, 5, 6), ())
+    end_step(begun, "max_bandwidth")
+    assert "max_bandwidth" not in {step.id for step in outstanding(begun.directory)}
+
+
+def test_a_round_that_measured_elsewhere_than_asked_leaves_no_value(begun: BegunRun) -> None:
+    step = next(step for step in begun.plan.steps if step.id == "idle_latency")
+    for number, document in numbered(step, recorded("idle_latency")):
+        point = document["result"]["points"][0]
+        if number == 4:
+            point |= {"placements": None, "stopped": None, "error": {"code": "placement_wrong", "message": "node 1"}}
+        fields = {"outcome": "ok", "reason": None, "rc": 0, "started_at": NOW, "duration_s": 1.0, "stderr": ""}
+        append_record(begun.directory, StepRecord(step=step, round=number, document=document, **fields))
+    run = finish(begun.directory, now=NOW)
+    assert run.measurements == ()
+    (gone,) = [omitted for omitted in run.not_measured if omitted.kind == "idle_latency" and omitted.cause == "failed"]
+    assert "placement_wrong" in gone.reason
 
 
 def test_invalid_peak_is_not_the_maximum() -> None:
@@ -370,7 +444,7 @@ def test_a_changed_capture_is_refused(begun: BegunRun) -> None:
         ('"status": "incomplete"', '"status": "fine"', "status"),
         ('"unit": "ns"', '"unit": 7', "unit"),
         ('"within_spread": ', '"extra": 1, "within_spread": ', "extra"),
-        ('"converged"', '"converted"', "conver"),
+        ('"invariant"', '"variant"', "variant"),
     ],
 )
 def test_an_invalid_document_is_refused(begun: BegunRun, find: str, put: str, says: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from calibration.statistics import Estimate, estimate, is_bimodal, median_ranks, relative_spread
+from calibration.runner.intervals import median_ranks
+from calibration.statistics import Estimate, estimate, is_bimodal, relative_spread
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
+from operator import mul
 from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import names_of, settings_of_host
@@ -80,14 +82,15 @@ class Progress:
         self.name = name
         self.records = records
         self.steps = []
-        self.done = set()
+        self.done = Counter()
         self.began = self.step_began = 0.0
         self.read_bytes = 0
 
     @property
     def left(self):
-        """The steps without a record."""
-        return [step for step in self.steps if step["id"] not in self.done]
+        """The steps that lack the record of a round: those in rounds first, as they are measured."""
+        lacking = [step for step in self.steps if self.done[step["id"]] < step.get("rounds", 1)]
+        return sorted(lacking, key=lambda step: step.get("rounds", 1) == 1)
 
     def follow(self, now):
         """Read the records since the last call, at *now*."""
@@ -105,24 +108,30 @@ class Progress:
                 if record["record"] in ("start", "resume"):
                     self.began = self.step_began = now
                 elif record["record"] == "step":
-                    self.done.add(record["step"]["id"])
+                    self.done[record["step"]["id"]] += 1
                     self.step_began = now
 
     def remaining_s(self, now):
-        """Return the expected time until the last step ends; an overdue step counts as finished."""
-        if not self.left:
+        """Return the expected time until the last step ends; an overdue command counts as finished."""
+        left = self.left
+        if not left:
             return 0.0
-        current = max(0.0, self.left[0]["expected_duration_s"] - (now - self.step_began))
-        return current + sum(step["expected_duration_s"] for step in self.left[1:])
+        each_s = [step["expected_duration_s"] / step.get("rounds", 1) for step in left]
+        counts = [step.get("rounds", 1) - self.done[step["id"]] for step in left]
+        current_s = sum(each_s) / len(each_s) if left[0].get("rounds", 1) > 1 else each_s[0]  # any of a round's steps
+        return sum(map(mul, each_s, counts)) - min(current_s, now - self.step_began)
 
     def line(self, now):
         """Return the live line. A narrow terminal cuts off the title, not the times."""
-        number = min(len(self.done) + 1, len(self.steps))
-        what = self.left[0]["title"] if self.left else "all steps done"
-        return (
-            f"{self.name}: step {number} of {len(self.steps)} "
-            f"({duration(now - self.began)} elapsed, about {duration(self.remaining_s(now))} left): {what}"
-        )
+        left = self.left
+        times = f"({duration(now - self.began)} elapsed, about {duration(self.remaining_s(now))} left)"
+        if left and (rounds := left[0].get("rounds", 1)) > 1:
+            done = [self.done[step["id"]] for step in self.steps if step.get("rounds", 1) > 1]
+            place = sum(count > min(done) for count in done)
+            return f"{self.name}: round {min(done) + 1} of {rounds}, {place} of {len(done)} steps done {times}"
+        number = min(len(self.steps) - len(left) + 1, len(self.steps))
+        what = left[0]["title"] if left else "all steps done"
+        return f"{self.name}: step {number} of {len(self.steps)} {times}: {what}"
 
 
 class Screen:

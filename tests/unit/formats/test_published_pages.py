@@ -233,6 +233,7 @@ def test_command_prints_the_documented_json() -> None:
     assert list(by_kind) == ALL
     assert by_kind["idle_latency"]["latency_ns"] == 90.6
     assert by_kind["idle_latency"]["latency_ns_interval"] is None
+    assert by_kind["idle_latency"]["latency_ns_prediction"] is None
     assert by_kind["latency_matrix"]["latency_ns"] == [[91.7, 148.3], [147.2, 92.4]]
     assert by_kind["loaded_latency"]["points"][0]["bandwidth_mb_s_interval"] is None
     assert printed["not_measured"] == []

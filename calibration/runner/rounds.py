@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of a run: which step is measured when, and when there were enough of them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+from calibration.runner.intervals import MOMENTS, median_ranks, middle
+
+WINDOWS = ("windows_hz", "windows_ns", "windows_mb_s")
+"""Where a point or a placement has its windows."""
+
+
+class Rounds:
+    """The steps of *plan* by round, each round shuffled by the plan's seed; then those measured once."""
+
+    def __init__(self, plan):
+        self.seed = plan.get("seed", 0)
+        self.steps = [step for step in plan["steps"] if step.get("rounds", 1) != 1]
+        self.once = [step for step in plan["steps"] if step.get("rounds", 1) == 1]
+        self.left = {step["id"]: rounds_of(step) for step in self.steps}
+        self.last = max((number for left in self.left.values() for number in left), default=0)
+        self.again = {step["id"]: step.get("again") for step in self.steps}
+        self.figures: dict[str, list[list[float]]] = {step["id"]: [] for step in self.steps}
+
+    def __iter__(self):
+        """Yield each step to run: its round (None if it is measured once), what to call that, and the step."""
+        number = 0
+        while True:
+            number += 1
+            further = number > self.last
+            steps = [step for step in self.steps if (self.wants_more(step) if further else self.is_left(step, number))]
+            if further and not steps:
+                break
+            word = "round %d %s %d" % (number, "beyond the planned" if further else "of", self.last)
+            for place, step in enumerate(self.shuffled(steps, number), 1):
+                yield number, "%s, step %d of %d" % (word, place, len(steps)), step
+        word = "after the rounds, step" if self.last else "step"
+        for place, step in enumerate(self.once, 1):
+            yield None, "%s %d of %d" % (word, place, len(self.once)), step
+
+    def is_left(self, step, number):
+        """Return whether *step* is to be measured in the planned round *number*."""
+        return number in self.left[step["id"]]
+
+    def shuffled(self, steps, number):
+        """Return *steps* in the order of a round; those with the prefetchers off last, to switch them once."""
+        steps = list(steps)
+        self.random(number).shuffle(steps)
+        return sorted(steps, key=lambda step: step.get("prefetchers") == "off")
+
+    def random(self, *what):
+        """Return the random numbers of a round, or of something in it."""
+        return random.Random(":".join(map(str, (self.seed, *what))))  # noqa: S311 - an order, no secret
+
+    def argv(self, step, number):
+        """Return the command of *step* in round *number*: a later round measures what the first one chose."""
+        more = self.again.get(step["id"]) or ()
+        if not more and number in (None, 1):
+            more = step.get("first_round", ())
+        if step.get("seeded") and number is not None:
+            more = [*more, "--seed", str(self.random(number, step["id"]).getrandbits(31))]
+        return [*step["argv"], *more]
+
+    def keep(self, step, document):
+        """Keep what *document*, the answer of *step*, says for its next rounds."""
+        if step["id"] not in self.figures or not isinstance(document, dict):
+            return
+        if not self.again[step["id"]]:
+            self.again[step["id"]] = document.get("again")
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, IndexError):
+            self.figures[step["id"]].append(figures(document["result"]))
+
+    def wants_more(self, step):
+        """Return whether a further round may bring a figure of *step* to its target."""
+        rounds = self.figures[step["id"]]
+        more = step.get("more_rounds", 0)
+        target = step.get("target_half_width")
+        planned = step["rounds"]
+        if target is None or not isinstance(planned, int) or not planned <= len(rounds) < planned + more:
+            return False  # of a resumed run only what was missing is measured
+        return any(half_width(values) > target for values in zip(*rounds))  # noqa: B905 - Python 3.8
+
+
+def rounds_of(step):
+    """Return the rounds in which *step* is still to be measured: all of them, or those listed."""
+    rounds = step["rounds"]
+    return range(1, rounds + 1) if isinstance(rounds, int) else rounds
+
+
+def figures(result):
+    """Return the median of each figure of a result with a target, in order."""
+    points = result.get("points") or result.get("pairs") or result.get("cells") or ()
+    return [middle(windows_of(point)) for point in points if point.get("phase") != "scan" and not point.get("error")]
+
+
+def windows_of(point):
+    """Return all windows of *point*, those of the first latency probe if it has some."""
+    for name in WINDOWS:
+        if point.get(name):
+            return point[name]
+    found: list[float] = []
+    for placement in point["placements"]:
+        probe = placement["probes"][0] if isinstance(placement, dict) and placement.get("probes") else placement
+        found += probe if isinstance(probe, list) else windows_of(probe)
+    return found
+
+
+def half_width(values):
+    """Return half the width of the interval of *values*, one of each round, relative to their median."""
+    ordered = sorted(values)
+    low, high, _ = median_ranks(len(ordered))
+    return MOMENTS * (ordered[high - 1] - ordered[low - 1]) / 2 / abs(middle(ordered) or 1)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of a run on the SUT: order, choices that are repeated, and when there are enough."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from calibration.runner.rounds import Rounds, figures
+from calibration.runner.settings import Machine
+from calibration.runner.surroundings import Surroundings, sensors
+
+
+def step(name: str, **more: Any) -> dict[str, Any]:
+    return {"id": name, "argv": ["sutprobe", name], "rounds": 6, **more}
+
+
+def latency(*medians_ns: float) -> dict[str, Any]:
+    points = [{"placements": [{"windows_ns": [ns, ns + 1, ns - 1]}], "error": None} for ns in medians_ns]
+    return {"result": {"points": points}}
+
+
+def run(plan: dict[str, Any], answers: Any = lambda _step, _number: {}) -> list[tuple[int | None, str, list[str]]]:
+    rounds = Rounds(plan)
+    done = []
+    for number, _, each in rounds:
+        done.append((number, each["id"], rounds.argv(each, number)))
+        rounds.keep(each, answers(each, number))
+    return done
+
+
+def test_each_round_has_every_step_in_an_order_of_its_own_which_the_seed_decides() -> None:
+    names = list("abcdefgh")
+    plan = {"seed": 7, "steps": [step(name) for name in names]}
+    done = run(plan)
+    orders = [[name for number, name, _ in done if number == wanted] for wanted in range(1, 7)]
+    assert all(sorted(order) == names for order in orders)
+    assert len({tuple(order) for order in orders}) == 6
+    assert run(plan) == done
+    assert run({**plan, "seed": 8}) != done
+
+
+def test_what_is_measured_once_follows_the_rounds() -> None:
+    done = run({"steps": [step("once", rounds=1), step("a"), step("b")]})
+    assert [name for _, name, _ in done].index("once") == len(done) - 1
+    assert done[-1][0] is None
+
+
+def test_prefetchers_are_switched_once_in_a_round() -> None:
+    names = [*"abcdef"]
+    done = run({"steps": [step(name, prefetchers="off" if name in "bd" else None) for name in names]})
+    for wanted in range(1, 7):
+        order = [name for number, name, _ in done if number == wanted]
+        assert set(order[-2:]) == {"b", "d"}
+
+
+def test_later_rounds_repeat_the_choice_of_the_first_and_skip_what_it_alone_does() -> None:
+    plan = {"steps": [step("search", first_round=["--attribute"])]}
+    done = run(plan, lambda _, number: {"again": ["--only", "3"]} if number == 1 else {"again": ["--only", "9"]})
+    assert [argv[2:] for _, _, argv in done] == [["--attribute"], *([["--only", "3"]] * 5)]
+
+
+def test_each_round_shuffles_differently_in_each_run() -> None:
+    plan = {"seed": 3, "steps": [step("a", seeded=True), step("b", seeded=True), step("c")]}
+    seeds = {argv[3] for _, name, argv in run(plan) if name != "c" and argv[2] == "--seed"}
+    assert len(seeds) == 12
+    assert seeds.isdisjoint(argv[3] for _, name, argv in run({**plan, "seed": 4}) if name != "c")
+    assert all(argv == ["sutprobe", "c"] for _, name, argv in run(plan) if name == "c")
+
+
+def test_a_failed_search_is_made_again() -> None:
+    done = run(
+        {"steps": [step("search")]}, lambda _, number: None if number == 1 else {"again": ["--only", str(number)]}
+    )
+    assert [argv[2:] for _, _, argv in done] == [[], [], *([["--only", "2"]] * 4)]
+
+
+def test_a_resumed_run_has_the_missing_rounds_only_and_the_choice_of_before() -> None:
+    done = run({"steps": [step("a", rounds=[5, 6], again=["--only", "3"], more_rounds=3, target_half_width=0.01)]})
+    assert done == [(number, "a", ["sutprobe", "a", "--only", "3"]) for number in (5, 6)]
+
+
+@pytest.mark.parametrize(("spread", "rounds"), [(0.001, 6), (0.2, 9)])
+def test_rounds_are_added_while_an_interval_misses_its_target(spread: float, rounds: int) -> None:
+    plan = {"steps": [step("a", more_rounds=3, target_half_width=0.01), step("b")]}
+    seen: Counter[str] = Counter()
+
+    def answer(each: dict[str, Any], _number: int | None) -> dict[str, Any]:
+        seen[each["id"]] += 1
+        return latency(100.0, 200 * (1 + spread * (seen[each["id"]] % 3)))
+
+    run(plan, answer)
+    assert seen == {"a": rounds, "b": 6}
+
+
+def test_rounds_stop_when_the_interval_has_met_its_target() -> None:
+    plan = {"steps": [step("a", more_rounds=9, target_half_width=0.01)]}
+    values = iter([100.0, 120, 100, 100, 100, 100, 100, 100, 100, 100, 100])
+    done = run(plan, lambda *_: latency(next(values)))
+    assert len(done) == 9  # the second-largest of nine ends the interval
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ({"points": [{"windows_hz": [1.0, 3.0, 2.0]}]}, [2.0]),
+        ({"pairs": [{"placements": [{"windows_ns": [5.0]}, {"windows_ns": [7.0]}]}]}, [6.0]),
+        ({"pairs": [], "cells": [{"placements": [[5.0, 6.0, 9.0]]}]}, [6.0]),
+        ({"points": [{"placements": [{"windows_mb_s": [9.0], "probes": [{"windows_ns": [4.0]}]}]}]}, [4.0]),
+        (
+            {"points": [{"phase": "scan", "placements": []}, {"phase": "full", "placements": [{"windows_mb_s": [8]}]}]},
+            [8],
+        ),
+        ({"points": [{"error": {"code": "x"}, "placements": None}]}, []),
+    ],
+)
+def test_the_figures_with_a_target(result: dict[str, Any], found: list[float]) -> None:
+    assert figures(result) == found
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"result": None}, {"result": {"points": [{"placements": None}]}}])
+def test_nonsense_from_a_step_never_ends_the_run(document: Any) -> None:
+    assert len(run({"steps": [step("a", more_rounds=3, target_half_width=0.01)]}, lambda *_: document)) == 6
+
+
+def test_surroundings_are_read_before_and_after_a_step(tmp_path: Any) -> None:
+    (tmp_path / "proc").mkdir()
+    stat = tmp_path / "proc" / "stat"
+    stat.write_text("cpu  1 2 3 4 5 6 7 100 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nprocs_running 4\n")
+    chips = tmp_path / "sys/class/hwmon"
+    for number, (name, degrees) in enumerate([("nvme", 80000), ("k10temp", 41500), ("k10temp", 45250)]):
+        (chips / f"hwmon{number}").mkdir(parents=True)
+        (chips / f"hwmon{number}" / "name").write_text(f"{name}\n")
+        (chips / f"hwmon{number}" / "temp1_input").write_text(f"{degrees}\n")
+    machine = Machine(str(tmp_path))
+    around = Surroundings(machine, sensors(machine))
+    stat.write_text("cpu  1 2 3 4 5 6 7 150 0 0\nprocs_running 9\n")
+    assert around.since() == {"temperature_c": 45.25, "running": 3, "steal_s": 0.5}
+    stat.write_text("nonsense\n")
+    assert around.since() == {"temperature_c": 45.25, "running": 3, "steal_s": None}
+    assert json.dumps(around.since())
