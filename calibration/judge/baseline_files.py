@@ -36,8 +36,8 @@ PLATFORM_FACTS: Final = ("processor", "cores", "nodes", "distances between nodes
 or returned from repair with another BIOS is still compared with its platform's baseline."""
 
 Method = Literal["nights", "other nights", "run", "constant", "SUTs"]
-"""Source of the spread: nights of the current level; nights of earlier levels as well; placements within the run; none,
-because the metric never varied; or the nights of several SUTs and the differences between the SUTs."""
+"""Source of the spread: nights of the current level; nights of earlier levels as well; rounds or placements within the
+run; none, because the metric never varied; or the nights of several SUTs and the differences between the SUTs."""
 
 
 class RunName(Model):

@@ -217,6 +217,7 @@ def _series(run: _Run, metrics: Sequence[str], refused: list[NotAccepted]) -> It
                 analysis=analysis,
                 coverage=metric.coverage if metric else None,
                 placements=metric.placements if metric else None,
+                rounds=metric.rounds if metric else None,
             ),
         )
 

@@ -3,9 +3,10 @@
 
 Nights are taken as independent and, on a logarithmic scale, as normal around one level. The next night then lies within
 ``mean ± t * s * sqrt(1 + 1/n)`` with a chosen probability, where *t* is the quantile of Student's distribution with the
-degrees of freedom of the standard deviation *s* (Hahn and Meeker, *Statistical Intervals*, section 4.7). For several
-SUTs, the variation between them is included: a one-way layout with random effects, degrees of freedom by Satterthwaite
-(*Biometrics Bulletin* 2, 1946).
+degrees of freedom of the standard deviation *s* (Hahn and Meeker, *Statistical Intervals*, section 4.7). With a single
+run, *s* is the standard error of its value, from its confidence interval, and ``sqrt(1 + 1/1)`` makes the bounds its
+prediction for the next run, at another coverage. For several SUTs, the variation between them is included: a one-way
+layout with random effects, degrees of freedom by Satterthwaite (*Biometrics Bulletin* 2, 1946).
 """
 
 from collections.abc import Sequence
@@ -53,8 +54,8 @@ Floats = NDArray[np.float64]
 class Nights(NamedTuple):
     """Nightly values of one SUT up to the accepted run, in ascending order; NaN if missing.
 
-    ``low`` and ``high`` are the ends of each night's own interval; ``coverage`` and ``placements`` qualify that of the
-    accepted run. ``analysis`` is that of ``values``.
+    ``low`` and ``high`` are the ends of each night's own interval; ``coverage``, ``placements`` and ``rounds`` qualify
+    that of the accepted run. ``analysis`` is that of ``values``.
     """
 
     values: Floats
@@ -63,6 +64,7 @@ class Nights(NamedTuple):
     analysis: Analysis
     coverage: float | None
     placements: int | None
+    rounds: int | None = None
 
 
 class Level(NamedTuple):
@@ -232,18 +234,20 @@ def _spread(
             method = "other nights"
             why = f"only {nights_text}: spread of the nights around earlier levels included"
     spread = sqrt(squares / degrees) if degrees else 0.0
-    placements = 0 if nights.placements is None else nights.placements
+    in_rounds = (nights.rounds or 0) > 1
+    replicates = (nights.rounds if in_rounds else nights.placements) or 0
+    between = f"{replicates} {'rounds' if in_rounds else 'placements'}"
     error = None
-    if within is not None and placements > 1:
+    if within is not None and replicates > 1:
         coverage = nights.coverage or USUAL_COVERAGE
-        error = within / float(stdtrit(placements - 1, (1 + coverage) / 2))
+        error = within / float(stdtrit(replicates - 1, (1 + coverage) / 2))
     if degrees < MIN_DEGREES:
         if error is None:
             raise UnknownSpreadError(f"only {nights_text} and no interval: its variation is unknown")
-        why = f"only {nights_text} and none before it: spread between {placements} placements within the run"
-        return max(spread, error), placements - 1, "run", why
+        why = f"only {nights_text} and none before it: spread between {between} within the run"
+        return max(spread, error), replicates - 1, "run", why
     if error is not None and error > spread and (degrees < ENOUGH_NIGHTS - 1 or spread <= least):
-        return error, degrees, method, f"{why}, and at least that between {placements} placements within a run"
+        return error, degrees, method, f"{why}, and at least that between {between} within a run"
     if spread <= least:
         return least, degrees, "constant", f"equal on all {nights_text}"
     return spread, degrees, method, why

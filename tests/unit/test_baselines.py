@@ -145,7 +145,7 @@ def test_a_single_run_is_bounded_by_its_interval(results: Path) -> None:
     (run,) = stored(results, [80.0])
     found = accepted([run]).bounds[LATENCY]
     assert found.method == "run"
-    assert re.search(r"between \d+ placements within the run", found.why)
+    assert re.search(r"between 6 rounds within the run", found.why)
 
 
 def test_an_invalid_metric_is_refused(results: Path) -> None:

@@ -4,7 +4,9 @@
 import io
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 from click.testing import CliRunner
@@ -30,6 +32,7 @@ def figure(
     interval: tuple[float, float] | None,
     *,
     name: str = NAME,
+    prediction: tuple[float, float] | None = None,
     coverage: float | None = 0.96,
     valid: bool = True,
     unit: str = "ns",
@@ -44,6 +47,7 @@ def figure(
             "unit": unit,
             "interval": interval,
             "coverage": None if interval is None else coverage,
+            "prediction": prediction,
             "estimator": None,
             "placements": None,
             "better": better,
@@ -92,6 +96,33 @@ def test_outcome_and_reason(
     assert reason in found.reason
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "ratio_interval"),
+    [
+        ((100, (90, 120)), (100, (60, 130)), (0.5814, 1.3267)),
+        ((100, (100, 100)), (110, (100, 120)), (1.0, 1.2)),
+        ((100, (99, 101)), (1, (0, 2)), (0.0, 0.0202)),  # 0 has no logarithm: the ends are combined
+    ],
+)
+def test_of_rounds_the_half_widths_that_face_each_other_are_added_in_squares(
+    first: tuple[float, tuple[float, float]],
+    second: tuple[float, tuple[float, float]],
+    ratio_interval: tuple[float, float],
+) -> None:
+    one, other = (figure(value, ends, prediction=ends) for value, ends in (first, second))
+    assert judged(one, other).ratio_interval == pytest.approx(ratio_interval, abs=1e-4)
+
+
+def test_without_rounds_on_both_sides_the_ends_are_combined() -> None:
+    first, second = (100, (99, 101)), (104.9, (103.9, 105.9))
+    in_rounds = [figure(*side, prediction=side[1]) for side in (first, second)]
+    assert judged(*in_rounds).outcome == "differs"
+    for one, other in [(figure(*first), in_rounds[1]), (in_rounds[0], figure(*second))]:
+        found = judged(one, other)
+        assert found.ratio_interval == pytest.approx((103.9 / 101, 105.9 / 99))
+        assert found.outcome == "undecided"
+
+
 def test_higher_bandwidth_is_better() -> None:
     name = "max_bandwidth.reads.bandwidth_mb_s"
     one = figure(100, (99, 101), name=name, unit="MB/s", better="higher")
@@ -119,6 +150,37 @@ def test_equal_machines_rarely_differ_and_different_ones_are_detected() -> None:
     found = sum(judged(measured(100), measured(115)).outcome == "differs" for _ in range(pairs))
     assert false == 0
     assert found > 0.9 * pairs
+
+
+@pytest.fixture(name="run_of", scope="module")
+def _run_of() -> Callable[[float], list[DocumentMetric]]:
+    """Return what measures the metrics of a run: six rounds each, with a standard deviation of 3 % between rounds."""
+    chance = random.Random(1)
+    names = [f"latency_matrix.0.{number}.latency_ns" for number in range(3000)]
+    declared = registry()["latency_matrix"]
+
+    def run(centre: float) -> list[DocumentMetric]:
+        found = []
+        for name in names:
+            rounds = [[chance.gauss(centre, 0.03 * centre)] for _ in range(6)]
+            metric = declared.metric(name.partition(".")[2], name, estimate(rounds, "ns", rounds=range(6)))
+            found.append(figure(1, None).model_copy(update={"metric": metric}))
+        return found
+
+    return run
+
+
+def test_of_two_runs_of_one_machine_few_metrics_differ_and_a_shift_is_found(
+    run_of: Callable[[float], list[DocumentMetric]],
+) -> None:
+    first, second = run_of(100), run_of(100)
+    same = list(compare_metrics(first, second))
+    moved = [item for item in same if item.ratio_interval and not item.ratio_interval[0] <= 1 <= item.ratio_interval[1]]
+    assert 0.0005 * len(same) < len(moved) < 0.005 * len(same)  # 0.2 %, as documented
+    assert sum(item.outcome == "differs" for item in same) < 0.001 * len(same)  # beyond the tolerance as well
+    half = median((high - low) / 2 for low, high in (item.metric.interval or (0, 0) for item in first))
+    shifted = list(compare_metrics(first, run_of(100 + 5 * half)))
+    assert sum(item.outcome == "differs" for item in shifted) > 0.99 * len(shifted)
 
 
 def test_a_published_page_differs_indicatively() -> None:

@@ -17,6 +17,7 @@ from calibration.judge.prediction import (
     outliers,
     predict,
 )
+from calibration.statistics import estimate
 from tests.unit.histories import noise, shift, steady
 
 
@@ -27,12 +28,12 @@ def nights(
     half_width: float | None = None,
     coverage: float | None = None,
     placements: int | None = None,
+    rounds: int | None = None,
 ) -> Nights:
     values = np.array([np.nan if value is None else value for value in figures], dtype=np.float64)
     half = np.nan if half_width is None else half_width
-    return Nights(
-        values, values * (1 - half), values * (1 + half), steady(values.tolist(), changes), coverage, placements
-    )
+    analysis = steady(values.tolist(), changes)
+    return Nights(values, values * (1 - half), values * (1 + half), analysis, coverage, placements, rounds)
 
 
 def made(of: Nights) -> tuple[Level, Predicted]:
@@ -146,6 +147,28 @@ def test_one_night_is_bounded_by_its_interval() -> None:
     assert level.spread == pytest.approx(0.01 / 2.562, rel=0.01)  # Student's t of 4 degrees at 96.9 %
     assert found.upper / 100 == pytest.approx(np.exp(13.03 * level.spread * np.sqrt(2)), rel=0.01)
     assert "only 1 night at this level and none before it" in found.why
+
+
+def test_one_night_in_rounds_is_bounded_by_what_its_rounds_know() -> None:
+    level, found = made(nights([100.0], half_width=0.01, coverage=0.96875, placements=12, rounds=6))
+    assert (found.method, level.degrees) == ("run", 5)
+    assert level.spread == pytest.approx(0.01 / 2.965, rel=0.01)  # Student's t of 5 degrees at 98.4 %
+    assert "spread between 6 rounds within the run" in found.why
+    at_once, _ = made(nights([100.0], half_width=0.01, coverage=0.96875, placements=12, rounds=1))
+    assert at_once.degrees == 11
+
+
+@pytest.mark.parametrize("share", [0.025, pytest.param(0.005, marks=pytest.mark.thorough)])
+def test_bounds_of_one_run_in_rounds_hold_the_next_run(share: float) -> None:
+    generator = np.random.default_rng(6)
+    outside, simulations = 0, round(40 / share)
+    for rounds in 100 * np.exp(0.01 * generator.standard_normal((simulations, 2, 6))):
+        run, after = (estimate([[value] for value in values], "ns", rounds=range(6)) for values in rounds)
+        half_width, coverage = run.half_width, run.coverage
+        level = level_of(nights([run.value], half_width=half_width, coverage=coverage, rounds=6), positive=True)
+        found = predict([level], positive=True, outside=share)
+        outside += not found.lower <= after.value <= found.upper
+    assert 0.1 < outside / (2 * share * simulations) < 1.1
 
 
 def test_one_night_without_an_interval_has_no_bounds() -> None:
