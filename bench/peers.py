@@ -258,6 +258,14 @@ def find_peers(pointed: Mapping[str, str], path: str | None = None) -> tuple[dic
     return found, absent
 
 
+def program_of() -> str:
+    """Return the path of sutprobe, built for this machine. Raises ``EnvironmentLacksError`` if there is no build."""
+    target = next((target for target in TARGETS if target == os.uname().machine), None)
+    if target is None:
+        raise EnvironmentLacksError(f"this machine is none of {', '.join(TARGETS)}")
+    return str(build(target).path)
+
+
 def tick_hz_of(program: str) -> float:
     """Return the ticks per second of this machine's clock, as ``sutprobe info`` calibrates it."""
     clock = who.document_of(run_starts([Start((program, "info"))], {}, 30.0)[0]).clock
@@ -284,10 +292,7 @@ def peers_command(alternations: int, only: tuple[str, ...], peers: tuple[str, ..
     try:
         pointed = {name: path for name, _, path in (pair.partition("=") for pair in peers)}
         found, absent = find_peers(pointed)
-        target = next((target for target in TARGETS if target == os.uname().machine), None)
-        if target is None:
-            raise EnvironmentLacksError(f"this machine is none of {', '.join(TARGETS)}")
-        program = str(build(target).path)
+        program = program_of()
         machine = who.describe_machine(Path("/"), who.allowed_cpus(), tick_hz_of(program))
     except CalibrationError as error:
         click.echo(f"error: {error}", err=True)

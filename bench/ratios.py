@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from calibration.statistics import median_ranks
+from calibration.runner.intervals import median_ranks
 
 
 class Spread(NamedTuple):

@@ -29,6 +29,7 @@ from calibration import __version__
 from calibration.build import Target, source_sha256
 from calibration.errors import EnvironmentLacksError
 from calibration.measurements.base import Step
+from tests.rounds import in_rounds
 
 RECORDED = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "sutprobe"
 """Documents that ``sutprobe`` printed on a real machine."""
@@ -113,9 +114,10 @@ def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
     for number, step in enumerate(steps):
         document = documents[answer_for(step, argvs)]
         answer = {**document, "argv": list(step.argv), "build": {**document["build"], "source_sha256": source}}
-        path = folder / f"{number}.json"
-        path.write_text(json.dumps(answer) + "\n", encoding="utf-8")
-        cases.append(f"{pattern_of(step.argv)}) answer={shlex.quote(str(path))} ;;")
+        for place, part in enumerate(in_rounds(answer, step.rounds)):
+            (folder / f"{number}-{place}.json").write_text(json.dumps(part) + "\n", encoding="utf-8")
+        # a round adds words of its own
+        cases.append(f"{pattern_of(step.argv)}*) step={number} rounds={step.rounds} ;;")
     lines = [
         "#!/bin/sh",
         "# Stands in for sutprobe: prints what it printed elsewhere.",
@@ -123,6 +125,8 @@ def stand_in(steps: Sequence[Step], folder: Path, source: str) -> bytes:
         *cases,
         '*) echo "not a command of the plan: $*" >&2; exit 2 ;;',
         "esac",
+        'place=0; [ ! -f "$0.$step" ] || read -r place <"$0.$step"; echo $((place + 1)) >"$0.$step"',
+        f"answer={shlex.quote(str(folder))}/$step-$((place % rounds)).json",
         f'sleep "${{{DELAY_VARIABLE}:-0}}"',
         'exec cat "$answer"',
         "exit",

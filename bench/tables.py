@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of benchmarks in reStructuredText, to be pasted into docs/development/benchmarks.rst."""
+"""Tables of benchmarks in reStructuredText, to be pasted into the documentation."""
 
 from collections.abc import Sequence
 
