@@ -80,7 +80,11 @@ class Rounds:
         planned = step["rounds"]
         if target is None or not isinstance(planned, int) or not planned <= len(rounds) < planned + more:
             return False  # of a resumed run only what was missing is measured
-        return any(half_width(values) > target for values in zip(*rounds))  # noqa: B905 - Python 3.8
+        for values in zip(*rounds):  # noqa: B905 - Python 3.8
+            known = [value for value in values if value is not None]
+            if known and half_width(known) > target:
+                return True
+        return False
 
 
 def rounds_of(step):
@@ -90,9 +94,10 @@ def rounds_of(step):
 
 
 def figures(result):
-    """Return the median of each figure of a result with a target, in order."""
+    """Return the median of each figure of a result with a target, in order; None for one without a value."""
     points = result.get("points") or result.get("pairs") or result.get("cells") or ()
-    return [middle(windows_of(point)) for point in points if point.get("phase") != "scan" and not point.get("error")]
+    measured = [point for point in points if point.get("phase") != "scan"]
+    return [None if point.get("error") else middle(windows_of(point)) for point in measured]
 
 
 def windows_of(point):

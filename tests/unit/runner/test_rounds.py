@@ -94,6 +94,18 @@ def test_rounds_are_added_while_an_interval_misses_its_target(spread: float, rou
     assert seen == {"a": rounds, "b": 6}
 
 
+def test_a_figure_that_a_round_lacks_is_compared_with_itself() -> None:
+    plan = {"steps": [step("a", more_rounds=3, target_half_width=0.01)]}
+
+    def answer(_step: dict[str, Any], number: int | None) -> dict[str, Any]:
+        document = latency(100.0, 200.0, 300.0)
+        if number == 4:
+            document["result"]["points"][0] = {"error": {"code": "no_memory"}, "placements": None}
+        return document
+
+    assert len(run(plan, answer)) == 6
+
+
 def test_rounds_stop_when_the_interval_has_met_its_target() -> None:
     plan = {"steps": [step("a", more_rounds=9, target_half_width=0.01)]}
     values = iter([100.0, 120, 100, 100, 100, 100, 100, 100, 100, 100, 100])
@@ -112,7 +124,7 @@ def test_rounds_stop_when_the_interval_has_met_its_target() -> None:
             {"points": [{"phase": "scan", "placements": []}, {"phase": "full", "placements": [{"windows_mb_s": [8]}]}]},
             [8],
         ),
-        ({"points": [{"error": {"code": "x"}, "placements": None}]}, []),
+        ({"points": [{"error": {"code": "x"}, "placements": None}]}, [None]),
     ],
 )
 def test_the_figures_with_a_target(result: dict[str, Any], found: list[float]) -> None:
