@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the work is told to end before all that was asked for is done. */
+/* Stopping early, on a signal or at the deadline. */
 #pragma once
 
 #include <stdatomic.h>
