@@ -155,6 +155,11 @@ class Estimate(Model):
         return tuple(map(median, _grouped(medians, self.rounds))) if self.rounds else tuple(medians)
 
     @property
+    def round_of_samples(self) -> list[int]:
+        """The number of the round of each placement in ``samples``; empty without rounds."""
+        return [number for number, size in enumerate(self.rounds) for _ in range(size)]
+
+    @property
     def largest_spread(self) -> tuple[Level, float] | None:
         """The level at which the samples spread most, and how much; ``None`` if no spread is known."""
         known: dict[Level, float | None] = {

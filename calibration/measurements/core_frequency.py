@@ -27,7 +27,7 @@ from calibration.measurements.base import (
     missing_part,
     require_any,
 )
-from calibration.measurements.evidence import document_flags, interference_flags, undisturbed
+from calibration.measurements.evidence import document_flags, interference_flags, lost_flags, undisturbed
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
@@ -221,6 +221,7 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             values=CoreFrequencyValues(points=points),
             flags=(
                 *document_flags(document),
+                *lost_flags(result.points),
                 *_proof_flags(measured),
                 *interference_flags(
                     [point.interference for point in measured if point.interference], f"of {len(measured)} points"

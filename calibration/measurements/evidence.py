@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, ProbeError
-from calibration.sutprobe.placement import REFUSED, Interference, Outcome, Pages, Placement
+from calibration.sutprobe.placement import REFUSED, Interference, Pages, Placement, Repeated
 from calibration.validity import Flag, flag
 
 FREQUENCY_CHANGE = 0.01
@@ -120,7 +120,7 @@ def evidence_flags(document: ProbeDocument, points: Sequence[Any]) -> Iterator[F
     yield from lost_flags(points)
 
 
-def lost_flags(points: Sequence[Outcome]) -> Iterator[Flag]:
+def lost_flags(points: Sequence[Repeated]) -> Iterator[Flag]:
     """Yield a flag if some of *points* have no value in a round, while others have one."""
     lost = [error for point in points for error in point.lost]
     if lost:

@@ -88,6 +88,8 @@ def _without_rounds(
     step: Step, found: Sequence[tuple[StepRecord, AttemptLog]], last: AttemptLog
 ) -> Iterator[NotMeasured]:
     """Yield the planned rounds without a result of a *step* that has one in others."""
+    if step.rounds == 1:
+        return
     failed = {record.round or 1: (record, attempt) for record, attempt in found if record.outcome != "ok"}
     begun = {record.round or 1 for record, _ in found}
     lost: dict[tuple[str, Literal["failed", "interrupted"]], list[int]] = {}
@@ -99,9 +101,8 @@ def _without_rounds(
             reason = _without_record(step, last).reason
             lost.setdefault((reason, "interrupted" if last.interrupted else "failed"), []).append(number)
     for (reason, cause), numbers in lost.items():
-        if step.rounds > 1:
-            rounds = f"round{'s' * (len(numbers) > 1)} {format_cpulist(numbers)} of {step.rounds}"
-            yield NotMeasured(kind=step.kind, what=f"{step.title}: {rounds}", reason=reason, cause=cause)
+        rounds = f"round{'s' * (len(numbers) > 1)} {format_cpulist(numbers)} of {step.rounds}"
+        yield NotMeasured(kind=step.kind, what=f"{step.title}: {rounds}", reason=reason, cause=cause)
 
 
 def _cause(record: StepRecord, attempt: AttemptLog, gone: Missing | None) -> Literal["failed", "interrupted"]:

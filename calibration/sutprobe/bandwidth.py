@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from calibration.model import Model
 from calibration.sutprobe.counters import CountedPlacement
+from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Point, PointsResult
 
 
@@ -79,10 +80,15 @@ class BandwidthPoint(Point):
     start_skew_ns: float | None
     placements: tuple[BandwidthPlacement, ...] | None
 
-    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
-        """Return what is checked in all rounds, and the largest skew."""
-        skews = [point.start_skew_ns for point in others if point.start_skew_ns is not None]
-        return {"checked": all(point.checked for point in others), "start_skew_ns": max(skews, default=None)}
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the placements of all *parts*, whether all are checked, and the largest skew."""
+        skews = [point.start_skew_ns for _, point in parts if point.start_skew_ns is not None]
+        return {
+            **super().combined(parts),
+            "checked": all(point.checked for _, point in parts),
+            "start_skew_ns": max(skews, default=None),
+        }
 
 
 class BandwidthResult(PointsResult):

@@ -33,9 +33,10 @@ class C2cTransfer(Point):
     lines: int
     checked: bool
 
-    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
-        """Return what is checked in all rounds."""
-        return {"checked": all(pair.checked for pair in others)}
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the placements of all *parts*, and whether all are checked."""
+        return {**super().combined(parts), "checked": all(pair.checked for _, pair in parts)}
 
 
 class C2cPair(C2cTransfer):
@@ -56,21 +57,16 @@ class C2cCell(C2cTransfer):
     rounds: tuple[int, ...] = ()
     evidences: tuple[Placement, ...] = ()
 
-    def placed(self, part: Part) -> tuple[Any, ...]:
-        """Return the placements; they are lists of windows, so ``rounds`` has their round."""
-        del part
-        return self.placements or ()
-
-    def in_round(self, part: Part) -> Self:
-        """Return this cell as that of the round of *part*."""
-        return self.model_copy(update={"rounds": (part.round,) * len(self.placements or ())})
-
-    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
-        """Return the rounds and the evidence of all."""
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the placements of all *parts*, lists of windows, with their rounds and evidence beside them."""
+        placed = [(part.round, windows) for part, cell in parts for windows in cell.placements or ()]
         return {
-            **super().combined(others),
-            "rounds": tuple(number for cell in others for number in cell.rounds),
-            "evidences": tuple(cell.evidence for cell in others if cell.evidence is not None),
+            "placements": tuple(windows for _, windows in placed),
+            "rounds": tuple(number for number, _ in placed),
+            "evidences": tuple(cell.evidence for _, cell in parts if cell.evidence is not None),
+            "checked": all(cell.checked for _, cell in parts),
+            "stopped": parts[-1][1].stopped,
         }
 
     @property
@@ -116,16 +112,11 @@ class C2cResult(Result):
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
         """Return the results of *rounds* as one; pairs skipped are those of the first, which chose."""
-        first = rounds[0][1]
         counts = [result.interference for _, result in rounds if result.interference is not None]
         return rounds[0][1].model_copy(
             update={
                 "pairs": merged_points([(part, result.pairs) for part, result in rounds]),
-                "estimate": first.estimate,
-                "cells": merged_points(
-                    [(part, [cell.in_round(part) for cell in result.cells]) for part, result in rounds]
-                ),
-                "not_measured": first.not_measured,
+                "cells": merged_points([(part, result.cells) for part, result in rounds]),
                 "interference": Interference.summed(counts) if counts else None,
             }
         )

@@ -5,18 +5,20 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any, Literal, Self
 
-from calibration.model import Model
-from calibration.sutprobe.document import Part, ProbeError, Result
-from calibration.sutprobe.placement import Interference
+from calibration.sutprobe.document import Part
+from calibration.sutprobe.placement import Interference, PointsResult, Repeated
 
 
-class FrequencyPoint(Model):
+class FrequencyPoint(Repeated):
     """The clock of one CPU under one kind of work, alone or while ``active_cpus`` CPUs do the same.
 
     ``windows_hz`` are core clocks per second while the CPU was not interrupted, ``share`` the share of the time that it
     got (``windows_share``: per window). ``lost_windows`` have no clock. ``chain_ratio`` compares the chain with vector
     work beside it to the chain alone. A point of several rounds has those with a clock in ``rounds``.
     """
+
+    IDENTITY = ("cpu", "active", "work")
+    VALUE = "windows_hz"
 
     cpu: int
     active: Literal["alone", "all"]
@@ -25,7 +27,6 @@ class FrequencyPoint(Model):
     cpu_verified: bool
     checked: bool
     stopped: Literal["converged", "windows", "budget", "interrupted"] | None
-    error: ProbeError | None
     windows_hz: tuple[float, ...] | None
     share: float | None
     windows_share: tuple[float, ...] | None
@@ -36,35 +37,23 @@ class FrequencyPoint(Model):
     rounds: tuple["FrequencyPoint", ...] = ()
 
     @classmethod
-    def joined(cls, rounds: Sequence[Self]) -> Self:
-        """Return one CPU's clock in several *rounds*, of which some may have none, as one point."""
-        good = [point for point in rounds if point.error is None]
-        if not good:
-            return rounds[0]
-        ratios = [point.chain_ratio for point in good if point.chain_ratio is not None]
-        counts = [point.interference for point in good if point.interference is not None]
-        return good[0].model_copy(
-            update={
-                "cpu_verified": all(point.cpu_verified for point in good),
-                "checked": all(point.checked for point in good),
-                "share": fmean(point.share or 0.0 for point in good),
-                "lost_windows": sum(point.lost_windows or 0 for point in good),
-                "chain_ratio": median(ratios) if ratios else None,
-                "interference": Interference.summed(counts) if counts else None,
-                "rounds": tuple(good),
-            }
-        )
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return one CPU's clock in all *parts*, and what is proved in all of them."""
+        points = tuple(point for _, point in parts)
+        ratios = [point.chain_ratio for point in points if point.chain_ratio is not None]
+        counts = [point.interference for point in points if point.interference is not None]
+        return {
+            "cpu_verified": all(point.cpu_verified for point in points),
+            "checked": all(point.checked for point in points),
+            "share": fmean(point.share or 0.0 for point in points),
+            "lost_windows": sum(point.lost_windows or 0 for point in points),
+            "chain_ratio": median(ratios) if ratios else None,
+            "interference": Interference.summed(counts) if counts else None,
+            "rounds": points,
+        }
 
 
-class FrequencyResult(Result):
+class FrequencyResult(PointsResult):
     """Result of ``sutprobe frequency``, in the order work x alone or all x CPU."""
 
     points: tuple[FrequencyPoint, ...]
-
-    @classmethod
-    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
-        """Return the results of *rounds* as one."""
-        found: dict[tuple[Any, ...], list[FrequencyPoint]] = {}
-        for point in (point for _, result in rounds for point in result.points):
-            found.setdefault((point.cpu, point.active, point.work), []).append(point)
-        return rounds[0][1].model_copy(update={"points": tuple(map(FrequencyPoint.joined, found.values()))})

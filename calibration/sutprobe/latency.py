@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 
 from calibration.model import Model
 from calibration.sutprobe.counters import CountedPlacement, Counters, Samples
+from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Interference, Point, PointsResult
 
 
@@ -101,11 +102,13 @@ class LatencyPoint(Point):
     loop_overhead_ns: float | None
     placements: tuple[LatencyPlacement, ...] | None
 
-    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
-        """Return what is proved in all rounds, and the worst order."""
-        checks = [point.order_check for point in others if point.order_check is not None]
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the placements of all *parts*, whether all are proved, and the worst order."""
+        checks = [point.order_check for _, point in parts if point.order_check is not None]
         return {
-            "chain_proved": all(point.chain_proved for point in others),
+            **super().combined(parts),
+            "chain_proved": all(point.chain_proved for _, point in parts),
             "order_check": min(checks, key=lambda check: check.passed is not False, default=None),
         }
 

@@ -45,9 +45,10 @@ class LoadedPoint(Point):
     checked: bool
     placements: tuple[LoadedPlacement, ...] | None
 
-    def combined(self, others: Sequence[Self]) -> dict[str, Any]:
-        """Return what is checked in all rounds."""
-        return {"checked": all(point.checked for point in others)}
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the placements of all *parts*, and whether all are checked."""
+        return {**super().combined(parts), "checked": all(point.checked for _, point in parts)}
 
 
 class ZeroLoad(Model):

@@ -92,40 +92,50 @@ Stopped = Literal["converged", "placements", "budget", "interrupted"]
 """
 
 
-class Outcome(Model):
-    """Why a point has no further placement, or none at all."""
+class Repeated(Model):
+    """What has a value, or the error that replaces it, in each round.
 
-    stopped: Stopped | None
-    error: ProbeError | None
-    lost: tuple[ProbeError, ...] = ()
-
-
-P = TypeVar("P", bound="Point")
-
-
-class Point(Outcome):
-    """An outcome with placements, which is the same point in other rounds if its ``IDENTITY``, or its place, is.
-
-    ``lost`` has the errors of rounds without a value, where others have one.
+    It is the same in other rounds if its ``IDENTITY``, or its place, is. ``lost`` has the errors of rounds without a
+    value, where others have one.
     """
 
     IDENTITY: ClassVar[tuple[str, ...]]
+    VALUE: ClassVar[str]
+    """Name of the field that is ``None`` without a value."""
 
+    error: ProbeError | None
+    lost: tuple[ProbeError, ...] = ()
+
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the fields that depend on more than the first of *parts*, the rounds with a value."""
+        raise NotImplementedError
+
+
+P = TypeVar("P", bound=Repeated)
+
+
+class Point(Repeated):
+    """A point with placements, and why it has no more of them."""
+
+    VALUE = "placements"
+
+    stopped: Stopped | None
     placements: tuple[Any, ...] | None
 
-    def combined(self, others: Sequence[Any]) -> dict[str, Any]:
-        """Return the fields of this point that depend on the *others*, those of all rounds with a value."""
-        del others
-        return {}
-
-    def placed(self, part: Part) -> tuple[Any, ...]:
-        """Return the placements as those of the round of *part*."""
-        update = {"round": part.round, "around": part.around}
-        return tuple(placement.model_copy(update=update) for placement in self.placements or ())
+    @classmethod
+    def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:
+        """Return the placements of all *parts*, each with its round, and why the last has no more."""
+        placed = (
+            placement.model_copy(update={"round": part.round, "around": part.around})
+            for part, point in parts
+            for placement in point.placements or ()
+        )
+        return {"placements": tuple(placed), "stopped": parts[-1][1].stopped}
 
 
 def merged_points(rounds: Sequence[tuple[Part, Sequence[P]]]) -> tuple[P, ...]:
-    """Return the points of *rounds*, each with the placements of all of them, in order of first appearance.
+    """Return the points of *rounds*, each with the values of all of them, in order of first appearance.
 
     A point has an error if no round has a value of it, or if a round found that it was measured elsewhere than asked.
     Raises ``InputError`` if a point appears twice in one round.
@@ -145,18 +155,11 @@ def merged_points(rounds: Sequence[tuple[Part, Sequence[P]]]) -> tuple[P, ...]:
 def _merged_point(parts: Sequence[tuple[Part, P]]) -> P:
     errors = tuple(point.error for _, point in parts if point.error is not None)
     refused = next((error for error in errors if error.code in REFUSED), None)
-    good = [point for _, point in parts if point.placements]
+    first = parts[0][1]
+    good = [(part, point) for part, point in parts if getattr(point, point.VALUE) and point.error is None]
     if refused or not good:
-        first = parts[0][1]
-        return first.model_copy(update={"placements": None, "error": refused or next(iter(errors), first.error)})
-    update = {
-        "placements": tuple(placement for part, point in parts for placement in point.placed(part)),
-        "error": None,
-        "lost": errors,
-        "stopped": good[-1].stopped,
-        **good[0].combined(good),
-    }
-    return good[0].model_copy(update=update)
+        return first.model_copy(update={first.VALUE: None, "error": refused or next(iter(errors), None)})
+    return good[0][1].model_copy(update={"error": None, "lost": errors, **first.combined(good)})
 
 
 class PointsResult(Result):

@@ -81,6 +81,24 @@ def test_a_point_without_a_value_in_one_round_has_that_of_the_others_and_says_so
     assert flag.reason == f"1 of {len(points)} points lack rounds, first: no_memory: 12 MiB too few"
 
 
+@pytest.mark.parametrize("code", ["cpu_left", "pin_failed"])
+def test_a_clock_of_another_cpu_in_one_round_is_no_clock(code: str) -> None:
+    raw = recorded("core_frequency")
+    other = copy.deepcopy(raw)
+    other["result"]["points"][0] |= {"windows_hz": None, "error": {"code": code, "message": "CPU 3"}}
+    first, second, *_ = read_result(merged([raw, other, raw]), FrequencyResult).points
+    assert (first.windows_hz, first.error.code) == (None, code)
+    assert second.error is None
+
+
+def test_a_clock_missing_in_one_round_is_flagged() -> None:
+    raw = recorded("core_frequency")
+    other = copy.deepcopy(raw)
+    other["result"]["points"][0] |= {"windows_hz": None, "error": {"code": "internal", "message": "no thread"}}
+    (first, *_) = read_result(merged([raw, other]), FrequencyResult).points
+    assert [error.message for error in first.lost] == ["no thread"]
+
+
 @pytest.mark.parametrize("code", ["placement_wrong", "cpu_left", "pin_failed", "bind_failed"])
 def test_a_point_measured_elsewhere_in_one_round_has_no_value(code: str) -> None:
     rounds = in_rounds(recorded("idle_latency"), 6)
