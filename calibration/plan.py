@@ -21,6 +21,7 @@ from calibration.mlc import NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
 from calibration.text import WIDTH, duration
+from calibration.units import plural
 
 
 class Plan(Model):
@@ -165,12 +166,15 @@ def skipped_text(skipped: Iterable[NotPlanned]) -> str:
 def plan_text(plan: Plan, *, verbose: bool = False) -> str:
     """Return the plan on one screen; *verbose* adds each step's command and each skipped entry with its reason."""
     longest = f" ({duration(plan.longest_duration_s)} if nothing converges)"
-    lines = [f"{plan.profile}: {len(plan.steps)} steps, about {duration(plan.expected_duration_s)}{longest}", ""]
+    rounds = plural(max(step.rounds for step in plan.steps), "round")
+    about = f"about {duration(plan.expected_duration_s)}{longest}"
+    lines = [f"{plan.profile}: {len(plan.steps)} steps in {rounds}, {about}", ""]
     if verbose:
         width = max(len(step.title) for step in plan.steps)
         for number, step in enumerate(plan.steps, 1):
-            times = f"{step.expected_duration_s:6.1f} s, at most {step.longest_duration_s:.1f} s"
-            lines.append(f"{number:3}  {step.title:<{width}}  {times}, killed after {step.deadline_s:.0f} s")
+            times = f"{step.expected_duration_s:6.1f} s in {plural(step.rounds, 'round')}"
+            limits = f"at most {step.longest_duration_s:.1f} s, each killed after {step.deadline_s:.0f} s"
+            lines.append(f"{number:3}  {step.title:<{width}}  {times}, {limits}")
             lines.append(f"     $ {' '.join(step.argv)}")
     else:
         kinds: dict[str, list[Step]] = {}
