@@ -4,7 +4,9 @@
 import random
 from fractions import Fraction
 from math import comb
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,3 +136,41 @@ def test_spread_and_convergence_follow_the_definition() -> None:
     assert estimate(medians, "ns").half_width == pytest.approx(0.1)
     assert estimate(medians, "ns", target_half_width=0.1001).converged is True
     assert estimate(medians, "ns", target_half_width=0.0999).converged is False
+
+
+def in_rounds(values: np.ndarray, **details: Any) -> Estimate:
+    """Return the estimate of *values* by round and placement."""
+    rounds = [number for number, placements in enumerate(values) for _ in placements]
+    return estimate([[value] for value in values.ravel().tolist()], "ns", rounds=rounds, **details)
+
+
+@pytest.mark.parametrize(("design", "most"), [((6, 2), 0.003), ((6, 1), 0.006), ((9, 1), 0.006)])
+def test_rounds_that_do_not_differ_are_rarely_flagged(design: tuple[int, int], most: float) -> None:
+    draw = np.random.default_rng(1)
+    runs = [in_rounds(100 + 5 * draw.standard_normal(design)) for _ in range(2000)]
+    assert sum(bool(run.flags) for run in runs) <= most * len(runs)
+
+
+@pytest.mark.parametrize("design", [(6, 2), (6, 1), (9, 1)])
+def test_a_trend_over_the_rounds_is_flagged_where_it_matters(design: tuple[int, int]) -> None:
+    draw = np.random.default_rng(2)
+    trend = 100 + np.arange(design[0])[:, None] + 0.05 * draw.standard_normal(design)
+    (flag,) = in_rounds(trend, target_half_width=0.01).flags
+    assert flag.code == "NOT_STATIONARY"
+    assert in_rounds(trend, target_half_width=0.05).flags == ()
+
+
+def test_an_interval_of_few_rounds_meets_no_target() -> None:
+    values = np.full((4, 1), 100.0)
+    found = in_rounds(values, target_half_width=0.01)
+    assert (found.half_width, found.coverage, found.converged) == (0.0, 0.875, False)
+    assert in_rounds(np.full((6, 1), 100.0), target_half_width=0.01).converged
+
+
+def test_the_spreads_of_rounds_and_placements_are_told_apart() -> None:
+    draw = np.random.default_rng(3)
+    values = 100 + 2 * draw.standard_normal((500, 1)) + 4 * draw.standard_normal((500, 3))
+    found = in_rounds(values)
+    assert found.rounds_spread == pytest.approx(0.02, rel=0.2)  # 0.031 with what placements explain
+    assert found.between_spread == pytest.approx(0.04, rel=0.1)
+    assert found.largest_spread == ("placements", found.between_spread)
