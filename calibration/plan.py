@@ -168,7 +168,7 @@ def plan_text(plan: Plan, *, verbose: bool = False) -> str:
     longest = f" ({duration(plan.longest_duration_s)} if nothing converges)"
     rounds = plural(max(step.rounds for step in plan.steps), "round")
     about = f"about {duration(plan.expected_duration_s)}{longest}"
-    lines = [f"{plan.profile}: {len(plan.steps)} steps in {rounds}, {about}", ""]
+    lines = [f"{plan.profile}: {plural(len(plan.steps), 'step')} in {rounds}, {about}", ""]
     if verbose:
         width = max(len(step.title) for step in plan.steps)
         for number, step in enumerate(plan.steps, 1):

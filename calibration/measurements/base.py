@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 
 from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
@@ -38,6 +38,9 @@ DEADLINE_FLOOR_S = 30
 
 START_UP_S = 0.03
 """Start and end of sutprobe, and the clock's calibration, for the expected duration only."""
+
+ROUNDS_MAX = 31
+"""More rounds never narrow an interval enough to be worth the time."""
 
 HalfWidth = Annotated[float, Field(gt=0, le=1)]
 """Requested relative half-width of an interval; the limit is sutprobe's."""
@@ -202,7 +205,7 @@ class RepeatedSettings(Settings):
     """
 
     target_half_width: HalfWidth
-    more_rounds: NonNegativeInt = 0
+    more_rounds: Annotated[int, Field(ge=0, le=ROUNDS_MAX)] = 0
 
 
 S = TypeVar("S", bound=Settings)

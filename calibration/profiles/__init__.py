@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from calibration.errors import InputError
 from calibration.measurements import declaration
-from calibration.measurements.base import Settings
+from calibration.measurements.base import ROUNDS_MAX, Settings
 from calibration.mlc import MlcCommand, read_commands
 from calibration.model import Model, fault_of
 from calibration.names import pick
@@ -20,9 +20,6 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 ROUNDS = 6
 """The fewest rounds whose medians give an interval of 95 %: their extremes."""
-
-ROUNDS_MAX = 31
-"""More rounds never narrow an interval enough to be worth the time."""
 
 
 class Profile(Model):

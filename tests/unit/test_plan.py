@@ -443,6 +443,8 @@ def test_rounds_suffice_for_a_95_percent_interval(profile: str) -> None:
         ("title: x\nmeasurements: {jitter: {loop: 1}}", "loop"),
         ("title: x\nmeasurements: {jitter: {gap_s: soon}}", "gap_s"),
         ("title: x\nmeasurements: {idle_latency: {placements: 0}}", "placements"),
+        ("title: x\nmeasurements: {idle_latency: {more_rounds: 32}}", "more_rounds"),
+        ("title: x\nrounds: 32\nmeasurements: {idle_latency: {}}", "rounds"),
         ("title: x\nmeasurements: {max_bandwidth: {mixes: [readz]}}", "mixes"),
         ("title: x\nmeasurements: {loaded_latency: {delays: [-1]}}", "delays"),
         ("title: 7\nmeasurements: {jitter: {}}", "title"),
