@@ -8,23 +8,25 @@ huge pages only if the setting is already as they want it.
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from typing import Final, Literal
 
 from bench import outputs
 from bench.outputs import NotComparedError
 from calibration.context import load
 from calibration.errors import CalibrationError, EnvironmentLacksError
-from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.c2c import C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
 from calibration.sutprobe.jitter import GapView, JitterResult
 from calibration.sutprobe.latency import LatencyResult
 
-MIB = 1 << 20
-OURS = "sutprobe"
+MIB: Final = 1 << 20
+LINE_BYTES: Final = 64
+OURS: Final = "sutprobe"
 
 PEERS: Mapping[str, tuple[str, ...]] = {
     "likwid-bench": ("likwid-bench",),
@@ -42,38 +44,126 @@ PEERS: Mapping[str, tuple[str, ...]] = {
 }
 """Each peer and the names it is looked for on PATH. PMA's program is called just ``jitter``: it must be pointed at."""
 
-INTERRUPTION_US = 2
-"""Interruptions longer than this are counted by both sides; oslat's resolution is one microsecond."""
+# --- what is alike ----------------------------------------------------------------------------------------------------
 
-LATENCY_BYTES = 512 * MIB
-LATENCY_PLACEMENTS = 6
 
-LIKWID_KERNELS: Mapping[str, tuple[str, ...]] = {
-    "read": ("load", "load_sse", "load_avx", "load_avx512", "load_mem", "load_neon"),
-    "write_nt": ("store_mem", "store_mem_sse", "store_mem_avx", "store_mem_avx512"),
-    "copy_bus": (
-        *("copy", "copy_sse", "copy_avx", "copy_avx512", "copy_neon"),
-        *("copy_mem", "copy_mem_sse", "copy_mem_avx", "copy_mem_avx512"),
-    ),
-    "triad": ("stream_avx", "stream_avx512", "stream_mem_sse", "stream_mem_avx", "stream_mem_avx_fma", "stream_neon"),
+@dataclass(frozen=True)
+class Traffic:
+    """What a kernel does per element of 8 bytes, and with which stores. Only equal traffic is compared."""
+
+    reads: int
+    writes: int
+    stores: Literal["none", "regular", "non-temporal"]
+
+    def fetched(self, architecture: str) -> int:
+        """Bytes per element that memory sends: a regular store reads its line first, except on aarch64."""
+        allocates = self.stores == "regular" and architecture != "aarch64"
+        return 8 * (self.reads + self.writes * allocates)
+
+    def bus(self, architecture: str) -> int:
+        """Bytes per element that memory moves, by the rule that our own bytes are counted with."""
+        return self.fetched(architecture) + 8 * self.writes
+
+
+TRAFFIC: Mapping[str, Traffic] = {
+    "read": Traffic(1, 0, "none"),
+    "write": Traffic(0, 1, "regular"),
+    "write_nt": Traffic(0, 1, "non-temporal"),
+    "copy": Traffic(1, 1, "regular"),
+    "copy_nt": Traffic(1, 1, "non-temporal"),
+    "triad": Traffic(2, 1, "regular"),
+    "triad_nt": Traffic(2, 1, "non-temporal"),
 }
-"""likwid's kernels by quantity. Its stream a = b * s + c counts 24 bytes per element; its triad has a fourth array."""
 
-OUR_MIXES: Mapping[str, tuple[str, ...]] = {
-    "read": ("reads",),
-    "write_nt": ("write_nt",),
-    "copy_bus": ("copy", "copy_nt"),
-    "triad": ("triad", "stream_triad"),
+OUR_MIXES: Mapping[str, str] = {
+    "read": "reads",
+    "write": "write",
+    "write_nt": "write_nt",
+    "copy": "copy",
+    "copy_nt": "copy_nt",
+    "triad": "triad",
+    "triad_nt": "stream_triad",
 }
+"""The mixes of ``sutprobe bandwidth`` with the traffic of each quantity; of several, separated by commas, the best."""
 
-ARRAYS: Mapping[str, int] = {"read": 1, "write_nt": 1, "copy_bus": 2, "triad": 3}
+OUR_SEARCH: Mapping[str, str] = {"streams": "1,2,4,8", "prefetch-bytes": "0,512,1024,2048,4096"}
+"""What our shapes are searched over: options of ``sutprobe bandwidth`` with lists. A point has a field for each."""
+
+Window = Literal["common", "fixed work", "per thread"]
+
+WINDOWS: Mapping[str, Window] = {
+    OURS: "common",
+    "likwid-bench": "fixed work",
+    "sc-membench": "fixed work",
+    "bw_mem": "per thread",
+    "multiload": "per thread",
+    "stress-ng": "per thread",
+    "mbw": "per thread",
+}
+"""What the rate of several threads is of.
+
+``common``: what all did between the same two moments. ``fixed work``: the work of all, which began at a barrier, by the
+time of the last. ``per thread``: the sum of rates that each had in a time of its own; it can exceed what memory moves.
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a peer: its traffic, the bytes per element that the peer counts, and the CPU flag it needs."""
+
+    peer: str
+    name: str
+    traffic: Traffic
+    counted: int
+    needs: str = ""
+
+
+def _kernels() -> Iterator[Kernel]:
+    read, write, write_nt, copy, copy_nt, triad, triad_nt = TRAFFIC.values()
+    # likwid-bench counts each load and store; only its kernels with "mem" in the name use non-temporal stores.
+    for names, regular, streaming, counted in (
+        (("load",), read, None, 8),
+        (("store",), write, write_nt, 8),
+        (("copy",), copy, copy_nt, 16),
+        (("stream",), triad, triad_nt, 24),
+    ):
+        for vectors, flag in (("sse", "sse2"), ("avx", "avx"), ("avx512", "avx512f"), ("neon", "asimd")):
+            for name in names:
+                yield Kernel("likwid-bench", f"{name}_{vectors}", regular, counted, flag)
+                if streaming and vectors != "neon":
+                    yield Kernel("likwid-bench", f"{name}_mem_{vectors}", streaming, counted, flag)
+    # lmbench and sc-membench count the size of the buffer: a copy of n bytes as n.
+    for name, traffic in (("rd", read), ("frd", read), ("wr", write), ("fwr", write), ("cp", copy), ("fcp", copy)):
+        yield Kernel("bw_mem", name, traffic, 8)
+    for name, traffic in (("read", read), ("write", write), ("copy", copy)):
+        yield Kernel("sc-membench", name, traffic, 8)
+    # Its methods write1024 and the like use regular stores.
+    for name in ("read64", "read128", "read1024", "read128pf"):
+        yield Kernel("stress-ng", name, read, 8)
+    for name in ("write64", "write128", "write1024"):
+        yield Kernel("stress-ng", name, write, 8)
+    for name in ("write64nt", "write128nt"):
+        yield Kernel("stress-ng", name, write_nt, 8)
+    # memcpy, forced to non-temporal stores; mbw counts n, multiload 2 n, and 3 n for a triad.
+    yield Kernel("mbw", "memcpy", copy_nt, 8, "sse2")
+    yield Kernel("multiload", "memcpy-libc", copy_nt, 16, "sse2")
+    yield Kernel("multiload", "stream-sum", read, 8)
+    yield Kernel("multiload", "stream-triad", triad, 24)
+    yield Kernel("multiload", "stream-triad-nontemporal-injection-delay", triad_nt, 24)
+
+
+KERNELS: Final = tuple(_kernels())
 
 TITLES: Mapping[str, str] = {
-    "read": "Read bandwidth, MB/s",
-    "write_nt": "Non-temporal write, MB/s",
-    "copy_bus": "Copy, bytes on the bus, MB/s",
-    "triad": "Triad, program bytes, MB/s",
+    "read": "Read",
+    "write": "Write",
+    "write_nt": "Write, non-temporal",
+    "copy": "Copy",
+    "copy_nt": "Copy, non-temporal",
+    "triad": "Triad",
+    "triad_nt": "Triad, non-temporal",
     "latency": "Random latency, huge pages, ns",
+    "latency_time": "Time to measure latency, s",
     "gap_step_ns": "Interruption resolution, ns",
     "interruptions_per_s": "Interruptions above 2 µs, 1/s",
     "l1_cycles": "L1 load to use, core clocks",
@@ -81,7 +171,10 @@ TITLES: Mapping[str, str] = {
 }
 """The quantities that are compared."""
 
-HIGHER_IS_BETTER = frozenset({"read", "write_nt", "copy_bus", "triad"})
+INTERRUPTION_US = 2
+"""Interruptions longer than this are counted by both sides; oslat's resolution is one microsecond."""
+
+LATENCY_BYTES = 512 * MIB
 
 
 @dataclass(frozen=True)
@@ -111,7 +204,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Contender:
-    """One setting of one program. Several starts run concurrently and their metrics are summed."""
+    """One setting of one program. Several starts run concurrently and their metrics are summed.
+
+    *traffic*, *threads* and *window* say what a bandwidth is of; ``None``: another quantity.
+    """
 
     peer: str
     label: str
@@ -119,6 +215,14 @@ class Contender:
     metrics: Mapping[str, Metric]
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
+    traffic: Traffic | None = None
+    threads: int = 1
+    window: Window = "common"
+
+    @property
+    def counts(self) -> bool:
+        """Whether its rate is of one window, so that it can be the best peer."""
+        return self.threads == 1 or self.window != "per thread"
 
 
 @dataclass(frozen=True)
@@ -131,6 +235,7 @@ class Machine:
     flags: frozenset[str]
     huge_pages: bool
     total_bytes: int
+    one_bytes: int
     tick_hz: float
     described: str
 
@@ -153,12 +258,17 @@ class Machine:
         """Pages asked for by ``sutprobe``."""
         return "thp" if self.huge_pages else "base"
 
+    def one_thread(self) -> "Machine":
+        """Return this machine with one CPU: the first, because likwid-bench takes no other."""
+        cpu = self.cpus[0]
+        return replace(self, cpus=(cpu,), nodes=((self.node_of(cpu), (cpu,)),), total_bytes=self.one_bytes)
+
 
 def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Machine:
     """Return this machine, as captured from *root*, restricted to the *allowed* CPUs.
 
-    The working set of a bandwidth comparison is 768 MiB or eight times the last-level caches in use, whichever is more.
-    Raises ``EnvironmentLacksError`` if memory cannot hold twice that.
+    The working set of all threads is 768 MiB or eight times the last-level caches in use, whichever is more; that of
+    one thread half of it, by its own cache. Raises ``EnvironmentLacksError`` if memory cannot hold twice that.
     """
     context = load(root)
     cpus = tuple(cpu for cpu in context.online_cpus if cpu in allowed)
@@ -167,10 +277,9 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
     data = [cache for cache in context.caches if cache.type != "Instruction" and cache.size_bytes]
     used = [cache for cache in data if cache.shared_cpus and set(cache.shared_cpus) & set(cpus)]
     last = max((cache.level for cache in used), default=None)
-    last_bytes = sum(cache.size_bytes or 0 for cache in used if cache.level == last) if last else None
-    wanted = max(768 * MIB, 8 * (last_bytes or 0))
+    sizes = [cache.size_bytes or 0 for cache in used if cache.level == last]
     grain = len(cpus) * 6 * 2 * MIB
-    total = (wanted + grain - 1) // grain * grain
+    total = _rounded(max(768 * MIB, 8 * sum(sizes)), grain)
     available = context.memory.available_bytes
     if available is not None and available < 2 * total:
         raise EnvironmentLacksError(f"{2 * total / 1e9:.1f} GB of free memory needed, {available / 1e9:.1f} GB free")
@@ -188,9 +297,19 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
         frozenset(context.processor.flags),
         huge,
         total,
+        _rounded(max(384 * MIB, 8 * max(sizes, default=0)), 12 * MIB),
         tick_hz,
         described,
     )
+
+
+def _rounded(size: int, grain: int) -> int:
+    return (size + grain - 1) // grain * grain
+
+
+def allowed_cpus() -> frozenset[int]:
+    """Return the CPUs this process may use."""
+    return frozenset(os.sched_getaffinity(0))
 
 
 # --- what sutprobe prints ---------------------------------------------------------------------------------------------
@@ -207,14 +326,16 @@ def document_of(output: Output) -> ProbeDocument:
     return document
 
 
-def our_bandwidth(output: Output, *, program: bool) -> float:
-    """Read the only point's rate in MB/s: median of placement medians, in program bytes or those the bus moves."""
-    point = read_result(document_of(output), BandwidthResult).points[-1]
+def _rate(point: BandwidthPoint) -> float:
+    """Return a point's MB/s on the bus: the median of its placements' medians."""
     if not point.placements:
         raise NotComparedError(f"sutprobe: {point.error.message if point.error else 'no placement'}")
-    return median(
-        median(placement.program_windows_mb_s if program else placement.windows_mb_s) for placement in point.placements
-    )
+    return median(median(placement.windows_mb_s) for placement in point.placements)
+
+
+def our_bandwidth(output: Output) -> float:
+    """Read the only point's MB/s on the bus."""
+    return _rate(read_result(document_of(output), BandwidthResult).points[-1])
 
 
 def our_latency(output: Output) -> float:
@@ -272,140 +393,128 @@ GLIBC_HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 GLIBC_STREAMING = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.cpu.x86_non_temporal_threshold=65536"}
 """Forces memcpy to use non-temporal stores at these sizes, so that its bus traffic is known: 2 n."""
 
-LMBENCH_QUICK = {"ENOUGH": "500000"}
+LMBENCH_QUICK = {"ENOUGH": "100000"}
 """Microseconds that lmbench times; its own search for this value takes longer than the measurement."""
+
+LIKWID_BYTES = 2e9
+"""Bytes that each thread of likwid-bench moves, as it counts them: some 100 ms; by time, it runs a second or more."""
+
+
+def _arrays(traffic: Traffic) -> int:
+    return traffic.reads + traffic.writes
+
+
+def _our_bandwidth(machine: Machine, quantity: str, program: str, shape: Mapping[str, str]) -> tuple[str, ...]:
+    size = machine.total_bytes // len(machine.cpus) // _arrays(TRAFFIC[quantity])
+    return (
+        *(program, "bandwidth", "--group", machine.group),
+        *("--buffer-bytes", str(size), "--pages", machine.pages, "--window-s", "0.05"),
+        *(part for option, value in shape.items() for part in (f"--{option}", value)),
+    )
 
 
 def our_bandwidth_search(machine: Machine, quantity: str, program: str) -> Start:
     """Return the start that searches our access shapes once, as a plan does once for a platform."""
-    return Start(
-        (
-            *_our_bandwidth(machine, quantity, program, ",".join(OUR_MIXES[quantity])),
-            *("--streams", "1,2,4,8", "--prefetch-bytes", "0,512,1024,2048,4096", "--keep-best", "3"),
-            *("--placements", "2", "--windows", "5"),
-        )
-    )
-
-
-def _our_bandwidth(machine: Machine, quantity: str, program: str, mixes: str) -> tuple[str, ...]:
-    size = machine.total_bytes // len(machine.cpus) // ARRAYS[quantity]
-    return (
-        *(program, "bandwidth", "--group", machine.group, "--mix", mixes, "--buffer-bytes", str(size)),
-        *("--pages", machine.pages, "--window-s", "0.1"),
-    )
+    command = _our_bandwidth(machine, quantity, program, {"mix": OUR_MIXES[quantity], **OUR_SEARCH})
+    return Start((*command, "--keep-best", "4", "--placements", "3", "--windows", "5"))
 
 
 def our_best_setting(machine: Machine, quantity: str, program: str, searched: Output) -> Contender:
-    """Return the contender with the setting that the search found best, by the bytes of *quantity*."""
-    by_program = quantity != "copy_bus"
-    best: tuple[float, str, int, int, str] | None = None
-    for point in read_result(document_of(searched), BandwidthResult).points:
-        if point.phase != "full" or not point.placements:
-            continue
-        windows = [
-            placement.program_windows_mb_s if by_program else placement.windows_mb_s for placement in point.placements
-        ]
-        rate = median(median(window) for window in windows)
-        if best is None or rate > best[0]:
-            best = (rate, point.mix, point.streams, point.prefetch_bytes, point.width)
-    if best is None:
+    """Return the contender with the setting that the search found best."""
+    points = read_result(document_of(searched), BandwidthResult).points
+    measured = [point for point in points if point.phase == "full" and point.placements]
+    if not measured:
         raise NotComparedError("sutprobe: the search measured no setting")
-    _rate, mix, streams, prefetch, width = best
-    command = (
-        *_our_bandwidth(machine, quantity, program, mix),
-        *("--streams", str(streams), "--prefetch-bytes", str(prefetch), "--width", width),
-        *("--placements", "3", "--windows", "5"),
-    )
+    best = max(measured, key=_rate)
+    shape = {option: str(getattr(best, option.replace("-", "_"))) for option in ("mix", *OUR_SEARCH, "width")}
+    command = (*_our_bandwidth(machine, quantity, program, shape), "--placements", "1", "--windows", "3")
     return Contender(
         OURS,
-        f"{OURS} {mix}, {streams} streams, prefetch {prefetch}, {width}",
+        f"{OURS} {', '.join(f'{option} {value}' for option, value in shape.items())}",
         (Start(command),),
-        {quantity: lambda output: our_bandwidth(output, program=by_program)},
+        {quantity: our_bandwidth},
+        traffic=TRAFFIC[quantity],
+        threads=len(machine.cpus),
+        window=WINDOWS[OURS],
     )
 
 
-def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -> list[Contender]:
-    """Return every setting of every peer *found* (name to path) that measures *quantity* on all CPUs."""
+def _bandwidth_peer(machine: Machine, kernel: Kernel, path: str) -> tuple[tuple[str, ...], outputs.Reader]:
+    """Return arguments and reader of one kernel of a peer, on all CPUs of *machine*."""
     threads = len(machine.cpus)
-    each = machine.total_bytes // threads
-    wanted: list[Contender] = []
-
-    def add(
-        peer: str,
-        what: str,
-        reader: outputs.Reader,
-        arguments: tuple[str, ...],
-        environment: Mapping[str, str] | None = None,
-        *,
-        copies: bool = False,
-    ) -> None:
-        if peer not in found:
-            return
-        command = (found[peer], *arguments)
-        starts = tuple(Start(command, (cpu,)) for cpu in machine.cpus) if copies else (Start(command, machine.cpus),)
-        metrics: dict[str, Metric] = {quantity: lambda output: reader(output.text)}
-        wanted.append(Contender(peer, f"{peer} {what}".strip(), starts, metrics, environment or {}))
-
-    # A regular store to a line that was not read reads it first, by the rule our own bytes are counted with.
-    read_first = 0.0 if machine.architecture == "aarch64" else 1.0
-    for kernel in LIKWID_KERNELS[quantity]:
-        if _runs_here(kernel, machine):
+    size = machine.total_bytes // threads // _arrays(kernel.traffic)
+    huge = ("-H",) if machine.huge_pages else ()
+    name = kernel.name
+    match kernel.peer:
+        case "likwid-bench":
             groups = [
                 argument
                 for node, cpus in machine.nodes
                 for argument in ("-w", f"M{node}:{machine.total_bytes * len(cpus) // threads // 1000}kB:{len(cpus)}")
             ]
-            # A copy counts 16 bytes per element; the bus moves 8 more where its stores are regular.
-            regular = quantity == "copy_bus" and "_mem" not in kernel
-            reader = outputs.scaled(outputs.likwid_bench, 1.0 + read_first / 2.0 if regular else 1.0)
-            add("likwid-bench", kernel, reader, ("-t", kernel, "-s", "1", *groups), GLIBC_HUGE)
-    lmbench = {**GLIBC_HUGE, **LMBENCH_QUICK}
-    huge = ("-H",) if machine.huge_pages else ()
-    if quantity == "read":
-        for kernel in ("rd", "frd"):
-            add("bw_mem", kernel, outputs.bw_mem, ("-P", str(threads), "-N", "1", str(each), kernel), lmbench)
-        size = str(each // 1024)
-        add("sc-membench", "read", outputs.membench_bandwidth, ("-s", size, "-o", "read", "-p", str(threads), *huge))
-        arguments = ("-l", "stream-sum", "-t", str(threads), "-m", str(each), "-n", "3", *huge)
-        add("multiload", "stream-sum", outputs.multiload, arguments)
-        # It goes through two dozen kernels in turn, and prints only those it came to the end of.
-        arguments = ("--memrate", str(threads), "--memrate-bytes", str(each), "-t", "8", "--metrics")
-        add("stress-ng", "memrate", outputs.stress_ng_read, arguments)
-        add("mlc", "peak injection", outputs.mlc_reads, ("--peak_injection_bandwidth",))
-    elif quantity == "copy_bus":
-        # Counted as n; loops compiled with regular stores move 2 n, and n more where lines are read first.
-        reader = outputs.scaled(outputs.bw_mem, 2.0 + read_first)
-        for kernel in ("cp", "fcp"):
-            add("bw_mem", kernel, reader, ("-P", str(threads), "-N", "1", str(each // 2), kernel), lmbench)
-        reader = outputs.scaled(outputs.membench_bandwidth, 2.0 + read_first)
-        size = str(each // 2 // 1024)
-        add("sc-membench", "copy", reader, ("-s", size, "-o", "copy", "-p", str(threads), *huge))
-        if machine.architecture == "x86_64":
-            # memcpy with non-temporal stores moves 2 n. mbw counts n, and has one thread: one process per CPU, summed.
-            reader = outputs.scaled(outputs.mbw, 2.0)
-            add("mbw", "memcpy", reader, ("-q", "-t0", "-n", "5", str(each // 2 // MIB)), GLIBC_STREAMING, copies=True)
-            # multiload counts 2 n.
-            arguments = ("-l", "memcpy-libc", "-t", str(threads), "-m", str(each), "-n", "3", *huge)
-            add("multiload", "memcpy-libc", outputs.multiload, arguments, GLIBC_STREAMING)
-    elif quantity == "triad":
-        for kernel in ("stream-triad", "stream-triad-nontemporal-injection-delay"):
-            arguments = ("-l", kernel, "-d", "0", "-t", str(threads), "-m", str(each), "-n", "3", *huge)
-            add("multiload", kernel, outputs.multiload, arguments)
+            iterations = max(1, round(LIKWID_BYTES * threads / machine.total_bytes))
+            reader = outputs.on_cpus(outputs.likwid_bench, r"running on hwthread (\d+)", machine.cpus)
+            return (path, "-t", name, "-i", str(iterations), *groups), reader
+        case "bw_mem":
+            return (path, "-P", str(threads), "-N", "1", str(size), name), outputs.bw_mem
+        case "sc-membench":
+            once = ("-s", str(size // 1024), "-o", name, "-p", str(threads), "-r", "1")
+            return (path, *once, *huge), outputs.membench_bandwidth
+        case "stress-ng":
+            # One turn of all its methods.
+            turn = ("--memrate", str(threads), "--memrate-ops", str(threads), "--memrate-bytes", str(size))
+            return (path, *turn, "--metrics"), lambda output: outputs.stress_ng(output, name)
+        case "mbw":
+            return (path, "-q", "-t0", "-n", "2", str(size // MIB)), outputs.mbw
+        case _:
+            delay = ("-d", "0") if name.endswith("delay") else ()
+            each = str(machine.total_bytes // threads)
+            return (path, "-l", name, *delay, "-t", str(threads), "-m", each, "-n", "1", *huge), outputs.multiload
+
+
+def bandwidth_peers(machine: Machine, quantity: str, found: Mapping[str, str]) -> list[Contender]:
+    """Return every kernel of every peer *found* (name to path) with the traffic of *quantity*, on all CPUs."""
+    wanted = []
+    traffic = TRAFFIC[quantity]
+    environments = {"mbw": GLIBC_STREAMING, "bw_mem": {**GLIBC_HUGE, **LMBENCH_QUICK}, "likwid-bench": GLIBC_HUGE}
+    for kernel in KERNELS:
+        if kernel.traffic != traffic or kernel.peer not in found:
+            continue
+        if kernel.needs and kernel.needs not in machine.flags:
+            continue
+        command, reader = _bandwidth_peer(machine, kernel, found[kernel.peer])
+        # mbw has one thread: one process per CPU.
+        alone = kernel.peer == "mbw"
+        starts = tuple(Start(command, (cpu,)) for cpu in machine.cpus) if alone else (Start(command, machine.cpus),)
+        reader = outputs.scaled(reader, traffic.bus(machine.architecture) / kernel.counted)
+        streaming = GLIBC_STREAMING if kernel.name == "memcpy-libc" else {}
+        wanted.append(
+            Contender(
+                kernel.peer,
+                f"{kernel.peer} {kernel.name}",
+                starts,
+                {quantity: _of_text(reader)},
+                environments.get(kernel.peer, streaming),
+                traffic=kernel.traffic,
+                threads=len(machine.cpus),
+                window=WINDOWS[kernel.peer],
+            )
+        )
     return wanted
 
 
-def _runs_here(kernel: str, machine: Machine) -> bool:
-    """Tell whether the CPU has what a likwid kernel is made of: it would end with an illegal instruction otherwise."""
-    arm = machine.architecture == "aarch64"
-    if "neon" in kernel:
-        return arm
-    if "avx512" in kernel:
-        return "avx512f" in machine.flags
-    if "fma" in kernel:
-        return "fma" in machine.flags
-    if "avx" in kernel or "sse" in kernel or "_mem" in kernel:
-        return not arm and ("avx" in machine.flags or "avx" not in kernel)
-    return True
+def _of_text(reader: outputs.Reader) -> Metric:
+    return lambda output: reader(output.text)
+
+
+def lines_in_flight(rate_mb_s: float, quantity: str, architecture: str, latency_ns: float) -> float | None:
+    """Return how many lines one thread waits for at a time: what it fetches times the latency, by Little's law.
+
+    ``None`` if it fetches none, as non-temporal stores.
+    """
+    traffic = TRAFFIC[quantity]
+    fetched = traffic.fetched(architecture) / traffic.bus(architecture)
+    return rate_mb_s * fetched * latency_ns / 1e3 / LINE_BYTES if fetched else None
 
 
 # --- latency, gaps, lines between cores -------------------------------------------------------------------------------
@@ -423,15 +532,18 @@ def _peers(
     for peer, arguments, cpus, metrics in offers:
         if peer in found:
             start = Start((found[peer], *arguments.split()), cpus)
-            made.append(Contender(peer, f"{peer} {arguments}", (start,), metrics))
+            made.append(Contender(peer, peer, (start,), metrics))
     return made
 
 
-def _our_latency(machine: Machine, program: str, size: int, pages: str) -> tuple[str, ...]:
+def our_latency_start(machine: Machine, program: str, size: int, placements: int, pages: str | None = None) -> Start:
+    """Return the start that measures one load through *size* bytes, on the quiet CPU."""
     cpu = machine.quiet_cpu
-    return (
-        *(program, "latency", "--at", f"{cpu}@{machine.node_of(cpu)}", "--size-bytes", str(size)),
-        *("--pages", pages, "--placements", str(LATENCY_PLACEMENTS)),
+    return Start(
+        (
+            *(program, "latency", "--at", f"{cpu}@{machine.node_of(cpu)}", "--size-bytes", str(size)),
+            *("--pages", pages or machine.pages, "--placements", str(placements)),
+        )
     )
 
 
@@ -440,10 +552,11 @@ def latency_contenders(machine: Machine, program: str, found: Mapping[str, str])
     cpu, size = machine.quiet_cpu, LATENCY_BYTES
     huge = "-H" if machine.huge_pages else ""
     # -T: the default shuffles within 256 KiB, which prefetchers follow. -a: the mean, not the best, of its samples.
-    chase = f"-s 64 -m {size} -T {size} -a -n 5 {huge}".rstrip()
+    chase = f"-s 64 -m {size} -T {size} -a -n 1 {huge}".rstrip()
     mlc = f"--idle_latency -e -r -c{cpu} -b{size // 1024}"
+    command = our_latency_start(machine, program, size, 1).command
     return [
-        _ours("latency", _our_latency(machine, program, size, machine.pages), {"latency": our_latency}),
+        _ours("latency", command, {"latency": our_latency}),
         *_peers(
             found,
             ("multichase", chase, (cpu,), {"latency": lambda output: outputs.multichase(output.text)}),
@@ -452,10 +565,26 @@ def latency_contenders(machine: Machine, program: str, found: Mapping[str, str])
     ]
 
 
+def latency_time_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
+    """Return ours and sc-membench, each measuring the latency of 512 MiB in full: how long that takes."""
+
+    def seconds(reader: Metric) -> Metric:
+        return lambda output: output.seconds if reader(output) else 0.0
+
+    size = LATENCY_BYTES // 1024
+    command = our_latency_start(machine, program, LATENCY_BYTES, 6).command
+    peer: dict[str, Metric] = {"latency_time": seconds(lambda output: outputs.membench_latency(output.text))}
+    huge = "-H" if machine.huge_pages else ""
+    offered = _peers(found, ("sc-membench", f"-s {size} -o latency {huge}".rstrip(), None, peer))
+    ours = _ours("latency, 6 placements", command, {"latency_time": seconds(our_latency)})
+    # It takes a minute on a quiet machine and seven on a loaded one.
+    return [ours, *(replace(contender, timeout_s=900.0) for contender in offered)]
+
+
 def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
     """Return ours, oslat and PMA jitter on one CPU: the resolution and the number of interruptions."""
     cpu = machine.quiet_cpu
-    command = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "3")
+    command = (program, "jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "1")
     oslat: dict[str, Metric] = {
         "gap_step_ns": lambda output: outputs.oslat_resolution_ns(output.text),
         "interruptions_per_s": lambda output: outputs.oslat_rate(output.text, INTERRUPTION_US),
@@ -467,7 +596,7 @@ def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> 
         _ours("jitter", command, {"gap_step_ns": our_turn, "interruptions_per_s": our_interruptions}),
         *_peers(
             found,
-            ("oslat", f"-c {cpu} -C {machine.cpus[0]} -D 3", None, oslat),
+            ("oslat", f"-c {cpu} -C {machine.cpus[0]} -D 1", None, oslat),
             ("pma-jitter", f"-c {cpu} -i 2 -f", None, pma),
         ),
     ]
@@ -475,7 +604,8 @@ def gap_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> 
 
 def first_level_contenders(machine: Machine, program: str, _found: Mapping[str, str]) -> list[Contender]:
     """Return ours within the first-level cache, where a load takes a whole number of core clocks."""
-    return [_ours("latency, 16 KiB", _our_latency(machine, program, 16 * 1024, "base"), {"l1_cycles": our_cycles})]
+    command = our_latency_start(machine, program, 16 * 1024, 1, "base").command
+    return [_ours("latency, 16 KiB", command, {"l1_cycles": our_cycles})]
 
 
 def transfer_contenders(machine: Machine, program: str, found: Mapping[str, str]) -> list[Contender]:
@@ -487,7 +617,7 @@ def transfer_contenders(machine: Machine, program: str, found: Mapping[str, str]
     if writer == reader:
         raise NotComparedError("needs two CPUs")
     home = str(machine.node_of(writer))
-    command = (program, "c2c", "--pair", f"{writer}@{reader}", "--home", home, "--state", "hitm")
+    command = (program, "c2c", "--pair", f"{writer}@{reader}", "--home", home, "--state", "hitm", "--placements", "1")
     shake = f"1000 300 --csv -c {writer},{reader}"
     both = (writer, reader)
     return [
@@ -498,8 +628,3 @@ def transfer_contenders(machine: Machine, program: str, found: Mapping[str, str]
             ("pingpong", "-u -r 0", both, {"c2c": lambda output: outputs.pingpong(output.text)}),
         ),
     ]
-
-
-def allowed_cpus() -> frozenset[int]:
-    """Return the CPUs this process may use."""
-    return frozenset(os.sched_getaffinity(0))

@@ -67,7 +67,7 @@ def commands(machine: Machine, program: str) -> Iterator[Recorded]:
         size = 64 * MIB // (1 if group == place else len(machine.cpus))
         reads = (program, "bandwidth", "--group", group, "--mix", "reads", "--buffer-bytes", str(size))
         windows = ("--windows", "3", "--window-s", "0.01", *once)
-        yield Recorded(title, "MB/s", (*reads, *windows), lambda output: our_bandwidth(output, program=False))
+        yield Recorded(title, "MB/s", (*reads, *windows), our_bandwidth)
     if len(machine.cpus) > 1:
         pair = f"{cpu}@{machine.cpus[0]}:{machine.node_of(cpu)}:hitm"
         yield Recorded(

@@ -8,7 +8,7 @@ written by a regular store twice (it is read before it is written), a line writt
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 MIB = 1.048576
@@ -51,6 +51,18 @@ def scaled(reader: Reader, factor: float) -> Reader:
     return lambda output: reader(output) * factor
 
 
+def on_cpus(reader: Reader, row: str, cpus: Sequence[int]) -> Reader:
+    """Return *reader*, which refuses an output whose rows do not name exactly these CPUs."""
+
+    def read(output: str) -> float:
+        ran = sorted({int(cpu) for cpu in re.findall(rf"^Group:.*{row}", output, re.MULTILINE)})
+        if ran != sorted(cpus):
+            raise NotComparedError(f"ran on CPUs {ran}, wanted {sorted(cpus)}")
+        return reader(output)
+
+    return read
+
+
 def likwid_bench(output: str) -> float:
     """Read the rate of ``likwid-bench``: MByte is 10^6 bytes, by the loads and stores of the kernel.
 
@@ -70,6 +82,11 @@ def membench_bandwidth(output: str) -> float:
     return positive(_found(r"^\d+,(?:read|write|copy),([^,]+),", output, "row of CSV")[1], "the rate") * MIB
 
 
+def membench_latency(output: str) -> float:
+    """Read the latency of ``sc-membench``: the median of its samples, ns per node of 16 bytes."""
+    return positive(_found(r"^\d+,latency,[^,]+,([^,]+),", output, "row of CSV")[1], "the latency")
+
+
 def multiload(output: str) -> float:
     """Read the rate of ``multiload``: the mean over its samples in MiB/s; a triad of n elements counts 24 n bytes."""
     rows = [line.split(",") for line in output.splitlines() if line.count(",") >= 11]
@@ -83,22 +100,14 @@ def mbw(output: str) -> float:
     return positive(_found(r"^AVG\s.*Copy: (\S+) MiB/s", output, "line AVG")[1], "the rate") * MIB
 
 
-def stress_ng_read(output: str) -> float:
-    """Read the best read rate of ``stress-ng --memrate``: MiB/s named MB, the geometric mean of one instance.
+def stress_ng(output: str, method: str) -> float:
+    """Read the rate of one method of ``stress-ng --memrate``: MiB/s named MB, the geometric mean of one instance.
 
     Multiplied by the number of instances, which it prints; they are not synchronised. 0.15 writes "geometic".
     """
-    found = re.findall(
-        r"memrate +(\S+) (read\S+) MB per sec \((?:geomet\w+|harmonic) mean of (\d+) instances?\)", output
-    )
-    if not found:
-        raise NotComparedError(f"no rates 'readN MB per sec' in the output: {shown(output)!r}")
-    return max(positive(rate, name) * int(instances) for rate, name, instances in found) * MIB
-
-
-def mlc_reads(output: str) -> float:
-    """Read the row ALL Reads of Intel MLC's peak injection bandwidth: MB is 10^6 bytes, as memory moves them."""
-    return positive(_found(r"^\s*ALL Reads\s*:\s*(\S+)", output, "row 'ALL Reads'")[1], "the rate")
+    row = rf"memrate +(\S+) {method} MB per sec \((?:geomet\w+|harmonic) mean of (\d+) instances?\)"
+    found = _found(row, output, f"rate {method!r}")
+    return positive(found[1], "the rate") * int(found[2]) * MIB
 
 
 def mlc_idle(output: str) -> float:

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares ``sutprobe`` with the tools it replaces: ``python -m bench.peers`` prints a table in reStructuredText.
 
-A value depends on the state of the machine, a ratio taken within one alternation much less. Each alternation starts
-every contender once, in an order that rotates; the ratios of all alternations give a median and its interval. Peers are
-found on PATH or pointed at; none is built or installed, and one that is not there is listed as not compared.
+A value depends on the state of the machine, a ratio of neighbours much less. A few starts find the best setting of
+each side; then short windows of both alternate in random order until the interval of the ratio is narrow. Ours also
+runs against itself: an interval of that row without 1 says that the intervals are too narrow. Peers are found on PATH
+or pointed at; none is built or installed, and one that is not there is listed as not compared.
 """
 
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import click
@@ -22,40 +25,76 @@ import click
 from bench import contenders as who
 from bench.contenders import Contender, Machine, Output, Start
 from bench.outputs import NotComparedError
-from bench.ratios import Comparison, compare
+from bench.ratios import Spread, spread
 from bench.tables import table
 from calibration.build import TARGETS, build
 from calibration.errors import INTERRUPTED, CalibrationError, EnvironmentLacksError, InputError
 
-BANDWIDTHS: Final = ("read", "write_nt", "copy_bus", "triad")
+BANDWIDTHS: Final = {f"{quantity}-{threads}": quantity for threads in ("one", "all") for quantity in who.TRAFFIC}
+"""The sections of bandwidth, with one thread and with all, and the quantity of each."""
 
-SECTIONS: Final = ("gap_step_ns", "latency", *BANDWIDTHS, "l1_cycles", "c2c")
+SECTIONS: Final = (*BANDWIDTHS, "latency", "latency_time", "gap_step_ns", "l1_cycles", "c2c")
 """What ``--only`` takes, in the order it runs."""
 
-SCOUT_SHARE: Final = 0.9
-"""A setting this close to the best one in the scouting start is kept: one start cannot distinguish them."""
+PAIRS: Final = 100
+"""Fewest alternations: the blocks of the interval need several each."""
 
-MAX_SCOUTED: Final = 6
-"""Contenders of a bandwidth comparison at most, so that an alternation stays short."""
+LOOK: Final = 50
+"""Alternations between two looks at the widths: to stop at the first lucky one would cover less than 95 %."""
 
-ALTERNATIONS: Final = 7
-"""Six are the fewest whose extremes cover the median 95 % of the time; one more leaves room for a lost one."""
+PRECISION: Final = 0.03
+"""Intervals this narrow (±) end the alternation."""
+
+EXACTLY: Final = {"latency_time": 2, "l1_cycles": 8}
+"""Alternations of sections that do not run until the interval is narrow: a start takes a minute, or has no peer."""
+
+MAX_S: Final = 150.0
+"""Longest alternation of a section: with its scouting, the whole table takes an hour."""
+
+SCOUT_AGAIN: Final = 0.85
+"""Settings this close to the best in their first start get two more: one start cannot distinguish them."""
+
+AS_GOOD: Final = 0.95
+"""A second setting this close to the best after that alternates too: it may be the best."""
+
+RESERVE: Final = 1.2
+"""A peer that waits for fewer lines than the most of one thread divided by this leaves misses unused."""
+
+AGAIN: Final = f"{who.OURS} again"
+"""The label of ours as its own peer."""
 
 UNPUBLISHED: Final = "mlc"
 """The licence of Intel MLC restricts publishing: the table marks its values."""
 
 
+@dataclass(frozen=True)
+class Row:
+    """A quantity of ours, and against one peer if there is one, from the pairs of *seconds* of alternation."""
+
+    quantity: str
+    threads: int | None
+    ours: Spread
+    pairs: int
+    seconds: float
+    peer: str | None = None
+    theirs: Spread | None = None
+    ratio: Spread | None = None
+    in_flight: tuple[float, float] | None = None
+
+
 @dataclass
 class Session:
-    """One comparison: what it is given, and what it has so far, by quantity."""
+    """One comparison: what it is given, and what it has so far."""
 
     machine: Machine
     program: str
     found: dict[str, str]
-    alternations: int
+    max_s: float
     say: Callable[[str], None]
     not_compared: list[str] = field(default_factory=list)
-    compared: dict[str, Comparison] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    shown: list[tuple[str, ...]] = field(default_factory=list)
+    latency_ns: float | None = None
 
     def refuse(self, peer: str, reason: str) -> None:
         """List *peer* as not compared."""
@@ -129,69 +168,126 @@ def values_of(contender: Contender) -> dict[str, float]:
 
 
 def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[Contender]:
-    """Start every setting of every peer once; keep the best of each peer, and those close to the best of all."""
-    rates: list[tuple[float, Contender]] = []
+    """Start every setting of every peer, good ones three times. Return the best that counts, and a second if as good.
+
+    The best setting of each other peer is shown, and why it is not compared.
+    """
+    rates: dict[str, list[float]] = {}
     refused: dict[str, str] = {}
-    for contender in peers:
+
+    def start(contender: Contender) -> None:
         try:
-            rate = values_of(contender)[quantity]
+            rates.setdefault(contender.label, []).append(values_of(contender)[quantity])
         except NotComparedError as error:
             refused[contender.peer] = f"{contender.label}: {error}"
-            continue
-        session.say(f"  {contender.label}: {rate:.0f}")
-        rates.append((rate, contender))
-    rates.sort(key=lambda rated: rated[0], reverse=True)
-    kept: list[Contender] = []
-    for place, (rate, contender) in enumerate(rates):
-        best_of_peer = contender.peer not in {known.peer for known in kept}
-        if best_of_peer or (rate >= SCOUT_SHARE * rates[0][0] and place < MAX_SCOUTED):
-            kept.append(contender)
+
+    for contender in peers:
+        start(contender)
+    measured = [contender for contender in peers if rates.get(contender.label)]
+    best = max((rates[contender.label][0] for contender in measured if contender.counts), default=0.0)
+    for contender in [rival for rival in measured if rates[rival.label][0] >= SCOUT_AGAIN * best] * 2:
+        start(contender)
+    value = {contender.label: median(rates[contender.label]) for contender in measured}
+    measured.sort(key=lambda contender: value[contender.label], reverse=True)
+    for contender in measured:
+        session.say(f"  {contender.label}: {value[contender.label]:.0f}")
+    counting = [contender for contender in measured if contender.counts]
+    kept = [rival for rival in counting[:2] if value[rival.label] >= AS_GOOD * value[counting[0].label]]
+    known = {contender.peer for contender in kept}
+    for contender in measured:
+        if contender.peer not in known:
+            known.add(contender.peer)
+            reason = "slower" if contender.counts else "no common window: does not count"
+            cells = (who.TITLES[quantity], str(contender.threads), value_text(value[contender.label]))
+            session.shown.append((*cells, contender.label, reason))
     for peer, reason in refused.items():
-        if peer not in {contender.peer for contender in kept}:
+        if peer not in known:
             session.refuse(peer, reason)
     return kept
 
 
-Samples = dict[str, dict[str, list[float]]]
-"""By quantity and by the label of a contender: one sample per alternation."""
+Block = Mapping[str, Mapping[str, float]]
+"""The values of one alternation, by label of the contender and by quantity."""
 
 
-def alternate(session: Session, contenders: Sequence[Contender], samples: Samples) -> None:
-    """Start every contender once per alternation, and add its values to *samples*. A peer that fails is dropped.
+def alternate(session: Session, section: str, contenders: Sequence[Contender], blocks: list[Block]) -> None:
+    """Start every contender once per alternation in random order, and add the values of each alternation to *blocks*.
 
-    Raises ``NotComparedError`` if ``sutprobe`` itself fails.
+    A peer that fails runs no more. Raises ``NotComparedError`` if ``sutprobe`` itself fails.
     """
+    shuffled = random.Random(section)  # noqa: S311 - the order of starts, not a secret
     remaining = list(contenders)
-    for number in range(session.alternations):
-        began = time.monotonic()
-        turn = number % len(remaining)
-        values: dict[str, dict[str, float]] = {}
-        for contender in remaining[turn:] + remaining[:turn]:
+    began = time.monotonic()
+    while not _enough(section, contenders, blocks, time.monotonic() - began >= session.max_s):
+        values: dict[str, Mapping[str, float]] = {}
+        for contender in shuffled.sample(remaining, len(remaining)):
             try:
                 values[contender.label] = values_of(contender)
             except NotComparedError as error:
                 if contender.peer == who.OURS:
                     raise
                 remaining.remove(contender)
-                for by_label in samples.values():
-                    by_label.pop(contender.label, None)
-                session.refuse(contender.peer, f"{contender.label}, alternation {number + 1}: {error}")
-        for label, by_quantity in values.items():
-            for quantity, value in by_quantity.items():
-                samples.setdefault(quantity, {}).setdefault(label, []).append(value)
-        session.say(f"  alternation {number + 1} of {session.alternations}: {time.monotonic() - began:.0f} s")
+                session.refuse(contender.peer, f"{contender.label}, alternation {len(blocks) + 1}: {error}")
+        blocks.append(values)
+    session.say(f"  {len(blocks)} alternations: {time.monotonic() - began:.0f} s")
+
+
+def _enough(section: str, contenders: Sequence[Contender], blocks: Sequence[Block], late: bool) -> bool:
+    """Tell whether *blocks* are as many as the section needs: exactly so many, or until its ratios are narrow."""
+    if section in EXACTLY:
+        return len(blocks) >= EXACTLY[section]
+    if late and blocks:
+        return True
+    if len(blocks) < PAIRS or len(blocks) % LOOK:
+        return False
+    quantity = BANDWIDTHS.get(section, section)
+    spreads = [row.ratio or row.ours for row in _rows(quantity, contenders, blocks, 0.0)]
+    return all(found.precision is not None and found.precision <= PRECISION for found in spreads)
+
+
+def _rows(quantity: str, contenders: Sequence[Contender], blocks: Sequence[Block], seconds: float) -> Iterator[Row]:
+    """Return ours (the first of *contenders*) against each other, the best first; just ours if there is no other.
+
+    Raises ``ValueError`` if a peer's traffic or number of threads is not ours.
+    """
+    ours, *peers = contenders
+    threads = ours.threads if ours.traffic else None
+    rows = []
+    for peer in peers:
+        if (peer.traffic, peer.threads) != (ours.traffic, ours.threads):
+            raise ValueError(f"{peer.label} is not like {ours.label}")
+        both = [block for block in blocks if ours.label in block and quantity in block.get(peer.label, {})]
+        pairs = [(block[ours.label][quantity], block[peer.label][quantity]) for block in both]
+        if not pairs or not peer.counts:
+            continue
+        mine, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+        ratio = spread([one / other for one, other in pairs])
+        rows.append(Row(quantity, threads, spread(mine), len(pairs), seconds, peer.label, spread(theirs), ratio))
+    better = -1.0 if ours.traffic else 1.0
+    rows.sort(key=lambda row: (row.peer == AGAIN, better * row.theirs.value if row.theirs else 0.0))
+    if rows:
+        return iter(rows)
+    alone = [block[ours.label][quantity] for block in blocks if ours.label in block]
+    return iter([Row(quantity, threads, spread(alone), len(alone), seconds)] if alone else [])
 
 
 def contenders_of(session: Session, section: str) -> list[Contender]:
     """Return who takes part in *section*, ours first. Raises ``NotComparedError`` if ours has no setting."""
     machine, program, found = session.machine, session.program, session.found
     if section in BANDWIDTHS:
-        searched = run_starts([who.our_bandwidth_search(machine, section, program)], {}, 120.0)[0]
-        ours = who.our_best_setting(machine, section, program, searched)
+        quantity = BANDWIDTHS[section]
+        if section.endswith("-one"):
+            machine = machine.one_thread()
+            if session.latency_ns is None:
+                start = who.our_latency_start(machine, program, who.LATENCY_BYTES, 1)
+                session.latency_ns = who.our_latency(run_starts([start], {}, 60.0)[0])
+        searched = run_starts([who.our_bandwidth_search(machine, quantity, program)], {}, 300.0)[0]
+        ours = who.our_best_setting(machine, quantity, program, searched)
         session.say(f"  {ours.label}")
-        return [ours, *scout(session, section, who.bandwidth_peers(machine, section, found))]
+        return [ours, *scout(session, quantity, who.bandwidth_peers(machine, quantity, found))]
     makers = {
         "latency": who.latency_contenders,
+        "latency_time": who.latency_time_contenders,
         "gap_step_ns": who.gap_contenders,
         "l1_cycles": who.first_level_contenders,
         "c2c": who.transfer_contenders,
@@ -202,32 +298,72 @@ def contenders_of(session: Session, section: str) -> list[Contender]:
 def measure(session: Session, section: str) -> None:
     """Measure one section; what it has is kept also if it is interrupted."""
     session.say(f"{section}:")
-    samples: Samples = {}
-    ours = ""
+    blocks: list[Block] = []
+    contenders: list[Contender] = []
+    began = time.monotonic()
     try:
         contenders = contenders_of(session, section)
-        ours = contenders[0].label
-        alternate(session, contenders, samples)
-    except NotComparedError as error:
+        if section not in EXACTLY and not any(row.peer == AGAIN for row in session.rows):
+            contenders.append(replace(contenders[0], label=AGAIN))
+        began = time.monotonic()
+        alternate(session, section, contenders, blocks)
+    except (NotComparedError, CalibrationError) as error:
         session.refuse(who.OURS, f"{section}: {error}")
     finally:
-        for quantity, by_label in samples.items():
-            theirs = {label: values for label, values in by_label.items() if label != ours}
-            better = quantity in who.HIGHER_IS_BETTER
-            session.compared[quantity] = compare(by_label[ours], theirs, higher_is_better=better)
+        seconds = time.monotonic() - began
+        for quantity in contenders[0].metrics if contenders else ():
+            try:
+                rows = list(_rows(quantity, contenders, blocks, seconds))
+            except ValueError as error:
+                session.refuse(who.OURS, f"{section}: {quantity}: {error}")
+                continue
+            session.rows.extend(_with_lines(session, row) for row in rows)
+
+
+def _with_lines(session: Session, row: Row) -> Row:
+    """Add the lines in flight of both sides to a row of one thread."""
+    if row.threads != 1 or row.theirs is None or session.latency_ns is None:
+        return row
+    ours, theirs = (
+        who.lines_in_flight(rate.value, row.quantity, session.machine.architecture, session.latency_ns)
+        for rate in (row.ours, row.theirs)
+    )
+    return row if ours is None or theirs is None else replace(row, in_flight=(ours, theirs))
+
+
+HEAD: Final = ("Quantity", "Threads", "Ours", "Peer", "Which", "Ratio", "Pairs", "In flight", "Unused")
 
 
 def rows_of(session: Session) -> list[tuple[str, ...]]:
-    """Return a row for each quantity that was measured."""
-    rows = []
-    for quantity, made in session.compared.items():
-        cells = [who.TITLES[quantity], value_text(made.ours.value), "—", "—", "—"]
-        if made.peer is not None and made.theirs is not None and made.ratio is not None:
-            peer = f"{made.peer} (not for publication)" if made.peer.startswith(UNPUBLISHED) else made.peer
-            ratio = f"{made.ratio.value:.3g} [{made.ratio.low:.3g}, {made.ratio.high:.3g}]"
-            cells[2:] = [value_text(made.theirs.value), peer, ratio]
-        rows.append(tuple(cells))
-    return rows
+    """Return the cells of each row that was measured."""
+    capacity = max((max(row.in_flight) for row in session.rows if row.in_flight), default=0.0)
+    cells: list[tuple[str, ...]] = []
+    for row in session.rows:
+        threads = "" if row.threads is None else str(row.threads)
+        peer, theirs, ratio, lines, unused = "—", "—", "—", "—", "—"
+        if row.peer is not None and row.theirs is not None and row.ratio is not None:
+            peer = f"{row.peer} (not for publication)" if row.peer.startswith(UNPUBLISHED) else row.peer
+            theirs, ratio = value_text(row.theirs.value), _ratio_text(row.ratio, row.seconds)
+        if row.in_flight is not None:
+            lines = f"{row.in_flight[0]:.0f} / {row.in_flight[1]:.0f}"
+            unused = "yes" if row.in_flight[1] < capacity / RESERVE else "no"
+        values = (value_text(row.ours.value), theirs, peer, ratio, str(row.pairs), lines, unused)
+        cells.append((who.TITLES[row.quantity], threads, *values))
+    return cells
+
+
+def _holds_one(row: Row) -> bool:
+    """Tell whether the interval of a ratio contains 1, or there is none."""
+    ratio = row.ratio
+    return ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 1.0 <= ratio.high
+
+
+def _ratio_text(ratio: Spread, seconds: float) -> str:
+    """Return a ratio with its interval, and how wide that is if it did not become narrow in time."""
+    if ratio.low is None or ratio.high is None or ratio.precision is None:
+        return f"{ratio.value:.3g}, no interval"
+    text = f"{ratio.value:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]"
+    return text if ratio.precision <= PRECISION else f"{text} ±{100 * ratio.precision:.1f} % after {seconds:.0f} s"
 
 
 def value_text(value: float) -> str:
@@ -276,18 +412,18 @@ def tick_hz_of(program: str) -> float:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--alternations",
-    type=click.IntRange(1, 1000),
-    default=ALTERNATIONS,
+    "--max-s",
+    type=click.FloatRange(1.0, 3600.0),
+    default=MAX_S,
     show_default=True,
-    help="Times that every contender runs; fewer than 6 cannot give a 95 % interval.",
+    help="Longest alternation of a section; it ends before if all intervals are within ±3 %.",
 )
 @click.option("--only", type=click.Choice(SECTIONS), multiple=True, help="Only this section; repeatable.")
 @click.option("--peer", "peers", multiple=True, metavar="NAME=PATH", help=f"Where a peer is: {', '.join(who.PEERS)}.")
-def peers_command(alternations: int, only: tuple[str, ...], peers: tuple[str, ...]) -> None:
+def peers_command(max_s: float, only: tuple[str, ...], peers: tuple[str, ...]) -> None:
     """Compare sutprobe with the tools it replaces, in alternation, on this machine.
 
-    All sections take about half an hour; --only read takes a few minutes.
+    All sections take about an hour; --only read-one takes a few minutes.
     """
     try:
         pointed = {name: path for name, _, path in (pair.partition("=") for pair in peers)}
@@ -297,7 +433,7 @@ def peers_command(alternations: int, only: tuple[str, ...], peers: tuple[str, ..
     except CalibrationError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    session = Session(machine, program, found, alternations, lambda text: click.echo(text, err=True))
+    session = Session(machine, program, found, max_s, lambda text: click.echo(text, err=True))
     for peer, reason in absent.items():
         session.refuse(peer, reason)
     code = 0
@@ -307,9 +443,15 @@ def peers_command(alternations: int, only: tuple[str, ...], peers: tuple[str, ..
     except KeyboardInterrupt:
         code = INTERRUPTED
         click.echo("interrupted: this is what was measured until then", err=True)
-    size = f"{machine.total_bytes / 2**20:.0f} MiB over all threads, {alternations} alternations"
-    click.echo(f"{machine.described}; {size}:\n")
-    click.echo("\n".join(table(("Quantity", "Ours", "Best peer", "Which", "Ratio"), rows_of(session))))
+    size = f"{machine.total_bytes / 2**20:.0f} MiB over all threads, {machine.one_bytes / 2**20:.0f} MiB for one"
+    click.echo(f"{machine.described}; {size}; bandwidths in MB/s on the bus:\n")
+    click.echo("\n".join(table(HEAD, rows_of(session))))
+    for row in session.rows:
+        if row.peer == AGAIN and not _holds_one(row):
+            click.echo("\nOurs against itself is not 1: the intervals are too narrow.")
+    if session.shown:
+        click.echo("\nOther peers, from their first starts:\n")
+        click.echo("\n".join(table(("Quantity", "Threads", "Peer", "Which", "Why"), session.shown)))
     for line in session.not_compared:
         click.echo(f"\nNot compared: {line}")
     sys.exit(code)

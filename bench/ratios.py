@@ -2,48 +2,66 @@
 """Ratios of values that were measured in alternation."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from calibration.runner.intervals import median_ranks
 
+BLOCKS = 16
+"""Ratios are cut into so many blocks of neighbours: long blocks differ independently where single ratios do not."""
+
+FEWEST = 6
+"""Fewer blocks have no interval that covers the median 95 % of the time."""
+
+MOST = 0.9
+"""Blocks that correlate more than this have no usable interval: at this, one is already four times as wide."""
+
 
 class Spread(NamedTuple):
-    """Median of samples and the distribution-free interval around it."""
+    """Median and the interval around it; ``None``: too few samples for an interval."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+
+    @property
+    def precision(self) -> float | None:
+        """Half the width of the interval, relative: 0.03 is ±3 %."""
+        if self.low is None or self.high is None:
+            return None
+        return math.sqrt(self.high / self.low) - 1.0
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """Return median and interval of *samples*. Raises ``ValueError`` if there are none or one is not finite."""
-    if not samples or not all(math.isfinite(sample) for sample in samples):
-        raise ValueError(f"not finite samples: {list(samples)}")
-    low, high, _coverage = median_ranks(len(samples))
-    ordered = sorted(samples)
-    return Spread(median(ordered), ordered[low - 1], ordered[high - 1])
+    """Return median and distribution-free interval of positive *samples* in the order of their measurement.
 
-
-class Comparison(NamedTuple):
-    """Ours against the peer with the best median value; ``None`` if there is no peer."""
-
-    ours: Spread
-    peer: str | None
-    theirs: Spread | None
-    ratio: Spread | None
-
-
-def compare(ours: Sequence[float], peers: Mapping[str, Sequence[float]], *, higher_is_better: bool) -> Comparison:
-    """Compare *ours* with the best of *peers*: samples of one alternation are at the same place of each.
-
-    A peer without any sample is left out; of an incomplete last alternation only whole pairs count.
+    The interval is that of order statistics of the medians of blocks of neighbours, wider by the autocorrelation that
+    is left between the blocks. Raises ``ValueError`` if there are none, or one is not finite and positive.
     """
-    values = {name: spread(samples) for name, samples in peers.items() if samples}
-    if not values:
-        return Comparison(spread(ours), None, None, None)
-    pick: Callable[..., str] = max if higher_is_better else min
-    best = pick(values, key=lambda name: values[name].value)
-    ratios = [mine / other for mine, other in zip(ours, peers[best], strict=False)]
-    return Comparison(spread(ours), best, values[best], spread(ratios))
+    if not samples or not all(math.isfinite(sample) and sample > 0.0 for sample in samples):
+        raise ValueError(f"not finite and positive samples: {list(samples)}")
+    count = min(BLOCKS, len(samples))
+    edges = [len(samples) * number // count for number in range(count + 1)]
+    blocks = [math.log(median(samples[begin:end])) for begin, end in pairwise(edges)]
+    centre = median(blocks)
+    if count < FEWEST:
+        return Spread(math.exp(centre), None, None)
+    low, high, _coverage = median_ranks(count)
+    ordered = sorted(blocks)
+    wider = _inflation([block - centre for block in blocks])
+    bounds = (centre - wider * (centre - ordered[low - 1]), centre + wider * (ordered[high - 1] - centre))
+    return Spread(math.exp(centre), math.exp(bounds[0]), math.exp(bounds[1]))
+
+
+def _inflation(deviations: Sequence[float]) -> float:
+    """Return how much wider an interval is for a series whose neighbours correlate as these do (first-order model)."""
+    squares = sum(deviation**2 for deviation in deviations)
+    if squares == 0.0:
+        return 1.0
+    products = sum(one * other for one, other in pairwise(deviations))
+    count = len(deviations)
+    # Of so few the correlation is found too small, by (1 + 3 times itself) / count on average.
+    correlation = min(MOST, max(0.0, (count * products / squares + 1.0) / (count - 3.0)))
+    return math.sqrt((1.0 + correlation) / (1.0 - correlation))

@@ -46,7 +46,7 @@ def test_a_short_recording_is_refused() -> None:
 
 
 def test_placements_are_recorded_in_alternation(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine((0, 1), ((0, (0, 1)),), "x86_64", frozenset(), True, 1 << 30, 1e9, "two CPUs")
+    machine = Machine((0, 1), ((0, (0, 1)),), "x86_64", frozenset(), True, 1 << 30, 1 << 30, 1e9, "two CPUs")
     started: list[tuple[str, ...]] = []
 
     def values_of(contender: Contender) -> dict[str, float]:

@@ -19,6 +19,7 @@ READERS = [
     ("multichase", outputs.multichase, 309.0),
     ("core-to-core-latency", outputs.core_to_core, 27.03617),
     ("pingpong", outputs.pingpong, 41.8),
+    ("membench-latency", outputs.membench_latency, 582.10),
     ("oslat", outputs.oslat_resolution_ns, 1000.0),
     ("pma-jitter", outputs.pma_block_ticks, 120589),
 ]
@@ -35,8 +36,7 @@ def test_captured_outputs_are_read_in_our_units(name: str, reader: outputs.Reade
 
 ALL = [
     *[reader for _name, reader, _figure in READERS],
-    outputs.stress_ng_read,
-    outputs.mlc_reads,
+    lambda output: outputs.stress_ng(output, "read64"),
     outputs.mlc_idle,
     lambda output: outputs.oslat_rate(output, 2),
 ]
@@ -74,11 +74,22 @@ def test_a_line_without_its_number_is_refused() -> None:
         outputs.likwid_bench(cut)
 
 
-def test_stress_ng_is_the_best_read_times_instances() -> None:
-    output = captured("stress-ng-memrate")
-    lines = [line for line in output.splitlines() if "mean of 2 instances" in line and "MB per sec" in line]
-    best = max(float(line.split()[4]) for line in lines if " read" in line)
-    assert outputs.stress_ng_read(output) == pytest.approx(best * 2 * MIB)
+@pytest.mark.parametrize(("method", "value"), [("read64", 6021.34), ("write64", 1606.72)])
+def test_stress_ng_is_one_method_times_instances(method: str, value: float) -> None:
+    assert outputs.stress_ng(captured("stress-ng-memrate"), method) == pytest.approx(value * 2 * MIB)
+
+
+def test_a_method_that_stress_ng_lacks_is_refused() -> None:
+    with pytest.raises(NotComparedError, match="write64nt"):
+        outputs.stress_ng(captured("stress-ng-memrate"), "write64nt")
+
+
+@pytest.mark.parametrize("cpus", [(0,), (1, 2), (0, 1, 2)])
+def test_likwid_on_other_cpus_is_refused(cpus: tuple[int, ...]) -> None:
+    row = r"running on hwthread (\d+)"
+    assert outputs.on_cpus(outputs.likwid_bench, row, (0, 1))(captured("likwid-bench")) == pytest.approx(20048.32)
+    with pytest.raises(NotComparedError, match=r"ran on CPUs \[0, 1\]"):
+        outputs.on_cpus(outputs.likwid_bench, row, cpus)(captured("likwid-bench"))
 
 
 def test_oslat_counts_from_the_bucket_that_begins_at_the_threshold() -> None:
@@ -93,8 +104,6 @@ def test_oslat_counts_from_the_bucket_that_begins_at_the_threshold() -> None:
 
 
 def test_mlc_is_read() -> None:
-    reads = "    ALL Reads        :      118321.0\n    3:1 Reads-Writes :      109873.0\n"
-    assert outputs.mlc_reads(reads) == pytest.approx(118321.0)
     assert outputs.mlc_idle("Each iteration took 221.8 core clocks ( 96.7    ns)") == pytest.approx(96.7)
 
 
