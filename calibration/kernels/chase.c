@@ -243,7 +243,10 @@ static void give_up_largest(struct chase_group *group, int node, const struct er
 static void admit(struct chase_group *group)
 {
 	for (bool any = true; any;) {
-		struct demand demand = {.wanted = group->pages, .pages = group->chosen, .again = group->admitted};
+		struct demand demand = {.wanted = group->pages,
+		                        .hugetlb_bytes = group->hugetlb_bytes,
+		                        .pages = group->chosen,
+		                        .again = group->admitted};
 		struct error refused = {0};
 		demand_all(group, &demand);
 		if (demand_admit(&demand, &refused)) {
@@ -315,6 +318,8 @@ static void sample_prepare(struct chase *chase)
 	sample->overhead_ticks = chase->walker->overhead_ticks;
 	sample->window_ticks = allocate(task->windows, sizeof(*sample->window_ticks));
 	sample->dirty = allocate(task->windows, sizeof(*sample->dirty));
+	if (task->single_loads)
+		sample->single = allocate_touched(1, sizeof(*sample->single));
 	if (nodes > 1) {
 		sample->shares = allocate(nodes, sizeof(*sample->shares));
 		memcpy(sample->shares, home->shares, nodes * sizeof(*sample->shares));

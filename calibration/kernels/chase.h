@@ -12,6 +12,7 @@
 #include "error.h"
 #include "evidence.h"
 #include "progress.h"
+#include "single.h"
 
 /* What is measured with one chain. */
 struct chase_task {
@@ -19,6 +20,7 @@ struct chase_task {
 	enum chain_order order;
 	uint64_t windows, hops; /* timed windows, and loads in each at least; hops are whole blocks of 64 */
 	size_t payload_words;
+	uint64_t single_loads; /* after the windows, of chases that walk alone */
 };
 
 /* What one chase gave in one placement. Snapshots and companions are those of the pass, shared by its samples. */
@@ -29,7 +31,8 @@ struct chase_sample {
 	double overhead_ticks;
 	double *window_ticks; /* per hop */
 	bool *dirty;
-	double *companion_rates; /* bytes per tick, while these walked */
+	struct single_loads *single; /* NULL: none wanted */
+	double *companion_rates;     /* bytes per tick, while these walked */
 };
 
 enum chase_condition { CHASE_ASLEEP, CHASE_AWAKE };
@@ -75,6 +78,7 @@ struct chase_group {
 	size_t count;
 	bool together; /* all chases at the same time, each in memory of its own; else one after another */
 	enum page_kind pages;
+	size_t hugetlb_bytes;                 /* of pages wanted as hugetlb; 0: whichever can be had */
 	struct page_choice chosen;            /* by the first chase_open, for all to come */
 	const struct cpu_list *cpus;          /* of all chases; must outlive the samples, which refer to it */
 	const struct sample_request *sampled; /* loads of all chases; NULL: none */

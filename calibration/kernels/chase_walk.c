@@ -199,6 +199,10 @@ void chase_run(struct worker *worker)
 	else
 		run_alone(chase);
 	sampling_end(&chase->sampling);
+	if (task->single_loads && chase->error.code == ERROR_NONE) {
+		single_loads_run(&chase->home->chain, task->single_loads, chase->sample->single);
+		stop_error(&chase->error);
+	}
 	evidence->threads.core_after = corefreq_per_tick();
 	evidence->threads.verified = affinity_stayed(chase->cpu, &chase->error);
 }

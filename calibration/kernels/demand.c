@@ -237,6 +237,8 @@ static bool choose_hugetlb(struct demand *demand, struct error *error)
 	hugetlb_sizes(&sizes);
 	for (size_t i = 0; i < sizes.count; i++) {
 		struct error refused = {0};
+		if (demand->hugetlb_bytes && sizes.bytes[i] != demand->hugetlb_bytes)
+			continue;
 		smallest = !smallest || sizes.bytes[i] < smallest ? sizes.bytes[i] : smallest;
 		if (!all_fit(demand, sizes.bytes[i]))
 			continue;
@@ -250,6 +252,9 @@ static bool choose_hugetlb(struct demand *demand, struct error *error)
 	}
 	if (!sizes.count)
 		return error_set(error, ERROR_NO_MEMORY, "this kernel has no hugetlb pages; use --pages auto");
+	if (!smallest)
+		return error_set(error, ERROR_NO_MEMORY, "this kernel has no hugetlb pages of %zu KiB; use --pages auto",
+		                 demand->hugetlb_bytes >> 10);
 	if (any || demand->wanted != PAGES_HUGETLB)
 		return error_set(error, first.code, "%s", first.message);
 	if (!hugetlb_available(demand, smallest, error))

@@ -33,6 +33,7 @@ struct demanded {
 struct demand {
 	/* to be set before demand_admit */
 	enum page_kind wanted;
+	size_t hugetlb_bytes; /* of pages wanted as hugetlb; 0: whichever can be had */
 	/* set before, it is kept as long as such pages can be had */
 	struct page_choice pages;
 	/* What the command holds from its first admission to its end was asked for then. */

@@ -16,6 +16,7 @@
 #include "place.h"
 #include "pmu.h"
 #include "random.h"
+#include "single.h"
 #include "stopping.h"
 #include "subcommand.h"
 #include "text.h"
@@ -39,13 +40,16 @@ static struct {
 	uint64_t window_bytes;
 	uint64_t hops;
 	uint64_t payload_bytes;
+	uint64_t single_loads;
 	struct word_list companions;
+	struct word_list pages;
+	struct u64_list hugetlb;
 } options;
 
 static const struct option table[] = {
-	OPTION_ROW_REPEATED("--at", &options.at, "CPU@NODE[+NODE...][:BYTES]",
+	OPTION_ROW_REPEATED("--at", &options.at, "CPU@NODE[+NODE...][:BYTES[/STRIDE]]",
 	                    "measure from this CPU to memory of this node, or with pages interleaved over these nodes, at "
-	                    "a size of its own"),
+	                    "a size and a stride of its own"),
 	/* One after another is idle latency; together is what copies cost one another. */
 	OPTION_ROW_FLAG("--together", &options.together, "measure all --at at the same time, one copy on each CPU"),
 	OPTION_ROW_LIST("--size-bytes", &options.sizes, "B[,B...]", NULL, 64, 1ull << 40, "buffer sizes"),
@@ -60,7 +64,11 @@ static const struct option table[] = {
 	/* 64 base pages: what a second-level TLB holds many times over, so that translation costs nothing. */
 	OPTION_ROW_U64("--window-bytes", &options.window_bytes, "B", "262144", 64, 1ull << 40,
 	               "extent of each window of order window"),
-	OPTIONS_PAGES,
+	/* One after another in memory of its own each, with the same chains: what differs is the pages. */
+	OPTION_ROW_WORDS("--pages", &options.pages, MEMORY_PAGE_CHOICES, "auto",
+	                 "pages wanted; everything is measured on each kind in turn"),
+	OPTION_ROW_OPTIONAL_LIST("--hugetlb-bytes", &options.hugetlb, "B[,B...]", 4096, 1ull << 40,
+	                         "sizes of the kind hugetlb, each measured in turn; else the first that is available"),
 	OPTIONS_PLACEMENTS,
 	/* Nine windows give a median that one or two disturbed windows cannot move. */
 	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows in each placement"),
@@ -69,6 +77,10 @@ static const struct option table[] = {
 	OPTIONS_SEED("the permutations"),
 	OPTION_ROW_U64("--payload-bytes", &options.payload_bytes, "P", "0", 0, 4096,
 	               "bytes of each node read besides its link"),
+	/* Timing a load costs what a load from an inner cache costs: windows say how long a load takes, single ones how that
+	 * varies. */
+	OPTION_ROW_U64("--single-loads", &options.single_loads, "N", "0", 0, 1ull << 32,
+	               "after its windows, walk on with N loads timed one by one, in turn with as many of a line in L1"),
 	OPTION_ROW_OPTIONAL_REPEATED(
 		"--companion", &options.companions, "CPU@NODE",
 		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
@@ -77,7 +89,15 @@ static const struct option table[] = {
 	OPTIONS_SAMPLE,
 };
 
+/* Pages to measure everything on. */
+struct page_request {
+	const char *name;
+	enum page_kind kind;
+	size_t hugetlb_bytes; /* 0: whichever can be had */
+};
+
 struct point {
+	const struct page_request *pages;
 	size_t place; /* of the --at given */
 	struct chase_task task;
 	const char *order_name;
@@ -92,13 +112,16 @@ struct point {
 struct place {
 	unsigned cpu;
 	struct cpu_list nodes;
-	uint64_t size_bytes; /* its own, or 0 */
-	size_t memory;       /* the first place that walks the same chains: itself, where it does not share them */
+	uint64_t size_bytes;   /* its own, or 0 */
+	uint64_t stride_bytes; /* likewise */
+	size_t memory;         /* the first place that walks the same chains: itself, where it does not share them */
 };
 
 static struct {
+	struct page_request *requests;
+	size_t request_count, request; /* in hand */
 	struct place *places;
-	struct point *points; /* all combinations of the first place, then those of the next */
+	struct point *points; /* all combinations of the first place, then those of the next; all that for the next pages */
 	size_t count, per_place;
 	struct cpu_list cpus; /* of all places */
 	struct companion *companions;
@@ -139,12 +162,22 @@ static bool prepare_stride(uint64_t stride, struct error *error)
 
 static bool parse_place(const char *word, struct place *place, struct error *error)
 {
-	char *size = allocate_text(word, strlen(word)), *copy = size;
-	bool good = place_parse_nodes(text_cut(&size, ':'), &place->cpu, &place->nodes, error);
+	char *stride = allocate_text(word, strlen(word)), *copy = stride;
+	bool good = place_parse_nodes(text_cut(&stride, ':'), &place->cpu, &place->nodes, error);
+	const char *size = stride ? text_cut(&stride, '/') : NULL;
 	if (good && size && (!options_u64(size, &place->size_bytes) || place->size_bytes == 0))
 		good = error_set(error, ERROR_USAGE, "--at: no size after the colon of '%s'", word);
+	if (good && stride && (!options_u64(stride, &place->stride_bytes) || place->stride_bytes < 8))
+		good = error_set(error, ERROR_USAGE, "--at: no stride of at least 8 after the slash of '%s'", word);
 	free(copy);
 	return good;
+}
+
+static bool prepare_nodes(uint64_t size, uint64_t stride, struct error *error)
+{
+	return size / stride <= UINT32_MAX ||
+	       error_set(error, ERROR_USAGE, "--size-bytes: must be at most 2^32-1 strides of %llu, not %llu",
+	                 (unsigned long long)stride, (unsigned long long)size);
 }
 
 static bool prepare_size(uint64_t size, uint64_t least, struct error *error)
@@ -153,9 +186,8 @@ static bool prepare_size(uint64_t size, uint64_t least, struct error *error)
 		return error_set(error, ERROR_USAGE, "--size-bytes: must be at least one stride of %llu, not %llu",
 		                 (unsigned long long)least, (unsigned long long)size);
 	for (size_t k = 0; k < options.strides.count; k++)
-		if (size / options.strides.values[k] > UINT32_MAX)
-			return error_set(error, ERROR_USAGE, "--size-bytes: must be at most 2^32-1 strides of %llu, not %llu",
-			                 (unsigned long long)options.strides.values[k], (unsigned long long)size);
+		if (!prepare_nodes(size, options.strides.values[k], error))
+			return false;
 	return true;
 }
 
@@ -168,12 +200,19 @@ static bool prepare_place(const struct place *place, uint64_t longest, struct er
 			error, ERROR_USAGE,
 			"--at: a size of its own, %llu, needs one --size-bytes that holds every stride, and no --together",
 			(unsigned long long)place->size_bytes);
-	return prepare_size(place->size_bytes, longest, error);
+	if (!place->stride_bytes)
+		return prepare_size(place->size_bytes, longest, error);
+	if (options.strides.count != 1 || place->size_bytes < place->stride_bytes)
+		return error_set(error, ERROR_USAGE,
+		                 "--at: a stride of its own, %llu, needs one --stride-bytes and a size that holds it",
+		                 (unsigned long long)place->stride_bytes);
+	return prepare_stride(place->stride_bytes, error) && prepare_nodes(place->size_bytes, place->stride_bytes, error);
 }
 
 static bool same_memory(const struct place *one, const struct place *other)
 {
-	return one->size_bytes == other->size_bytes && one->nodes.count == other->nodes.count &&
+	return one->size_bytes == other->size_bytes && one->stride_bytes == other->stride_bytes &&
+	       one->nodes.count == other->nodes.count &&
 	       !memcmp(one->nodes.cpus, other->nodes.cpus, one->nodes.count * sizeof(*one->nodes.cpus));
 }
 
@@ -211,6 +250,28 @@ static bool prepare_companions(struct error *error)
 	return true;
 }
 
+/* A row for each kind of pages, and for each size of those that have several. */
+static bool prepare_pages(struct error *error)
+{
+	size_t sizes = options.hugetlb.count ? options.hugetlb.count : 1;
+	bool any = false;
+	work.requests = allocate(options.pages.count * sizes, sizeof(*work.requests));
+	for (size_t i = 0; i < options.pages.count; i++) {
+		struct page_request request = {.name = options.pages.words[i]};
+		page_kind_parse(request.name, &request.kind);
+		bool several = request.kind == PAGES_HUGETLB;
+		any = any || several;
+		for (size_t k = 0; k < (several ? sizes : 1); k++) {
+			request.hugetlb_bytes = several && options.hugetlb.count ? options.hugetlb.values[k] : 0;
+			for (size_t n = 0; n < work.request_count; n++)
+				if (work.requests[n].kind == request.kind && work.requests[n].hugetlb_bytes == request.hugetlb_bytes)
+					return error_set(error, ERROR_USAGE, "--pages: '%s' is given twice", request.name);
+			work.requests[work.request_count++] = request;
+		}
+	}
+	return any || !options.hugetlb.count || error_set(error, ERROR_USAGE, "--hugetlb-bytes: needs --pages hugetlb");
+}
+
 static bool prepare(struct error *error)
 {
 	size_t line = line_bytes();
@@ -228,7 +289,9 @@ static bool prepare(struct error *error)
 	for (size_t i = 0; i < options.sizes.count; i++)
 		if (!prepare_size(options.sizes.values[i], shortest, error))
 			return false;
-	return prepare_places(longest, error) && prepare_companions(error) &&
+	if (options.together && options.single_loads)
+		return error_set(error, ERROR_USAGE, "--single-loads: not of copies that run --together");
+	return prepare_places(longest, error) && prepare_companions(error) && prepare_pages(error) &&
 	       common_parse(false, &work.sampled, &work.pmu, error);
 }
 
@@ -243,8 +306,8 @@ static uint64_t choose_hops(const struct point *point)
 	return (hops + 63) / 64 * 64;
 }
 
-/* The points of one place: those combinations whose size holds a stride. */
-static void list_points(size_t place, struct point *points)
+/* The points of one place on some pages: those combinations whose size holds a stride. */
+static void list_points(const struct page_request *pages, size_t place, struct point *points)
 {
 	for (size_t o = 0; o < options.orders.count; o++)
 		for (size_t s = 0; s < options.sizes.count; s++)
@@ -254,14 +317,18 @@ static void list_points(size_t place, struct point *points)
 					continue;
 				if (work.places[place].size_bytes)
 					size = work.places[place].size_bytes;
+				if (work.places[place].stride_bytes)
+					stride = work.places[place].stride_bytes;
 				struct point *point = points++;
-				*point = (struct point){.place = place,
+				*point = (struct point){.pages = pages,
+				                        .place = place,
 				                        .task = {.size_bytes = size,
 				                                 .stride_bytes = stride,
 				                                 .line_bytes = line_bytes(),
 				                                 .window_bytes = options.window_bytes,
 				                                 .windows = common.windows,
-				                                 .payload_words = options.payload_bytes / 8},
+				                                 .payload_words = options.payload_bytes / 8,
+				                                 .single_loads = options.single_loads},
 				                        .order_name = options.orders.words[o],
 				                        .nodes = chain_nodes(size, stride)};
 				chain_order_parse(point->order_name, &point->task.order);
@@ -275,20 +342,20 @@ static void list_all_points(void)
 	for (size_t s = 0; s < options.sizes.count; s++)
 		for (size_t k = 0; k < options.strides.count; k++)
 			work.per_place += options.sizes.values[s] >= options.strides.values[k] ? options.orders.count : 0;
-	work.count = work.per_place * options.at.count;
+	work.count = work.per_place * options.at.count * work.request_count;
 	work.points = allocate(work.count, sizeof(*work.points));
-	for (size_t i = 0; i < options.at.count; i++)
-		list_points(i, &work.points[i * work.per_place]);
+	for (size_t i = 0; i < options.at.count * work.request_count; i++)
+		list_points(&work.requests[i / options.at.count], i % options.at.count, &work.points[i * work.per_place]);
 	size_t conditions = options.companions.count ? CHASE_CONDITIONS : 1;
 	for (size_t i = 0; i < work.count; i++)
 		for (size_t k = 0; k < conditions; k++)
 			work.points[i].samples[k] = allocate(common.placements, sizeof(*work.points[i].samples[k]));
 }
 
-/* A combination in one place. */
+/* A combination in one place, on the pages in hand. */
 static struct point *point_of(size_t place, size_t combination)
 {
-	return &work.points[place * work.per_place + combination];
+	return &work.points[(work.request * options.at.count + place) * work.per_place + combination];
 }
 
 static bool wants_more(const struct point *point)
@@ -414,20 +481,27 @@ static uint64_t kept_bytes(void)
 	uint64_t most = conditions * common.placements, samples = work.count * most;
 	demand_other(&kept, sizeof(struct point), work.count);
 	demand_other(&kept, sizeof(struct chase_sample) + common.windows * (sizeof(double) + sizeof(bool)), samples);
-	snapshots_demand(&work.cpus, 2 * most * work.per_place, &kept);
-	demand_document(&kept, (common.windows + NUMBERS_OF_PLACEMENT) * samples + NUMBERS_OF_PLACEMENT * work.count);
+	if (options.single_loads)
+		demand_other(&kept, sizeof(struct single_loads), samples);
+	snapshots_demand(&work.cpus, 2 * most * work.per_place * work.request_count, &kept);
+	uint64_t numbers = common.windows + NUMBERS_OF_PLACEMENT;
+	numbers += options.single_loads ? single_loads_numbers(options.single_loads) : 0;
+	demand_document(&kept, numbers * samples + NUMBERS_OF_PLACEMENT * work.count);
 	return kept.other_bytes;
 }
 
-static void measure_all(void)
+/* What is kept to the end was asked for with the first pages. */
+static void measure_on(const struct page_request *pages)
 {
+	bool first = work.request == 0;
 	struct chase_group group = {.count = options.at.count,
-	                            .pages = common_pages(),
+	                            .pages = pages->kind,
+	                            .hugetlb_bytes = pages->hugetlb_bytes,
 	                            .together = options.together,
 	                            .pmu = work.pmu,
 	                            .cpus = &work.cpus,
 	                            .sampled = work.sampled,
-	                            .kept_bytes = kept_bytes(),
+	                            .kept_bytes = first ? kept_bytes() : 0,
 	                            .companions = work.companions,
 	                            .companion_count = options.companions.count};
 	group.chases = allocate(group.count, sizeof(*group.chases));
@@ -436,12 +510,18 @@ static void measure_all(void)
 		                                 .nodes = &work.places[i].nodes,
 		                                 .memory = work.places[i].memory,
 		                                 .windows = common.windows};
-	supervise_avoid(&work.cpus);
 	while (measure_round(&group))
 		continue;
+	free(group.chases);
+}
+
+static void measure_all(void)
+{
+	supervise_avoid(&work.cpus);
+	for (work.request = 0; work.request < work.request_count; work.request++)
+		measure_on(&work.requests[work.request]);
 	for (size_t i = 0; i < work.count; i++)
 		finish_point(&work.points[i]);
-	free(group.chases);
 }
 
 /* What one walk of a placement gave. */
@@ -454,6 +534,7 @@ static void walk_write(struct json *json, const struct point *point, const struc
 	json_bool(json, "cpu_verified", evidence->threads.verified);
 	evidence_write(json, evidence, &self);
 	evidence_counted_write(json, evidence, work.sampled);
+	single_loads_write(json, "single_loads", sample->single);
 }
 
 static void awake_write(struct json *json, const struct point *point, size_t number)
@@ -513,6 +594,8 @@ static void point_write(struct json *json, const struct point *point)
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", place->cpu);
 	cpu_list_write(json, "nodes", &place->nodes);
+	json_text(json, "pages", point->pages->name);
+	json_u64_known(json, "hugetlb_bytes", point->pages->hugetlb_bytes, point->pages->hugetlb_bytes);
 	json_u64(json, "copies", options.together ? options.at.count : 1);
 	json_u64(json, "size_bytes", point->task.size_bytes);
 	json_u64(json, "stride_bytes", point->task.stride_bytes);

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from calibration.model import Model
+from calibration.percentiles import Histogram
 from calibration.sutprobe.counters import CountedPlacement, Counters, Samples
 from calibration.sutprobe.document import Part
 from calibration.sutprobe.placement import Interference, Point, PointsResult
@@ -16,6 +17,19 @@ class Companion(Model):
     cpu: int
     node: int
     mb_s: float
+
+
+class SingleLoads(Model):
+    """Loads timed one by one: histograms of ``memory`` and, in turn, of as many of a line in L1, in ticks of the clock.
+
+    ``involuntary_switches`` and ``page_faults`` are those of the thread meanwhile.
+    """
+
+    tick_ns: float
+    memory: Histogram
+    reference: Histogram
+    involuntary_switches: int
+    page_faults: int
 
 
 class AwakeWalk(Model):
@@ -30,18 +44,21 @@ class AwakeWalk(Model):
     interference: Interference
     counters: Counters | None = None
     samples: Samples | None = None
+    single_loads: SingleLoads | None = None
     companions: tuple[Companion, ...]
 
 
 class LatencyPlacement(CountedPlacement):
     """One placement of a pointer chase: windows in ns per load, and which of them were disturbed.
 
-    ``awake`` is the same chain walked while companions kept the machine awake, ``None`` without companions.
+    ``single_loads`` followed the windows, if requested. ``awake`` is the same chain walked while companions kept the
+    machine awake, ``None`` without companions.
     """
 
     windows_ns: tuple[float, ...]
     dirty_windows: tuple[int, ...]
     pages_by_node: tuple[int, ...]
+    single_loads: SingleLoads | None = None
     awake: AwakeWalk | None = None
 
     @property
@@ -82,13 +99,16 @@ class OrderCheck(Model):
 class LatencyPoint(Point):
     """One pointer chase: where, how large, in which order, and its placements.
 
-    Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time.
+    Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time. ``pages`` is the
+    kind requested, ``None`` in older documents, ``hugetlb_bytes`` their size if that was requested.
     """
 
-    IDENTITY: ClassVar = ("cpu", "nodes", "copies", "size_bytes", "stride_bytes", "order")
+    IDENTITY: ClassVar = ("cpu", "nodes", "pages", "hugetlb_bytes", "copies", "size_bytes", "stride_bytes", "order")
 
     cpu: int
     nodes: tuple[int, ...]
+    pages: str | None = None
+    hugetlb_bytes: int | None = None
     copies: int
     size_bytes: int
     stride_bytes: int
@@ -114,6 +134,9 @@ class LatencyPoint(Point):
 
 
 class LatencyResult(PointsResult):
-    """Result of ``sutprobe latency``: one point per place x order x size x stride that fits, in that order."""
+    """Result of ``sutprobe latency``.
+
+    One point per kind of pages x place x order x size x stride that fits, in that order.
+    """
 
     points: tuple[LatencyPoint, ...]

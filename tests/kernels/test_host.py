@@ -48,6 +48,10 @@ SABOTAGE: Final = {
     "disturbed": ("shares", "shares.c", "#define LOOKS_MIN 2u", "#define LOOKS_MIN 1u"),
     "out_of_reach": ("shares", "shares.c", "FIRST_DELAY), SHARES_DELAY_MAX);", "FIRST_DELAY), 1e6);"),
     "memory": ("memory", "demand.c", "*bytes += cached;", "*bytes -= cached;"),
+    "spread": ("chain", "chain.c", "(((uint64_t)hash * lines) >> 32)", "(((uint64_t)hash * lines / 2) >> 32)"),
+    "buckets": ("histogram", "histogram.c", "% HISTOGRAM_PARTS) << ", "% HISTOGRAM_PARTS + 1) << "),
+    "written": ("histogram", "histogram.c", "if (histogram->counts[i])", "if (histogram->counts[i] > 1)"),
+    "singles": ("histogram", "single.c", "loads - done < BLOCK ? loads - done : BLOCK", "BLOCK"),
     "control_groups": ("memory", "cgroup.c", "room < least", "room > least"),
 }
 """By case: the program, a file of sutprobe, what it says, and a fault."""

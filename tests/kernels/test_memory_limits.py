@@ -75,6 +75,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "latency-together": ("latency", "--at", "{0}@0", "--at", "{1}@0", "--together", *LATENCY),
     "latency-matrix": ("latency", "--at", "{0}@0", "--at", f"{{1}}@0:{10 * MIB}", *LATENCY),
     "latency-awake": ("latency", "--at", "{0}@0", "--companion", "{1}@0", *LATENCY),
+    "latency-single": ("latency", "--at", "{0}@0", "--single-loads", "100000", *LATENCY),
     "latency-interleaved": ("latency", "--at", "{0}@0+1", *LATENCY),
     "bandwidth": ("bandwidth", "--group", "{0}@0+{1}@0", "--mix", "triad,reads", "--buffer-bytes", BUFFER,
                   "--placements", "2", "--windows", "2", "--window-s", "0.02"),
@@ -327,3 +328,23 @@ def test_a_buffer_that_fills_a_hugetlb_page_of_1_gib_is_made_of_one(walk: Walk, 
              "--windows", "1", "--hops", "64", "--pages", "hugetlb")  # fmt: skip
     ran = walk(words, [])
     assert set(re.findall(r'"obtained":"(\w+)"', ran.text)) == {"hugetlb_1g"}
+
+
+def test_hugetlb_pages_are_of_the_size_asked_for(probe: Probe, cpus: list[int], reserve: Reserve) -> None:
+    """Three chains in pages of their own: 2, 1 and 4 of 2 MiB. Where a size lacks pages the others are measured."""
+    reserve(2048, 7)
+    at = [word for size in (f":{4 * MIB}/4096", ":65536", "") for word in ("--at", f"{cpus[0]}@0{size}")]
+    words = ("latency", *at, "--size-bytes", str(8 * MIB), "--placements", "2", "--windows", "1", "--hops", "640",
+             "--pages", "base,hugetlb")  # fmt: skip
+    done = probe(*words, "--hugetlb-bytes", f"{2 * MIB},{3 * MIB}")
+    assert done.code == 0, done.stderr
+    found = [
+        (
+            point["pages"],
+            point["hugetlb_bytes"],
+            {placement["pages"]["huge_bytes"] for placement in point["placements"]},
+        )
+        for point in done.document["result"]["points"][:6]
+    ]
+    assert found == [("base", None, {None})] * 3 + [("hugetlb", 2 * MIB, {2 * MIB})] * 3
+    assert [point["error"]["code"] for point in done.document["result"]["points"][6:]] == ["no_memory"] * 3

@@ -63,8 +63,36 @@ static bool case_order(struct error *error)
 	return true;
 }
 
+/* Nodes of a chain with one line in each page, counted by what chooses a cache's set: chi-square of so many classes. */
+static double unevenness(const struct chain *chain, size_t classes)
+{
+	size_t *counts = allocate(classes, sizeof(*counts));
+	double fair = (double)chain->nodes / (double)classes, sum = 0;
+	for (size_t i = 0; i < chain->nodes; i++)
+		counts[chain_position(chain, i) / chain->line_bytes % classes]++;
+	for (size_t k = 0; k < classes; k++)
+		sum += ((double)counts[k] - fair) * ((double)counts[k] - fair) / fair;
+	free(counts);
+	return sum;
+}
+
+/* One line in each page, and lines over all sets: of a first-level cache of 64 sets, and of a second-level one of 2048. */
+static bool case_spread(struct error *error)
+{
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		struct chain chain = {
+			.stride_bytes = 4096, .line_bytes = 64, .nodes = 8192, .order = CHAIN_RANDOM, .seed = seed};
+		for (size_t i = 0; i < chain.nodes; i++)
+			EXPECT(chain_position(&chain, i) / 4096 == i && chain_position(&chain, i) % 64 == 0);
+		/* 63 and 2047 degrees of freedom: means and six deviations. */
+		EXPECT(unevenness(&chain, 64) < 63 + 6 * 11.3 && unevenness(&chain, 2048) < 2047 + 6 * 64);
+	}
+	return true;
+}
+
 static const struct host_case cases[] = {
 	{"order", case_order},
+	{"spread", case_spread},
 };
 
 int main(void)

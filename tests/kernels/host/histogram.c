@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Histograms: every value in the one bucket that holds it; and loads timed one by one, each node of a chain once. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocate.h"
+#include "host.h"
+#include "single.h"
+
+static bool holds(uint64_t value)
+{
+	size_t bucket = histogram_bucket(value);
+	if (bucket >= HISTOGRAM_BUCKETS)
+		return false;
+	uint64_t from = histogram_from(bucket), width = histogram_width(bucket);
+	return value >= from && value - from < width && (value >= HISTOGRAM_EXACT || width == 1) && width - 1 <= from / 32;
+}
+
+static bool case_buckets(struct error *error)
+{
+	for (uint64_t value = 0; value < 1u << 20; value++)
+		EXPECT(holds(value));
+	for (unsigned bit = 1; bit < 64; bit++)
+		EXPECT(holds((1ull << bit) - 1) && holds(1ull << bit) && holds((1ull << bit) + 1));
+	EXPECT(holds(UINT64_MAX));
+	for (size_t i = 0; i + 1 < HISTOGRAM_BUCKETS; i++)
+		EXPECT(histogram_from(i) + histogram_width(i) == histogram_from(i + 1));
+	EXPECT(histogram_bucket(UINT64_MAX) == HISTOGRAM_BUCKETS - 1);
+	return true;
+}
+
+static bool case_written(struct error *error)
+{
+	struct histogram *histogram = allocate(1, sizeof(*histogram));
+	const uint64_t values[] = {7, 7, 0, 2047, 2048, 2111, 2112, 1000000};
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		histogram_add(histogram, values[i]);
+	struct json json = {0};
+	histogram_write(&json, NULL, histogram);
+	EXPECT(json.text && !strcmp(json.text, "{\"longest\":1000000,\"starts\":[0,7,2047,2048,2112,999424],"
+	                                       "\"widths\":[1,1,1,64,64,16384],\"counts\":[1,2,1,2,1,1]}"));
+	json_free(&json);
+	free(histogram);
+	return true;
+}
+
+static uint64_t total(const struct histogram *histogram)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++)
+		sum += histogram->counts[i];
+	return sum;
+}
+
+/* As many loads as nodes end where they began, and fewer do not. */
+static bool case_singles(struct error *error)
+{
+	const size_t nodes = 3000, sizes[] = {nodes * 64, (CHAIN_OFFSETS_ABOVE_BYTES / 64 + nodes) * 64};
+	struct single_loads *found = allocate(1, sizeof(*found));
+	uint64_t wanted = 0;
+	for (size_t i = 0; i < 2; i++) {
+		struct chain chain = {.size_bytes = sizes[i], .stride_bytes = 64, .line_bytes = 64, .seed = i};
+		unsigned char *memory = allocate_aligned(4096, sizes[i]);
+		chain.base = memory;
+		if (!chain_build(&chain, error))
+			return false;
+		EXPECT(chain.offsets == (i == 1));
+		uint64_t first = chain.at;
+		single_loads_run(&chain, chain.nodes - 1, found);
+		EXPECT(chain.at != first);
+		single_loads_run(&chain, 1, found);
+		EXPECT(chain.at == first);
+		wanted += chain.nodes;
+		EXPECT(total(&found->memory) == wanted && total(&found->reference) == wanted);
+		free(memory);
+	}
+	free(found);
+	return true;
+}
+
+static const struct host_case cases[] = {
+	{"buckets", case_buckets},
+	{"written", case_written},
+	{"singles", case_singles},
+};
+
+int main(void)
+{
+	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
+}
