@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 from calibration.formats.page_checks import BANDWIDTH_APART
 from calibration.model import Model
 
-RuleName = Literal["maximum", "part", "same_latency", "same_bandwidth", "own_memory", "load"]
+RuleName = Literal["maximum", "part", "same_latency", "single_loads", "same_bandwidth", "own_memory", "load"]
 
 
 LATENCY_APART: Final = 0.15
@@ -38,6 +38,12 @@ RULES: Final[Mapping[RuleName, Rule]] = {
     "part": Rule("Part not above the whole", "all CPUs with all their memory move at least what some of them move"),
     "same_latency": Rule(
         "Repeated latency", "one CPU has one idle latency to the memory of one node", LATENCY_APART, same=True
+    ),
+    "single_loads": Rule(
+        "Mean of single loads",
+        "loads timed one by one take on average, less the clock, what the chain takes for each",
+        LATENCY_APART,
+        same=True,
     ),
     "same_bandwidth": Rule(
         "Repeated bandwidth", "the same CPUs, memory, mix and shape of access have one bandwidth", same=True

@@ -13,8 +13,10 @@ from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.measurements.load_tail import LoadTailValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.max_bandwidth import MaxValues
+from calibration.measurements.page_sizes import PageSizesValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
 from calibration.measurements.traffic import Part, read_group
@@ -38,6 +40,7 @@ def cross_checks(measurements: Sequence[Measurement]) -> tuple[ConsistencyCheck,
         *_maxima(measurements),
         *_parts(measurements),
         *_repeated("same_latency", _latencies(measurements)),
+        *_singles(measurements),
         *_repeated("same_bandwidth", _bandwidths(measurements)),
         *_own_memory(measurements),
         *_loads(measurements),
@@ -193,6 +196,24 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
             if effect.prefetchers == "as_found" and (chase.order, chase.stride_bytes) == ("random", STRIDE_BYTES):
                 side = _side(measurement, f"prefetcher_effect.random_{STRIDE_BYTES}.latency_ns", chase.latency_ns)
                 yield (effect.cpu, effect.node), side
+    for measurement, tail in _of(measurements, LoadTailValues):
+        yield (tail.cpu, tail.node), _side(measurement, "load_tail.chase_ns", tail.chase_ns)
+    page = next((idle.page for _, idle in _of(measurements, IdleLatencyValues)), None)
+    for measurement, sizes in _of(measurements, PageSizesValues):
+        for kind in sizes.pages:
+            if kind.obtained == page:
+                name = f"page_sizes.{kind.label}.latency_ns"
+                yield (sizes.cpu, sizes.node), _side(measurement, name, kind.memory_ns)
+
+
+def _singles(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield the mean of loads timed one by one, less the clock, against the same chain by its windows."""
+    for measurement, tail in _of(measurements, LoadTailValues):
+        yield check(
+            "single_loads",
+            _side(measurement, "load_tail.single_ns", tail.single_ns),
+            _side(measurement, "load_tail.chase_ns", tail.chase_ns),
+        )
 
 
 Access = tuple[str, frozenset[Part], int, int, str]

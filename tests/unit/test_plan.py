@@ -38,7 +38,7 @@ def cpus_of(text: str) -> set[int]:
 def chase_place(text: str) -> tuple[int, set[int], int | None]:
     place, _, size = text.partition(":")
     cpu, nodes = place.split("@")
-    return int(cpu), {int(node) for node in nodes.split("+")}, int(size) if size else None
+    return int(cpu), {int(node) for node in nodes.split("+")}, int(size.partition("/")[0]) if size else None
 
 
 def transfer(text: str) -> tuple[int, int, int, str]:

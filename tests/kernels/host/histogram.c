@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Histograms: every value in the one bucket that holds it; and loads timed one by one, each node of a chain once. */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "allocate.h"
 #include "host.h"
 #include "single.h"
 
@@ -32,16 +30,16 @@ static bool case_buckets(struct error *error)
 
 static bool case_written(struct error *error)
 {
-	struct histogram *histogram = allocate(1, sizeof(*histogram));
+	static struct histogram histogram;
 	const uint64_t values[] = {7, 7, 0, 2047, 2048, 2111, 2112, 1000000};
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-		histogram_add(histogram, values[i]);
+		histogram_add(&histogram, values[i]);
 	struct json json = {0};
-	histogram_write(&json, NULL, histogram);
-	EXPECT(json.text && !strcmp(json.text, "{\"longest\":1000000,\"starts\":[0,7,2047,2048,2112,999424],"
-	                                       "\"widths\":[1,1,1,64,64,16384],\"counts\":[1,2,1,2,1,1]}"));
+	histogram_write(&json, NULL, &histogram);
+	bool as_known = json.text && !strcmp(json.text, "{\"longest\":1000000,\"starts\":[0,7,2047,2048,2112,999424],"
+	                                                "\"widths\":[1,1,1,64,64,16384],\"counts\":[1,2,1,2,1,1]}");
 	json_free(&json);
-	free(histogram);
+	EXPECT(as_known);
 	return true;
 }
 
@@ -57,25 +55,23 @@ static uint64_t total(const struct histogram *histogram)
 static bool case_singles(struct error *error)
 {
 	const size_t nodes = 3000, sizes[] = {nodes * 64, (CHAIN_OFFSETS_ABOVE_BYTES / 64 + nodes) * 64};
-	struct single_loads *found = allocate(1, sizeof(*found));
+	static _Alignas(4096) unsigned char memory[CHAIN_OFFSETS_ABOVE_BYTES + 3000 * 64];
+	static struct single_loads found;
 	uint64_t wanted = 0;
 	for (size_t i = 0; i < 2; i++) {
 		struct chain chain = {.size_bytes = sizes[i], .stride_bytes = 64, .line_bytes = 64, .seed = i};
-		unsigned char *memory = allocate_aligned(4096, sizes[i]);
 		chain.base = memory;
 		if (!chain_build(&chain, error))
 			return false;
 		EXPECT(chain.offsets == (i == 1));
 		uint64_t first = chain.at;
-		single_loads_run(&chain, chain.nodes - 1, found);
+		single_loads_run(&chain, chain.nodes - 1, &found);
 		EXPECT(chain.at != first);
-		single_loads_run(&chain, 1, found);
+		single_loads_run(&chain, 1, &found);
 		EXPECT(chain.at == first);
 		wanted += chain.nodes;
-		EXPECT(total(&found->memory) == wanted && total(&found->reference) == wanted);
-		free(memory);
+		EXPECT(total(&found.memory) == wanted && total(&found.reference) == wanted);
 	}
-	free(found);
 	return true;
 }
 

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Percentiles and tail of single loads from local memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, PositiveInt
+
+from calibration import units
+from calibration.charts.base import TIME_LABEL, Chart
+from calibration.charts.curves import Axis, curves_of, line_chart
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    MeasuredRun,
+    Metric,
+    MetricPattern,
+    Missing,
+    Parsed,
+    Planned,
+    Step,
+    Values,
+)
+from calibration.measurements.chase import (
+    ChaseSettings,
+    Condition,
+    chase_flags,
+    companion_flags,
+    companions_for,
+    companions_of,
+    idle_bytes,
+    idle_latencies,
+)
+from calibration.measurements.evidence import estimate_of
+from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.model import Model
+from calibration.percentiles import Histogram, Percentile, beyond_longest, merged, percentile
+from calibration.statistics import Estimate
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyResult, SingleLoads
+
+PERCENTS: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+
+INTERRUPTION_NS: Final = 2000.0
+"""A longer load was interrupted: refresh of all banks takes 0.3 to 0.6 µs (JEDEC, tRFC), the shortest interrupt about
+1 µs with its entry and exit."""
+
+RESOLUTIONS: Final = 5
+"""A percentile of fewer steps of the clock than this is not given: it would be off by a tenth or more."""
+
+LOAD_NS: Final = 300.0
+"""Cost of one load from memory and one from L1, each with two readings of the clock, for the expected duration only."""
+
+CHART_FROM_NS: Final = 5.0
+"""Left end of the chart, for clocks that show loads of no time."""
+
+Percent = Annotated[float, Field(gt=0, lt=100)]
+
+
+class LoadTailSettings(ChaseSettings):
+    """In each walk of a chase, *single_loads* more loads are timed one by one.
+
+    Windows of half a millisecond: most of them see no interruption even on a busy machine, and single loads that were
+    interrupted are left out too.
+    """
+
+    placements: PositiveInt = 1
+    windows: PositiveInt = 50
+    hops: PositiveInt = 4_000
+    single_loads: PositiveInt = 1_000_000
+    target_half_width: HalfWidth = 0.05
+
+
+class TailPercentile(Model):
+    """One percentile of the loads that were not interrupted, in ns, the clock's own time included.
+
+    ``value_ns`` is that of the loads of all rounds; ``interval`` is from their order statistics, and includes the
+    resolution of the clock. ``by_rounds`` is estimated from each round's percentile, ``None`` if a round has too few
+    loads for one. If neither can be given, ``reason`` says why.
+    """
+
+    percent: Percent
+    value_ns: float | None
+    interval: tuple[float, float] | None
+    coverage: float | None
+    by_rounds: Estimate | None
+    reason: str | None
+
+
+class LoadTailValues(Values):
+    """Single loads of ``cpu`` from memory of ``node``, with the machine in ``condition``.
+
+    ``memory`` and ``reference`` (a line in L1, timed in turn) count all loads by their ticks of ``tick_ns``, the
+    clock's own time included; it advances in steps of ``resolution_ns``. A load of ``interruption_ns`` or more counts
+    as interrupted, not in the percentiles. At most ``beyond_longest`` of all loads take longer than the longest that
+    was not interrupted, ``longest_ns``, with 95 % probability.
+
+    ``reference_ns`` is the mean of the reference. ``single_ns`` is that of memory, less the reference, plus a load from
+    L1, interrupted loads left out; ``chase_ns`` is a load of the same chain by its windows. Both are
+    the same quantity.
+    """
+
+    kind: Literal["load_tail"] = "load_tail"
+    cpu: int
+    node: int
+    size_bytes: int
+    page: str
+    condition: Condition
+    companions: tuple[Companion, ...]
+    tick_ns: float
+    resolution_ns: float
+    interruption_ns: float
+    loads: int
+    interrupted: int
+    interrupted_reference: int
+    involuntary_switches: int
+    longest_ns: float
+    beyond_longest: float
+    percentiles: tuple[TailPercentile, ...]
+    reference_ns: Estimate
+    single_ns: Estimate
+    chase_ns: Estimate
+    memory: Histogram
+    reference: Histogram
+
+
+def name_of(percent: float) -> str:
+    """Return a percentile as a part of a metric's name: ``p99_9``."""
+    return f"p{percent:g}".replace(".", "_")
+
+
+class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
+    """The chase of the idle latency, with loads timed one by one."""
+
+    kind = "load_tail"
+    title = "Tail of single loads"
+    question = "How much longer than the median do the slowest loads from memory take?"
+    settings = LoadTailSettings
+    values = LoadTailValues
+    metric_patterns = (
+        MetricPattern(
+            r"load_tail\.p\d+(?:_\d+)?\.latency_ns",
+            "ns",
+            "lower",
+            "percentile of loads from local memory timed one by one, those that were interrupted left out",
+        ),
+    )
+
+    def steps(self, context: Context, settings: LoadTailSettings) -> Iterator[Planned]:
+        """Yield the chase of the idle latency, from the same CPU over the same memory."""
+        sut = Sut(context)
+        for node in sut.cpu_nodes[:1]:
+            place = Place(sut.measuring_cpu(node), sut.home(node))
+            size_bytes = idle_bytes(sut, settings, place.node, 1)
+            companions = companions_for(sut, (place.cpu,), (place.node,))
+            walks = settings.placements * (2 if companions else 1)
+            yield self.step(
+                f"CPU {place.cpu}, memory of node {place.node}",
+                "latency",
+                {
+                    "at": place,
+                    "size-bytes": size_bytes,
+                    "stride-bytes": 64,
+                    "order": "random",
+                    **settings.options(),
+                    "single-loads": settings.single_loads,
+                    "companion": list(companions),
+                },
+                cpus=(place.cpu,),
+                nodes=(place.node,),
+                cost_s=settings.idle_s(size_bytes, size_bytes, 1, companions)
+                + walks * settings.single_loads * LOAD_NS * 1e-9,
+                repeated=settings,
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the one distribution."""
+        result = read_result(document, LatencyResult)
+        if len(result.points) != 1:
+            raise InputError(f"{len(result.points)} points for {step.id}, not 1")
+        point = result.points[0]
+        latency = idle_latencies(point, step.target_half_width)
+        if latency is None:
+            raise InputError(f"{point.error.code}: {point.error.message}" if point.error else "no placement measured")
+        placements = latency.placements
+        if document.clock is None or any(placement.single_loads is None for placement in placements):
+            raise InputError("no single loads in a placement, or no clock")
+        values = _values(
+            placements, document.clock.resolution_ns, point.loop_overhead_ns or 0.0, step.target_half_width
+        )
+        companions = companions_of(result.points)
+        yield Parsed(
+            id=step.id,
+            values=LoadTailValues(
+                cpu=point.cpu,
+                node=point.nodes[0],
+                size_bytes=point.size_bytes,
+                page=placements[0].pages.obtained,
+                condition=latency.condition,
+                companions=companions,
+                chase_ns=latency.latency_ns,
+                **values,
+            ),
+            flags=(
+                *chase_flags(document, result.points, [latency]),
+                *companion_flags(companions),
+                *size_flags(Sut(context), point.touched_bytes),
+            ),
+            missing=tuple(
+                Missing(what=f"{found.percent:g} % of loads", reason=found.reason)
+                for found in values["percentiles"]
+                if found.reason is not None
+            ),
+        )
+
+    def metrics(self, values: LoadTailValues) -> Iterator[Metric]:
+        """Yield the percentiles, by rounds where each has loads enough."""
+        for found in values.percentiles:
+            name, title = f"{name_of(found.percent)}.latency_ns", f"Single loads, {found.percent:g} %"
+            if found.by_rounds is not None:
+                yield self.metric(name, title, found.by_rounds)
+            elif found.value_ns is not None:
+                yield self.metric(
+                    name, title, found.value_ns, interval=found.interval, coverage=found.coverage, placements=None
+                )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the share of loads that take at least so long (log-log), from memory and from L1."""
+        curves = curves_of(
+            (name, (max(start * values.tick_ns, CHART_FROM_NS), share))
+            for values in run.values(self.kind)
+            for name, histogram in (("memory", values.memory), ("a line in L1, same timing", values.reference))
+            for start, share in histogram.exceeding()
+        )
+        longest = max(values.memory.longest * values.tick_ns for values in run.values(self.kind))
+        yield line_chart(
+            self.kind,
+            run.of(self.kind),
+            curves,
+            (
+                Axis("Time of a load", kind="decades", labels=TIME_LABEL, text=units.time_ns),
+                Axis("Share of loads that take at least so long", kind="decades", labels=SHARE_LABEL),
+            ),
+            marked=[(INTERRUPTION_NS, "interrupted")] if longest > INTERRUPTION_NS else [],
+            points=False,
+            alt="Share of loads that take at least a time, against the time in ns, log-log: memory, and a line in L1.",
+            caption="What lies above the curve of L1 is memory's; where both meet it is the system's.",
+        )
+
+
+SHARE_LABEL: Final = "datum.value >= 1 ? 'all' : '1/' + format(1 / datum.value, '~s')"
+
+
+class Timed(NamedTuple):
+    """The single loads of some placements in all, below ``INTERRUPTION_NS``, and their clock."""
+
+    whole: Histogram
+    tick_ns: float
+    resolution_ns: float
+
+
+def _values(
+    placements: Sequence[LatencyPlacement], resolution_ns: float, l1_ns: float, target: float | None
+) -> dict[str, Any]:
+    """Return the fields that are made of the single loads of *placements*."""
+    each = [_loads(placement) for placement in placements]
+    tick_ns = median(loads.tick_ns for loads in each)
+    memory, reference = merged(loads.memory for loads in each), merged(loads.reference for loads in each)
+    whole, interrupted = memory.split(INTERRUPTION_NS / tick_ns)
+    if not whole.counts:
+        raise InputError(f"all {memory.total} single loads took {INTERRUPTION_NS:g} ns or more")
+    timed = Timed(whole, tick_ns, max(resolution_ns, tick_ns))
+
+    def clock_alone(placement: LatencyPlacement) -> float:
+        return _mean_ns(_loads(placement), _loads(placement).reference)
+
+    def single(placement: LatencyPlacement) -> float:
+        return _mean_ns(_loads(placement), _loads(placement).memory) - clock_alone(placement) + l1_ns
+
+    return {
+        "tick_ns": tick_ns,
+        "resolution_ns": timed.resolution_ns,
+        "interruption_ns": INTERRUPTION_NS,
+        "loads": memory.total,
+        "interrupted": interrupted.total,
+        "interrupted_reference": reference.split(INTERRUPTION_NS / tick_ns)[1].total,
+        "involuntary_switches": sum(loads.involuntary_switches for loads in each),
+        "longest_ns": whole.longest * tick_ns,
+        "beyond_longest": beyond_longest(whole.total),
+        "percentiles": tuple(_percentile(placements, timed, percent, target) for percent in PERCENTS),
+        "reference_ns": _derived(placements, clock_alone, None),
+        "single_ns": _derived(placements, single, target),
+        "memory": memory,
+        "reference": reference,
+    }
+
+
+def _derived(
+    placements: Sequence[LatencyPlacement], value: Callable[[LatencyPlacement], float], target: float | None
+) -> Estimate:
+    """Return the estimate, in ns, of a *value* computed from each of *placements*."""
+    found = estimate_of(placements, lambda placement: [value(placement)], "ns", target)
+    return found.model_copy(update={"estimator": "derived"})
+
+
+def _loads(placement: LatencyPlacement) -> SingleLoads:
+    if placement.single_loads is None:
+        raise InputError("no single loads in a placement")
+    return placement.single_loads
+
+
+def _whole(loads: SingleLoads, histogram: Histogram) -> Histogram:
+    """Return the part of *histogram* that was not interrupted."""
+    found, _ = histogram.split(INTERRUPTION_NS / loads.tick_ns)
+    if not found.counts:
+        raise InputError(f"all single loads of a placement took {INTERRUPTION_NS:g} ns or more")
+    return found
+
+
+def _mean_ns(loads: SingleLoads, histogram: Histogram) -> float:
+    return _whole(loads, histogram).mean * loads.tick_ns
+
+
+def _percentile(
+    placements: Sequence[LatencyPlacement], timed: Timed, percent: float, target: float | None
+) -> TailPercentile:
+    """Return a percentile of all loads, and by rounds if each placement has loads enough for it."""
+    whole, tick_ns, resolution_ns = timed
+    step = resolution_ns / tick_ns
+    found = percentile(whole, percent, step)
+    reason = None
+    if found is None:
+        reason = f"{whole.total} loads are too few"
+    elif found.value < RESOLUTIONS * step:
+        short = f"{found.value * tick_ns:.3g} ns is too short"
+        reason = f"{short} for a clock that advances in steps of {resolution_ns:.3g} ns"
+    if found is None or reason is not None:
+        return TailPercentile(
+            percent=percent, value_ns=None, interval=None, coverage=None, by_rounds=None, reason=reason
+        )
+
+    def of_one(placement: LatencyPlacement) -> Percentile | None:
+        loads = _loads(placement)
+        return percentile(_whole(loads, loads.memory), percent, step)
+
+    values = [item.value * tick_ns for item in map(of_one, placements) if item is not None]
+    each = iter(values)
+    return TailPercentile(
+        percent=percent,
+        value_ns=found.value * tick_ns,
+        interval=(found.interval[0] * tick_ns, found.interval[1] * tick_ns),
+        coverage=found.coverage,
+        by_rounds=_derived(placements, lambda _: next(each), target) if len(values) == len(placements) else None,
+        reason=None,
+    )
+
+
+MEASUREMENT = LoadTail()
