@@ -28,6 +28,7 @@
 #define SCAN_WINDOW_S 0.03
 #define SCAN_SETTLE_S 0.01
 #define BUFFER_BYTES_MAX (1ull << 40)
+#define PREFETCH_BYTES_MAX (1u << 20)
 /* In the document, beside the windows. */
 #define NUMBERS_OF_PLACEMENT 100u
 /* A window has so many entries of the log at least where chunks allow: what is interpolated at its edges stays below 2 %. */
@@ -39,6 +40,10 @@ static struct {
 	struct u64_list buffer_bytes;
 	struct u64_list streams;
 	struct u64_list prefetch_bytes;
+	struct word_list hints;
+	struct u64_list visit_lines;
+	struct word_list instructions;
+	struct word_list shapes;
 	struct u64_list delays;
 	uint64_t keep_best;
 	struct u64_list only;
@@ -59,8 +64,14 @@ static const struct option table[] = {
 	/* Off by default: with four streams it changed less than the noise of a few percent where it was tried (two cores of
 	 * an EPYC 7003 under a hypervisor, 512 to 4096), and with one or two it cost 4 to 16 % of reads. Other cores may
 	 * differ, so the search of a platform tries it. */
-	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, 1u << 20,
+	OPTION_ROW_LIST("--prefetch-bytes", &options.prefetch_bytes, "P[,P...]", "0", 0, PREFETCH_BYTES_MAX,
 	                "distance of software prefetches; 0: none"),
+	OPTION_ROW_WORDS("--hint", &options.hints, LOAD_HINT_CHOICES, "t0", LOAD_HINT_HELP),
+	OPTION_ROW_LIST("--visit-lines", &options.visit_lines, "L[,L...]", "0", 0, LOAD_VISIT_LINES_MAX, LOAD_VISIT_HELP),
+	OPTION_ROW_WORDS("--instruction", &options.instructions, LOAD_INSTRUCTION_CHOICES, "vector",
+	                 "what moves a line: vectors, or for write_nt clzero, movdir64b, rep_stosb, dc_zva, for reads ldnp"),
+	OPTION_ROW_OPTIONAL_REPEATED("--shape", &options.shapes, "MIX=S/P/HINT/L/INSTRUCTION",
+	                             "settings of this mix, in place of those of the lists above but for delays"),
 	OPTIONS_WIDTH,
 	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
 	                "dependent additions, no-ops for line_reads, after every four lines"),
@@ -73,11 +84,12 @@ static const struct option table[] = {
 	/* 0: no search. What a search finds is measured again, because the best of many is partly luck. */
 	OPTION_ROW_U64(
 		"--keep-best", &options.keep_best, "M", "0", 0, 1000,
-		"look at every setting briefly, then measure the best M and the best without delay; 0: measure every one"),
+		"look at settings briefly, then measure the best M and the best without delay; of hints, lines and "
+		"instructions the first of each is looked at with everything, others with what was best; 0: measure every one"),
 	OPTION_ROW_OPTIONAL_LIST(
 		"--only", &options.only, "N[,N...]", 0, UINT32_MAX,
 		"in place of a search: measure the settings of these numbers, counted from 0 by group, mix, "
-		"size, streams, prefetch distance and delay, the last fastest"),
+		"size, streams, prefetch distance, hint, lines, instruction and delay, the last fastest"),
 	/* 0: not at all. A reading takes tens of microseconds for each sensor, on the supervisor's CPU. */
 	OPTION_ROW_F64("--course-s", &options.course_s, "S", "0", 0, 3600,
 	               "seconds between readings of clock, energy and temperatures in the windows; 0: none"),
@@ -96,7 +108,9 @@ struct placement {
 struct point {
 	const struct group *group;
 	size_t buffer_bytes;
-	struct generator_shape shape;
+	struct load_shape shape;
+	size_t search;   /* settings of one group, mix and size belong together */
+	uint64_t number; /* of the setting, among all */
 	bool scan;
 	uint64_t windows;
 	uint64_t skew_ticks;
@@ -106,9 +120,35 @@ struct point {
 	bool done;            /* nothing more is to be measured, be it for an error */
 };
 
+/* Values beyond the first of these three are looked at only beside what was found best. */
+enum extra { EXTRA_HINT, EXTRA_VISIT, EXTRA_INSTRUCTION, EXTRAS };
+
+/* A shape that may be measured, without its delay. */
+struct candidate {
+	struct load_shape shape;
+	size_t base;          /* place of streams and prefetch distance among all pairs */
+	size_t extra[EXTRAS]; /* places in their lists */
+};
+
+struct candidates {
+	struct candidate *list;
+	size_t count;
+};
+
+/* Settings of one group, mix and size. */
+struct search {
+	const struct group *group;
+	const struct candidates *candidates;
+	size_t buffer_bytes;
+	uint64_t first; /* number of the first setting */
+};
+
 static struct {
 	struct generator generator;
 	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
+	struct candidates *mixes; /* in the order of --mix */
+	struct search *searches;
+	size_t search_count;
 	struct point **points;
 	size_t count;
 	uint64_t *chosen; /* numbers of the settings that a search has chosen */
@@ -133,22 +173,133 @@ static bool parse_group(const char *word, size_t *bytes, struct error *error)
 	return good;
 }
 
-/* Settings of each group, mix and size. */
-static size_t settings_of_each(void)
-{
-	return options.streams.count * options.prefetch_bytes.count * options.delays.count;
-}
-
 static size_t sizes_of(size_t group)
 {
 	return results.group_bytes[group] ? 1 : options.buffer_bytes.count;
+}
+
+static void add_candidate(struct candidates *to, const struct candidate *candidate)
+{
+	to->list = reallocate(to->list, to->count + 1, sizeof(*to->list));
+	to->list[to->count++] = *candidate;
+}
+
+/* A shape has to have kernels for every delay. */
+static uint64_t longest_delay(void)
+{
+	uint64_t longest = 0;
+	for (size_t i = 0; i < options.delays.count; i++)
+		longest = options.delays.values[i] > longest ? options.delays.values[i] : longest;
+	return longest;
+}
+
+static bool same_kernel(const struct load_shape *a, const struct load_shape *b)
+{
+	return a->streams == b->streams && a->prefetch_bytes == b->prefetch_bytes &&
+	       !strcmp(load_hint_name(a), load_hint_name(b)) && load_visit_lines(a) == load_visit_lines(b) &&
+	       a->instruction == b->instruction;
+}
+
+/* Whether an earlier one does the same: a hint without prefetches, or lines that are those of 0. */
+static bool is_there(const struct candidates *candidates, const struct load_shape *shape)
+{
+	for (size_t i = 0; i < candidates->count; i++)
+		if (same_kernel(&candidates->list[i].shape, shape))
+			return true;
+	return false;
+}
+
+/* Shapes from the lists of options. A mix has those that it has kernels for; with none at all, the reason is an error. */
+static bool list_candidates(struct candidates *to, enum load_mix mix, struct error *error)
+{
+	size_t hints = options.hints.count, visits = options.visit_lines.count, kinds = options.instructions.count;
+	size_t pairs = options.streams.count * options.prefetch_bytes.count, each = hints * visits * kinds;
+	struct error unknown = {0};
+	for (size_t i = 0; i < pairs * each; i++) {
+		struct candidate candidate = {
+			.base = i / each, .extra = {i % each / visits / kinds, i / kinds % visits, i % kinds}};
+		struct load_shape *shape = &candidate.shape;
+		*shape = (struct load_shape){
+			.mix = mix,
+			.streams = (unsigned)options.streams.values[candidate.base / options.prefetch_bytes.count],
+			.prefetch_bytes = options.prefetch_bytes.values[candidate.base % options.prefetch_bytes.count],
+			.visit_lines = (unsigned)options.visit_lines.values[candidate.extra[EXTRA_VISIT]],
+			.delay = longest_delay()};
+		load_hint_parse(options.hints.words[candidate.extra[EXTRA_HINT]], &shape->hint);
+		load_instruction_parse(options.instructions.words[candidate.extra[EXTRA_INSTRUCTION]], &shape->instruction);
+		if (!load_numbers_good(shape, options.buffer_bytes.values[0], error))
+			return false;
+		bool known = load_shape_known(shape, &unknown);
+		if (known && !is_there(to, shape))
+			add_candidate(to, &candidate);
+		/* Single values are meant for every mix; of several, a mix has those that it can have. */
+		if (!known && each == 1)
+			break;
+	}
+	if (to->count && (each > 1 || unknown.code == ERROR_NONE))
+		return true;
+	*error = unknown;
+	return false;
+}
+
+/* "reads=4/2048/t0/1/vector" */
+static bool parse_shape(const char *text, struct load_shape *shape, struct error *error)
+{
+	char *copy = allocate_text(text, strlen(text)), *rest = copy;
+	const char *mix = text_cut(&rest, '='), *streams = text_cut(&rest, '/'), *prefetch = text_cut(&rest, '/'),
+			   *hint = text_cut(&rest, '/'), *visit = text_cut(&rest, '/'), *instruction = text_cut(&rest, '/');
+	uint64_t numbers[3] = {0};
+	*shape = (struct load_shape){0};
+	bool good = instruction && !rest && load_mix_parse(mix, &shape->mix) && options_u64(streams, &numbers[0]) &&
+	            options_u64(prefetch, &numbers[1]) && load_hint_parse(hint, &shape->hint) &&
+	            options_u64(visit, &numbers[2]) && load_instruction_parse(instruction, &shape->instruction) &&
+	            numbers[0] >= 1 && numbers[0] <= LOAD_STREAMS_MAX && numbers[1] <= PREFETCH_BYTES_MAX &&
+	            numbers[2] <= LOAD_VISIT_LINES_MAX;
+	shape->streams = (unsigned)numbers[0];
+	shape->prefetch_bytes = numbers[1];
+	shape->visit_lines = (unsigned)numbers[2];
+	free(copy);
+	return good || error_set(error, ERROR_USAGE, "--shape: not MIX=S/P/HINT/L/INSTRUCTION: '%s'", text);
+}
+
+/* The shapes of each mix: its --shape rows, or those of the lists. */
+static bool prepare_candidates(struct error *error)
+{
+	size_t used = 0;
+	results.mixes = allocate(options.mixes.count, sizeof(*results.mixes));
+	for (size_t k = 0; k < options.mixes.count; k++) {
+		enum load_mix mix;
+		load_mix_parse(options.mixes.words[k], &mix);
+		for (size_t i = 0; i < options.shapes.count; i++) {
+			struct candidate candidate = {.base = i};
+			if (!parse_shape(options.shapes.words[i], &candidate.shape, error))
+				return false;
+			candidate.shape.delay = longest_delay();
+			if (candidate.shape.mix != mix)
+				continue;
+			if (!load_numbers_good(&candidate.shape, options.buffer_bytes.values[0], error) ||
+			    !load_shape_known(&candidate.shape, error))
+				return false;
+			add_candidate(&results.mixes[k], &candidate);
+			used++;
+		}
+		if (!results.mixes[k].count && !list_candidates(&results.mixes[k], mix, error))
+			return false;
+	}
+	return used == options.shapes.count || error_set(error, ERROR_USAGE, "--shape: of a mix that is not in --mix");
+}
+
+static size_t settings_of(size_t mix)
+{
+	return results.mixes[mix].count * options.delays.count;
 }
 
 static bool prepare_only(struct error *error)
 {
 	uint64_t count = 0;
 	for (size_t i = 0; i < options.groups.count; i++)
-		count += options.mixes.count * sizes_of(i) * settings_of_each();
+		for (size_t k = 0; k < options.mixes.count; k++)
+			count += sizes_of(i) * settings_of(k);
 	for (size_t i = 0; i < options.only.count; i++) {
 		uint64_t number = options.only.values[i];
 		if (number >= count || (i > 0 && number <= options.only.values[i - 1]))
@@ -161,38 +312,46 @@ static bool prepare_only(struct error *error)
 /* Whether settings are looked at before any is measured. */
 static bool is_search(void)
 {
-	return options.keep_best > 0 && settings_of_each() > 1 && !options.only.count;
+	size_t most = 0;
+	for (size_t k = 0; k < options.mixes.count; k++)
+		most = settings_of(k) > most ? settings_of(k) : most;
+	return options.keep_best > 0 && most > 1 && !options.only.count;
 }
 
 static bool prepare(struct error *error)
 {
-	size_t mixes = options.mixes.count, streams = options.streams.count, prefetches = options.prefetch_bytes.count;
 	results.group_bytes = allocate(options.groups.count, sizeof(*results.group_bytes));
 	for (size_t i = 0; i < options.groups.count; i++)
 		if (!parse_group(options.groups.words[i], &results.group_bytes[i], error))
 			return false;
-	for (size_t i = 0; i < mixes * streams * prefetches * options.buffer_bytes.count; i++) {
-		size_t of_mix = i / mixes, of_streams = of_mix / streams;
-		if (!load_options_good(options.mixes.words[i % mixes], options.streams.values[of_mix % streams],
-		                       options.prefetch_bytes.values[of_streams % prefetches],
-		                       options.buffer_bytes.values[of_streams / prefetches], error))
+	for (size_t i = 0; i < options.buffer_bytes.count; i++)
+		if (!option_multiple("--buffer-bytes", options.buffer_bytes.values[i], 4096, error))
 			return false;
-	}
-	return prepare_only(error) && option_positive("--window-s", common.window_s, error) &&
+	return prepare_candidates(error) && prepare_only(error) &&
+	       option_positive("--window-s", common.window_s, error) &&
 	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 
-static void add_point(const struct group *group, const struct generator_shape *shape, size_t buffer_bytes, bool scan)
+static void add_point(size_t number, const struct candidate *candidate, uint64_t delay, bool scan)
 {
+	const struct search *search = &results.searches[number];
 	struct point *point = allocate(1, sizeof(*point));
-	point->group = group;
-	point->shape = *shape;
-	point->buffer_bytes = buffer_bytes;
+	size_t place = 0;
+	while (options.delays.values[place] != delay)
+		place++;
+	point->group = search->group;
+	point->shape = candidate->shape;
+	point->shape.delay = delay;
+	point->search = number;
+	point->number =
+		search->first + (uint64_t)(candidate - search->candidates->list) * options.delays.count + place;
+	point->buffer_bytes = search->buffer_bytes;
 	point->scan = scan;
 	point->windows = scan ? SCAN_WINDOWS : common.windows;
 	point->wanted = scan ? 1 : common.placements;
 	point->placements = allocate(point->wanted, sizeof(*point->placements));
-	generator_need(&results.generator, group, generator_thread_bytes(shape->mix, buffer_bytes));
+	generator_need(&results.generator, search->group,
+	               generator_thread_bytes(point->shape.mix, search->buffer_bytes));
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
 }
@@ -240,7 +399,8 @@ static bool measure_point(struct point *point, uint64_t seed, struct error *erro
 	double settle_s = point->scan ? SCAN_SETTLE_S : SETTLE_S;
 	double windows_s = window_s(point) * (double)point->windows;
 	size_t complete = point->count;
-	if (stop_error(error) || !generator_select(generator, point->group, &point->shape, point->buffer_bytes, error))
+	if (stop_error(error) || !load_instruction_there(point->shape.instruction, error) ||
+	    !generator_select(generator, point->group, &point->shape, point->buffer_bytes, error))
 		return false;
 	supervise_avoid(&point->group->cpus);
 	generator->log_every_s = window_s(point) / LOG_PER_WINDOW;
@@ -267,14 +427,21 @@ static void end_point(struct point *point, const struct error *error)
 		point->error = *error;
 }
 
+/* Values of hints, lines and instructions beyond the first. */
+static size_t extra_values(void)
+{
+	return options.hints.count + options.visit_lines.count + options.instructions.count - EXTRAS;
+}
+
 /* The placements of all points. */
 static void demand_results(struct demand *demand)
 {
 	for (size_t i = 0; i < results.count; i++) {
 		const struct point *point = results.points[i];
-		/* A point that is only looked at may be measured in full as well. */
-		uint64_t numbers = 2 * common.windows + point->group->count, runs = common.placements + point->scan;
-		demand_other(demand, sizeof(*point), 1 + point->scan);
+		/* A point that is only looked at may be measured in full as well, and stands for those looked at after it. */
+		uint64_t numbers = 2 * common.windows + point->group->count;
+		uint64_t runs = common.placements + (point->scan ? 1 + extra_values() : 0);
+		demand_other(demand, sizeof(*point), 1 + point->scan * (1 + extra_values()));
 		demand_other(demand, sizeof(*point->placements), runs);
 		demand_other(demand, numbers * sizeof(double), runs);
 		snapshots_demand(&point->group->cpus, 2 * runs, demand);
@@ -311,56 +478,142 @@ static bool admit(struct error *error)
 	}
 }
 
-/* One placement: buffers mapped and filled once, and every point that is not done measured on them, in a random order, so
- * that drift and warmth do not follow the setting. What is wrong with the threads is wrong with every point; a buffer that
- * did not stay in place is wrong with those that used it. */
-static void measure_placement(struct point **points, size_t count, uint64_t seed)
+static double scanned_rate(const struct point *point)
 {
-	struct generator *generator = &results.generator;
-	struct error error = {0}, wrong = {0};
-	bool opened = !stop_error(&error) && admit(&error);
-	if (opened) {
-		pmu_threads(generator->pmu, generator->count);
-		opened = generator_open(generator, &error);
+	return statistics_median(point->placements[0].window_rates, point->windows);
+}
+
+/* What was looked at of a candidate, at that delay or, with NULL, at the best one; NULL where that gave nothing. */
+static const struct point *look_at(size_t search, size_t candidate, const uint64_t *delay)
+{
+	const struct point *best = NULL;
+	uint64_t first = results.searches[search].first + candidate * options.delays.count;
+	for (size_t i = 0; i < results.count; i++) {
+		const struct point *point = results.points[i];
+		if (point->scan && point->search == search && point->number >= first &&
+		    point->number < first + options.delays.count && point->error.code == ERROR_NONE && point->count &&
+		    (!delay || point->shape.delay == *delay) && (!best || scanned_rate(point) > scanned_rate(best)))
+			best = point;
 	}
+	return best;
+}
+
+static unsigned extras_of(const struct candidate *candidate)
+{
+	unsigned extras = 0;
+	for (unsigned i = 0; i < EXTRAS; i++)
+		extras += candidate->extra[i] > 0;
+	return extras;
+}
+
+/* The place of `candidate` without that extra; the count of all where there is none. */
+static size_t without(const struct candidates *candidates, const struct candidate *candidate, unsigned extra)
+{
+	for (size_t i = 0; i < candidates->count; i++) {
+		const struct candidate *other = &candidates->list[i];
+		bool same = other->base == candidate->base && other->extra[extra] == 0;
+		for (unsigned k = 0; k < EXTRAS; k++)
+			same = same && (k == extra || other->extra[k] == candidate->extra[k]);
+		if (same)
+			return i;
+	}
+	return candidates->count;
+}
+
+/* Adds one look for each value of an extra: at the best of what was looked at without it and has it, if that has so many
+ * extras. */
+static void add_neighbours(size_t number, unsigned extra, size_t value, unsigned extras)
+{
+	const struct candidates *candidates = results.searches[number].candidates;
+	const struct point *best = NULL;
+	size_t chosen = 0;
+	for (size_t i = 0; i < candidates->count; i++) {
+		const struct candidate *candidate = &candidates->list[i];
+		if (candidate->extra[extra] != value || extras_of(candidate) != extras)
+			continue;
+		size_t base = without(candidates, candidate, extra);
+		const struct point *look = base < candidates->count ? look_at(number, base, NULL) : NULL;
+		if (look && (!best || scanned_rate(look) > scanned_rate(best))) {
+			best = look;
+			chosen = i;
+		}
+	}
+	if (best && !look_at(number, chosen, &best->shape.delay))
+		add_point(number, &candidates->list[chosen], best->shape.delay, true);
+}
+
+/* Looks at what has so many extras. */
+static void add_looks(unsigned extras)
+{
+	const size_t counts[EXTRAS] = {options.hints.count, options.visit_lines.count, options.instructions.count};
+	for (size_t i = 0; i < results.search_count; i++)
+		for (unsigned extra = 0; extra < EXTRAS; extra++)
+			for (size_t value = 1; value < counts[extra]; value++)
+				add_neighbours(i, extra, value, extras);
+}
+
+static void measure_in_order(struct point *const *points, size_t count, uint64_t seed)
+{
 	uint32_t *order = random_order(count, seed);
-	for (size_t i = 0; opened && i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		struct error found = {0};
 		if (!measure_point(points[order[i]], seed, &found))
 			end_point(points[order[i]], &found);
 	}
 	free(order);
+}
+
+/* One placement: buffers mapped and filled once, and every point that is not done measured on them, in a random order, so
+ * that drift and warmth do not follow the setting; `search`: and further looks that follow from these. What is wrong with
+ * the threads is wrong with every point; a buffer that did not stay in place is wrong with those that used it. */
+static void measure_placement(struct point **points, size_t count, uint64_t seed, bool search)
+{
+	struct generator *generator = &results.generator;
+	struct error error = {0}, wrong = {0};
+	size_t added = results.count;
+	bool opened = !stop_error(&error) && admit(&error);
+	if (opened) {
+		pmu_threads(generator->pmu, generator->count);
+		opened = generator_open(generator, &error);
+	}
+	if (opened)
+		measure_in_order(points, count, seed);
+	for (unsigned extras = 1; opened && search && extras <= EXTRAS && !stop_requested(); extras++) {
+		size_t first = results.count;
+		add_looks(extras);
+		if (results.count == first)
+			break;
+		measure_in_order(results.points + first, results.count - first, random_derive(seed, extras, 0));
+	}
 	if (opened && !generator_close(generator, &wrong))
 		error = wrong;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count + results.count - added; i++) {
+		struct point *point = i < count ? points[i] : results.points[added + i - count];
 		struct error moved = error;
-		bool good = error.code == ERROR_NONE && generator_has(generator, points[i]->group, &moved);
-		if (!good && !points[i]->done)
-			end_point(points[i], &moved);
+		bool good = error.code == ERROR_NONE && generator_has(generator, point->group, &moved);
+		if (!good && !point->done)
+			end_point(point, &moved);
 	}
 }
 
-/* Measures `points` until each has what was asked for. */
-static void measure_points(struct point *const *points, size_t count)
+/* Measures those points from `first` on until each has what was asked for. */
+static void measure_points(size_t first, bool search)
 {
+	size_t count = results.count - first;
 	struct point **left = allocate(count, sizeof(*left));
 	for (uint64_t number = 0;; number++) {
 		size_t todo = 0;
 		uint64_t seed = random_derive(common.seed, 0, number);
 		for (size_t i = 0; i < count; i++) {
-			if (!points[i]->done && points[i]->count < points[i]->wanted)
-				left[todo++] = points[i];
+			struct point *point = results.points[first + i];
+			if (!point->done && point->count < point->wanted)
+				left[todo++] = point;
 		}
 		if (!todo)
 			break;
-		measure_placement(left, todo, seed);
+		measure_placement(left, todo, seed, search);
 	}
 	free(left);
-}
-
-static double scanned_rate(const struct point *point)
-{
-	return statistics_median(point->placements[0].window_rates, point->windows);
 }
 
 /* Marks the best `keep` of the scanned points, and the best without delay when there is one. */
@@ -390,60 +643,75 @@ static bool is_wanted(uint64_t number)
 	return wanted;
 }
 
-/* The settings of one mix, the first of which has this number; they are only looked at first where there is a search. */
-static void add_settings(const struct group *group, enum load_mix mix, size_t buffer_bytes, uint64_t first)
+/* The settings of a group, mix and size. Where there is a search they are only looked at first, and those with extras after
+ * the others. */
+static void add_settings(size_t number)
 {
-	for (size_t i = 0; i < settings_of_each(); i++) {
-		size_t rest = i / options.delays.count;
-		if (!is_wanted(first + i))
-			continue;
-		struct generator_shape shape = {
-			.mix = mix,
-			.streams = (unsigned)options.streams.values[rest / options.prefetch_bytes.count],
-			.prefetch_bytes = options.prefetch_bytes.values[rest % options.prefetch_bytes.count],
-			.delay = options.delays.values[i % options.delays.count]};
-		add_point(group, &shape, buffer_bytes, is_search());
-	}
+	const struct search *search = &results.searches[number];
+	for (size_t i = 0; i < search->candidates->count; i++)
+		for (size_t d = 0; d < options.delays.count; d++)
+			if (is_wanted(search->first + i * options.delays.count + d) &&
+			    (!is_search() || extras_of(&search->candidates->list[i]) == 0))
+				add_point(number, &search->candidates->list[i], options.delays.values[d], is_search());
 }
 
-/* Adds, to be measured in full, the best of `count` settings that were looked at. */
-static void add_best(size_t first, size_t count)
+static int by_number(const void *a, const void *b)
 {
-	bool *chosen = allocate(count, sizeof(*chosen));
-	choose_best(results.points + first, count, options.keep_best, chosen);
-	for (size_t i = first; i < first + count; i++)
-		if (chosen[i - first]) {
-			const struct point *scanned = results.points[i];
-			add_point(scanned->group, &scanned->shape, scanned->buffer_bytes, false);
+	const struct point *const *left = a, *const *right = b;
+	return (*left)->number < (*right)->number ? -1 : (*left)->number > (*right)->number;
+}
+
+/* Adds, to be measured in full, the best of the settings that were looked at, in their order. */
+static void add_best(size_t number, size_t looked)
+{
+	struct point **points = allocate(looked, sizeof(*points));
+	bool *chosen = allocate(looked, sizeof(*chosen));
+	const struct search *search = &results.searches[number];
+	size_t count = 0;
+	for (size_t i = 0; i < looked; i++)
+		if (results.points[i]->search == number)
+			points[count++] = results.points[i];
+	qsort(points, count, sizeof(struct point *), by_number);
+	choose_best(points, count, options.keep_best, chosen);
+	for (size_t i = 0; i < count; i++)
+		if (chosen[i]) {
+			size_t place = (points[i]->number - search->first) / options.delays.count;
+			add_point(number, &search->candidates->list[place], points[i]->shape.delay, false);
 			results.chosen = reallocate(results.chosen, results.chosen_count + 1, sizeof(*results.chosen));
-			results.chosen[results.chosen_count++] = i;
+			results.chosen[results.chosen_count++] = points[i]->number;
 		}
 	free(chosen);
+	free(points);
 }
 
-/* Adds the points of every group, mix and size. A search looks at every setting on one placement, then measures the best. */
+/* Adds the points of every group, mix and size. A search looks at settings on one placement, then measures the best. */
 static void measure_all(void)
 {
-	size_t settings = settings_of_each();
 	uint64_t number = 0;
 	for (size_t i = 0; i < options.groups.count; i++) {
 		size_t own = results.group_bytes[i], sizes = sizes_of(i);
-		for (size_t k = 0; k < options.mixes.count * sizes; k++, number += settings) {
-			enum load_mix mix;
-			load_mix_parse(options.mixes.words[k / sizes], &mix);
-			add_settings(&results.generator.groups[i], mix, own ? own : options.buffer_bytes.values[k % sizes], number);
+		for (size_t k = 0; k < options.mixes.count * sizes; k++) {
+			results.searches = reallocate(results.searches, results.search_count + 1, sizeof(*results.searches));
+			results.searches[results.search_count++] =
+				(struct search){.group = &results.generator.groups[i],
+			                    .candidates = &results.mixes[k / sizes],
+			                    .buffer_bytes = own ? own : options.buffer_bytes.values[k % sizes],
+			                    .first = number};
+			number += settings_of(k / sizes);
 		}
 	}
-	size_t first = results.count;
-	measure_points(results.points, first);
+	for (size_t i = 0; i < results.search_count; i++)
+		add_settings(i);
+	measure_points(0, is_search());
 	/* A search that was cut short chooses nothing. */
 	if (!is_search() || stop_requested())
 		return;
-	for (size_t i = 0; i < first; i += settings)
-		add_best(i, settings);
+	size_t looked = results.count;
+	for (size_t i = 0; i < results.search_count; i++)
+		add_best(i, looked);
 	if (results.chosen_count)
 		again_with("--only", results.chosen, results.chosen_count);
-	measure_points(results.points + first, results.count - first);
+	measure_points(looked, false);
 }
 
 /* MB/s, 1 MB = 10^6 bytes, from lines per tick. */
@@ -476,6 +744,9 @@ static void point_write(struct json *json, const struct point *point)
 	json_text(json, "mix", load_mixes[point->shape.mix].name);
 	json_u64(json, "streams", point->shape.streams);
 	json_u64(json, "prefetch_bytes", point->shape.prefetch_bytes);
+	json_text(json, "hint", load_hint_name(&point->shape));
+	json_u64(json, "visit_lines", load_visit_lines(&point->shape));
+	json_text(json, "instruction", load_instruction_name(point->shape.instruction));
 	json_text(json, "width", results.generator.width->name);
 	json_u64(json, "delay", point->shape.delay);
 	json_u64(json, "buffer_bytes", point->buffer_bytes);

@@ -243,7 +243,7 @@ bool generator_has(const struct generator *generator, const struct group *group,
 	return true;
 }
 
-bool generator_select(struct generator *generator, const struct group *group, const struct generator_shape *shape,
+bool generator_select(struct generator *generator, const struct group *group, const struct load_shape *shape,
                       size_t buffer_bytes, struct error *error)
 {
 	generator->group = group;
@@ -267,10 +267,11 @@ bool generator_do(struct generator *generator, worker_job job, struct error *err
 static void prepare(struct generator_thread *thread)
 {
 	const struct generator *generator = thread->generator;
-	const struct generator_shape *shape = &generator->shape;
+	const struct load_shape *shape = &generator->shape;
 	thread->call = (struct load_call){.stream_bytes = stream_bytes(generator->buffer_bytes, shape->streams),
 	                                  .prefetch_bytes = shape->prefetch_bytes,
-	                                  .delay = shape->delay};
+	                                  .delay = shape->delay,
+	                                  .streams = shape->streams};
 	for (unsigned k = 0; k < load_mixes[shape->mix].arrays; k++)
 		thread->call.arrays[k] = generator_array(thread, k);
 	thread->pass = 0;
@@ -293,9 +294,7 @@ static uint64_t all_started(const struct generator *generator)
 /* Lets the threads go, for so many seconds at most, and returns once all of them run. */
 static void run_begin(struct generator *generator, double seconds)
 {
-	const struct generator_shape *shape = &generator->shape;
-	generator->kernel =
-		load_kernel_find(generator->width, shape->mix, shape->streams, shape->prefetch_bytes != 0, shape->delay != 0);
+	generator->kernel = load_kernel_find(generator->width, &generator->shape);
 	generator->run_s = seconds;
 	atomic_store(&generator->stop, false);
 	atomic_store(&generator->arrived, 0);

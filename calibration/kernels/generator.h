@@ -18,13 +18,6 @@
 /* The threads run on so much longer than the last window, and what walks beside them. */
 #define GENERATOR_TAIL_S 0.005
 
-struct generator_shape {
-	enum load_mix mix;
-	unsigned streams;
-	size_t prefetch_bytes;
-	uint64_t delay;
-};
-
 /* Memory of one node that one thread at a time works on. */
 struct buffer {
 	unsigned node;
@@ -82,7 +75,7 @@ struct generator {
 	struct pages sizes; /* of the pages of all buffers */
 	/* in a run */
 	const struct group *group;
-	struct generator_shape shape;
+	struct load_shape shape;
 	size_t buffer_bytes;
 	load_kernel kernel;
 	_Atomic bool stop;
@@ -133,7 +126,7 @@ bool generator_open(struct generator *generator, struct error *error);
 /* False with the reason where a buffer of a group could not be had or, once closed, did not stay where it was. */
 bool generator_has(const struct generator *generator, const struct group *group, struct error *error);
 /* Says who runs next, how, and on how much of the buffers; false where one of these could not be had. */
-bool generator_select(struct generator *generator, const struct group *group, const struct generator_shape *shape,
+bool generator_select(struct generator *generator, const struct group *group, const struct load_shape *shape,
                       size_t buffer_bytes, struct error *error);
 /* Lets all threads of the group do a job; false with the first error of any. */
 bool generator_do(struct generator *generator, worker_job job, struct error *error);

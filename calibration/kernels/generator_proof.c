@@ -39,7 +39,7 @@ static uint64_t filled_sum(uint64_t first, uint64_t count, unsigned apart)
 static uint64_t expected_sum(const struct generator_thread *thread)
 {
 	const struct load_call *call = &thread->call;
-	const struct generator_shape *shape = &thread->generator->shape;
+	const struct load_shape *shape = &thread->generator->shape;
 	const struct load_accounting *a = &load_mixes[shape->mix];
 	const unsigned apart = a->sparse ? LOAD_LINE_WORDS : 1;
 	uint64_t full = 0, part = 0;
@@ -74,11 +74,31 @@ static uint64_t restore_part(const struct generator_thread *thread, size_t from,
 		expected += value;
 		step = FACTOR;
 	} else {
+		expected = load_word_written(thread->generator->shape.instruction, passes);
 		for (unsigned k = 0; k < written; k++, step += FACTOR)
 			expected += filled(array_word(thread, k) + from);
 	}
 	uint64_t *words = (uint64_t *)(void *)thread->call.arrays[written] + from;
 	return restore(words, count, expected, step, value);
+}
+
+/* Zeros tell nothing of the pass that wrote them: the last complete one left its number in a line of each stream, which the
+ * next pass clears with the rest. Counts the lines where that is not so, and clears them. */
+static uint64_t clear_canaries(const struct generator_thread *thread)
+{
+	const struct load_call *call = &thread->call;
+	const enum load_instruction instruction = thread->generator->shape.instruction;
+	size_t line = load_canary_line(thread->pass, call->stream_bytes / LOAD_LINE_BYTES);
+	uint64_t wrong = 0;
+	if ((instruction != INSTRUCTION_CLZERO && instruction != INSTRUCTION_DC_ZVA) || thread->pass == 0 ||
+	    line < call->offset / LOAD_LINE_BYTES)
+		return 0;
+	for (unsigned s = 0; s < thread->generator->shape.streams; s++) {
+		uint64_t *word = (uint64_t *)(void *)(call->arrays[0] + s * call->stream_bytes + line * LOAD_LINE_BYTES);
+		wrong += *word != thread->pass;
+		*word = 0;
+	}
+	return wrong;
 }
 
 /* Words of the written array that are not what so many passes must have left there. */
@@ -87,9 +107,9 @@ static uint64_t restore_written(const struct generator_thread *thread)
 	const struct load_accounting *a = &load_mixes[thread->generator->shape.mix];
 	const struct load_call *call = &thread->call;
 	size_t stream = call->stream_bytes / 8, done = call->offset / 8;
-	uint64_t wrong = 0;
 	if (!a->updates && !a->writes)
 		return 0;
+	uint64_t wrong = clear_canaries(thread);
 	for (unsigned s = 0; s < thread->generator->shape.streams; s++)
 		wrong += restore_part(thread, s * stream, done, thread->pass + 1) +
 		         restore_part(thread, s * stream + done, stream - done, thread->pass);

@@ -40,25 +40,125 @@ bool load_mix_parse(const char *word, enum load_mix *mix)
 	return false;
 }
 
-bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error)
+static const char *const hints[HINTS + 1] = {
+	[HINT_T0] = "t0", [HINT_T1] = "t1", [HINT_T2] = "t2", [HINT_NTA] = "nta", [HINT_W] = "w", [HINT_NONE] = "none",
+};
+
+static const char *const instructions[INSTRUCTIONS] = {
+	[INSTRUCTION_VECTOR] = "vector",       [INSTRUCTION_CLZERO] = "clzero", [INSTRUCTION_MOVDIR64B] = "movdir64b",
+	[INSTRUCTION_REP_STOSB] = "rep_stosb", [INSTRUCTION_DC_ZVA] = "dc_zva", [INSTRUCTION_LDNP] = "ldnp",
+};
+
+static bool find_word(const char *const *words, unsigned count, const char *word, unsigned *number)
 {
-	return !load_mixes[mix].sparse || (streams == 1 && prefetch_bytes == 0) ||
-	       error_set(
-			   error, ERROR_USAGE,
-			   "--mix %s: needs --streams 1 and --prefetch-bytes 0, not %llu and %llu: it reads lines in ascending "
-			   "order and leaves them to the hardware's prefetchers",
-			   load_mixes[mix].name, (unsigned long long)streams, (unsigned long long)prefetch_bytes);
+	for (*number = 0; *number < count; ++*number)
+		if (!strcmp(words[*number], word))
+			return true;
+	return false;
 }
 
-bool load_options_good(const char *mix, uint64_t streams, uint64_t prefetch_bytes, uint64_t buffer_bytes,
-                       struct error *error)
+bool load_hint_parse(const char *word, enum load_hint *hint)
 {
-	enum load_mix known;
-	if (streams & (streams - 1))
-		return error_set(error, ERROR_USAGE, "--streams: must be 1, 2, 4 or 8, not %llu", (unsigned long long)streams);
-	return option_multiple("--prefetch-bytes", prefetch_bytes, LOAD_LINE_BYTES, error) &&
-	       option_multiple("--buffer-bytes", buffer_bytes, 4096, error) && load_mix_parse(mix, &known) &&
-	       load_shape_known(known, streams, prefetch_bytes, error);
+	unsigned number;
+	bool found = find_word(hints, HINTS, word, &number);
+	*hint = found ? (enum load_hint)number : HINT_T0;
+	return found;
+}
+
+bool load_instruction_parse(const char *word, enum load_instruction *instruction)
+{
+	unsigned number;
+	bool found = find_word(instructions, INSTRUCTIONS, word, &number);
+	*instruction = found ? (enum load_instruction)number : INSTRUCTION_VECTOR;
+	return found;
+}
+
+const char *load_hint_name(const struct load_shape *shape)
+{
+	return hints[shape->prefetch_bytes ? shape->hint : HINT_NONE];
+}
+
+const char *load_instruction_name(enum load_instruction instruction)
+{
+	return instructions[instruction];
+}
+
+static unsigned natural_visit(unsigned streams)
+{
+	return streams < LOAD_STEPS_PER_DELAY ? LOAD_STEPS_PER_DELAY / streams : 1;
+}
+
+unsigned load_visit_lines(const struct load_shape *shape)
+{
+	return shape->visit_lines ? shape->visit_lines : natural_visit(shape->streams);
+}
+
+static bool is_power_of_two(uint64_t value)
+{
+	return value > 0 && !(value & (value - 1));
+}
+
+/* Whether a line of the mix comes into the core to be changed there. */
+static bool owns_lines(enum load_mix mix)
+{
+	return load_mixes[mix].updates || load_write_allocates(mix);
+}
+
+bool load_shape_known(const struct load_shape *shape, struct error *error)
+{
+	const struct load_accounting *a = &load_mixes[shape->mix];
+	const enum load_instruction instruction = shape->instruction;
+	const bool natural = load_visit_lines(shape) == natural_visit(shape->streams);
+	if (a->sparse && (shape->streams != 1 || shape->prefetch_bytes != 0 || !natural))
+		return error_set(
+			error, ERROR_USAGE,
+			"--mix %s: needs --streams 1, --prefetch-bytes 0 and --visit-lines 0: it reads lines in ascending order and "
+			"leaves them to the hardware's prefetchers",
+			a->name);
+	if (shape->hint == HINT_W && shape->prefetch_bytes && !owns_lines(shape->mix))
+		return error_set(error, ERROR_USAGE, "--hint w: --mix %s reads no line that it then writes", a->name);
+	if (instruction == INSTRUCTION_VECTOR)
+		return true;
+	const char *name = load_instruction_name(instruction);
+	if (shape->mix != (instruction == INSTRUCTION_LDNP ? MIX_READS : MIX_WRITE_NT))
+		return error_set(error, ERROR_USAGE, "--instruction %s: not for --mix %s", name, a->name);
+	if (shape->prefetch_bytes || !natural || shape->delay)
+		return error_set(error, ERROR_USAGE,
+		                 "--instruction %s: needs --prefetch-bytes 0, --visit-lines 0 and --delay 0", name);
+	if (instruction == INSTRUCTION_REP_STOSB && shape->streams != 1)
+		return error_set(error, ERROR_USAGE, "--instruction %s: needs --streams 1: it fills whole stretches", name);
+	return true;
+}
+
+bool load_numbers_good(const struct load_shape *shape, uint64_t buffer_bytes, struct error *error)
+{
+	if (!is_power_of_two(shape->streams))
+		return error_set(error, ERROR_USAGE, "--streams: must be 1, 2, 4 or 8, not %u", shape->streams);
+	if (shape->visit_lines && !is_power_of_two(shape->visit_lines))
+		return error_set(error, ERROR_USAGE, "--visit-lines: must be 0, 1, 2 or 4, not %u", shape->visit_lines);
+	return option_multiple("--prefetch-bytes", shape->prefetch_bytes, LOAD_LINE_BYTES, error) &&
+	       option_multiple("--buffer-bytes", buffer_bytes, 4096, error);
+}
+
+bool load_instruction_there(enum load_instruction instruction, struct error *error)
+{
+	const struct load_lines *lines = &load_lines[instruction];
+	return instruction == INSTRUCTION_VECTOR || (lines->supported && lines->supported()) ||
+	       error_set(error, ERROR_UNSUPPORTED, "this processor has no %s; use --instruction vector",
+	                 load_instruction_name(instruction));
+}
+
+uint64_t load_word_written(enum load_instruction instruction, uint64_t pass)
+{
+	switch (instruction) {
+	case INSTRUCTION_CLZERO:
+	case INSTRUCTION_DC_ZVA:
+		return 0;
+	case INSTRUCTION_REP_STOSB:
+		return (pass & 0xff) * 0x0101010101010101u;
+	default:
+		return pass;
+	}
 }
 
 unsigned load_write_allocates(enum load_mix mix)
@@ -101,8 +201,13 @@ const struct load_width *load_width_find(const char *name, struct error *error)
 	return NULL;
 }
 
-load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,
-                             bool delay)
+load_kernel load_kernel_find(const struct load_width *width, const struct load_shape *shape)
 {
-	return width->kernels[mix][__builtin_ctz(streams)][prefetch][delay];
+	unsigned visit = load_visit_lines(shape);
+	bool prefetch = shape->prefetch_bytes > 0;
+	if (shape->instruction != INSTRUCTION_VECTOR)
+		return load_lines[shape->instruction].kernel;
+	if (visit == natural_visit(shape->streams) && (!prefetch || shape->hint == HINT_T0))
+		return width->kernels[shape->mix][__builtin_ctz(shape->streams)][prefetch][shape->delay > 0];
+	return width->visits[shape->mix][prefetch ? shape->hint : HINT_NONE][__builtin_ctz(visit)];
 }

@@ -15,9 +15,9 @@
 /* Whether a regular store to a line that was not read makes the core read it first. Cores of aarch64 see that whole lines
  * are written, and skip the read. */
 #if defined(__x86_64__)
-#define LOAD_STORES_READ true
+#define LOAD_STORES_READ 1
 #else
-#define LOAD_STORES_READ false
+#define LOAD_STORES_READ 0
 #endif
 /* A delay follows every four lines of each array: few enough that a delay of some ten clocks already thins the
  * traffic out, and what the articles on injection rates use. */
@@ -54,12 +54,55 @@ struct load_accounting {
 
 extern const struct load_accounting load_mixes[MIXES];
 
+/* Where a prefetch puts a line, or what for: all caches, the second level and beyond, the third, past the caches as far as the
+ * core can, and to be written. W asks so for lines that the core will own, and T0 for the others. */
+enum load_hint {
+	HINT_T0,
+	HINT_T1,
+	HINT_T2,
+	HINT_NTA,
+	HINT_W,
+	HINT_NONE,
+};
+#define HINTS HINT_NONE
+#define LOAD_HINT_CHOICES "t0|t1|t2|nta|w"
+
+/* What moves a line: vectors, or an instruction that takes a line at a time and is of no vector width. */
+enum load_instruction {
+	INSTRUCTION_VECTOR,
+	INSTRUCTION_CLZERO,
+	INSTRUCTION_MOVDIR64B,
+	INSTRUCTION_REP_STOSB,
+	INSTRUCTION_DC_ZVA,
+	INSTRUCTION_LDNP,
+	INSTRUCTIONS,
+};
+#define LOAD_INSTRUCTION_CHOICES "vector|clzero|movdir64b|rep_stosb|dc_zva|ldnp"
+
+/* How a mix walks over its arrays; zeros but for mix and streams are the plain default. */
+struct load_shape {
+	enum load_mix mix;
+	unsigned streams;
+	size_t prefetch_bytes;
+	enum load_hint hint;
+	unsigned visit_lines; /* lines of a stream at each of its turns; 0: LOAD_STEPS_PER_DELAY over all streams, but one at least */
+	enum load_instruction instruction;
+	uint64_t delay;
+};
+#define LOAD_VISIT_LINES_MAX 4u
+
 bool load_mix_parse(const char *word, enum load_mix *mix);
-/* False, with a usage error, where the mix has no such kernel. */
-bool load_shape_known(enum load_mix mix, uint64_t streams, uint64_t prefetch_bytes, struct error *error);
-/* The same for options, whose numbers and words are in range but not checked otherwise. */
-bool load_options_good(const char *mix, uint64_t streams, uint64_t prefetch_bytes, uint64_t buffer_bytes,
-                       struct error *error);
+bool load_hint_parse(const char *word, enum load_hint *hint);
+bool load_instruction_parse(const char *word, enum load_instruction *instruction);
+/* What the document calls it; "none" without prefetches. */
+const char *load_hint_name(const struct load_shape *shape);
+const char *load_instruction_name(enum load_instruction instruction);
+/* Lines of a stream at each of its turns. */
+unsigned load_visit_lines(const struct load_shape *shape);
+/* False, with a usage error, where there is no such kernel. */
+bool load_shape_known(const struct load_shape *shape, struct error *error);
+/* Whether a shape and a size of options, whose numbers are in range but not checked otherwise, are possible at all. */
+bool load_numbers_good(const struct load_shape *shape, uint64_t buffer_bytes, struct error *error);
 unsigned load_write_allocates(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);
@@ -77,7 +120,26 @@ struct load_call {
 	uint64_t delay;
 	uint64_t mark; /* number of the first of these passes, added to what is written */
 	uint64_t carry;
+	size_t streams;
 };
+
+/* Where an instruction that stores zeros leaves the number of a pass, once that is complete, in each stream: another line
+ * after every pass, which the next pass has to clear. */
+static inline size_t load_canary_line(uint64_t pass, size_t lines)
+{
+	return (size_t)(pass * 0x9e3779b97f4a7c15u >> 32) % lines;
+}
+
+/* Leaves them there, if `call` went to the end of its streams. */
+static inline void load_canaries_write(const struct load_call *call, uint64_t pass)
+{
+	const size_t lines = call->stream_bytes / LOAD_LINE_BYTES;
+	if (call->offset / LOAD_LINE_BYTES + call->steps != lines)
+		return;
+	unsigned char *line = call->arrays[0] + load_canary_line(pass, lines) * LOAD_LINE_BYTES;
+	for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes)
+		*(volatile uint64_t *)(void *)line = pass;
+}
 
 /* Returns the sum of all 64-bit words read into the checksum. */
 typedef uint64_t (*load_kernel)(struct load_call *call);
@@ -100,12 +162,25 @@ struct load_width {
 	/* [mix][log2 streams][prefetch][delay]; NULL where load_shape_known is false */
 	const load_kernel (*kernels)[4][2][2];
 	const struct load_doubles *doubles;
+	/* [mix][hint][log2 visit_lines], of any number of streams, with or without delay; NULL where load_shape_known is false */
+	const load_kernel (*visits)[HINTS + 1][3];
 };
+
+/* Lines taken whole. A processor that has not got the instruction does not run the kernel. */
+struct load_lines {
+	bool (*supported)(void);
+	load_kernel kernel;
+};
+/* By instruction; without a kernel where the architecture has none. */
+extern const struct load_lines load_lines[INSTRUCTIONS];
+/* What a word of a line holds after that pass over it, unless it is what was loaded and more. */
+uint64_t load_word_written(enum load_instruction instruction, uint64_t pass);
+/* False with the error where this processor has no such instruction. */
+bool load_instruction_there(enum load_instruction instruction, struct error *error);
 
 /* Widest first; ended by a row without a name. */
 extern const struct load_width load_widths[];
 #define LOAD_WIDTH_CHOICES "auto|sse2|avx2|avx512|neon|sve"
 
 const struct load_width *load_width_find(const char *name, struct error *error);
-load_kernel load_kernel_find(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch,
-                             bool delay);
+load_kernel load_kernel_find(const struct load_width *width, const struct load_shape *shape);

@@ -50,6 +50,8 @@ static struct {
 	uint64_t buffer_bytes;
 	uint64_t streams;
 	uint64_t prefetch_bytes;
+	const char *hint;
+	uint64_t visit_lines;
 } options;
 
 static const struct option table[] = {
@@ -81,6 +83,8 @@ static const struct option table[] = {
 	               "places of each array worked on in turn: 1, 2, 4 or 8"),
 	OPTION_ROW_U64("--prefetch-bytes", &options.prefetch_bytes, "P", "0", 0, 1u << 20,
 	               "distance of software prefetches; 0: none"),
+	OPTION_ROW_WORD("--hint", &options.hint, LOAD_HINT_CHOICES, "t0", LOAD_HINT_HELP),
+	OPTION_ROW_U64("--visit-lines", &options.visit_lines, "L", "0", 0, LOAD_VISIT_LINES_MAX, LOAD_VISIT_HELP),
 	OPTIONS_WIDTH,
 	OPTIONS_PLACEMENTS,
 	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows of each delay in each placement"),
@@ -186,7 +190,13 @@ static bool prepare(struct error *error)
 		cpu_list_add(&sweep.cpus, probe->cpu);
 	}
 	uint64_t stride = options.stride_bytes, size = options.probe_size_bytes;
-	if (!load_options_good(options.mix, options.streams, options.prefetch_bytes, options.buffer_bytes, error) ||
+	sweep.generator.shape = (struct load_shape){.streams = (unsigned)options.streams,
+	                                            .prefetch_bytes = options.prefetch_bytes,
+	                                            .visit_lines = (unsigned)options.visit_lines};
+	load_mix_parse(options.mix, &sweep.generator.shape.mix);
+	load_hint_parse(options.hint, &sweep.generator.shape.hint);
+	if (!load_numbers_good(&sweep.generator.shape, options.buffer_bytes, error) ||
+	    !load_shape_known(&sweep.generator.shape, error) ||
 	    !option_multiple("--stride-bytes", stride, memory_line_bytes(), error) ||
 	    !option_multiple("--window-bytes", options.window_bytes, stride, error))
 		return false;
@@ -254,9 +264,6 @@ static bool delays_from_ns(struct error *error)
 static bool set_up(struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	generator->shape =
-		(struct generator_shape){.streams = (unsigned)options.streams, .prefetch_bytes = options.prefetch_bytes};
-	load_mix_parse(options.mix, &generator->shape.mix);
 	if (options.delays_ns.count && !options.chosen.count && !delays_from_ns(error))
 		return false;
 	size_t probes = options.probes.count, delays = options.delays.count, shares = options.share_percents.count;
@@ -489,7 +496,7 @@ static bool all_alive(void)
 static bool run_load(uint64_t delay, double settle_s, double windows_s, struct error *found, struct error *error)
 {
 	struct generator *generator = &sweep.generator;
-	struct generator_shape shape = generator->shape;
+	struct load_shape shape = generator->shape;
 	shape.delay = delay;
 	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error))
 		return false;

@@ -55,6 +55,10 @@ const struct load_width *common_width(struct error *error);
 #define OPTIONS_SEED(what) OPTION_ROW_U64("--seed", &common.seed, "S", "1", 0, 1ull << 53, "seed of " what)
 #define OPTIONS_WIDTH                                                                                                  \
 	OPTION_ROW_WORD("--width", &common.width, LOAD_WIDTH_CHOICES, "auto", "vector width; auto: the widest there is")
+/* t0 is what compilers make of a prefetch without a hint. */
+#define LOAD_HINT_HELP "where prefetches put lines: nearest cache, second, third, past the caches, to be written"
+/* 0 spreads four lines over the streams: as many as follow one another before a delay. */
+#define LOAD_VISIT_HELP "lines of a stream at each of its turns: 1, 2 or 4; 0: four over all streams, at least one"
 #define OPTIONS_SAMPLE OPTION_ROW_OPTIONAL_TEXT("--sample", &common.sample, SAMPLES_NOTATION, SAMPLES_HELP)
 #define OPTIONS_EVENT_WITH(more)                                                                                       \
 	OPTION_ROW_OPTIONAL_REPEATED("--event", &common.events, PMU_NOTATION, PMU_EVENT_HELP more)

@@ -44,13 +44,15 @@ static uint64_t pattern(unsigned array, size_t word)
 }
 
 /* What four passes over the arrays must leave, computed word by word. */
-static bool one_variant(const struct load_width *width, enum load_mix mix, unsigned streams, bool prefetch, bool delay,
-                        unsigned char *memory, struct error *error)
+static bool one_variant(const struct load_width *width, const struct load_shape *shape, unsigned char *memory,
+                        struct error *error)
 {
-	const struct load_accounting *a = &load_mixes[mix];
-	struct load_call call = {.stream_bytes = TEST_BYTES / streams,
-	                         .prefetch_bytes = prefetch ? 512 : 0,
-	                         .delay = delay ? 35 : 0,
+	const struct load_accounting *a = &load_mixes[shape->mix];
+	const enum load_instruction instruction = shape->instruction;
+	struct load_call call = {.stream_bytes = TEST_BYTES / shape->streams,
+	                         .prefetch_bytes = shape->prefetch_bytes,
+	                         .delay = shape->delay,
+	                         .streams = shape->streams,
 	                         .passes = 1,
 	                         .mark = 77};
 	uint64_t *words[LOAD_ARRAYS_MAX], sum = 0, expected = 0;
@@ -60,7 +62,7 @@ static bool one_variant(const struct load_width *width, enum load_mix mix, unsig
 		for (size_t i = 0; i < TEST_BYTES / 8; i++)
 			words[k][i] = pattern(k, i);
 	}
-	load_kernel kernel = load_kernel_find(width, mix, streams, prefetch, delay);
+	load_kernel kernel = load_kernel_find(width, shape);
 	/* Two calls: a quarter of each stream, then the rest. What follows the first must be untouched after it. */
 	size_t lines = call.stream_bytes / LOAD_LINE_BYTES, first = lines / 4 / LOAD_STEPS_PER_DELAY * LOAD_STEPS_PER_DELAY;
 	call.steps = first;
@@ -85,16 +87,22 @@ static bool one_variant(const struct load_width *width, enum load_mix mix, unsig
 		if (a->updates)
 			right = right && words[written][i] == pattern(written, i) + 4;
 		if (a->writes) {
-			uint64_t value = 80;
+			uint64_t value = load_word_written(instruction, 80);
+			size_t in_stream = i % (call.stream_bytes / 8);
+			if ((instruction == INSTRUCTION_CLZERO || instruction == INSTRUCTION_DC_ZVA) &&
+			    in_stream == load_canary_line(80, lines) * LOAD_LINE_WORDS)
+				value = 80;
 			for (unsigned k = 0; k < written; k++)
 				value += pattern(k, i);
 			right = right && words[written][i] == value;
 		}
 	}
 	uint64_t units = TEST_BYTES / LOAD_LINE_BYTES / LOAD_STEPS_PER_DELAY;
-	right = right && sum == expected && call.carry == (delay && !a->sparse ? 4 * units * call.delay : 0);
-	return right || error_set(error, ERROR_CHECK_FAILED, "%s %s streams %u prefetch %d delay %d: wrong result",
-	                          width->name, a->name, streams, prefetch, delay);
+	right = right && sum == expected && call.carry == (a->sparse ? 0 : 4 * units * call.delay);
+	return right ||
+	       error_set(error, ERROR_CHECK_FAILED, "%s %s streams %u prefetch %s lines %u %s delay %d: wrong result",
+	                 width->name, a->name, shape->streams, load_hint_name(shape), load_visit_lines(shape),
+	                 load_instruction_name(instruction), shape->delay > 0);
 }
 
 /* Two triads with the places of source and target exchanged between, and what lies beyond each array. */
@@ -122,6 +130,50 @@ static bool doubles_right(const struct load_width *width, unsigned char *memory,
 	return right || error_set(error, ERROR_CHECK_FAILED, "%s: wrong doubles", width->name);
 }
 
+/* Every shape of a mix: proved where it is known, and without a kernel where it is not. */
+static bool every_shape(const struct load_width *width, enum load_mix mix, unsigned char *memory, struct error *error)
+{
+	bool good = true;
+	for (unsigned streams = 1; streams <= LOAD_STREAMS_MAX; streams *= 2)
+		for (unsigned hint = 0; hint <= HINT_NONE; hint++)
+			for (unsigned visit = 0; visit <= LOAD_VISIT_LINES_MAX; visit += visit ? visit : 1)
+				for (unsigned delay = 0; good && delay <= 35; delay += 35) {
+					struct error unknown = {0};
+					struct load_shape shape = {.mix = mix,
+					                           .streams = streams,
+					                           .prefetch_bytes = hint == HINT_NONE ? 0 : 512,
+					                           .hint = hint == HINT_NONE ? HINT_T0 : (enum load_hint)hint,
+					                           .visit_lines = visit,
+					                           .delay = delay};
+					bool known = load_shape_known(&shape, &unknown);
+					if (known == (load_kernel_find(width, &shape) == NULL))
+						good = error_set(error, ERROR_CHECK_FAILED,
+						                 "%s streams %u %s lines %u: a kernel is missing, or too much",
+						                 load_mixes[mix].name, streams, load_hint_name(&shape), visit);
+					else if (known)
+						good = one_variant(width, &shape, memory, error);
+				}
+	return good;
+}
+
+/* What takes whole lines, where the processor has it, and its refusal where it has not. */
+static bool every_instruction(unsigned char *memory, struct error *error)
+{
+	bool good = true;
+	for (unsigned i = INSTRUCTION_VECTOR + 1; good && i < INSTRUCTIONS; i++)
+		for (unsigned streams = 1; good && streams <= LOAD_STREAMS_MAX; streams *= 2) {
+			struct error unknown = {0}, refused = {0};
+			struct load_shape shape = {.mix = i == INSTRUCTION_LDNP ? MIX_READS : MIX_WRITE_NT,
+			                           .streams = streams,
+			                           .instruction = (enum load_instruction)i};
+			if (!load_instruction_there(shape.instruction, &refused))
+				good = refused.code == ERROR_UNSUPPORTED;
+			else if (load_shape_known(&shape, &unknown))
+				good = one_variant(load_widths, &shape, memory, error);
+		}
+	return good;
+}
+
 bool case_kernels(struct error *error)
 {
 	unsigned char *memory = aligned_alloc(64, LOAD_ARRAYS_MAX * TEST_BYTES);
@@ -132,18 +184,10 @@ bool case_kernels(struct error *error)
 			continue;
 		widths++;
 		good = doubles_right(width, memory, error);
-		for (int mix = 0; mix < MIXES; mix++)
-			for (unsigned streams = 1; streams <= LOAD_STREAMS_MAX; streams *= 2)
-				for (unsigned flags = 0; good && flags < 4; flags++) {
-					struct error unknown = {0};
-					bool known = load_shape_known((enum load_mix)mix, streams, flags & 1 ? 512 : 0, &unknown);
-					if (known == (load_kernel_find(width, (enum load_mix)mix, streams, flags & 1, flags >> 1) == NULL))
-						good = error_set(error, ERROR_CHECK_FAILED, "%s streams %u: a kernel is missing, or too much",
-						                 load_mixes[mix].name, streams);
-					else if (known)
-						good = one_variant(width, (enum load_mix)mix, streams, flags & 1, flags >> 1, memory, error);
-				}
+		for (int mix = 0; good && mix < MIXES; mix++)
+			good = every_shape(width, (enum load_mix)mix, memory, error);
 	}
+	good = good && every_instruction(memory, error);
 	free(memory);
 	if (!good)
 		return error_set(error, ERROR_INTERNAL, "no memory");
@@ -154,13 +198,23 @@ bool case_kernels(struct error *error)
 /* A whole run of real threads on a small buffer, proved; then the same with a word spoilt under its hands. */
 bool case_generator(struct error *error)
 {
-	const enum load_mix mixes[] = {MIX_READS,        MIX_3_1,   MIX_1_1,       MIX_COPY_NT,
-	                               MIX_STREAM_TRIAD, MIX_WRITE, MIX_LINE_READS};
+	const enum load_mix mixes[] = {MIX_READS,        MIX_3_1,   MIX_1_1,        MIX_COPY_NT,
+	                               MIX_STREAM_TRIAD, MIX_WRITE, MIX_LINE_READS, MIX_WRITE_NT};
+	/* What this processor has of instructions that store whole lines is run as write_nt. */
+	const enum load_instruction stores[] = {INSTRUCTION_CLZERO, INSTRUCTION_DC_ZVA, INSTRUCTION_REP_STOSB};
+	enum load_instruction store = INSTRUCTION_VECTOR;
+	for (unsigned i = 0; store == INSTRUCTION_VECTOR && i < sizeof(stores) / sizeof(stores[0]); i++) {
+		struct error none = {0};
+		if (load_instruction_there(stores[i], &none))
+			store = stores[i];
+	}
 	for (unsigned i = 0; i < 2 * sizeof(mixes) / sizeof(mixes[0]); i++) {
 		bool sparse = load_mixes[mixes[i / 2]].sparse;
-		struct generator_shape shapes[] = {
-			{.mix = mixes[i / 2], .streams = sparse ? 1 : 2},
+		struct load_shape shapes[] = {
+			{.mix = mixes[i / 2], .streams = sparse ? 1 : 2, .visit_lines = sparse ? 0 : 4},
 			{.mix = mixes[i / 2], .streams = sparse ? 1 : 8, .prefetch_bytes = sparse ? 0 : 256, .delay = 1}};
+		if (mixes[i / 2] == MIX_WRITE_NT)
+			shapes[1] = (struct load_shape){.mix = MIX_WRITE_NT, .streams = 1, .instruction = store};
 		struct generator generator = {
 			.shape = shapes[0], .page_kind = PAGES_BASE, .width = load_width_find("auto", error)};
 		struct error spoilt = {0};

@@ -7,6 +7,7 @@
  *   VECTOR_TRIAD(b,a,s) b + s * a, of lanes that are doubles
  *   VECTOR_TABLE      name of the table to define, and VECTOR_TOTAL(x), the sum of all lanes, where memory cannot tell it
  *   VECTOR_DOUBLES    name of the kernels of doubles to define
+ *   VECTOR_VISITS     name of the table of visits to define
  * A vector may be of a type whose size the compiler does not know (SVE): no arrays of it, no structures with it.
  * Reading one line of four streams in turn, and not four lines of one, keeps more misses in flight: one stream is limited by
  * how far its prefetcher dares to run ahead. */
@@ -36,8 +37,23 @@ INLINE void add_to_sums(unsigned number, VECTOR *sum0, VECTOR *sum1, VECTOR *sum
 	*sum = VECTOR_ADD(*sum, value);
 }
 
+/* `hint` is known when this is compiled; `owned`: the line will be written. */
+INLINE void prefetch_line(const unsigned char *line, enum load_hint hint, bool owned)
+{
+	if (hint == HINT_W && owned)
+		arch_prefetch_to_write(line);
+	else if (hint == HINT_T0 || hint == HINT_W)
+		__builtin_prefetch(line, 0, 3);
+	else if (hint == HINT_T1)
+		__builtin_prefetch(line, 0, 2);
+	else if (hint == HINT_T2)
+		__builtin_prefetch(line, 0, 1);
+	else if (hint == HINT_NTA)
+		__builtin_prefetch(line, 0, 0);
+}
+
 INLINE void one_line(enum load_mix mix, unsigned number, VECTOR *sum0, VECTOR *sum1, VECTOR *sum2, VECTOR *sum3,
-                     unsigned char *const *arrays, size_t at, VECTOR mark, size_t prefetch_bytes, bool prefetch)
+                     unsigned char *const *arrays, size_t at, VECTOR mark, size_t prefetch_bytes, enum load_hint hint)
 {
 	const struct load_accounting a = {
 		.summed = mix == MIX_READS || mix == MIX_2_1 ? 1
@@ -49,13 +65,13 @@ INLINE void one_line(enum load_mix mix, unsigned number, VECTOR *sum0, VECTOR *s
 	                         : mix == MIX_COPY || mix == MIX_COPY_NT     ? 1
 	                                                                     : 0;
 	const bool stream = mix == MIX_STREAM_TRIAD || mix == MIX_WRITE_NT || mix == MIX_COPY_NT;
-	if (prefetch) {
+	if (hint != HINT_NONE) {
 		/* Lines to be loaded, and those that a store reads anyway. A core that stores whole lines without reading them
 		 * would be made to read them by a prefetch; lines written past the cache are not read either. */
 		const unsigned owned = LOAD_STORES_READ && (mix == MIX_WRITE || mix == MIX_COPY || mix == MIX_TRIAD);
 		const unsigned wanted = a.summed + a.updates + sources + owned;
 		for (unsigned i = 0; i < wanted; i++)
-			__builtin_prefetch(arrays[i] + at + prefetch_bytes, 0, 3);
+			prefetch_line(arrays[i] + at + prefetch_bytes, hint, i + 1 == wanted && (a.updates || owned));
 	}
 #pragma GCC unroll 4
 	for (unsigned v = 0; v < PER_LINE; v++) {
@@ -105,8 +121,44 @@ INLINE uint64_t run_steps(struct load_call *call, enum load_mix mix, unsigned st
 #pragma GCC unroll 4
 				for (unsigned line = 0; line < run; line++)
 					one_line(mix, s * run + line, &sum0, &sum1, &sum2, &sum3, arrays,
-					         s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes, prefetch);
+					         s * stream_bytes + at + line * LOAD_LINE_BYTES, mark, prefetch_bytes,
+					         prefetch ? HINT_T0 : HINT_NONE);
 				if (delay && (s + 1) * run % LOAD_STEPS_PER_DELAY == 0)
+					carry = arch_delay(carry, units);
+			}
+		}
+		if (!updates)
+			mark = VECTOR_ADD(mark, VECTOR_ALL(1));
+	}
+	call->carry = carry;
+	return VECTOR_TOTAL(VECTOR_ADD(VECTOR_ADD(sum0, sum1), VECTOR_ADD(sum2, sum3)));
+}
+
+/* The same with so many lines of each stream in its turn, and any hint. The number of streams is not compiled in, nor whether
+ * there is a delay: counting streams costs a few operations a visit, which matters in the nearest cache alone, and each
+ * number of streams would have 17 kernels more for each mix. */
+INLINE uint64_t run_visits(struct load_call *call, enum load_mix mix, unsigned lines, enum load_hint hint)
+{
+	unsigned char *arrays[LOAD_ARRAYS_MAX] = {call->arrays[0], call->arrays[1], call->arrays[2]};
+	const size_t stream_bytes = call->stream_bytes, prefetch_bytes = call->prefetch_bytes;
+	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES, streams = call->streams;
+	const bool updates = mix == MIX_3_1 || mix == MIX_2_1 || mix == MIX_1_1;
+	VECTOR mark = VECTOR_ALL(updates ? 1 : call->mark);
+	VECTOR sum0 = VECTOR_ALL(0), sum1 = VECTOR_ALL(0), sum2 = VECTOR_ALL(0), sum3 = VECTOR_ALL(0);
+	const uint64_t units = call->delay;
+	uint64_t carry = call->carry;
+	unsigned since_delay = 0;
+	for (uint64_t pass = 0; pass < call->passes; pass++) {
+		__asm__ volatile("" ::: "memory");
+		for (size_t at = begin; at < end; at += lines * LOAD_LINE_BYTES) {
+			size_t place = at;
+#pragma GCC unroll 1
+			for (size_t s = 0; s < streams; s++, place += stream_bytes) {
+#pragma GCC unroll 4
+				for (unsigned line = 0; line < lines; line++)
+					one_line(mix, line, &sum0, &sum1, &sum2, &sum3, arrays, place + line * LOAD_LINE_BYTES, mark,
+					         prefetch_bytes, hint);
+				if (units && (since_delay += lines) % LOAD_STEPS_PER_DELAY == 0)
 					carry = arch_delay(carry, units);
 			}
 		}
@@ -159,6 +211,63 @@ const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
 	ROW(MIX_COPY_NT),
 	ROW(MIX_TRIAD),
 	[MIX_LINE_READS] = {{{line_reads, line_reads_delayed}}},
+};
+
+#define VISIT(mix, lines, hint)                                                                                        \
+	VECTOR_TARGET static uint64_t visit_##mix##_##lines##_##hint(struct load_call *call)                               \
+	{                                                                                                                  \
+		return run_visits(call, mix, lines, hint);                                                                     \
+	}
+#define VISITS_OF_HINT(mix, hint) VISIT(mix, 1, hint) VISIT(mix, 2, hint) VISIT(mix, 4, hint)
+#define VISITS_OF_READS(mix)                                                                                           \
+	VISITS_OF_HINT(mix, HINT_NONE)                                                                                     \
+	VISITS_OF_HINT(mix, HINT_T0)                                                                                       \
+	VISITS_OF_HINT(mix, HINT_T1)                                                                                       \
+	VISITS_OF_HINT(mix, HINT_T2)                                                                                       \
+	VISITS_OF_HINT(mix, HINT_NTA)
+#define VISITS_OF_OWNED(mix) VISITS_OF_READS(mix) VISITS_OF_HINT(mix, HINT_W)
+
+VISITS_OF_READS(MIX_READS)
+VISITS_OF_OWNED(MIX_3_1)
+VISITS_OF_OWNED(MIX_2_1)
+VISITS_OF_OWNED(MIX_1_1)
+VISITS_OF_READS(MIX_STREAM_TRIAD)
+VISITS_OF_READS(MIX_COPY_NT)
+#if LOAD_STORES_READ
+VISITS_OF_OWNED(MIX_WRITE)
+VISITS_OF_OWNED(MIX_COPY)
+VISITS_OF_OWNED(MIX_TRIAD)
+#else
+VISITS_OF_READS(MIX_WRITE)
+VISITS_OF_READS(MIX_COPY)
+VISITS_OF_READS(MIX_TRIAD)
+#endif
+VISITS_OF_READS(MIX_WRITE_NT)
+
+#define VISIT_ROW(mix, hint) [hint] = {visit_##mix##_1_##hint, visit_##mix##_2_##hint, visit_##mix##_4_##hint}
+#define VISIT_ROWS(mix)                                                                                                \
+	VISIT_ROW(mix, HINT_NONE), VISIT_ROW(mix, HINT_T0), VISIT_ROW(mix, HINT_T1), VISIT_ROW(mix, HINT_T2),              \
+		VISIT_ROW(mix, HINT_NTA)
+#define VISIT_ROWS_OWNED(mix) VISIT_ROWS(mix), VISIT_ROW(mix, HINT_W)
+
+extern const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3];
+const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3] = {
+	[MIX_READS] = {VISIT_ROWS(MIX_READS)},
+	[MIX_3_1] = {VISIT_ROWS_OWNED(MIX_3_1)},
+	[MIX_2_1] = {VISIT_ROWS_OWNED(MIX_2_1)},
+	[MIX_1_1] = {VISIT_ROWS_OWNED(MIX_1_1)},
+	[MIX_STREAM_TRIAD] = {VISIT_ROWS(MIX_STREAM_TRIAD)},
+	[MIX_COPY_NT] = {VISIT_ROWS(MIX_COPY_NT)},
+	[MIX_WRITE_NT] = {VISIT_ROWS(MIX_WRITE_NT)},
+#if LOAD_STORES_READ
+	[MIX_WRITE] = {VISIT_ROWS_OWNED(MIX_WRITE)},
+	[MIX_COPY] = {VISIT_ROWS_OWNED(MIX_COPY)},
+	[MIX_TRIAD] = {VISIT_ROWS_OWNED(MIX_TRIAD)},
+#else
+	[MIX_WRITE] = {VISIT_ROWS(MIX_WRITE)},
+	[MIX_COPY] = {VISIT_ROWS(MIX_COPY)},
+	[MIX_TRIAD] = {VISIT_ROWS(MIX_TRIAD)},
+#endif
 };
 
 static inline uint64_t bits_of(double value)

@@ -36,6 +36,12 @@ static inline void arch_relax(void)
 	__asm__ volatile("yield" ::: "memory");
 }
 
+/* Asks for a line to be written. */
+static inline void arch_prefetch_to_write(const void *line)
+{
+	__builtin_prefetch(line, 1, 3);
+}
+
 static inline void arch_store_fence(void)
 {
 	__asm__ volatile("dsb st" ::: "memory");

@@ -4,6 +4,7 @@
 #define VECTOR_BYTES 32
 #define VECTOR_TABLE load_kernels_sve256
 #define VECTOR_DOUBLES load_doubles_sve256
+#define VECTOR_VISITS load_visits_sve256
 #include "sve.h"
 
 #endif

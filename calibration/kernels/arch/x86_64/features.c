@@ -24,6 +24,8 @@ static const struct {
 	{"avx2", 7, EBX, 5, STATE_AVX},         {"avx512f", 7, EBX, 16, STATE_AVX512},
 	{"avx512bw", 7, EBX, 30, STATE_AVX512}, {"avx512vl", 7, EBX, 31, STATE_AVX512},
 	{"clflushopt", 7, EBX, 23, STATE_NONE}, {"rdtscp", 0x80000001, EDX, 27, STATE_NONE},
+	{"erms", 7, EBX, 9, STATE_NONE},        {"movdir64b", 7, ECX, 28, STATE_NONE},
+	{"clzero", 0x80000008, EBX, 0, STATE_NONE},
 };
 
 static bool saved(unsigned wanted)

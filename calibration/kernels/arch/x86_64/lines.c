@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Stores of whole lines: an instruction each, or as many as it is told. None reads the line first, so far as is documented. */
+#if defined(__x86_64__)
+
+#include "../../load.h"
+#include "../arch.h"
+
+static bool has_clzero(void)
+{
+	return arch_has("clzero");
+}
+
+static bool has_movdir64b(void)
+{
+	return arch_has("movdir64b");
+}
+
+/* Without "enhanced REP" it stores byte by byte. */
+static bool has_rep_stosb(void)
+{
+	return arch_has("erms");
+}
+
+static uint64_t clzero(struct load_call *call)
+{
+	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	for (uint64_t pass = 0; pass < call->passes; pass++) {
+		for (size_t at = call->offset; at < end; at += LOAD_LINE_BYTES) {
+			unsigned char *line = call->arrays[0] + at;
+			for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes)
+				__asm__ volatile("clzero" ::"a"(line) : "memory");
+		}
+		load_canaries_write(call, call->mark + pass);
+	}
+	return 0;
+}
+
+static uint64_t movdir64b(struct load_call *call)
+{
+	_Alignas(LOAD_LINE_BYTES) uint64_t words[LOAD_LINE_WORDS];
+	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	for (uint64_t pass = 0; pass < call->passes; pass++) {
+		for (unsigned i = 0; i < LOAD_LINE_WORDS; i++)
+			words[i] = call->mark + pass;
+		for (size_t at = call->offset; at < end; at += LOAD_LINE_BYTES) {
+			unsigned char *line = call->arrays[0] + at;
+			for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes)
+				__asm__ volatile("movdir64b (%0), %1" ::"r"(words), "r"(line) : "memory");
+		}
+	}
+	return 0;
+}
+
+/* A stretch at once: each start takes tens of clocks. */
+static uint64_t rep_stosb(struct load_call *call)
+{
+	for (uint64_t pass = 0; pass < call->passes; pass++) {
+		unsigned char *to = call->arrays[0] + call->offset;
+		size_t bytes = call->steps * LOAD_LINE_BYTES;
+		__asm__ volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"((int)((call->mark + pass) & 0xff)) : "memory");
+	}
+	return 0;
+}
+
+const struct load_lines load_lines[INSTRUCTIONS] = {
+	[INSTRUCTION_CLZERO] = {has_clzero, clzero},
+	[INSTRUCTION_MOVDIR64B] = {has_movdir64b, movdir64b},
+	[INSTRUCTION_REP_STOSB] = {has_rep_stosb, rep_stosb},
+};
+
+#endif
