@@ -195,12 +195,12 @@ static uint64_t longest_delay(void)
 
 static bool same_kernel(const struct load_shape *a, const struct load_shape *b)
 {
-	return a->streams == b->streams && a->prefetch_bytes == b->prefetch_bytes &&
-	       !strcmp(load_hint_name(a), load_hint_name(b)) && load_visit_lines(a) == load_visit_lines(b) &&
-	       a->instruction == b->instruction;
+	bool prefetch = load_fetches(a->mix) && (a->prefetch_bytes || b->prefetch_bytes);
+	return a->streams == b->streams && load_visit_lines(a) == load_visit_lines(b) && a->instruction == b->instruction &&
+	       (!prefetch || (a->prefetch_bytes == b->prefetch_bytes && a->hint == b->hint));
 }
 
-/* Whether an earlier one does the same: a hint without prefetches, or lines that are those of 0. */
+/* Whether an earlier one does the same: a hint or a distance without prefetches, or lines that are those of 0. */
 static bool is_there(const struct candidates *candidates, const struct load_shape *shape)
 {
 	for (size_t i = 0; i < candidates->count; i++)
@@ -483,8 +483,8 @@ static double scanned_rate(const struct point *point)
 	return statistics_median(point->placements[0].window_rates, point->windows);
 }
 
-/* What was looked at of a candidate, at that delay or, with NULL, at the best one; NULL where that gave nothing. */
-static const struct point *look_at(size_t search, size_t candidate, const uint64_t *delay)
+/* The best of what was looked at of a candidate; NULL where that gave nothing. */
+static const struct point *look_at(size_t search, size_t candidate)
 {
 	const struct point *best = NULL;
 	uint64_t first = results.searches[search].first + candidate * options.delays.count;
@@ -492,7 +492,7 @@ static const struct point *look_at(size_t search, size_t candidate, const uint64
 		const struct point *point = results.points[i];
 		if (point->scan && point->search == search && point->number >= first &&
 		    point->number < first + options.delays.count && point->error.code == ERROR_NONE && point->count &&
-		    (!delay || point->shape.delay == *delay) && (!best || scanned_rate(point) > scanned_rate(best)))
+		    (!best || scanned_rate(point) > scanned_rate(best)))
 			best = point;
 	}
 	return best;
@@ -520,8 +520,27 @@ static size_t without(const struct candidates *candidates, const struct candidat
 	return candidates->count;
 }
 
-/* Adds one look for each value of an extra: at the best of what was looked at without it and has it, if that has so many
- * extras. */
+static const struct point *best_look(size_t search)
+{
+	const struct point *best = NULL;
+	for (size_t i = 0; i < results.searches[search].candidates->count; i++) {
+		const struct point *look = look_at(search, i);
+		if (look && (!best || scanned_rate(look) > scanned_rate(best)))
+			best = look;
+	}
+	return best;
+}
+
+/* Whether it is looked at already, or will be. */
+static bool is_point(size_t search, const struct candidate *candidate)
+{
+	for (size_t i = 0; i < results.count; i++)
+		if (results.points[i]->search == search && same_kernel(&results.points[i]->shape, &candidate->shape))
+			return true;
+	return false;
+}
+
+/* Adds a look at one value of an extra: beside the best of what was looked at without it, with so many extras. */
 static void add_neighbours(size_t number, unsigned extra, size_t value, unsigned extras)
 {
 	const struct candidates *candidates = results.searches[number].candidates;
@@ -532,13 +551,14 @@ static void add_neighbours(size_t number, unsigned extra, size_t value, unsigned
 		if (candidate->extra[extra] != value || extras_of(candidate) != extras)
 			continue;
 		size_t base = without(candidates, candidate, extra);
-		const struct point *look = base < candidates->count ? look_at(number, base, NULL) : NULL;
+		const struct point *look = base < candidates->count ? look_at(number, base) : NULL;
 		if (look && (!best || scanned_rate(look) > scanned_rate(best))) {
 			best = look;
 			chosen = i;
 		}
 	}
-	if (best && !look_at(number, chosen, &best->shape.delay))
+	/* With one extra, each is tried where it does best; with more, only on top of what is best of all. */
+	if (best && (extras == 1 || best == best_look(number)) && !is_point(number, &candidates->list[chosen]))
 		add_point(number, &candidates->list[chosen], best->shape.delay, true);
 }
 

@@ -32,6 +32,9 @@ const struct load_accounting load_mixes[MIXES] = {
 
 bool load_mix_parse(const char *word, enum load_mix *mix)
 {
+	/* What it is beside the triad of regular stores; the document has the name of the published pages. */
+	if (!strcmp(word, "triad_nt"))
+		word = load_mixes[MIX_STREAM_TRIAD].name;
 	for (unsigned i = 0; i < MIXES; i++)
 		if (!strcmp(load_mixes[i].name, word)) {
 			*mix = (enum load_mix)i;
@@ -164,6 +167,11 @@ uint64_t load_word_written(enum load_instruction instruction, uint64_t pass)
 unsigned load_write_allocates(enum load_mix mix)
 {
 	return LOAD_STORES_READ && load_mixes[mix].regular_store ? 1 : 0;
+}
+
+bool load_fetches(enum load_mix mix)
+{
+	return load_mixes[mix].reads + load_write_allocates(mix) > 0;
 }
 
 unsigned load_program_bytes(enum load_mix mix)

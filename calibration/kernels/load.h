@@ -37,7 +37,7 @@ enum load_mix {
 	MIX_LINE_READS,
 	MIXES,
 };
-#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|line_reads"
+#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|triad_nt|line_reads"
 
 /* What one step of a mix does, in lines of 64 bytes. */
 struct load_accounting {
@@ -104,6 +104,8 @@ bool load_shape_known(const struct load_shape *shape, struct error *error);
 /* Whether a shape and a size of options, whose numbers are in range but not checked otherwise, are possible at all. */
 bool load_numbers_good(const struct load_shape *shape, uint64_t buffer_bytes, struct error *error);
 unsigned load_write_allocates(enum load_mix mix);
+/* Whether memory gives the core any line, so that there is something to prefetch. */
+bool load_fetches(enum load_mix mix);
 unsigned load_program_bytes(enum load_mix mix);
 unsigned load_model_bytes(enum load_mix mix);
 void load_accounting_write(struct json *json, enum load_mix mix);

@@ -108,7 +108,7 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
             cells,
             (MIX,),
             size_bytes,
-            {"delay": 0, **settings.options(), **shape_options(settings, settings.shape, kept, MIX), **counters},
+            {"delay": 0, **settings.options(), **shape_options(settings, settings.shape, kept, (MIX,)), **counters},
             cost_s=cost_s,
             repeated=settings,
         )

@@ -108,7 +108,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         if len(sut.cpu_nodes) == 1:
             orders = ["fill"]
             yield self.not_planned("all CPUs that may be used are in one node", "Threads spread over the nodes")
-        shape = shape_options(settings, settings.shape, kept, settings.mix)
+        shape = shape_options(settings, settings.shape, kept, (settings.mix,))
         for order in orders:
             groups = [parts_of(sut, cpus) for cpus in cpus_by_count(sut, order)]
             sizes = shared_buffer_bytes(sut, groups, (settings.mix,))

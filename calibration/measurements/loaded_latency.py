@@ -220,7 +220,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 "probe-size-bytes": probe_bytes,
                 "buffer-bytes": load_bytes,
                 **settings.options(),
-                **shape_options(settings, settings.shape, kept, settings.mix),
+                **load_shape(settings, kept),
                 **counters,
             },
             cpus=sorted(sut.cpus),
@@ -387,6 +387,12 @@ def drift_flags(zero_load: tuple[ZeroLoad, ...]) -> Iterator[Flag]:
         phases = [median(windows) for windows in moments if windows]  # an interrupted sweep lacks some
         if len(phases) > 1 and (change := max(phases) / min(phases) - 1) > DRIFT:
             yield flag("DRIFT", f"CPU {point.cpu}: latency without load moved by {change * 100:.1f} % during the sweep")
+
+
+def load_shape(settings: LoadedSettings, kept: ShapeReference | None) -> dict[str, object]:
+    """Return sutprobe's options for the shape of the load, moved by vectors: no other instruction has delays."""
+    words = shape_options(settings, settings.shape, kept, (settings.mix,))
+    return {name: value for name, value in words.items() if name != "instruction"}
 
 
 MEASUREMENT = LoadedLatency()

@@ -14,6 +14,7 @@ from calibration.measurements.platform import ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
+    DEFAULT_SHAPE,
     MIXES,
     CountedTrafficSettings,
     Mix,
@@ -22,6 +23,7 @@ from calibration.measurements.traffic import (
     TrafficDeclaration,
     all_cpus,
     scan_s,
+    shape_rows,
     shared_buffer_bytes,
 )
 from calibration.measurements.traffic_points import (
@@ -45,7 +47,7 @@ PREFETCH_BYTES = (0, 2048)
 class MaxSettings(CountedTrafficSettings):
     """The search: every combination of *streams*, *prefetch_bytes* and *delays*, for all threads and one per core.
 
-    Streams and prefetch distances default to those of the shapes kept for the platform, else to ``STREAMS`` and
+    Without streams and prefetch distances, each mix tries the shapes kept for the platform, else ``STREAMS`` and
     ``PREFETCH_BYTES``. The best *keep_best* of each mix are measured again in full, so that the winner is not just
     lucky.
     """
@@ -103,8 +105,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
             if singles != groups[0]:
                 groups.append(singles)
-        streams, prefetch_bytes, width = candidates(settings, kept)
-        tries = len(streams) * len(prefetch_bytes) * len(settings.delays)
+        shapes, tries = candidates(settings, kept)
         full = tries if tries == 1 else min(tries, settings.keep_best + (len(settings.delays) > 1))
         sizes = shared_buffer_bytes(sut, groups, settings.mixes)
         runs = [Run(parts, mix, size) for parts, size in zip(groups, sizes, strict=True) for mix in settings.mixes]
@@ -116,12 +117,10 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             settings.mixes,
             sizes,
             {
-                "streams": ",".join(map(str, streams)),
-                "prefetch-bytes": ",".join(map(str, prefetch_bytes)),
                 "delay": ",".join(map(str, settings.delays)),
                 "keep-best": settings.keep_best,
                 **settings.options(),
-                "width": width,
+                **shapes,
                 **counters,
             },
             cost_s=cost_s,
@@ -163,16 +162,26 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             yield self.metric(f"{name}.bandwidth_mb_s", f"Maximum bandwidth, {name}", mix.bandwidth_mb_s)
 
 
-def candidates(settings: MaxSettings, kept: ShapeReference | None) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the streams and prefetch distances to try, and the width, from a profile and *kept*."""
-    width: str = settings.width
+def candidates(settings: MaxSettings, kept: ShapeReference | None) -> tuple[dict[str, object], int]:
+    """Return sutprobe's options for the shapes to try, from a profile and *kept*, and the most settings of a mix.
+
+    Of the shapes kept for the platform, each mix tries its own and the one for all mixes, beside the default.
+    """
     streams, prefetch_bytes = settings.streams, settings.prefetch_bytes
+    words: dict[str, object] = {"width": settings.width}
+    shapes = len(streams or STREAMS) * len(prefetch_bytes or PREFETCH_BYTES)
     if streams is None and prefetch_bytes is None and kept is not None:
-        shapes = [kept.all_mixes, *(kept.shape_for(mix) for mix in settings.mixes)]
-        streams = tuple(sorted({shape.streams for shape in shapes}))
-        prefetch_bytes = tuple(sorted({shape.prefetch_bytes for shape in shapes}))
-        width = kept.all_mixes.width if width == "auto" else width
-    return streams or STREAMS, prefetch_bytes or PREFETCH_BYTES, width
+        by_mix = {mix: [kept.shape_for(mix), kept.all_mixes, DEFAULT_SHAPE] for mix in settings.mixes}
+        if any(settings.delays):  # vectors alone have delays
+            by_mix = {mix: [one for one in own if one.instruction == "vector"] for mix, own in by_mix.items()}
+        words["shape"] = rows = shape_rows(by_mix)
+        shapes = max(sum(row.startswith(f"{mix}=") for row in rows) for mix in settings.mixes)
+        if settings.width == "auto":
+            words["width"] = kept.all_mixes.width
+    else:
+        words["streams"] = ",".join(map(str, streams or STREAMS))
+        words["prefetch-bytes"] = ",".join(map(str, prefetch_bytes or PREFETCH_BYTES))
+    return words, shapes * len(settings.delays)
 
 
 MEASUREMENT = MaxBandwidth()

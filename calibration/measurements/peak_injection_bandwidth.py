@@ -30,6 +30,10 @@ from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 
+PLAIN_SUFFIX = "-plain"
+"""Ends the step in one plain stream."""
+
+
 class PeakSettings(CountedTrafficSettings):
     """*mixes* in the tuned *shape*, and *plain_mixes* also in one plain stream.
 
@@ -80,8 +84,11 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             return
         size_bytes = buffer_bytes(sut, parts, (*settings.mixes, *settings.plain_mixes))
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
-        tuned, plain = shape_options(settings, settings.shape, kept), shape_options(settings, PLAIN, None)
-        for suffix, shape, mixes in (("", tuned, settings.mixes), ("-plain", plain, settings.plain_mixes)):
+        tuned, plain = (
+            shape_options(settings, settings.shape, kept, settings.mixes),
+            shape_options(settings, PLAIN, None, settings.plain_mixes),
+        )
+        for suffix, shape, mixes in (("", tuned, settings.mixes), (PLAIN_SUFFIX, plain, settings.plain_mixes)):
             if not mixes:
                 continue
             cost_s = settings.cost_s([Run(parts, mix, size_bytes) for mix in mixes])
@@ -104,7 +111,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         yield Parsed(
             id=step.id,
             values=PeakValues(
-                plain=(points[0].streams, points[0].prefetch_bytes) == (PLAIN.streams, PLAIN.prefetch_bytes),
+                plain=step.id.endswith(PLAIN_SUFFIX),
                 group=points[0].group,
                 mixes=mixes,
             ),

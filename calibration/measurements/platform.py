@@ -25,15 +25,54 @@ guests or CPUs occupied may be free in a later run, and four times the half is s
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 
-TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "arch/*/widths*")
+TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "arch/*/widths*", "arch/*/lines*")
 """The sources of sutprobe that turn a shape into loads and stores: patterns below the source directory."""
 
 
+Hint = Literal["t0", "t1", "t2", "nta", "w"]
+"""Where a software prefetch puts a line: the nearest cache, the second or third level, past the caches as far as the core
+can; w: to be written, for lines that the core changes, else t0."""
+
+Instruction = Literal["vector", "clzero", "movdir64b", "rep_stosb", "dc_zva", "ldnp"]
+"""What moves a line: vectors, or an instruction that stores (``write_nt``) or loads (``reads``) it past the caches."""
+
+
+def natural_visit_lines(streams: int) -> int:
+    """Return the lines of a stream at each of its turns if none are given: four over all streams, at least one."""
+    return max(1, 4 // streams)
+
+
 class Shape(Model):
-    """Traffic shape: parallel streams, and the prefetch distance in bytes (0: none)."""
+    """Traffic shape: parallel streams, prefetch distance in bytes (0: none) and its hint, lines of a stream at each of
+    its turns (0: four over all streams, at least one), and the instruction that moves them."""
 
     streams: PositiveInt
     prefetch_bytes: NonNegativeInt
+    hint: Hint = "t0"
+    visit_lines: Literal[0, 1, 2, 4] = 0
+    instruction: Instruction = "vector"
+
+    @property
+    def extras(self) -> int:
+        """How many of hint, lines at a turn and instruction are not the default."""
+        return (self.hint != "t0") + (self.visit_lines != 0) + (self.instruction != "vector")
+
+    @property
+    def text(self) -> str:
+        """The shape as sutprobe's ``--shape`` takes it, without the mix."""
+        return f"{self.streams}/{self.prefetch_bytes}/{self.hint}/{self.visit_lines}/{self.instruction}"
+
+    @property
+    def phrase(self) -> str:
+        """The shape in words, without its width."""
+        parts = [f"{self.streams} stream{'s' * (self.streams > 1)}"]
+        if self.visit_lines:
+            parts.append(f"{self.visit_lines} line{'s' * (self.visit_lines > 1)} at a turn")
+        hint = "" if self.hint == "t0" else f" ({self.hint})"
+        parts.append(f"prefetch {self.prefetch_bytes} bytes ahead{hint}")
+        if self.instruction != "vector":
+            parts.append(self.instruction)
+        return ", ".join(parts)
 
 
 class ChosenShape(Shape):
@@ -102,7 +141,7 @@ class ShapeReference(Model):
         """The choice and its origin in one sentence."""
         shape = self.all_mixes
         return (
-            f"{shape.streams} streams, prefetch {shape.prefetch_bytes} bytes ahead, {shape.width}; found best on this "
+            f"{shape.phrase}, {shape.width}; found best on this "
             f"platform by run {self.run.id} of {self.run.testbed}/{self.run.sut}"
         )
 

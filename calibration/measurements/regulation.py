@@ -233,7 +233,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             "delay": ",".join(map(str, settings.nops)),
             "buffer-bytes": size_bytes,
             **settings.options(),
-            **shape_options(settings, PLAIN, None),
+            **shape_options(settings, PLAIN, None, (MIX,)),
             **counters,
             **({} if sampling is None else {"sample": sampling.argument()}),
         }

@@ -121,7 +121,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
                 "windows": windows,
                 "window-s": WINDOW_S,
                 "course-s": COURSE_S,
-                **shape_options(traffic, settings.shape, kept),
+                **shape_options(traffic, settings.shape, kept, settings.mixes),
             },
             cost_s=traffic.cost_s([Run(parts, mix, size_bytes) for mix in settings.mixes]),
         )

@@ -2,9 +2,9 @@
 """Common parts of the bandwidth kinds: settings, groups of threads, cost, and parsing of ``sutprobe bandwidth``."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
 from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import InputError
@@ -15,8 +15,13 @@ from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, c
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound=Values)
 
-Mix = Literal[
-    "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"
+TRIAD_NT = "triad_nt"
+"""What ``stream_triad`` is beside ``triad``: a triad whose stores go past the caches. Accepted wherever a mix is given;
+values have the name of the published pages."""
+
+Mix = Annotated[
+    Literal["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"],
+    BeforeValidator(lambda name: "stream_triad" if name == TRIAD_NT else name),
 ]
 """The mixes of sutprobe."""
 
@@ -170,20 +175,35 @@ def scan_s(runs: Sequence[Run], tries: int) -> float:
 
 
 def shape_options(
-    settings: TrafficSettings, shape: Shape | None, kept: ShapeReference | None, mix: Mix | None = None
+    settings: TrafficSettings, shape: Shape | None, kept: ShapeReference | None, mixes: Sequence[Mix]
 ) -> dict[str, object]:
-    """Return sutprobe's options for the traffic shape.
+    """Return sutprobe's options for the traffic shape of *mixes*.
 
-    *shape* is the profile's. Without it, the shape *kept* for the platform is used: that for *mix* alone if only it is
-    measured, else that for all mixes; without one, the default.
+    *shape* is the profile's, for all of them. Without it, each mix has the shape *kept* for it on the platform, else the
+    one kept for all mixes; without any, the default. A command has one vector width: that of its only mix, or the one
+    for all.
     """
     width: str = settings.width
+    own: list[str] = []
     if shape is None:
         shape = DEFAULT_SHAPE
         if kept is not None:
-            shape = chosen = kept.all_mixes if mix is None else kept.shape_for(mix)
+            shape = chosen = kept.shape_for(mixes[0]) if len(mixes) == 1 else kept.all_mixes
             width = chosen.width if width == "auto" else width
-    return {"streams": shape.streams, "prefetch-bytes": shape.prefetch_bytes, "width": width}
+            own = shape_rows({mix: [other] for mix in mixes if (other := kept.shape_for(mix)).text != shape.text})
+    words: dict[str, object] = {"streams": shape.streams, "prefetch-bytes": shape.prefetch_bytes}
+    if shape.prefetch_bytes and shape.hint != "t0":
+        words["hint"] = shape.hint
+    if shape.visit_lines:
+        words["visit-lines"] = shape.visit_lines
+    if shape.instruction != "vector":
+        words["instruction"] = shape.instruction
+    return {**words, **({"shape": own} if own else {}), "width": width}
+
+
+def shape_rows(shapes: Mapping[Mix, Sequence[Shape]]) -> list[str]:
+    """Return the values of sutprobe's ``--shape`` for the *shapes* of each mix, each once."""
+    return [f"{mix}={text}" for mix, own in shapes.items() for text in dict.fromkeys(shape.text for shape in own)]
 
 
 class Part(NamedTuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic shape: the streams, prefetch distance and vector width with the highest bandwidth, searched per platform."""
+"""Traffic shape: streams, prefetches, instructions and vector width with the highest bandwidth, searched per platform."""
 
 from collections.abc import Iterator, Mapping
 from math import exp, log
@@ -9,19 +9,23 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration.context.model import Context
 from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
-from calibration.measurements.platform import ChosenShape, ShapeReference
+from calibration.measurements.platform import ChosenShape, Hint, Instruction, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     DEFAULT_SHAPE,
     PLAIN,
+    PLACEMENT_S,
+    RUN_S,
+    SCAN_S,
     Mix,
     Run,
     TrafficDeclaration,
     TrafficSettings,
     all_cpus,
     buffer_bytes,
-    scan_s,
+    fill_s,
+    run_s,
 )
 from calibration.measurements.traffic_points import (
     MixBandwidth,
@@ -53,19 +57,38 @@ WIDTHS = 2
 was."""
 
 
+INSTRUCTIONS: dict[Instruction, tuple[Mix, str]] = {
+    "clzero": ("write_nt", "clzero"),
+    "movdir64b": ("write_nt", "movdir64b"),
+    "rep_stosb": ("write_nt", "erms"),
+    "dc_zva": ("write_nt", "asimd"),
+    "ldnp": ("reads", "asimd"),
+}
+"""Instructions beside vectors, with the mix that each is for and the CPU flag that it needs. Those of aarch64 are part of
+its baseline, which has the flag of NEON; sutprobe refuses DC ZVA where the kernel or firmware prohibits it."""
+
+PREFETCHW_FLAG = "3dnowprefetch"
+"""CPU flag of PREFETCHW on x86_64; processors without it ignore the instruction."""
+
+
 class ShapeSettings(TrafficSettings):
     """Every combination of *streams* and *prefetch_bytes* with each of the widths, for each of *mixes*.
 
-    *width* ``auto`` tries the two widest of the processor. *placements* and *windows* apply to the best of each mix
-    and width, which is measured again.
+    Then, with the widest, other *hints*, *visit_lines* and *instructions* than the first: each beside the best found so
+    far, not with every combination. By default those instructions that the processor has. *width* ``auto`` tries the
+    two widest of the processor. *placements* and *windows* apply to the best of each mix and width, which is measured
+    again.
     """
 
     placements: PositiveInt = 1
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.03
-    mixes: tuple[Mix, ...] = ("reads", "1:1", "stream_triad")
+    mixes: tuple[Mix, ...] = ("reads", "1:1", "stream_triad", "write_nt")
     streams: tuple[PositiveInt, ...] = (1, 2, 4, 8)
     prefetch_bytes: tuple[NonNegativeInt, ...] = (0, 512, 2048)
+    hints: Annotated[tuple[Hint, ...], Field(min_length=1)] = ("t0", "t1", "nta", "w")
+    visit_lines: Annotated[tuple[Literal[0, 1, 2, 4], ...], Field(min_length=1)] = (0, 1, 2, 4)
+    instructions: tuple[Instruction, ...] | None = None
 
 
 class TrafficShapeValues(Values):
@@ -92,7 +115,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
 
     kind = ShapeReference.kind
     title = "Traffic shape"
-    question = "With how many streams, which software prefetch and which vector width does this platform move most?"
+    question = "With which streams, prefetches, instructions and vector width does this platform move most?"
     once = True
     settings = ShapeSettings
     values = TrafficShapeValues
@@ -114,11 +137,14 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             return
         size_bytes = buffer_bytes(sut, parts, settings.mixes)
         tries = len(settings.streams) * len(settings.prefetch_bytes)
-        for width in widths(context, settings):
-            runs = [Run(parts, mix, size_bytes) for mix in settings.mixes]
-            cost_s = settings.cost_s(runs)
+        runs = [Run(parts, mix, size_bytes) for mix in settings.mixes]
+        for number, width in enumerate(widths(context, settings)):
+            extras = extra_options(context, settings) if number == 0 else {}
+            looks = [tries + extra_looks(mix, extras) for mix in settings.mixes]
+            looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
+            cost_s = settings.cost_s(runs) + PLACEMENT_S + fill_s(runs) + looks_s
             yield self.traffic_step(
-                f"{width}, {tries} settings x {len(settings.mixes)} mixes",
+                f"{width}, {tries} settings x {len(settings.mixes)} mixes{', then others of the best' if extras else ''}",
                 [parts],
                 settings.mixes,
                 size_bytes,
@@ -127,10 +153,11 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                     "prefetch-bytes": ",".join(map(str, settings.prefetch_bytes)),
                     "delay": 0,
                     "keep-best": 1,
+                    **extras,
                     **settings.options(),
                     "width": width,
                 },
-                cost_s=scan_s(runs, tries) + cost_s,
+                cost_s=cost_s,
                 repeated=settings,
                 suffix=f"-{width}",
             )
@@ -157,7 +184,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 plain={
                     look.mix: look.bandwidth_mb_s.value
                     for look in looks
-                    if (look.setting.streams, look.setting.prefetch_bytes) == (PLAIN.streams, PLAIN.prefetch_bytes)
+                    if look.setting.shape == PLAIN
                 },
                 best=bandwidths,
                 all_mixes=None,
@@ -172,8 +199,11 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
         """Return *values* with the choice over all widths of the run."""
         looks = [look for other in run.values() if isinstance(other, TrafficShapeValues) for look in other.tried]
         mixes = tuple(dict.fromkeys(look.mix for look in looks))
+        # What stores past the caches fetches nothing, so it has no look with a prefetch and no say in that.
+        fetching = {look.mix for look in looks if look.setting.prefetch_bytes}
+        together = tuple(mix for mix in mixes if mix in fetching) or mixes
         return values.model_copy(
-            update={"all_mixes": choose(looks, mixes), "mixes": {mix: choose(looks, (mix,)) for mix in mixes}}
+            update={"all_mixes": choose(looks, together), "mixes": {mix: choose(looks, (mix,)) for mix in mixes}}
         )
 
     def metrics(self, values: TrafficShapeValues) -> Iterator[Metric]:
@@ -191,17 +221,40 @@ def widths(context: Context, settings: ShapeSettings) -> tuple[str, ...]:
     return known[:WIDTHS] or ("auto",)
 
 
+def extra_options(context: Context, settings: ShapeSettings) -> dict[str, object]:
+    """Return sutprobe's options for the hints, lines and instructions to try."""
+    flags = context.processor.flags
+    prefetchw = context.processor.architecture != "x86_64" or PREFETCHW_FLAG in flags
+    hints = [hint for hint in settings.hints if hint != "w" or prefetchw]
+    there = settings.instructions
+    if there is None:
+        there = tuple(name for name, (mix, flag) in INSTRUCTIONS.items() if flag in flags and mix in settings.mixes)
+    return {
+        "hint": ",".join(hints),
+        "visit-lines": ",".join(map(str, settings.visit_lines)),
+        "instruction": ",".join(dict.fromkeys(("vector", *there))),
+    }
+
+
+def extra_looks(mix: Mix, extras: Mapping[str, object]) -> int:
+    """Return about how many looks at *mix* follow from *extras*: one for each value, and half as many on top."""
+    if not extras:
+        return 0
+    hints, lines, instructions = (str(extras[name]).split(",")[1:] for name in ("hint", "visit-lines", "instruction"))
+    own = [name for name in instructions if any(name == known and mix == of for known, (of, _) in INSTRUCTIONS.items())]
+    return (len(hints) + len(lines) + len(own)) * 3 // 2
+
+
 def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
     """Return the best shape for *mixes* together among *looks*; ``None`` if none was tried with all.
 
     Mixes have equal weight: shapes are compared by the geometric mean of their shares of each mix's best. Among equal
-    ones the default comes first, then fewer streams, shorter prefetch and the width tried first.
+    ones the default comes first, then what needs no hint, lines or instruction of its own, fewer streams, shorter
+    prefetch and the width tried first.
     """
     seen: dict[ChosenShape, dict[str, float]] = {}
     for look in looks:
-        shape = ChosenShape(
-            streams=look.setting.streams, prefetch_bytes=look.setting.prefetch_bytes, width=look.setting.width
-        )
+        shape = ChosenShape(**look.setting.shape.model_dump(), width=look.setting.width)
         seen.setdefault(shape, {})[look.mix] = look.bandwidth_mb_s.value
     whole = {shape: found for shape, found in seen.items() if all(found.get(mix, 0) > 0 for mix in mixes)}
     if not whole or not mixes:
@@ -214,9 +267,9 @@ def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
     alike = [shape for shape, score in scores.items() if score >= enough]
     order = {width: place for place, width in enumerate(dict.fromkeys(shape.width for shape in seen))}
 
-    def distance(shape: ChosenShape) -> tuple[bool, int, int, int]:
-        default = (shape.streams, shape.prefetch_bytes) == (DEFAULT_SHAPE.streams, DEFAULT_SHAPE.prefetch_bytes)
-        return (not default, shape.streams, shape.prefetch_bytes, order[shape.width])
+    def distance(shape: ChosenShape) -> tuple[bool, int, int, int, int]:
+        default = shape.text == DEFAULT_SHAPE.text
+        return (not default, shape.extras, shape.streams, shape.prefetch_bytes, order[shape.width])
 
     return min(alike, key=distance)
 

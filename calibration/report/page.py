@@ -135,6 +135,10 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
         "prefetch_bytes": {*PREFETCH_BYTES, DEFAULT_SHAPE.prefetch_bytes},
     }
     if kept is not None:
+        own = (kept.all_mixes, *kept.mixes.values(), DEFAULT_SHAPE)
+        if rows := measurement.parameters.get("shape"):
+            known = {shape.text for shape in own}
+            return "kept" if all(row.partition("=")[2] in known for row in rows) else "profile"
         shapes = (kept.all_mixes, *kept.mixes.values())
         offered = {name: {getattr(shape, name) for shape in shapes} for name in (*offered, "width")}
     for name, values in offered.items():

@@ -216,12 +216,12 @@ def _singles(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
         )
 
 
-Access = tuple[str, frozenset[Part], int, int, str]
-"""What identifies a bandwidth: mix, CPUs and their memory, streams, prefetch distance and width."""
+Access = tuple[str, frozenset[Part], str, str]
+"""What identifies a bandwidth: mix, CPUs and their memory, shape and width."""
 
 
 def _access(mix: str, group: str, setting: Setting) -> Access:
-    return mix, frozenset(read_group(group)), setting.streams, setting.prefetch_bytes, setting.width
+    return mix, frozenset(read_group(group)), setting.shape.text, setting.width
 
 
 def _bandwidths(measurements: Sequence[Measurement]) -> Iterator[tuple[Access, Side]]:

@@ -62,7 +62,10 @@ class BandwidthPlacement(CountedPlacement):
 class BandwidthPoint(Point):
     """One setting of the load for one group of threads; ``phase`` tells search from full measurement."""
 
-    IDENTITY: ClassVar = ("group", "mix", "streams", "prefetch_bytes", "width", "delay", "buffer_bytes", "phase")
+    IDENTITY: ClassVar = (
+        "group", "mix", "streams", "prefetch_bytes", "hint", "visit_lines", "instruction", "width", "delay",
+        "buffer_bytes", "phase",
+    )  # fmt: skip
 
     group: str
     cpus: tuple[int, ...]
@@ -70,6 +73,9 @@ class BandwidthPoint(Point):
     mix: str
     streams: int
     prefetch_bytes: int
+    hint: Literal["none", "t0", "t1", "t2", "nta", "w"]
+    visit_lines: int
+    instruction: Literal["vector", "clzero", "movdir64b", "rep_stosb", "dc_zva", "ldnp"]
     width: str
     delay: int
     buffer_bytes: int
