@@ -2,6 +2,7 @@
 """Bandwidth scaling: how many threads saturate the memory, and what each adds."""
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Literal
 
 from calibration import units
@@ -9,6 +10,7 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.evidence import estimate_of
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -23,12 +25,21 @@ from calibration.measurements.traffic import (
 from calibration.measurements.traffic_points import Setting, measured_points, missing_points, setting_of, traffic_flags
 from calibration.model import Model
 from calibration.statistics import Estimate
-from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.bandwidth import BandwidthPlacement, BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 SATURATED_FRACTION = 0.95
 """Fraction of the best bandwidth that counts as saturated: differences above it are within the spread on most
 machines."""
+
+SATURATED_GAIN = 0.03
+"""Memory is saturated if the last threads together add less than this."""
+
+FEWER = 8
+"""The last threads are one in so many, one at least: a single one among hundreds adds less than the spread of a value,
+saturated or not. They come from all last-level caches alike."""
+
+Scope = Literal["node", "machine"]
 
 Order = Literal["fill", "spread"]
 
@@ -62,6 +73,21 @@ class ScalingPoint(Model):
     fastest_mb_s: float
 
 
+class Saturation(Model):
+    """Whether ``threads``, one on every core of the first node or of the machine, saturate its memory.
+
+    ``fewer_share`` is what ``fewer_threads``, balanced over the last-level caches, moved of that, by placement.
+    ``saturated`` if its interval shows that the last threads together add less than ``SATURATED_GAIN``, false if it
+    shows that they add more, ``None`` if it shows neither.
+    """
+
+    scope: Scope
+    threads: int
+    fewer_threads: int
+    fewer_share: Estimate
+    saturated: bool | None
+
+
 class BandwidthScalingValues(Values):
     """The curve of one order: ``fill`` uses the cores of one node before those of the next, ``spread`` alternates.
 
@@ -76,6 +102,8 @@ class BandwidthScalingValues(Values):
     best_threads: int
     enough_threads: int
     enough_fraction: float
+    saturation: tuple[Saturation, ...] = ()
+    saturated_gain: float = SATURATED_GAIN
 
 
 class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValues]):
@@ -92,6 +120,13 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             "MB/s",
             "higher",
             "bandwidth of so many threads, which fill node after node or are spread over the nodes",
+        ),
+        MetricPattern(
+            r"bandwidth_scaling\.(?:fill|spread)\.(?:node|machine)\.fewer_share",
+            "fraction",
+            "higher",
+            "share of its cores' bandwidth that a node or the machine reaches with an eighth of the cores idle: near "
+            "100 % if memory is the limit",
         ),
     )
 
@@ -130,6 +165,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         points = read_result(document, BandwidthResult).points
         sut = Sut(context)
         target = step.target_half_width
+        order: Order = "spread" if step.id.endswith("-spread") else "fill"
         found = measured_points(points, target)
         values = tuple(
             ScalingPoint(
@@ -153,12 +189,17 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         yield Parsed(
             id=step.id,
             values=BandwidthScalingValues(
-                order="spread" if step.id.endswith("-spread") else "fill",
+                order=order,
                 mix=points[0].mix,
                 points=values,
                 best_threads=best.threads,
                 enough_threads=min(point.threads for point in enough),
                 enough_fraction=SATURATED_FRACTION,
+                saturation=tuple(
+                    found_saturation
+                    for scope, whole in whole_counts(sut, order).items()
+                    if (found_saturation := saturation(points, scope, whole, target)) is not None
+                ),
             ),
             flags=tuple(traffic_flags(sut, document, points, measured)),
             missing=missing_points(points),
@@ -192,15 +233,19 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         for point in values.points:
             title = f"Bandwidth of {units.plural(point.threads, 'thread')}, {values.mix}{how}"
             yield self.metric(f"{values.order}.{point.threads}.bandwidth_mb_s", title, point.bandwidth_mb_s)
+        for item in values.saturation:
+            title = f"Share of its bandwidth with {units.plural(item.fewer_threads, 'thread')}, the {item.scope}{how}"
+            yield self.metric(f"{values.order}.{item.scope}.fewer_share", title, item.fewer_share)
 
 
 def cpus_in_order(sut: Sut, order: Order) -> list[int]:
     """Return all CPUs in the order in which threads are added: the first thread of every core, then the others.
 
-    ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn.
+    ``fill`` goes through the nodes one after another, ``spread`` takes one CPU of each in turn. Within a node, CPUs
+    come from its last-level caches in turn: a core complex may move less than its share of the node's memory.
     """
-    firsts = {node: sut.one_per_core(sut.cpus_of(node)) for node in sut.cpu_nodes}
-    others = {node: sorted(set(sut.cpus_of(node)) - set(cpus)) for node, cpus in firsts.items()}
+    firsts = {node: sut.balanced(sut.one_per_core(sut.cpus_of(node))) for node in sut.cpu_nodes}
+    others = {node: sut.balanced(set(sut.cpus_of(node)) - set(cpus)) for node, cpus in firsts.items()}
     found: list[int] = []
     for by_node in (firsts, others):
         lists = list(by_node.values())
@@ -216,15 +261,53 @@ def cpus_by_count(sut: Sut, order: Order) -> list[list[int]]:
     """Return the CPUs of each number of threads to measure.
 
     The numbers are the powers of two, the cores of the first node if nodes are filled, all cores, and all CPUs: the
-    points where a curve bends.
+    points where a curve bends. Before the cores of a node, and before all, comes the number that tells saturation.
     """
     cpus = cpus_in_order(sut, order)
-    cores = len(sut.one_per_core(cpus))
-    counts = {len(cpus), cores}
-    if order == "fill":
-        counts.add(len(sut.one_per_core(sut.cpus_of(sut.cpu_nodes[0]))))
+    wholes = whole_counts(sut, order)
+    counts = {len(cpus), *wholes.values(), *(fewer for whole in wholes.values() if (fewer := fewer_threads(whole)))}
     counts |= {1 << power for power in range(len(cpus).bit_length()) if 1 << power <= len(cpus)}
     return [cpus[:count] for count in sorted(counts)]
+
+
+def whole_counts(sut: Sut, order: Order) -> dict[Scope, int]:
+    """Return the numbers of threads that have every core of the first node, if nodes are filled, and of the machine."""
+    cores = {node: len(sut.one_per_core(sut.cpus_of(node))) for node in sut.cpu_nodes}
+    node: dict[Scope, int] = {"node": cores[sut.cpu_nodes[0]]} if order == "fill" and len(cores) > 1 else {}
+    return {**node, "machine": sum(cores.values())}
+
+
+def fewer_threads(whole: int) -> int:
+    """Return the threads to compare *whole* with: an eighth of them less, one at least. 0 for a single one."""
+    return whole - max(1, whole // FEWER)
+
+
+def saturation(
+    points: Sequence[BandwidthPoint], scope: Scope, whole: int, target_half_width: float | None
+) -> Saturation | None:
+    """Return whether *whole* threads saturate the memory, from *points*; ``None`` if either number lacks a value."""
+    by_threads = {point.threads: point.placements for point in points if point.placements}
+    fewer = fewer_threads(whole)
+    if fewer not in by_threads or whole not in by_threads:
+        return None
+    rates = {
+        count: {(placement.round, placement.seed): median(placement.windows_mb_s) for placement in by_threads[count]}
+        for count in (fewer, whole)
+    }
+    both = [placement for placement in by_threads[fewer] if (placement.round, placement.seed) in rates[whole]]
+    if not both:
+        return None
+
+    def share(placement: BandwidthPlacement) -> list[float]:
+        key = (placement.round, placement.seed)
+        return [rates[fewer][key] / rates[whole][key]]
+
+    found = estimate_of(both, share, "fraction", target_half_width)
+    enough = 1 / (1 + SATURATED_GAIN)
+    saturated = None
+    if found.interval is not None and (found.interval[0] > enough or found.interval[1] <= enough):
+        saturated = found.interval[0] > enough
+    return Saturation(scope=scope, threads=whole, fewer_threads=fewer, fewer_share=found, saturated=saturated)
 
 
 def parts_of(sut: Sut, cpus: Sequence[int]) -> list[Part]:

@@ -18,9 +18,9 @@ from calibration.measurements.traffic import (
     MIXES,
     CountedTrafficSettings,
     Mix,
-    Part,
     Run,
     TrafficDeclaration,
+    all_cores,
     all_cpus,
     scan_s,
     shape_rows,
@@ -102,7 +102,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
             yield self.not_planned("no CPU found that may be used")
             return
         if settings.one_per_core:
-            singles = [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in groups[0]]
+            singles = all_cores(sut)
             if singles != groups[0]:
                 groups.append(singles)
         shapes, tries = candidates(settings, kept)

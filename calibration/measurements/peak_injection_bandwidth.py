@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak injection bandwidth: bandwidth of all CPUs without delay, for each mix."""
+"""Peak injection bandwidth: bandwidth of one thread on every core without delay, for each mix."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -21,14 +21,13 @@ from calibration.measurements.traffic import (
     Mix,
     Run,
     TrafficDeclaration,
-    all_cpus,
+    all_cores,
     buffer_bytes,
     shape_options,
 )
 from calibration.measurements.traffic_points import MixBandwidth, measured_points, missing_points, traffic_flags
 from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
-
 
 PLAIN_SUFFIX = "-plain"
 """Ends the step in one plain stream."""
@@ -55,11 +54,11 @@ class PeakValues(Values):
 
 
 class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
-    """All CPUs, no delay, each mix, in a fixed shape."""
+    """One thread on every core, no delay, each mix in one shape."""
 
     kind = "peak_injection_bandwidth"
     title = "Peak injection bandwidth"
-    question = "How much do all CPUs together move when none of them waits?"
+    question = "How much do all cores together move when none of them waits?"
     settings = PeakSettings
     values = PeakValues
     main_chart_rank = 50
@@ -68,7 +67,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
             rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s",
             "MB/s",
             "higher",
-            "all CPUs without a delay, by mix; plain is one stream without software prefetch",
+            "one thread on every core without a delay, by mix; plain is one stream without software prefetch",
         ),
     )
 
@@ -78,7 +77,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
         If the profile has no shape, the tuned one is that *kept* for the platform.
         """
         sut = Sut(context)
-        parts = all_cpus(sut)
+        parts = all_cores(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
             return

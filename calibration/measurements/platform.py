@@ -30,8 +30,8 @@ TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "
 
 
 Hint = Literal["t0", "t1", "t2", "nta", "w"]
-"""Where a software prefetch puts a line: the nearest cache, the second or third level, past the caches as far as the core
-can; w: to be written, for lines that the core changes, else t0."""
+"""Where a software prefetch puts a line: the nearest cache, the second or third level, past the caches as far as the
+core can; w: to be written, for lines that the core changes, else t0."""
 
 Instruction = Literal["vector", "clzero", "movdir64b", "rep_stosb", "dc_zva", "ldnp"]
 """What moves a line: vectors, or an instruction that stores (``write_nt``) or loads (``reads``) it past the caches."""
@@ -43,8 +43,11 @@ def natural_visit_lines(streams: int) -> int:
 
 
 class Shape(Model):
-    """Traffic shape: parallel streams, prefetch distance in bytes (0: none) and its hint, lines of a stream at each of
-    its turns (0: four over all streams, at least one), and the instruction that moves them."""
+    """Traffic shape: parallel streams, prefetch distance in bytes (0: none) and its hint.
+
+    ``visit_lines`` are the lines of a stream at each of its turns (0: four over all streams, at least one),
+    ``instruction`` is what moves them.
+    """
 
     streams: PositiveInt
     prefetch_bytes: NonNegativeInt

@@ -21,7 +21,7 @@ from calibration.measurements.traffic import (
     Run,
     TrafficDeclaration,
     TrafficSettings,
-    all_cpus,
+    all_cores,
     buffer_bytes,
     shape_options,
 )
@@ -104,7 +104,7 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
     def planned(self, context: Context, settings: SustainedSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield one step with all mixes, in the shape *kept* for the platform if the profile names none."""
         sut = Sut(context)
-        parts = all_cpus(sut)
+        parts = all_cores(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
             return

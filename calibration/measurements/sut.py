@@ -125,6 +125,17 @@ class Sut:
         wanted = set(cpus)
         return [cpu for cpu in sorted(wanted) if cpu == min(wanted.intersection(self.siblings(cpu)))]
 
+    def balanced(self, cpus: Iterable[int]) -> list[int]:
+        """Return *cpus* in turn from each last-level cache domain, so that every first part is spread over all of them.
+
+        Ascending if the kernel reports no such caches.
+        """
+        domains: dict[int | None, list[int]] = {}
+        for cpu in sorted(set(cpus)):
+            domains.setdefault(self._caches.get(cpu), []).append(cpu)
+        longest = max(map(len, domains.values()), default=0)
+        return [own[turn] for turn in range(longest) for own in domains.values() if turn < len(own)]
+
     def measuring_cpu(self, node: int) -> int:
         """Return the CPU of *node* for single-CPU measurements.
 

@@ -20,7 +20,9 @@ TRIAD_NT = "triad_nt"
 values have the name of the published pages."""
 
 Mix = Annotated[
-    Literal["reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"],
+    Literal[
+        "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"
+    ],
     BeforeValidator(lambda name: "stream_triad" if name == TRIAD_NT else name),
 ]
 """The mixes of sutprobe."""
@@ -179,9 +181,9 @@ def shape_options(
 ) -> dict[str, object]:
     """Return sutprobe's options for the traffic shape of *mixes*.
 
-    *shape* is the profile's, for all of them. Without it, each mix has the shape *kept* for it on the platform, else the
-    one kept for all mixes; without any, the default. A command has one vector width: that of its only mix, or the one
-    for all.
+    *shape* is the profile's, for all of them. Without it, each mix has the shape *kept* for it on the platform,
+    else the one kept for all mixes; without any, the default. A command has one vector width: that of its only mix, or
+    the one for all.
     """
     width: str = settings.width
     own: list[str] = []
@@ -244,6 +246,14 @@ def read_group(text: str) -> list[Part]:
 def all_cpus(sut: Sut) -> list[Part]:
     """Return every usable CPU by node, paired with the nearest memory."""
     return [Part(tuple(sut.cpus_of(node)), sut.home(node)) for node in sut.cpu_nodes]
+
+
+def all_cores(sut: Sut) -> list[Part]:
+    """Return one usable CPU of every core by node, paired with the nearest memory.
+
+    A core's other thread shares its misses in flight: where memory is the limit it adds nothing, or costs a little.
+    """
+    return [Part(tuple(sut.one_per_core(part.cpus)), part.node) for part in all_cpus(sut)]
 
 
 def buffer_bytes(sut: Sut, parts: Sequence[Part], mixes: Iterable[Mix]) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic shape: streams, prefetches, instructions and vector width with the highest bandwidth, searched per platform."""
+"""Traffic shape: streams, prefetches, instructions and vector width that move most, searched per platform."""
 
 from collections.abc import Iterator, Mapping
 from math import exp, log
@@ -14,15 +14,15 @@ from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
     DEFAULT_SHAPE,
-    PLAIN,
     PLACEMENT_S,
+    PLAIN,
     RUN_S,
     SCAN_S,
     Mix,
     Run,
     TrafficDeclaration,
     TrafficSettings,
-    all_cpus,
+    all_cores,
     buffer_bytes,
     fill_s,
     run_s,
@@ -64,8 +64,8 @@ INSTRUCTIONS: dict[Instruction, tuple[Mix, str]] = {
     "dc_zva": ("write_nt", "asimd"),
     "ldnp": ("reads", "asimd"),
 }
-"""Instructions beside vectors, with the mix that each is for and the CPU flag that it needs. Those of aarch64 are part of
-its baseline, which has the flag of NEON; sutprobe refuses DC ZVA where the kernel or firmware prohibits it."""
+"""Instructions beside vectors, with the mix that each is for and the CPU flag that it needs. Those of aarch64 are part
+of its baseline, which has the flag of NEON; sutprobe refuses DC ZVA where the kernel or firmware prohibits it."""
 
 PREFETCHW_FLAG = "3dnowprefetch"
 """CPU flag of PREFETCHW on x86_64; processors without it ignore the instruction."""
@@ -131,7 +131,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Planned]:
         """Yield one step per vector width."""
         sut = Sut(context)
-        parts = all_cpus(sut)
+        parts = all_cores(sut)
         if not parts:
             yield self.not_planned("no CPU found that may be used")
             return
@@ -144,7 +144,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
             cost_s = settings.cost_s(runs) + PLACEMENT_S + fill_s(runs) + looks_s
             yield self.traffic_step(
-                f"{width}, {tries} settings x {len(settings.mixes)} mixes{', then others of the best' if extras else ''}",
+                f"{width}, {tries} settings x {len(settings.mixes)} mixes{'; then others' if extras else ''}",
                 [parts],
                 settings.mixes,
                 size_bytes,
@@ -181,11 +181,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 width=points[0].width,
                 group=points[0].group,
                 tried=looks,
-                plain={
-                    look.mix: look.bandwidth_mb_s.value
-                    for look in looks
-                    if look.setting.shape == PLAIN
-                },
+                plain={look.mix: look.bandwidth_mb_s.value for look in looks if look.setting.shape == PLAIN},
                 best=bandwidths,
                 all_mixes=None,
                 mixes={},

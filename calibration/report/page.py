@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from calibration import units
 from calibration.measurements import registry
+from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.platform import ShapeReference
@@ -25,7 +26,7 @@ from calibration.report.machine import hugepages, machine
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
 from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, Row, rows, sentences
-from calibration.report.story import cross_checks, story
+from calibration.report.story import cross_checks, peaks_of, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
 from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
@@ -84,6 +85,14 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
     modules = kind_modules(
         context=facts.context,
         kept=shape,
+        peaks=peaks_of(facts.context),
+        saturated=[
+            item
+            for measurement in document.measurements
+            if isinstance(measurement.values, BandwidthScalingValues)
+            for item in measurement.values.saturation
+            if item.scope == "machine"
+        ],
         shape_origin=partial(shape_origin, shape),
         uncounted=uncounted(document),
         advice=advice,

@@ -153,7 +153,7 @@ ARM_BYTES = {"q": 16, "d": 8, "s": 4, "x": 8, "w": 4}
 def _arm_access(instruction: Any) -> Access:
     name = instruction.mnemonic
     memory = [operand for operand in instruction.operands if operand.type == arm64_const.ARM64_OP_MEM]
-    if not memory or name == "prfm":
+    if not memory or name in {"prfm", "prfum"}:
         return Access(0, 0, ())
     registers = tuple(instruction.reg_name(reg) for reg in (memory[0].mem.base, memory[0].mem.index) if reg)
     moved = 0

@@ -2,6 +2,7 @@
 """Runs one bandwidth kernel of a built binary on an emulated processor, and counts what it does with its arrays."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,6 +12,7 @@ from unicorn import arm64_const, x86_const
 from tests.kernels.binary import X86_64, Elf, Function
 
 PAGE = 4096
+LINE = 64
 STACK, STACK_BYTES = 0x7000_0000, 1 << 16
 CALL = 0x7100_0000
 ARRAYS, ARRAY_APART = 0x7200_0000, 1 << 20
@@ -30,6 +32,15 @@ class Counted:
     touched_bytes: int = 0
     executed: int = 0
     """Instructions within *watched*."""
+
+
+@dataclass(frozen=True)
+class LineStore:
+    """An instruction of *size* bytes that stores a whole line, at the address in the emulator's *register*."""
+
+    address: int
+    size: int
+    register: int
 
 
 @cache
@@ -58,16 +69,20 @@ def emulate(
     passes: int,
     prefetch_bytes: int,
     delay: int,
+    streams: int = 1,
     watched: tuple[int, int] | None = None,
+    line_stores: Sequence[LineStore] = (),
 ) -> Counted:
-    """Return what *function* does in *passes* of *steps* lines in each stream of its *arrays* arrays.
+    """Return what *function* does in *passes* of *steps* lines in each of *streams* of its *arrays* arrays.
+
+    *line_stores* are carried out here, because the emulator lacks some and does not report others.
 
     *watched*: addresses of the first and last of the instructions whose executions are counted.
     """
     x86, engine = elf.machine == X86_64, engine_of(elf)
-    # struct load_call: arrays, stream_bytes, offset, steps, passes, prefetch_bytes, delay, mark, carry
+    # struct load_call: arrays, stream_bytes, offset, steps, passes, prefetch_bytes, delay, mark, carry, streams
     places = [ARRAYS + index * ARRAY_APART for index in range(3)]
-    call = struct.pack("<11Q", *places, steps * 64, 0, steps, passes, prefetch_bytes, delay, 1, 0)
+    call = struct.pack("<12Q", *places, steps * 64, 0, steps, passes, prefetch_bytes, delay, 1, 0, streams)
     engine.mem_write(CALL, call)
     counted = Counted()
     touched: set[int] = set()
@@ -84,7 +99,20 @@ def emulate(
     def count_executed(_engine: object, _address: int, _size: int, _data: object) -> None:
         counted.executed += 1
 
+    stores = {store.address: store for store in line_stores}
+
+    def store_line(engine: unicorn.Uc, address: int, _size: int, _data: object) -> None:
+        to = engine.reg_read(stores[address].register)
+        assert to % LINE == 0
+        count(engine, unicorn.UC_MEM_WRITE, to, LINE, 0, None)
+        counter = x86_const.UC_X86_REG_RIP if x86 else arm64_const.UC_ARM64_REG_PC
+        engine.reg_write(counter, address + stores[address].size)
+
     hooks = [engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)]
+    hooks += [
+        engine.hook_add(unicorn.UC_HOOK_CODE, store_line, begin=store.address, end=store.address)
+        for store in line_stores
+    ]
     if watched:
         hooks.append(engine.hook_add(unicorn.UC_HOOK_CODE, count_executed, begin=watched[0], end=watched[1]))
     top = STACK + STACK_BYTES - PAGE

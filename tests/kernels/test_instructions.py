@@ -11,16 +11,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import pytest
+from unicorn import arm64_const, x86_const
 
 from calibration.build import SYMBOLS, TARGETS, Target, build, strip
 from tests.kernels.binary import Access, Elf, Function, Instruction, disassemble, loops
-from tests.kernels.emulation import emulate
+from tests.kernels.emulation import LineStore, emulate
 
 LINE_BYTES = 64
+HINTS: dict[Target, dict[str, str]] = {
+    "x86_64": {"T0": "prefetcht0", "T1": "prefetcht1", "T2": "prefetcht2", "NTA": "prefetchnta", "W": "prefetchw"},
+    "aarch64": {"T0": "pldl1keep", "T1": "pldl2keep", "T2": "pldl3keep", "NTA": "pldl1strm", "W": "pstl1keep"},
+}
+"""What a hint is in instructions; with W, that of a line that will be written, and T0's for others."""
 STEPS_PER_DELAY = 4
 DELAY_BLOCK = 32
 READS = {"READS": 1, "3_1": 3, "2_1": 2, "1_1": 1, "STREAM_TRIAD": 2, "WRITE": 0, "WRITE_NT": 0, "COPY": 1,
@@ -44,6 +50,8 @@ ADDRESSES_HELD = 9
 """So many addresses stay in general registers on both architectures, beside counters and the distance of prefetches."""
 SPILLED = {("aarch64", "2_1", 8), ("aarch64", "3_1", 8)}
 """Kernels, with prefetch, in which the compiler also keeps sums on the stack; nothing else may."""
+SPILLED_VISITS = {("aarch64", "2_1", 4), ("aarch64", "3_1", 4)}
+"""The same of visits, with four lines in flight at once."""
 CALLS = {"call", "bl", "blr", "syscall", "svc"}
 STACK = {"rsp", "rbp", "sp", "x29", "fp"}
 
@@ -58,6 +66,11 @@ def named() -> dict[Target, Path]:
 def functions_of(path: Path) -> tuple[int, tuple[Function, ...]]:
     elf = Elf(path)
     return elf.machine, tuple(elf.functions())
+
+
+@cache
+def elf_of(path: Path) -> Elf:
+    return Elf(path)
 
 
 def code_of(named: dict[Target, Path], target: Target, name: str, file: str = "") -> list[Instruction]:
@@ -147,9 +160,152 @@ SHAPES = [(target, width) for target in TARGETS for width in WIDTHS[target]]
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_shipped_program_is_the_one_read_here(named: dict[Target, Path], target: Target) -> None:
     assert build(target).path.read_bytes() == strip(named[target].read_bytes())
-    kernel = re.compile(r"MIX_\w+|(fill|triad)_doubles|line_reads\w*|run_(avx2|avx512|neon|sve)")
+    kernel = re.compile(r"(visit_)?MIX_\w+|(fill|triad)_doubles|line_reads\w*|run_(avx2|avx512|neon|sve)")
     checked = [function for function in functions_of(named[target])[1] if kernel.fullmatch(function.name)]
-    assert len(checked) >= (160 + 2) * len(WIDTHS[target]) + 2 + 2
+    assert len(checked) >= (160 + 150 + 2) * len(WIDTHS[target]) + 2 + 2
+
+
+def by_stack_pointer(instruction: Instruction) -> bool:
+    """Return whether that is on the stack; the frame pointer is one register more for addresses here."""
+    return bool({"rsp", "sp"} & set(instruction.access.registers))
+
+
+def visits(path: Path, width: str) -> list[tuple[Function, str, int, str]]:
+    """Return the kernels of any number of streams with what their names say: mix, lines at a turn and hint."""
+    found = []
+    for function in functions_of(path)[1]:
+        parts = re.fullmatch(r"visit_MIX_(\w+?)_([124])_HINT_(\w+)", function.name)
+        if parts and function.file == f"streams_{width}.c":
+            found.append((function, parts[1], int(parts[2]), parts[3]))
+    return found
+
+
+def visit_faults(body: Sequence[Instruction], shape: tuple[Target, str], mix: str, lines: int, hint: str) -> list[str]:
+    """Say what the loop over streams of a kernel does that its mix and hint do not declare, or does not."""
+    target, width = shape
+    moves = [item for item in body if item.access != Access(0, 0, ()) and not by_stack_pointer(item)]
+    kept = [item for item in body if by_stack_pointer(item) and re.search(r"\b([xyz]mm|[qvz])\d", item.operands)]
+    found = [] if (target, mix, lines) in SPILLED_VISITS else [f"stack: {item}" for item in kept]
+    for what, moved, declared in (
+        ("read", sum(move.access.read_bytes for move in moves), READS[mix]),
+        ("written", sum(move.access.written_bytes for move in moves), WRITES[mix]),
+    ):
+        if moved != declared * LINE_BYTES * lines:
+            found.append(f"{moved} bytes are {what} in {lines} lines, {declared * LINE_BYTES * lines} are declared")
+    if {move.access.read_bytes + move.access.written_bytes for move in moves} - set(WIDTHS[target][width]):
+        found.append("other widths are moved")
+    past = {bool(STORES_PAST_THE_CACHE.fullmatch(move.mnemonic)) for move in moves if move.access.written_bytes}
+    if past - {mix in NON_TEMPORAL}:
+        found.append("stores are of the other kind")
+    words = Counter(
+        item.mnemonic if target == "x86_64" else item.operands.partition(",")[0]
+        for item in body
+        if PREFETCHES.fullmatch(item.mnemonic)
+    )
+    wanted: Counter[str] = Counter()
+    if hint != "NONE":
+        owned = int(mix in UPDATES or mix in PREFETCHED_UNREAD[target])
+        wanted[HINTS[target][hint]] += lines * (owned if hint == "W" else fetched(target, mix))
+        wanted[HINTS[target]["T0"]] += lines * (fetched(target, mix) - owned) if hint == "W" else 0
+    if words != +wanted:
+        found.append(f"{dict(words)} are prefetched, {dict(+wanted)} are wanted")
+    return found
+
+
+def visit_loop(instructions: Sequence[Instruction], widths: tuple[int, ...]) -> list[Instruction]:
+    """Return the shortest loop that moves vectors, without the additions of a delay."""
+    return [item for item in hot_loop(instructions, widths) if item.mnemonic != "add"]
+
+
+@pytest.mark.parametrize(("target", "width"), SHAPES)
+def test_visits_move_and_prefetch_what_is_declared(named: dict[Target, Path], target: Target, width: str) -> None:
+    machine = functions_of(named[target])[0]
+    found = visits(named[target], width)
+    owned = UPDATES | PREFETCHED_UNREAD[target]
+    assert Counter(mix for _, mix, _, _ in found) == {mix: 18 if mix in owned else 15 for mix in READS}
+    wrong = {}
+    for function, mix, lines, hint in found:
+        body = visit_loop(disassemble(function, machine), WIDTHS[target][width])
+        if bad := visit_faults(body, (target, width), mix, lines, hint):
+            wrong[function.name] = bad
+    assert wrong == {}
+
+
+def test_faults_of_a_visit_are_found(named: dict[Target, Path]) -> None:
+    shape: tuple[Target, str] = ("x86_64", "avx2")
+    body = visit_loop(code_of(named, "x86_64", "visit_MIX_1_1_2_HINT_W", "streams_avx2.c"), (32,))
+    assert visit_faults(body, shape, "1_1", 2, "W") == []
+    assert visit_faults(body, shape, "1_1", 2, "T0")
+    assert visit_faults(body, shape, "1_1", 4, "W")
+    assert visit_faults(body, shape, "2_1", 2, "W")
+    for change in ({"mnemonic": "prefetcht0"}, {"mnemonic": "nop"}):
+        spoilt = [replace(item, **change) if item.mnemonic == "prefetchw" else item for item in body]
+        assert visit_faults(spoilt, shape, "1_1", 2, "W")
+
+
+@pytest.mark.parametrize(("target", "width"), [("x86_64", "sse2"), ("aarch64", "neon")])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_an_emulated_processor_counts_the_bytes_of_visits(
+    named: dict[Target, Path], target: Target, width: str, streams: int
+) -> None:
+    steps, passes = 8, 3
+    for function, mix, _, hint in visits(named[target], width):
+        counted = emulate(
+            elf_of(named[target]),
+            function,
+            arrays=arrays(mix),
+            steps=steps,
+            passes=passes,
+            prefetch_bytes=512 * (hint != "NONE"),
+            delay=0,
+            streams=streams,
+        )
+        lines = streams * steps * passes
+        assert counted.read_bytes == READS[mix] * LINE_BYTES * lines, function.name
+        assert counted.written_bytes == WRITES[mix] * LINE_BYTES * lines, function.name
+        assert counted.touched_bytes == arrays(mix) * streams * steps * LINE_BYTES, function.name
+
+
+LINES: dict[str, tuple[Target, str, int]] = {
+    "clzero": ("x86_64", "clzero", 8),
+    "movdir64b": ("x86_64", "movdir64b", 0),
+    "rep_stosb": ("x86_64", "rep stosb", 0),
+    "dc_zva": ("aarch64", "dc", 8),
+    "ldnp": ("aarch64", "ldnp", 0),
+}
+"""Kernels of whole lines: architecture, mnemonic, and bytes of the number that is left in each stream after a pass."""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_whole_lines_are_moved_once_in_every_pass(named: dict[Target, Path], name: str) -> None:
+    target, mnemonic, canary_bytes = LINES[name]
+    instructions = code_of(named, target, name, "lines.c")
+    found = [item for item in instructions if item.mnemonic == mnemonic]
+    assert len(found) == (2 if name == "ldnp" else 1)
+    stores = []
+    for item, after in pairwise(instructions):
+        if item in found and name not in {"rep_stosb", "ldnp"}:
+            word = "rax" if name == "clzero" else item.operands.split(",")[1 if name == "dc_zva" else 0].strip()
+            constants = x86_const if target == "x86_64" else arm64_const
+            prefix = "UC_X86_REG_" if target == "x86_64" else "UC_ARM64_REG_"
+            register = getattr(constants, f"{prefix}{word.upper()}")
+            stores.append(LineStore(item.address, after.address - item.address, register))
+    (function,) = (item for item in functions_of(named[target])[1] if (item.name, item.file) == (name, "lines.c"))
+    steps, passes, streams = 8, 3, 1 if name == "rep_stosb" else 4
+    counted = emulate(
+        elf_of(named[target]), function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=0,
+        streams=streams, line_stores=stores,
+    )  # fmt: skip
+    moved = streams * steps * passes * LINE_BYTES
+    assert counted.written_bytes == (0 if name == "ldnp" else moved) + canary_bytes * streams * passes
+    assert counted.read_bytes == (moved if name == "ldnp" else 0)
+    assert counted.touched_bytes == streams * steps * LINE_BYTES
+    if stores:
+        half = emulate(
+            elf_of(named[target]), function, arrays=1, steps=steps, passes=passes, prefetch_bytes=0, delay=0,
+            streams=streams // 2, line_stores=stores,
+        )  # fmt: skip
+        assert 2 * half.written_bytes == counted.written_bytes, "what is counted follows what is asked for"
 
 
 @pytest.mark.parametrize(("target", "width"), SHAPES)
@@ -283,6 +439,7 @@ def test_an_emulated_processor_counts_the_declared_bytes(named: dict[Target, Pat
             passes=passes,
             prefetch_bytes=512 * prefetch,
             delay=int(delay),
+            streams=streams,
         )
         lines = streams * steps * passes
         assert counted.read_bytes == READS[mix] * LINE_BYTES * lines, function.name

@@ -160,14 +160,14 @@ def test_buffers_per_mix_match_sutprobe() -> None:
 def test_threads_fill_cores_before_siblings_and_nodes_in_both_orders() -> None:
     sut = Sut(server(2))
     fill, spread = cpus_in_order(sut, "fill"), cpus_in_order(sut, "spread")
-    assert fill == list(range(128))
+    assert fill == list(range(128)), "one last-level cache in each node: nothing to balance"
     assert spread[:4] == [0, 32, 1, 33]
     assert set(spread[:64]) == set(range(64))
     assert sorted(spread) == fill
-    assert [len(item) for item in cpus_by_count(sut, "fill")] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert [len(item) for item in cpus_by_count(sut, "fill")] == [1, 2, 4, 8, 16, 28, 32, 56, 64, 128]
     uneven = Sut(made(packages=2, nodes=2, cores=3, threads=2, node_bytes=16 * GIB, llc_bytes=32 * MIB))
-    assert [len(item) for item in cpus_by_count(uneven, "fill")] == [1, 2, 3, 4, 6, 8, 12]
-    assert [len(item) for item in cpus_by_count(uneven, "spread")] == [1, 2, 4, 6, 8, 12]
+    assert [len(item) for item in cpus_by_count(uneven, "fill")] == [1, 2, 3, 4, 5, 6, 8, 12]
+    assert [len(item) for item in cpus_by_count(uneven, "spread")] == [1, 2, 4, 5, 6, 8, 12]
 
 
 def test_a_cache_is_divided_among_the_threads_that_share_it() -> None:
@@ -256,11 +256,12 @@ def test_shape_is_the_profiles_then_the_kept_then_the_default() -> None:
     settings = TrafficSettings()
 
     def shape(**changes: object) -> tuple[object, ...]:
-        given = {"settings": settings, "shape": None, "kept": kept, "mix": None, **changes}
+        given = {"settings": settings, "shape": None, "kept": kept, "mixes": ("copy", "1:1"), **changes}
         return tuple(shape_options(**given).values())  # type: ignore[arg-type]
 
-    assert shape() == shape(mix="copy") == (2, 512, "avx2")
-    assert shape(mix="reads") == (8, 0, "sse2")
+    assert shape() == shape(mixes=("copy",)) == (2, 512, "avx2")
+    assert shape(mixes=("copy", "reads")) == (2, 512, ["reads=8/0/t0/0/vector"], "avx2")
+    assert shape(mixes=("reads",)) == (8, 0, "sse2")
     assert shape(settings=TrafficSettings(width="avx512")) == (2, 512, "avx512")
     assert shape(shape=PLAIN) == (1, 0, "auto")
     assert shape(kept=None) == (DEFAULT_SHAPE.streams, DEFAULT_SHAPE.prefetch_bytes, "auto")

@@ -73,6 +73,10 @@ def options(step: Step) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
+def words_of(step: Step, option: str) -> list[str]:
+    return [value for name, value in zip(step.argv, step.argv[1:], strict=False) if name == option]
+
+
 def shape(step: Step) -> tuple[str, str, str]:
     found = options(step)
     return found["--streams"], found["--prefetch-bytes"], found["--width"]
@@ -114,7 +118,13 @@ def test_each_kind_uses_the_shape_of_its_mix(sut: Context) -> None:
     assert shape(steps["peak_injection_bandwidth-plain"])[:2] == ("1", "0")
     for alone in ("bandwidth_matrix", "loaded_latency", "bandwidth_scaling", "bandwidth_scaling-spread"):
         assert shape(steps[alone]) == ("8", "0", "sse2"), alone
-    assert shape(steps["max_bandwidth"]) == ("2,8", "0,512", "avx2")
+    peak = words_of(steps["peak_injection_bandwidth"], "--shape")
+    assert peak == ["reads=8/0/t0/0/vector"], "a mix without a shape of its own has the one for all"
+    tried = words_of(steps["max_bandwidth"], "--shape")
+    assert [row for row in tried if row.startswith("reads=")] == [
+        f"reads={text}" for text in ("8/0/t0/0/vector", "2/512/t0/0/vector", DEFAULT_SHAPE.text)
+    ]
+    assert options(steps["max_bandwidth"])["--width"] == "avx2"
     before = {step.id: step for step in make_plan(sut, load_profile("nightly")).steps}
     default = (str(DEFAULT_SHAPE.streams), str(DEFAULT_SHAPE.prefetch_bytes), "auto")
     assert shape(before["peak_injection_bandwidth"]) == default
@@ -251,7 +261,8 @@ def test_platform_key_depends_on_relevant_facts_only(sut: Context) -> None:
 
 
 def test_traffic_hash_covers_only_its_sources(tmp_path: Path) -> None:
-    for name in ("load.c", "generator.c", "arch/streams.h", "arch/x/streams_a.c", "arch/x/widths.c", "latency.c"):
+    sources = ("load.c", "generator.c", "arch/streams.h", "arch/x/streams_a.c", "arch/x/widths.c", "arch/x/lines.c")
+    for name in (*sources, "latency.c"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name, encoding="utf-8")

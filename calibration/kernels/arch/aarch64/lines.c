@@ -24,11 +24,13 @@ static bool has_ldnp(void)
 
 static uint64_t dc_zva(struct load_call *call)
 {
-	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
+	const size_t streams = call->streams, stream_bytes = call->stream_bytes;
+	unsigned char *const array = call->arrays[0];
 	for (uint64_t pass = 0; pass < call->passes; pass++) {
-		for (size_t at = call->offset; at < end; at += LOAD_LINE_BYTES) {
-			unsigned char *line = call->arrays[0] + at;
-			for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes)
+		for (size_t at = begin; at < end; at += LOAD_LINE_BYTES) {
+			unsigned char *line = array + at;
+			for (size_t s = 0; s < streams; s++, line += stream_bytes)
 				__asm__ volatile("dc zva, %0" ::"r"(line) : "memory");
 		}
 		load_canaries_write(call, call->mark + pass);
@@ -38,12 +40,14 @@ static uint64_t dc_zva(struct load_call *call)
 
 static uint64_t ldnp(struct load_call *call)
 {
-	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
+	const size_t streams = call->streams, stream_bytes = call->stream_bytes;
+	unsigned char *const array = call->arrays[0];
 	uint64x2_t sums[4] = {vdupq_n_u64(0), vdupq_n_u64(0), vdupq_n_u64(0), vdupq_n_u64(0)};
 	for (uint64_t pass = 0; pass < call->passes; pass++)
-		for (size_t at = call->offset; at < end; at += LOAD_LINE_BYTES) {
-			const unsigned char *line = call->arrays[0] + at;
-			for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes) {
+		for (size_t at = begin; at < end; at += LOAD_LINE_BYTES) {
+			const unsigned char *line = array + at;
+			for (size_t s = 0; s < streams; s++, line += stream_bytes) {
 				uint64x2_t a, b, c, d;
 				__asm__ volatile("ldnp %q0, %q1, [%4]\n\tldnp %q2, %q3, [%4, #32]"
 				                 : "=&w"(a), "=&w"(b), "=&w"(c), "=&w"(d)

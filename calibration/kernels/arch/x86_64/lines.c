@@ -23,11 +23,13 @@ static bool has_rep_stosb(void)
 
 static uint64_t clzero(struct load_call *call)
 {
-	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
+	const size_t streams = call->streams, stream_bytes = call->stream_bytes;
+	unsigned char *const array = call->arrays[0];
 	for (uint64_t pass = 0; pass < call->passes; pass++) {
-		for (size_t at = call->offset; at < end; at += LOAD_LINE_BYTES) {
-			unsigned char *line = call->arrays[0] + at;
-			for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes)
+		for (size_t at = begin; at < end; at += LOAD_LINE_BYTES) {
+			unsigned char *line = array + at;
+			for (size_t s = 0; s < streams; s++, line += stream_bytes)
 				__asm__ volatile("clzero" ::"a"(line) : "memory");
 		}
 		load_canaries_write(call, call->mark + pass);
@@ -38,13 +40,15 @@ static uint64_t clzero(struct load_call *call)
 static uint64_t movdir64b(struct load_call *call)
 {
 	_Alignas(LOAD_LINE_BYTES) uint64_t words[LOAD_LINE_WORDS];
-	const size_t end = call->offset + call->steps * LOAD_LINE_BYTES;
+	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
+	const size_t streams = call->streams, stream_bytes = call->stream_bytes;
+	unsigned char *const array = call->arrays[0];
 	for (uint64_t pass = 0; pass < call->passes; pass++) {
 		for (unsigned i = 0; i < LOAD_LINE_WORDS; i++)
 			words[i] = call->mark + pass;
-		for (size_t at = call->offset; at < end; at += LOAD_LINE_BYTES) {
-			unsigned char *line = call->arrays[0] + at;
-			for (size_t s = 0; s < call->streams; s++, line += call->stream_bytes)
+		for (size_t at = begin; at < end; at += LOAD_LINE_BYTES) {
+			unsigned char *line = array + at;
+			for (size_t s = 0; s < streams; s++, line += stream_bytes)
 				__asm__ volatile("movdir64b (%0), %1" ::"r"(words), "r"(line) : "memory");
 		}
 	}
