@@ -68,8 +68,9 @@ static const struct option table[] = {
 	                "distance of software prefetches; 0: none"),
 	OPTION_ROW_WORDS("--hint", &options.hints, LOAD_HINT_CHOICES, "t0", LOAD_HINT_HELP),
 	OPTION_ROW_LIST("--visit-lines", &options.visit_lines, "L[,L...]", "0", 0, LOAD_VISIT_LINES_MAX, LOAD_VISIT_HELP),
-	OPTION_ROW_WORDS("--instruction", &options.instructions, LOAD_INSTRUCTION_CHOICES, "vector",
-	                 "what moves a line: vectors, or for write_nt clzero, movdir64b, rep_stosb, dc_zva, for reads ldnp"),
+	OPTION_ROW_WORDS(
+		"--instruction", &options.instructions, LOAD_INSTRUCTION_CHOICES, "vector",
+		"what moves a line: vectors, or for write_nt clzero, movdir64b, rep_stosb, dc_zva, for reads ldnp"),
 	OPTION_ROW_OPTIONAL_REPEATED("--shape", &options.shapes, "MIX=S/P/HINT/L/INSTRUCTION",
 	                             "settings of this mix, in place of those of the lists above but for delays"),
 	OPTIONS_WIDTH,
@@ -145,7 +146,7 @@ struct search {
 
 static struct {
 	struct generator generator;
-	size_t *group_bytes; /* of each group's arrays; 0: those of --buffer-bytes */
+	size_t *group_bytes;      /* of each group's arrays; 0: those of --buffer-bytes */
 	struct candidates *mixes; /* in the order of --mix */
 	struct search *searches;
 	size_t search_count;
@@ -216,8 +217,8 @@ static bool list_candidates(struct candidates *to, enum load_mix mix, struct err
 	size_t pairs = options.streams.count * options.prefetch_bytes.count, each = hints * visits * kinds;
 	struct error unknown = {0};
 	for (size_t i = 0; i < pairs * each; i++) {
-		struct candidate candidate = {
-			.base = i / each, .extra = {i % each / visits / kinds, i / kinds % visits, i % kinds}};
+		struct candidate candidate = {.base = i / each,
+		                              .extra = {i % each / visits / kinds, i / kinds % visits, i % kinds}};
 		struct load_shape *shape = &candidate.shape;
 		*shape = (struct load_shape){
 			.mix = mix,
@@ -327,8 +328,7 @@ static bool prepare(struct error *error)
 	for (size_t i = 0; i < options.buffer_bytes.count; i++)
 		if (!option_multiple("--buffer-bytes", options.buffer_bytes.values[i], 4096, error))
 			return false;
-	return prepare_candidates(error) && prepare_only(error) &&
-	       option_positive("--window-s", common.window_s, error) &&
+	return prepare_candidates(error) && prepare_only(error) && option_positive("--window-s", common.window_s, error) &&
 	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 
@@ -343,15 +343,13 @@ static void add_point(size_t number, const struct candidate *candidate, uint64_t
 	point->shape = candidate->shape;
 	point->shape.delay = delay;
 	point->search = number;
-	point->number =
-		search->first + (uint64_t)(candidate - search->candidates->list) * options.delays.count + place;
+	point->number = search->first + (uint64_t)(candidate - search->candidates->list) * options.delays.count + place;
 	point->buffer_bytes = search->buffer_bytes;
 	point->scan = scan;
 	point->windows = scan ? SCAN_WINDOWS : common.windows;
 	point->wanted = scan ? 1 : common.placements;
 	point->placements = allocate(point->wanted, sizeof(*point->placements));
-	generator_need(&results.generator, search->group,
-	               generator_thread_bytes(point->shape.mix, search->buffer_bytes));
+	generator_need(&results.generator, search->group, generator_thread_bytes(point->shape.mix, search->buffer_bytes));
 	results.points = reallocate(results.points, results.count + 1, sizeof(*results.points));
 	results.points[results.count++] = point;
 }
@@ -678,7 +676,7 @@ static void add_settings(size_t number)
 static int by_number(const void *a, const void *b)
 {
 	const struct point *const *left = a, *const *right = b;
-	return (*left)->number < (*right)->number ? -1 : (*left)->number > (*right)->number;
+	return (*left)->number<(*right)->number ? -1 : (*left)->number>(*right)->number;
 }
 
 /* Adds, to be measured in full, the best of the settings that were looked at, in their order. */
@@ -714,9 +712,9 @@ static void measure_all(void)
 			results.searches = reallocate(results.searches, results.search_count + 1, sizeof(*results.searches));
 			results.searches[results.search_count++] =
 				(struct search){.group = &results.generator.groups[i],
-			                    .candidates = &results.mixes[k / sizes],
-			                    .buffer_bytes = own ? own : options.buffer_bytes.values[k % sizes],
-			                    .first = number};
+				                .candidates = &results.mixes[k / sizes],
+				                .buffer_bytes = own ? own : options.buffer_bytes.values[k % sizes],
+				                .first = number};
 			number += settings_of(k / sizes);
 		}
 	}

@@ -85,7 +85,8 @@ struct load_shape {
 	unsigned streams;
 	size_t prefetch_bytes;
 	enum load_hint hint;
-	unsigned visit_lines; /* lines of a stream at each of its turns; 0: LOAD_STEPS_PER_DELAY over all streams, but one at least */
+	unsigned
+		visit_lines; /* lines of a stream at each of its turns; 0: LOAD_STEPS_PER_DELAY over all streams, but one at least */
 	enum load_instruction instruction;
 	uint64_t delay;
 };

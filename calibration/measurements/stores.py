@@ -23,11 +23,21 @@ SPEC_I2M = frozenset({"106", "108", "143", "173", "174", "207"})
 """Models of Intel's family 6 with SpecI2M: Ice Lake-SP and -D, Sapphire, Granite (two) and Emerald Rapids."""
 
 
-def stores_flags(context: Context, mixes: Collection[str], *, counted: bool) -> Iterator[Flag]:
-    """Yield the flag for the modelled bytes of regular stores if the processor may move fewer or more.
+def stores_flags(
+    context: Context, mixes: Collection[str], *, counted: bool, instructions: Collection[str] = ()
+) -> Iterator[Flag]:
+    """Yield the flags for the modelled bytes of stores if the processor may move fewer or more.
+
+    *instructions* are those that moved the lines: whether REP STOSB reads a line first is not documented.
 
     None if the bytes were *counted*: ``COUNTED_DIFFERS`` then shows the difference.
     """
+    if "rep_stosb" in instructions and not counted:
+        yield flag(
+            "STORES_ASSUMED",
+            "write_nt by rep_stosb: counted as if no line were read before it is stored; whether this processor "
+            "reads it is not documented, so memory may have moved up to twice as much",
+        )
     regular = sorted(REGULAR_STORES & set(mixes))
     if not regular or counted:
         return

@@ -133,7 +133,8 @@ def traffic_flags(
     counted = [(name, mix.counted) for name, mix in measured.items() if mix.counted is not None]
     yield from counted_flags(counted)
     mixes = {point.mix for point in points if point.placements}
-    yield from stores_flags(sut.context, mixes, counted=bool(counted))
+    instructions = {mix.setting.instruction for mix in measured.values()}
+    yield from stores_flags(sut.context, mixes, counted=bool(counted), instructions=instructions)
 
 
 def measured_points(

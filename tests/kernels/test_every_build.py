@@ -27,6 +27,9 @@ COMMANDS = {
     "bandwidth": [
         ("--group", "{both}@0", "--mix", "reads,3:1,copy_nt,triad", "--buffer-bytes", "262144", "--streams", "1,4",
          "--prefetch-bytes", "0,512", "--delay", "0,4", "--window-s", "0.002", "--keep-best", "1", *SMALL_PLACEMENTS),
+        ("--group", "{both}@0", "--mix", "reads,1:1,write_nt", "--buffer-bytes", "65536", "--streams", "1,2",
+         "--prefetch-bytes", "0,512", "--hint", "t0,w,nta", "--visit-lines", "0,4", "--window-s", "0.002",
+         "--instruction", "vector,clzero,dc_zva,rep_stosb,ldnp", *SMALL_PLACEMENTS),
         ("--group", "{both}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002", *EVENTS,
          *SMALL_PLACEMENTS),
         ("--group", "{both}@0", "--mix", "line_reads", "--streams", "1", "--delay", "0,100", "--buffer-bytes", "65536",

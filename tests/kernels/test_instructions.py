@@ -238,8 +238,8 @@ def test_faults_of_a_visit_are_found(named: dict[Target, Path]) -> None:
     assert visit_faults(body, shape, "1_1", 2, "T0")
     assert visit_faults(body, shape, "1_1", 4, "W")
     assert visit_faults(body, shape, "2_1", 2, "W")
-    for change in ({"mnemonic": "prefetcht0"}, {"mnemonic": "nop"}):
-        spoilt = [replace(item, **change) if item.mnemonic == "prefetchw" else item for item in body]
+    for mnemonic in ("prefetcht0", "nop"):
+        spoilt = [replace(item, mnemonic=mnemonic) if item.mnemonic == "prefetchw" else item for item in body]
         assert visit_faults(spoilt, shape, "1_1", 2, "W")
 
 

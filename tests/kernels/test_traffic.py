@@ -2,12 +2,14 @@
 """What ``bandwidth`` and ``loaded`` return when they are stopped, and delays in ns."""
 
 import resource
+import statistics
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.measurements.traffic_points import setting_of
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.loaded import LoadedResult
 from tests.kernels.conftest import Probe
@@ -110,6 +112,81 @@ def test_every_point_is_measured_in_every_placement_whatever_its_size(probe: Pro
         assert [len(placement.per_thread_mb_s) for placement in point.placements] == 3 * [point.threads]
     seeds = {tuple(placement.seed for placement in point.placements or ()) for point in result.points}
     assert len(seeds) == 1, "points had placements of their own"
+
+
+def test_a_search_looks_at_extras_beside_the_best_and_measures_one_again(probe: Probe, cpus: list[int]) -> None:
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "reads,1:1,write_nt", "--buffer-bytes", "65536", "--streams",
+        "1,4", "--prefetch-bytes", "0,512", "--hint", "t0,nta,w", "--visit-lines", "0,2,4", "--keep-best", "1",
+        "--placements", "1", *SHORT,
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    points = read_result(read_document(done.document), BandwidthResult).points
+    looks = [point for point in points if point.phase == "scan"]
+    assert len({(point.mix, setting_of(point).shape.text) for point in looks}) == len(looks), "nothing is tried twice"
+    for mix, pairs, values in (("reads", 4, 3), ("1:1", 4, 4), ("write_nt", 2, 2)):
+        own = [setting_of(point).shape for point in looks if point.mix == mix]
+        assert sum(shape.extras == 0 for shape in own) == pairs, mix
+        assert values - 1 <= sum(shape.extras == 1 for shape in own) <= values, "not with every combination"
+        assert len(own) <= pairs + 2 * values + 1
+    assert all(point.hint != "w" for point in points if point.mix == "reads")
+    best = {mix: max((p for p in looks if p.mix == mix), key=window_of) for mix in ("reads", "1:1", "write_nt")}
+    full = {point.mix: setting_of(point).shape for point in points if point.phase == "full"}
+    assert full == {mix: setting_of(point).shape for mix, point in best.items()}
+    words = read_document(done.document).again
+    assert words is not None
+    again = read_result(read_document(probe(*done.document["argv"][1:], *words).document), BandwidthResult).points
+    assert {point.mix: setting_of(point).shape for point in again} == full
+
+
+def window_of(point: BandwidthPoint) -> float:
+    assert point.placements
+    return statistics.median(point.placements[0].windows_mb_s)
+
+
+def test_each_mix_has_its_own_shapes(probe: Probe, cpus: list[int]) -> None:
+    command = ("bandwidth", "--group", f"{cpus[0]}@0", "--buffer-bytes", "65536", "--placements", "1", *SHORT)
+    rows = ("reads=2/512/t2/4/vector", "reads=1/0/t0/0/vector", "triad_nt=8/512/nta/2/vector")
+    done = probe(*command, "--mix", "reads,triad_nt,copy", *(word for row in rows for word in ("--shape", row)))
+    assert done.code == 0, done.stderr
+    points = read_result(read_document(done.document), BandwidthResult).points
+    assert [(point.mix, setting_of(point).shape.text) for point in points] == [
+        ("reads", "2/512/t2/4/vector"), ("reads", "1/0/t0/0/vector"), ("stream_triad", "8/512/nta/2/vector"),
+        ("copy", "4/0/t0/0/vector"),
+    ]  # fmt: skip
+    assert all(point.checked for point in points)
+    triad = points[2].accounting
+    assert triad.program_bytes_per_step == triad.model_dram_bytes_per_step == 8 * 24
+    for wrong in (
+        ("--shape", "reads=2/512/t2/4"), ("--shape", "copy=1/0/t0/0/vector"), ("--shape", "reads=3/0/t0/0/vector"),
+        ("--shape", "reads=1/0/t0/0/clzero"), ("--shape", "reads=1/512/w/0/vector"), ("--instruction", "clzero"),
+        ("--visit-lines", "3"), ("--hint", "w", "--prefetch-bytes", "512"),
+    ):  # fmt: skip
+        refused = probe(*command, "--mix", "reads", *wrong)
+        assert (refused.code, refused.document["error"]["code"]) == (2, "usage"), wrong
+
+
+STORES = ("clzero", "movdir64b", "rep_stosb", "dc_zva")
+
+
+@pytest.mark.parametrize("instruction", [*STORES, "ldnp"])
+def test_an_instruction_is_proved_or_refused(probe: Probe, cpus: list[int], instruction: str) -> None:
+    features = probe("info").document["result"]["instruction_sets"]
+    needs = {"clzero": "clzero", "movdir64b": "movdir64b", "rep_stosb": "erms", "dc_zva": "neon", "ldnp": "neon"}
+    done = probe(
+        "bandwidth", "--group", f"{cpus[0]}@0", "--mix", "write_nt" if instruction in STORES else "reads",
+        "--streams", "1", "--instruction", instruction, "--buffer-bytes", f"4096,20480,{MIB}", "--placements", "1",
+        *SHORT,
+    )  # fmt: skip
+    if features.get(needs[instruction]):
+        assert done.code == 0, done.stderr
+        points = read_result(read_document(done.document), BandwidthResult).points
+        assert all(point.checked and point.instruction == instruction for point in points)
+        assert {point.accounting.model_dram_bytes_per_step for point in points} == {64}
+    else:
+        assert done.code == 3
+        assert done.document["error"]["code"] == "unsupported"
+        assert instruction in done.document["error"]["message"]
 
 
 def test_loaded_latency_keeps_complete_points(probe: Probe, cpus: list[int]) -> None:

@@ -63,3 +63,23 @@ def test_narrower_x86_processors_are_proved(model: str, widths: list[str], built
         )  # fmt: skip
         assert done.code == 0, done.stderr
         assert all(point["checked"] and point["width"] == width for point in done.document["result"]["points"])
+
+
+@pytest.mark.parametrize(
+    ("mix", "instruction", "model"),
+    [("write_nt", "dc_zva", "neoverse-n1"), ("write_nt", "dc_zva", "max"), ("reads", "ldnp", "neoverse-n1")],
+)
+def test_instructions_of_aarch64_are_proved_or_refused(
+    mix: str, instruction: str, model: str, built_aarch64: BuiltKernel
+) -> None:
+    if platform.machine() == "aarch64":
+        pytest.skip("aarch64 is native here")
+    done = emulated("aarch64", model, built_aarch64.path)(
+        "bandwidth", "--group", "0@0", "--mix", mix, "--instruction", instruction, "--buffer-bytes", "4096,20480",
+        "--window-s", "0.002", "--windows", "1", "--placements", "1",
+    )  # fmt: skip
+    if model == "max":  # it clears 512 bytes at once, which is no line
+        assert done.document["error"]["code"] == "unsupported"
+        return
+    assert done.code == 0, done.stderr
+    assert all(point["checked"] and point["instruction"] == instruction for point in done.document["result"]["points"])

@@ -18,6 +18,7 @@ from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.traffic_points import Setting
 from calibration.report.sections import MAX_FAMILY
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import RunDocument
@@ -219,6 +220,8 @@ def shapes(values: Json) -> Iterator[Row]:
     rows: dict[tuple[int, int], list[str]] = {}
     for item in values["tried"]:
         setting = item["setting"]
+        if Setting.model_validate(setting).shape.extras:
+            continue  # a table of its own
         figure = f"{item['bandwidth_mb_s']['value']:.1f}"
         rows.setdefault((setting["streams"], setting["prefetch_bytes"]), []).append(figure)
     for (streams, prefetch), figures in rows.items():

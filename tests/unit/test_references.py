@@ -283,6 +283,30 @@ def look(mix: str, streams: int, prefetch_bytes: int, width: str, mb_s: float) -
     return Tried(mix=mix, group="0-1@0", setting=setting, bandwidth_mb_s=estimate([[mb_s] * 3], "MB/s"))
 
 
+def test_a_planted_hint_or_instruction_is_chosen_for_its_mix_alone() -> None:
+    def other(mix: str, mb_s: float, **changes: object) -> Tried:
+        plain = look(mix, 4, 0, "avx2", mb_s)
+        return plain.model_copy(update={"setting": plain.setting.model_copy(update=changes)})
+
+    base = [look(mix, 4, prefetch, "avx2", 10_000.0) for mix in ("reads", "1:1") for prefetch in (0, 512)]
+    base += [look("write_nt", 4, 0, "avx2", 10_000.0)]
+    zeros = other("write_nt", 20_000.0, instruction="clzero", visit_lines=1)
+    hinted = other("reads", 12_000.0, prefetch_bytes=512, hint="nta", visit_lines=1)
+    looks = [*base, zeros, hinted]
+    assert choose(looks, ("reads", "1:1")) == ChosenShape(streams=4, prefetch_bytes=0, width="avx2")
+    own = choose(looks, ("write_nt",))
+    assert own is not None
+    assert (own.text, own.extras) == ("4/0/t0/0/clzero", 1)
+    found = choose(looks, ("reads",))
+    assert found is not None
+    assert found.text == "4/512/nta/0/vector"
+    alike = [*base, other("reads", 10_200.0, prefetch_bytes=512, hint="nta", visit_lines=1)]
+    assert choose(alike, ("reads",)) == ChosenShape(streams=4, prefetch_bytes=0, width="avx2")
+    searched_values = declaration("traffic_shape").values.model_construct(tried=tuple(looks))
+    done = declaration("traffic_shape").completed(searched_values, {"traffic_shape-avx2": searched_values})
+    assert done.all_mixes == ChosenShape(streams=4, prefetch_bytes=0, width="avx2"), "write_nt has no say in prefetches"
+
+
 def test_the_fastest_shape_over_all_mixes_is_chosen() -> None:
     looks = [
         look("reads", 1, 0, "avx2", 20_000.0),

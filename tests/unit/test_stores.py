@@ -41,5 +41,13 @@ def test_no_flag_for_updates_and_streaming_stores(mixes: list[str]) -> None:
     assert not list(stores_flags(SAPPHIRE_RAPIDS, mixes, counted=False))
 
 
+def test_what_rep_stosb_reads_is_unknown_until_it_is_counted() -> None:
+    (found,) = stores_flags(GENOA, ["write_nt"], counted=False, instructions=["vector", "rep_stosb"])
+    assert found.code == "STORES_ASSUMED"
+    assert "rep_stosb" in found.reason
+    assert not list(stores_flags(GENOA, ["write_nt"], counted=True, instructions=["rep_stosb"]))
+    assert not list(stores_flags(GENOA, ["write_nt"], counted=False, instructions=["clzero"]))
+
+
 def test_counted_bytes_need_no_assumption() -> None:
     assert not list(stores_flags(SAPPHIRE_RAPIDS, ["write"], counted=True))

@@ -19,12 +19,18 @@ static const struct {
 	enum output output;
 	unsigned bit, state;
 } features[] = {
-	{"sse2", 1, EDX, 26, STATE_NONE},       {"sse4_2", 1, ECX, 20, STATE_NONE},
-	{"avx", 1, ECX, 28, STATE_AVX},         {"fma", 1, ECX, 12, STATE_AVX},
-	{"avx2", 7, EBX, 5, STATE_AVX},         {"avx512f", 7, EBX, 16, STATE_AVX512},
-	{"avx512bw", 7, EBX, 30, STATE_AVX512}, {"avx512vl", 7, EBX, 31, STATE_AVX512},
-	{"clflushopt", 7, EBX, 23, STATE_NONE}, {"rdtscp", 0x80000001, EDX, 27, STATE_NONE},
-	{"erms", 7, EBX, 9, STATE_NONE},        {"movdir64b", 7, ECX, 28, STATE_NONE},
+	{"sse2", 1, EDX, 26, STATE_NONE},
+	{"sse4_2", 1, ECX, 20, STATE_NONE},
+	{"avx", 1, ECX, 28, STATE_AVX},
+	{"fma", 1, ECX, 12, STATE_AVX},
+	{"avx2", 7, EBX, 5, STATE_AVX},
+	{"avx512f", 7, EBX, 16, STATE_AVX512},
+	{"avx512bw", 7, EBX, 30, STATE_AVX512},
+	{"avx512vl", 7, EBX, 31, STATE_AVX512},
+	{"clflushopt", 7, EBX, 23, STATE_NONE},
+	{"rdtscp", 0x80000001, EDX, 27, STATE_NONE},
+	{"erms", 7, EBX, 9, STATE_NONE},
+	{"movdir64b", 7, ECX, 28, STATE_NONE},
 	{"clzero", 0x80000008, EBX, 0, STATE_NONE},
 };
 
