@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -148,10 +149,27 @@ def _run(command: list[str], directory: Path | None = None) -> str:
     return done.stdout
 
 
-def build_info(target: str, compiler: str, flags: str, source: str) -> str:
-    """Return the C source with the build information: the only file that differs between builds."""
+def subcommands(directory: Path = SOURCES_DIRECTORY) -> list[str]:
+    """Return the names of the subcommands that the sources define, sorted."""
+    texts = ((directory / path).read_text(encoding="utf-8") for path in sources(directory))
+    return sorted(name for text in texts for name in re.findall(r"^SUBCOMMAND\((\w+)\) = ", text, re.MULTILINE))
+
+
+def build_info(target: str, compiler: str, flags: str, source: str, directory: Path = SOURCES_DIRECTORY) -> str:
+    """Return the C source with the build information, which differs between builds, and the table of subcommands."""
     values = ", ".join(json.dumps(value) for value in (__version__, target, compiler, flags, source))
-    return f'#include "build_info.h"\n\nconst struct build_info build_info = {{{values}}};\n'
+    names = subcommands(directory)
+    entries = "".join(f"&{name}_subcommand, " for name in names)
+    return "\n".join(
+        (
+            '#include "build_info.h"',
+            '#include "subcommand.h"',
+            f"const struct build_info build_info = {{{values}}};",
+            *(f"extern const struct subcommand {name}_subcommand;" for name in names),
+            f"const struct subcommand *const subcommands[] = {{{entries}NULL}};",
+            "",
+        )
+    )
 
 
 def compile_to(output: Path, target: Target, directory: Path = SOURCES_DIRECTORY) -> None:
@@ -166,7 +184,8 @@ def compile_to(output: Path, target: Target, directory: Path = SOURCES_DIRECTORY
     with tempfile.TemporaryDirectory() as temporary:
         info = Path(temporary) / "build_info.c"
         info.write_text(
-            build_info(triple, compiler_version(), " ".join(flags), source_sha256(directory)), encoding="utf-8"
+            build_info(triple, compiler_version(), " ".join(flags), source_sha256(directory), directory),
+            encoding="utf-8",
         )
         files = [*(path.as_posix() for path in sources(directory)), str(info)]
         _run(

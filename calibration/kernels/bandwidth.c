@@ -819,6 +819,6 @@ static bool measure(struct json *result, struct error *error)
 	return write_results(result, error);
 }
 
-const struct subcommand bandwidth_subcommand = {
+SUBCOMMAND(bandwidth) = {
 	"bandwidth", "what a group of CPUs moves to and from memory", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

@@ -507,7 +507,7 @@ static bool measure(struct json *result, struct error *error)
 	return write_results(result, error);
 }
 
-const struct subcommand c2c_subcommand = {
+SUBCOMMAND(c2c) = {
 	"c2c",
 	"time of a load whose line another core's cache holds; of a hand-shake",
 	SUBCOMMAND_OPTIONS(table),

@@ -146,7 +146,7 @@ static bool measure(struct json *result, struct error *error)
 	                 pmu_first_refusal(state.counts));
 }
 
-const struct subcommand counters_subcommand = {
+SUBCOMMAND(counters) = {
 	"counters",
 	"counts events for a while, and says which this machine has and may be counted",
 	SUBCOMMAND_OPTIONS(table),

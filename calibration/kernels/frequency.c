@@ -482,7 +482,7 @@ static bool measure(struct json *result, struct error *error)
 	return error_of_parts(error, "point", failed, points, first);
 }
 
-const struct subcommand frequency_subcommand = {
+SUBCOMMAND(frequency) = {
 	"frequency",
 	"core clock under scalar and vector work, each CPU alone and all at once",
 	SUBCOMMAND_OPTIONS(table),

@@ -409,7 +409,7 @@ static bool measure(struct json *result, struct error *error)
 	return true;
 }
 
-const struct subcommand info_subcommand = {
+SUBCOMMAND(info) = {
 	.name = "info",
 	.summary = "build, clock, instruction sets, page sizes and privileges found, and what a missing one costs",
 	.run = measure,

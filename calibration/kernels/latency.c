@@ -644,6 +644,6 @@ static bool measure(struct json *result, struct error *error)
 	return error_of_parts(error, "point", failed, work.count, &work.points[0].error);
 }
 
-const struct subcommand latency_subcommand = {
+SUBCOMMAND(latency) = {
 	"latency", "time of one load that waits for the one before", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

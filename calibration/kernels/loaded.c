@@ -726,6 +726,6 @@ static bool measure(struct json *result, struct error *error)
 	return good && write_results(result, error);
 }
 
-const struct subcommand loaded_subcommand = {
+SUBCOMMAND(loaded) = {
 	"loaded", "latency seen by probes while other CPUs load memory", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

@@ -41,12 +41,6 @@
  * well: what comes so soon after the first signal is the same request. Nobody presses a key twice within that time. */
 #define ONE_REQUEST_NS 200000000u
 
-static const struct subcommand *const subcommands[] = {
-	&jitter_subcommand, &latency_subcommand,   &bandwidth_subcommand, &loaded_subcommand, &volume_subcommand,
-	&c2c_subcommand,    &frequency_subcommand, &counters_subcommand,  &info_subcommand,   &selftest_subcommand,
-};
-#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
-
 /* What the working thread fills in; nobody else looks at it before that thread has been joined. */
 static struct {
 	struct json result;
@@ -81,14 +75,14 @@ void supervise_avoid(const struct cpu_list *measured)
 static void print_usage(void)
 {
 	fprintf(stderr, "usage: sutprobe SUBCOMMAND OPTIONS\n\n");
-	for (size_t i = 0; i < SUBCOMMANDS; i++)
+	for (size_t i = 0; subcommands[i]; i++)
 		fprintf(stderr, "  %-10s %s\n", subcommands[i]->name, subcommands[i]->summary);
 	fprintf(stderr, "\nsutprobe SUBCOMMAND --help explains the options of one. stdout is one JSON document.\n");
 }
 
 static const struct subcommand *find_subcommand(const char *name)
 {
-	for (size_t i = 0; i < SUBCOMMANDS; i++)
+	for (size_t i = 0; subcommands[i]; i++)
 		if (!strcmp(subcommands[i]->name, name))
 			return subcommands[i];
 	return NULL;
@@ -181,7 +175,7 @@ static int finish(void)
 			return status;
 	}
 	/* selftest is the one subcommand with a verdict of its own. */
-	if (state.document.error.code == ERROR_CHECK_FAILED && state.subcommand == &selftest_subcommand)
+	if (state.document.error.code == ERROR_CHECK_FAILED && !strcmp(state.subcommand->name, "selftest"))
 		return 1;
 	return error_exit_status(state.document.error.code);
 }

@@ -113,6 +113,6 @@ static bool prepare(struct error *error)
 	return known || error_set(error, ERROR_USAGE, "--case: no case '%s'", wanted);
 }
 
-const struct subcommand selftest_subcommand = {
+SUBCOMMAND(selftest) = {
 	"selftest", "known answers of every part", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

@@ -22,16 +22,13 @@ struct subcommand {
 /* A table of options with its length, as the two fields have it. */
 #define SUBCOMMAND_OPTIONS(table) (table), sizeof(table) / sizeof((table)[0])
 
-extern const struct subcommand jitter_subcommand;
-extern const struct subcommand latency_subcommand;
-extern const struct subcommand bandwidth_subcommand;
-extern const struct subcommand loaded_subcommand;
-extern const struct subcommand volume_subcommand;
-extern const struct subcommand c2c_subcommand;
-extern const struct subcommand frequency_subcommand;
-extern const struct subcommand counters_subcommand;
-extern const struct subcommand info_subcommand;
-extern const struct subcommand selftest_subcommand;
+/* Defines one. The build finds these in the sources, one a file at most, and makes the table of them. */
+#define SUBCOMMAND(name)                                                                                               \
+	extern const struct subcommand name##_subcommand;                                                                  \
+	const struct subcommand name##_subcommand
+
+/* All of them, by name (build.py writes it); ended by NULL. */
+extern const struct subcommand *const subcommands[];
 
 /* Moves the supervising threads away from the CPUs about to be measured, where the affinity mask has others. */
 void supervise_avoid(const struct cpu_list *measured);

@@ -305,6 +305,6 @@ static bool measure(struct json *result, struct error *error)
 	return true;
 }
 
-const struct subcommand volume_subcommand = {
+SUBCOMMAND(volume) = {
 	"volume", "moves a known number of bytes, to hold counters against", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };
