@@ -12,6 +12,7 @@
 #include "allocate.h"
 #include "files.h"
 
+#define ISOLATED "/sys/devices/system/cpu/isolated"
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
 /* No machine has this many CPUs; a list that asks for more is a slip of the keyboard. */
 #define CPU_LIMIT (1u << 20)
@@ -43,6 +44,19 @@ size_t cpu_list_place(const struct cpu_list *list, unsigned cpu)
 bool cpu_list_has(const struct cpu_list *list, unsigned cpu)
 {
 	return cpu_list_place(list, cpu) != SIZE_MAX;
+}
+
+bool cpu_list_asked(struct cpu_list *list, const char *text, struct error *error)
+{
+	char line[4096] = "";
+	if (strcmp(text, "isolated") != 0)
+		return cpu_list_parse(list, text, error);
+	if (!file_line(ISOLATED, line, sizeof(line)))
+		return error_set(error, ERROR_UNSUPPORTED, "--cpus isolated: " ISOLATED ": %s; name the CPUs", strerror(errno));
+	if (!line[0])
+		return error_set(error, ERROR_UNSUPPORTED,
+		                 "--cpus isolated: no isolated CPUs; boot with isolcpus=, or name the CPUs");
+	return cpu_list_parse(list, line, error);
 }
 
 void cpu_list_add(struct cpu_list *list, unsigned cpu)
@@ -162,6 +176,15 @@ const struct cpu_list *affinity_online(void)
 const struct cpu_list *affinity_allowed(void)
 {
 	return &allowed;
+}
+
+bool affinity_spares(const struct cpu_list *measured)
+{
+	const struct cpu_list *allowed = affinity_allowed();
+	for (size_t i = 0; i < allowed->count; i++)
+		if (!cpu_list_has(measured, allowed->cpus[i]))
+			return true;
+	return false;
 }
 
 static void set_offline(unsigned cpu, struct error *error)

@@ -13,6 +13,8 @@ struct cpu_list {
 bool cpu_list_parse(struct cpu_list *list, const char *text, struct error *error);
 /* The numbers that a file of the kernel lists; false where it cannot be read or lists none. */
 bool cpu_list_read(struct cpu_list *list, const char *path);
+/* What an option --cpus asks for: a list, or "isolated", those that the kernel isolates. */
+bool cpu_list_asked(struct cpu_list *list, const char *text, struct error *error);
 void cpu_list_add(struct cpu_list *list, unsigned cpu);
 /* Where a CPU stands in the list; SIZE_MAX: nowhere. */
 size_t cpu_list_place(const struct cpu_list *list, unsigned cpu);
@@ -46,3 +48,5 @@ bool affinity_begin(struct error *error);
 const struct cpu_list *affinity_online(void);
 /* The CPUs of the mask the process was started with. */
 const struct cpu_list *affinity_allowed(void);
+/* Whether that mask has a CPU that is not measured: counters are read from there, and the measuring is ended. */
+bool affinity_spares(const struct cpu_list *measured);

@@ -11,7 +11,7 @@
 #define LINE_BYTES 64u
 /* 300 MB/s, a line every 0.2 us: never is a fabric without a request for long enough to slow down, and a percent at most of
  * what one channel of memory moves, so that the chase waits for none of it. */
-#define BYTES_PER_S 300e6
+#define LIGHT_BYTES_PER_S 300e6
 /* Spread over all channels of a node. Base pages: a reserved huge page is not to be spent on it. */
 #define BUFFER_BYTES (1u << 20)
 
@@ -26,7 +26,8 @@ static void read_batch(const unsigned char *from)
 static void run(struct worker *worker)
 {
 	struct companion *companion = worker->context;
-	const uint64_t period = (uint64_t)(BATCH_LINES * LINE_BYTES / BYTES_PER_S * clock_now_used.hz);
+	const double bytes_per_s = companion->bytes_per_s > 0 ? companion->bytes_per_s : LIGHT_BYTES_PER_S;
+	const uint64_t period = (uint64_t)(BATCH_LINES * LINE_BYTES / bytes_per_s * clock_now_used.hz);
 	uint64_t began = clock_start(), due = began, now, batches = 0;
 	do {
 		read_batch(companion->region.start + batches * BATCH_LINES * LINE_BYTES % BUFFER_BYTES);

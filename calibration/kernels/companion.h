@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A light load beside a chase: it asks for so few lines that nobody waits for it, and keeps awake what falls asleep when
+/* A load at a rate. Light, beside a chase, it asks for so few lines that nobody waits for it, and keeps awake what falls asleep when
  * nobody asks for memory: the uncore, the fabric, and a package whose CPUs are all idle. */
 #pragma once
 
@@ -12,6 +12,7 @@
 struct companion {
 	/* to be set before companions_open */
 	unsigned cpu, node;
+	double bytes_per_s; /* at most: what an interruption took is not caught up with; 0: a light load's */
 	/* state */
 	struct worker worker;
 	struct page_choice chosen;

@@ -3,14 +3,12 @@
  * PMA jitter with its columns, and gaps in a loop that only reads the clock. */
 #include "jitter.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "allocate.h"
 #include "corefreq.h"
-#include "files.h"
 #include "option_rows.h"
 #include "realtime.h"
 #include "stopping.h"
@@ -23,7 +21,6 @@
 #define NUMBERS_OF_GAPS 2000u
 /* Less than a view can be begun and ended in. */
 #define GAP_MIN_S 0.001
-#define ISOLATED "/sys/devices/system/cpu/isolated"
 
 struct jitter_options jitter_options;
 struct jitter jitter;
@@ -58,24 +55,11 @@ static const struct option table[] = {
 		"trace the kernel before and after the look for gaps, half as long in all, and report their causes"),
 };
 
-static bool cpus_asked(struct cpu_list *cpus, struct error *error)
-{
-	char line[4096] = "";
-	if (strcmp(jitter_options.cpus, "isolated") != 0)
-		return cpu_list_parse(cpus, jitter_options.cpus, error);
-	if (!file_line(ISOLATED, line, sizeof(line)))
-		return error_set(error, ERROR_UNSUPPORTED, "--cpus isolated: " ISOLATED ": %s; name the CPUs", strerror(errno));
-	if (!line[0])
-		return error_set(error, ERROR_UNSUPPORTED,
-		                 "--cpus isolated: no isolated CPUs; boot with isolcpus=, or name the CPUs");
-	return cpu_list_parse(cpus, line, error);
-}
-
 static bool prepare(struct error *error)
 {
 	struct cpu_list cpus;
 	uint64_t threshold = 0;
-	if (!cpus_asked(&cpus, error))
+	if (!cpu_list_asked(&cpus, jitter_options.cpus, error))
 		return false;
 	cpu_list_free(&cpus);
 	if (strcmp(jitter_options.threshold_ns, "auto") != 0 &&
@@ -90,17 +74,6 @@ static bool prepare(struct error *error)
 	jitter.pma = strcmp(jitter_options.view, "gaps") != 0;
 	jitter.gaps = strcmp(jitter_options.view, "pma") != 0;
 	return true;
-}
-
-/* Real-time threads that never sleep would keep the supervising thread from its CPU, and nothing could end them. */
-static bool refuse_starving(struct error *error)
-{
-	return jitter_spare_cpu() ||
-	       error_set(
-			   error, ERROR_UNSUPPORTED,
-			   "--fifo: all %zu allowed CPUs would run real-time threads and none the thread that ends them; leave "
-			   "one out of --cpus, widen the affinity mask (taskset, cpuset), or leave --fifo out",
-			   affinity_allowed()->count);
 }
 
 /* All CPUs begin a view together, to within a cache line's transfer. */
@@ -231,9 +204,10 @@ static uint64_t station_bytes(void)
 
 static bool setup(struct error *error)
 {
-	if (!cpus_asked(&jitter.cpus, error))
+	if (!cpu_list_asked(&jitter.cpus, jitter_options.cpus, error))
 		return false;
-	if (jitter_options.fifo && !(refuse_starving(error) && realtime_refuse_throttling(&jitter.cpus, error)))
+	if (jitter_options.fifo &&
+	    !(realtime_refuse_starving(&jitter.cpus, error) && realtime_refuse_throttling(&jitter.cpus, error)))
 		return false;
 	struct gap_watch *watch = &jitter.watch;
 	watch->half_width = -1;
@@ -304,6 +278,6 @@ static bool measure(struct json *result, struct error *error)
 	return good;
 }
 
-const struct subcommand jitter_subcommand = {
+SUBCOMMAND(jitter) = {
 	"jitter", "how much a CPU that only computes is disturbed", SUBCOMMAND_OPTIONS(table), prepare, measure,
 };

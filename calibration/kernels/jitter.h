@@ -55,8 +55,6 @@ struct jitter {
 extern struct jitter_options jitter_options;
 extern struct jitter jitter;
 
-/* Whether the affinity mask has a CPU that is not measured: counters are read from there, and the measuring is ended. */
-bool jitter_spare_cpu(void);
 /* Bytes that the readings of counters take at most. */
 size_t jitter_readings_bytes(void);
 /* Lets every thread go on to its next pause. */

@@ -24,15 +24,6 @@
 /* The interrupts that enabling an event sends to all CPUs are over by then. */
 #define TRACE_SETTLE_NS 50000000u
 
-bool jitter_spare_cpu(void)
-{
-	const struct cpu_list *allowed = affinity_allowed();
-	for (size_t i = 0; i < allowed->count; i++)
-		if (!cpu_list_has(&jitter.cpus, allowed->cpus[i]))
-			return true;
-	return false;
-}
-
 size_t jitter_readings_bytes(void)
 {
 	size_t bytes = jitter.cpus.count * SLICES_MAX * READINGS_ROWS * sizeof(uint64_t);
@@ -193,7 +184,7 @@ static void watch_gaps(double left)
 			readings_forget(&jitter.watch.readings);
 	}
 	jitter_continue_all();
-	bool spare = jitter_spare_cpu();
+	bool spare = affinity_spares(&jitter.cpus);
 	if (spare && !stop_sleep_ns((uint64_t)(GAPS_WARM_UP_S * 1e9))) {
 		/* The first slice begins with the observation. */
 		readings_forget(&jitter.watch.readings);

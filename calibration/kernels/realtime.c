@@ -74,6 +74,16 @@ static bool served(unsigned cpu, bool *seen, struct error *error)
 	return true;
 }
 
+bool realtime_refuse_starving(const struct cpu_list *cpus, struct error *error)
+{
+	return affinity_spares(cpus) ||
+	       error_set(
+			   error, ERROR_UNSUPPORTED,
+			   "--fifo: all %zu allowed CPUs would run real-time threads and none the thread that ends them; leave "
+			   "one out of --cpus, widen the affinity mask (taskset, cpuset), or leave --fifo out",
+			   affinity_allowed()->count);
+}
+
 bool realtime_refuse_throttling(const struct cpu_list *cpus, struct error *error)
 {
 	const struct realtime_limit limit = realtime_limit();

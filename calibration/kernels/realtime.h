@@ -17,6 +17,8 @@ bool realtime_throttled(const struct realtime_limit *limit);
 /* Warns (RT_THROTTLE_POSSIBLE) where the calling thread runs under a real-time policy, whoever gave it that, which is
  * throttled. */
 void realtime_check(void);
+/* Real-time threads on all CPUs would keep the thread that ends them from its own. */
+bool realtime_refuse_starving(const struct cpu_list *cpus, struct error *error);
 /* False where the kernel would take one of these CPUs from a real-time thread that never sleeps, and so show gaps of its own
  * making. Warns (RT_THROTTLE_POSSIBLE) where that is unknown. */
 bool realtime_refuse_throttling(const struct cpu_list *cpus, struct error *error);
