@@ -85,6 +85,7 @@ struct reader {
 	size_t count, now;
 	const struct trace_clock *clock;
 	int thread;
+	bool asleep;      /* when a gap begins */
 	bool inside;      /* an event of this gap was seen */
 	double last;      /* time up to which the gap is explained */
 	double explained; /* ticks of it that are some cause's */
@@ -342,6 +343,17 @@ static void account(struct reader *reader, const struct line *line)
 		}
 }
 
+/* Every event says in which thread it happened: so the first of a gap says which ran since the gap began. */
+static void ran_before(struct reader *reader, const struct line *line)
+{
+	struct cause task = {.class = CAUSE_TASK, .number = line->pid};
+	const struct trace_event *event = trace_events;
+	while (event->role != EVENT_SWITCHES)
+		event++;
+	copy_until(task.name, sizeof(task.name), line->task, "");
+	push(reader, event, cause_of(reader->causes->list, &reader->causes->count, &task));
+}
+
 static void event_take(struct reader *reader, const struct line *line)
 {
 	while (reader->now < reader->count && gap_end(reader) < line->at)
@@ -355,6 +367,8 @@ static void event_take(struct reader *reader, const struct line *line)
 	if (!reader->inside) {
 		reader->inside = true;
 		reader->last = gap_begin(reader);
+		if (reader->asleep && line->pid != 0 && line->pid != reader->thread)
+			ran_before(reader, line);
 	}
 	if (line->event->role == EVENT_REPORTS) {
 		reported(reader, line);
@@ -374,10 +388,11 @@ static void event_take(struct reader *reader, const struct line *line)
 	}
 }
 
-bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size_t count, int thread,
+bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size_t count, int thread, bool asleep,
                  const struct trace_clock *clock, bool events_lost)
 {
-	struct reader reader = {.causes = causes, .gaps = gaps, .count = count, .clock = clock, .thread = thread};
+	struct reader reader = {
+		.causes = causes, .gaps = gaps, .count = count, .clock = clock, .thread = thread, .asleep = asleep};
 	struct line line;
 	char *row = NULL;
 	size_t size = 0;

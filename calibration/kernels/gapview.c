@@ -63,7 +63,7 @@ static void read_causes(struct gap_view *view, const struct gap_watch *watch, un
 	view->causes = allocate(1, sizeof(*view->causes));
 	FILE *text = tracing_text(tracing, cpu);
 	view->lost_events = tracing_lost(tracing, cpu);
-	if (!text || !causes_read(view->causes, text, view->traced.ring, view->traced.kept, thread, &view->clock,
+	if (!text || !causes_read(view->causes, text, view->traced.ring, view->traced.kept, thread, false, &view->clock,
 	                          view->lost_events > 0))
 		snprintf(view->unread, sizeof(view->unread), "reading what was traced of CPU %u: %s", cpu, strerror(errno));
 	else if (view->lost_events > 0)

@@ -239,8 +239,8 @@ bool planting_check(double seconds, char *note, size_t size, struct error *error
 		tracing_stop(&scene.tracing);
 		struct trace_clock clock = tracing_clock(&scene.tracing);
 		FILE *text = good ? tracing_text(&scene.tracing, scene.cpu) : NULL;
-		if (good && (!text || !causes_read(&scene.causes, text, scene.gaps.ring, scene.gaps.kept, scene.thread, &clock,
-		                                   tracing_lost(&scene.tracing, scene.cpu) > 0)))
+		if (good && (!text || !causes_read(&scene.causes, text, scene.gaps.ring, scene.gaps.kept, scene.thread, false,
+		                                   &clock, tracing_lost(&scene.tracing, scene.cpu) > 0)))
 			good = error_set(error, ERROR_INTERNAL, "reading what was traced: %s", strerror(errno));
 		if (text)
 			(void)fclose(text);

@@ -91,7 +91,7 @@ static bool case_trace_text(struct error *error)
 	FILE *file = fmemopen(text, sizeof(text) - 1, "r");
 	EXPECT(file);
 	clock_now_used.hz = 1e9;
-	bool read = causes_read(&causes, file, gaps, 5, 77, &ticks, false);
+	bool read = causes_read(&causes, file, gaps, 5, 77, false, &ticks, false);
 	(void)fclose(file);
 	double unexplained = clock_ns(causes.unexplained.ticks);
 	clock_now_used = kept;
@@ -125,9 +125,24 @@ static bool case_trace_text(struct error *error)
 	const struct gap later[] = {{0, 900}, {1002, 6}};
 	const struct trace_clock raw = {.raw_ns = 100e9, .ticks = 1000, .per_ns = 1e-3, .tolerance = 1};
 	file = fmemopen(coarse, sizeof(coarse) - 1, "r");
-	EXPECT(file && causes_read(&causes, file, later, 2, 77, &raw, true));
+	EXPECT(file && causes_read(&causes, file, later, 2, 77, false, &raw, true));
 	(void)fclose(file);
 	EXPECT(causes.gaps == 1 && fabs(caused(&causes, "arch_timer", "")->ticks - 5) < 1e-3);
+	/* Another thread ran when the gap began: its time is all but the interrupt's. The idle one is not told of. */
+	static char asleep[] =
+		"           rival-9       [001] d.h1. 1000300: local_timer_entry: vector=236\n"
+		"           rival-9       [001] d.h1. 1000400: local_timer_exit: vector=236\n"
+		"           rival-9       [001] d..2. 1001000: sched_switch: prev_comm=rival prev_pid=9 prev_prio=9 "
+		"prev_state=S ==> next_comm=sutprobe next_pid=77 next_prio=120\n"
+		"          <idle>-0       [001] d.h1. 2000300: local_timer_entry: vector=236\n"
+		"          <idle>-0       [001] d.h1. 2000400: local_timer_exit: vector=236\n";
+	const struct gap sleeping[] = {{1000000, 1100}, {2000000, 500}};
+	file = fmemopen(asleep, sizeof(asleep) - 1, "r");
+	EXPECT(file && causes_read(&causes, file, sleeping, 2, 77, true, &ticks, false));
+	(void)fclose(file);
+	EXPECT(causes.count == 2 && caused(&causes, "rival", "")->ticks == 900 &&
+	       caused(&causes, "rival", "")->number == 9);
+	EXPECT(caused(&causes, "local timer", "")->ticks == 200 && caused(&causes, "rival", "")->owned == 1);
 	return true;
 }
 
