@@ -159,3 +159,8 @@ def _binomial(count: int, share: float) -> tuple[int, list[float]]:
 def beyond_longest(count: int) -> float:
     """Return the share of all samples beyond the longest of *count*, at most, with probability ``COVERAGE``."""
     return 1 - exp(log(1 - COVERAGE) / count)
+
+
+def samples_for(share: float) -> int:
+    """Return how many samples there must be so that :func:`beyond_longest` is at most *share*."""
+    return ceil(log(1 - COVERAGE) / log1p(-share))

@@ -268,6 +268,12 @@ def _jitter(document: dict[str, Any], step: Step) -> None:
     document["result"]["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
 
 
+def _wakeups(document: dict[str, Any], step: Step) -> None:
+    for condition in document["result"]["conditions"]:
+        (recorded,) = condition["cpus"]
+        condition["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
+
+
 def _frequency(document: dict[str, Any], step: Step) -> None:
     points = {(point["work"], point["active"]): point for point in document["result"]["points"]}
     cpus = {"all": step.cpus, "alone": parse_cpulist(options(step, "alone-cpus")[0])}
@@ -336,6 +342,7 @@ def _matrix(document: dict[str, Any], step: Step) -> None:
 
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter,
+    "wakeup": _wakeups,
     "core_frequency": _frequency,
     "latency_matrix": _chases,
     "bandwidth_matrix": _traffic,

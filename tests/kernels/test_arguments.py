@@ -25,6 +25,7 @@ REQUIRED = {
     "volume": {"--group": "0@0", "--array-bytes": "65536"},
     "c2c": {"--pair": "0@1"},
     "jitter": {"--cpus": "0"},
+    "wakeup": {"--cpus": "0"},
     "frequency": {"--cpus": "0"},
     "counters": {},
     "info": {},

@@ -51,6 +51,11 @@ COMMANDS = {
          "--gap-s", "0.05"),
         ("--cpus", "{both}", "--view", "gaps", "--gap-s", "0.2", "--attribute"),
     ],
+    "wakeup": [
+        ("--cpus", "{both}", "--seconds", "0.1", "--attribute"),
+        ("--cpus", "{other}", "--seconds", "0.1", "--under", "none,memory,housekeeping", "--load-group", "{one}@0",
+         "--housekeeping-cpus", "{one}", "--threshold-us", "1000000"),
+    ],
     "c2c": [
         ("--pair", "{one}@{other}:0:hitm", "--pair", "{one}@{other}:0:hit", "--lines", "64", "--placements", "2",
          "--windows", "1"),
@@ -71,7 +76,7 @@ COMMANDS = {
 
 def assert_good(probe: Probe, subcommand: str, cpus: list[int]) -> None:
     """Run *subcommand*: it ends well, its document has the form that is read, and nothing went wrong on the way."""
-    if subcommand in {"loaded", "c2c"}:
+    if subcommand in {"loaded", "c2c", "wakeup"}:
         require_two(cpus)
     names = {"one": cpus[0], "other": cpus[-1], "both": ",".join(map(str, sorted({cpus[0], cpus[-1]})))}
     for arguments in COMMANDS[subcommand]:

@@ -98,6 +98,8 @@ PAGELESS: Final[dict[str, tuple[str, ...]]] = {
     "jitter": ("jitter", "--cpus", "{0},{1}", "--gap-s", "0.2", "--intervals", "500", "--executions", "10", "--loops",
                "100"),
     "jitter-full": ("jitter", "--cpus", "{0}", "--view", "gaps", "--gap-s", "0.5", "--threshold-ns", "1"),
+    "wakeup": ("wakeup", "--cpus", "{0}", "--seconds", "0.2", "--under", "none,memory,housekeeping", "--load-group",
+               "{1}@0", "--housekeeping-cpus", "{1}", "--worst", "1000"),
     "counters": ("counters", "--duration-s", "0.1"),
     "info": ("info",),
 }  # fmt: skip

@@ -23,6 +23,7 @@ LONG = {
     "latency": ("--at", "{cpu}@0", "--size-bytes", "4194304", "--pages", "base", "--hops", "64000000000"),
     "bandwidth": ("--group", "{cpu}@0", "--mix", "reads", "--buffer-bytes", "1048576", "--window-s", "60"),
     "jitter": ("--cpus", "{cpu}", "--view", "gaps", "--gap-s", "600"),
+    "wakeup": ("--cpus", "{cpu}", "--seconds", "600"),
 }
 PATIENCE_S = 20
 """How long an ended process may take to be gone: no measure of speed, only short of for ever."""

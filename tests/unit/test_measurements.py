@@ -94,7 +94,9 @@ def numbers(value: Any) -> Iterator[float]:
 
 def points(raw: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = next(
-        part for name in ("points", "pairs", "cells", "repeats", "cpus") if (part := raw["result"].get(name))
+        part
+        for name in ("points", "pairs", "cells", "repeats", "cpus", "conditions")
+        if (part := raw["result"].get(name))
     )
     return found
 
@@ -165,7 +167,7 @@ def test_every_sample_was_printed_by_sutprobe(name: str) -> None:
 def test_rejects_another_document(name: str) -> None:
     raw = read(name)
     field = next(
-        field for field in ("cpu", "mix", "inject_delay", "writer", "triad_seconds") if field in points(raw)[0]
+        field for field in ("cpu", "mix", "load", "inject_delay", "writer", "triad_seconds") if field in points(raw)[0]
     )
     missing, unknown = copy.deepcopy(raw), copy.deepcopy(raw)
     del points(missing)[0][field]
@@ -176,7 +178,7 @@ def test_rejects_another_document(name: str) -> None:
             parse(name, wrong)
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("jitter", "counted_volume")])
+@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("jitter", "wakeup", "counted_volume")])
 def test_missing_values_keep_their_reason(name: str) -> None:
     raw = read(name)
     for point in points(raw):
@@ -190,7 +192,7 @@ def test_missing_values_keep_their_reason(name: str) -> None:
         assert [item.reason for item in parsed.missing] == ["no_memory: expected 128 MiB on node 0, found 4"]
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("jitter", "core_frequency")])
+@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("jitter", "wakeup", "core_frequency")])
 def test_wrong_page_placement_is_invalid(name: str) -> None:
     raw = read(name)
     point = points(raw)[-1]

@@ -70,7 +70,7 @@ def test_plan_uses_existing_cpus_and_nodes(machine: Context, profile: str) -> No
             assert cpu in machine.online_cpus
             assert where <= nodes
             assert size is None or size > 0
-        for name in ("probe", "group", "load"):
+        for name in ("probe", "group", "load", "load-group"):
             for part in (part for text in options(step, name) for part in text.partition(":")[0].split("+")):
                 cpus, _, node = part.partition("@")
                 assert cpus_of(cpus) <= set(machine.online_cpus)

@@ -1,0 +1,773 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Wake-up latency: how late a thread runs after its timer expired. One thread on each measured CPU sleeps until absolute
+ * deadlines at equal distances and reads the clock when it wakes: late = now - deadline, by the clock of the timer. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "allocate.h"
+#include "companion.h"
+#include "histogram.h"
+#include "interference.h"
+#include "option_rows.h"
+#include "place.h"
+#include "realtime.h"
+#include "stopping.h"
+#include "subcommand.h"
+#include "tracing.h"
+#include "warning.h"
+
+/* Wake-ups that do not count, before the first that does: caches and the clock of the core are as they will be. */
+#define PREHEAT_NS 20000000u
+#define PREHEAT_PERIOD_NS 500000u
+/* What the supervising thread needs to let another thread go on. */
+#define RELEASE_NS 20000u
+/* A thread of the usual policy is woken up to 50 us late to save interrupts; what is asked for here is no delay at all. */
+#define TIMER_SLACK_NS 1u
+/* Of the CPU time that the kernel allows real-time threads; used to this share, others may take the rest. */
+#define THROTTLE_SHARE 0.5
+/* In the document: of a CPU in a pass, most of it histogram. */
+#define NUMBERS_OF_VIEW 2000u
+/* Chores: of one turn. A quarter of MiB is 64 page faults; the sleep keeps timers busy and the load below all of a CPU. */
+#define CHORE_BYTES (256u << 10)
+#define CHORE_CALLS 64u
+#define CHORE_SLEEP_NS 100000u
+/* Of a process and the one that it starts: the pages both write, their tables, and what the kernel keeps of them. */
+#define CHORE_PROCESSES_BYTES (4u << 20)
+#define DMA_LATENCY "/dev/cpu_dma_latency"
+
+static const uint64_t thresholds_ns[] = {10000, 20000, 50000, 100000, 200000, 500000, 1000000, 10000000};
+#define THRESHOLDS (sizeof(thresholds_ns) / sizeof(thresholds_ns[0]))
+
+static struct {
+	const char *cpus;
+	uint64_t period_us;
+	double seconds;
+	uint64_t fifo;
+	struct word_list loads;
+	struct word_list groups;
+	double load_mb_s;
+	const char *housekeeping;
+	uint64_t threshold_us;
+	uint64_t worst;
+	const char *idle_latency_us;
+	bool attribute;
+} options;
+
+static const struct option table[] = {
+	OPTION_ROW_TEXT("--cpus", &options.cpus, "LIST|isolated", NULL,
+	                "CPUs to measure, all at once; isolated: those the kernel isolates"),
+	/* What cyclictest and timerlat do; a shorter period finds rare events sooner, and keeps the core from sleeping deeply. */
+	OPTION_ROW_U64("--period-us", &options.period_us, "N", "1000", 10, 1000000, "time between two deadlines of a CPU"),
+	/* Ten thousand wake-ups: enough for the 99.9th percentile. */
+	OPTION_ROW_F64("--seconds", &options.seconds, "S", "10", 0, 86400, "time to measure under each load"),
+	/* 0: what an ordinary program sees; real-time threads are a decision of whoever runs the machine. */
+	OPTION_ROW_U64("--fifo", &options.fifo, "PRIO", "0", 0, 99,
+	               "run under SCHED_FIFO with this priority; 0: as an ordinary thread"),
+	OPTION_ROW_WORDS("--under", &options.loads, "none|memory|housekeeping", "none",
+	                 "what other CPUs do meanwhile, one after another"),
+	OPTION_ROW_OPTIONAL_REPEATED("--load-group", &options.groups, "CPULIST@NODE",
+	                             "CPUs that read memory of this node under --under memory"),
+	/* Half of what one core can ask for with a few loads in flight, so that the rate is kept. */
+	OPTION_ROW_F64("--load-mb-s", &options.load_mb_s, "R", "500", 0, 100000, "MB/s that each of these CPUs reads"),
+	OPTION_ROW_OPTIONAL_TEXT("--housekeeping-cpus", &options.housekeeping, "LIST",
+	                         "CPUs that start processes, fault pages and set timers under --under housekeeping"),
+	OPTION_ROW_U64("--threshold-us", &options.threshold_us, "N", "0", 0, 10000000,
+	               "trace the kernel, and stop at the first wake-up at least this late; 0: do neither"),
+	OPTION_ROW_U64("--worst", &options.worst, "N", "10", 1, 1000,
+	               "latest wake-ups of each CPU to list with their time"),
+	/* none: as the machine is found. */
+	OPTION_ROW_TEXT("--idle-latency-us", &options.idle_latency_us, "N|none", "none",
+	                "keep CPUs out of idle states that take longer to leave (" DMA_LATENCY "); 0: out of all"),
+	/* Not by default: it needs root, and takes half as long again. */
+	OPTION_ROW_FLAG("--attribute", &options.attribute,
+	                "measure without load once more, half as long, while the kernel is traced, and report what ran "
+	                "before the latest wake-ups"),
+};
+
+enum load { LOAD_NONE, LOAD_MEMORY, LOAD_HOUSEKEEPING };
+
+struct wake {
+	uint64_t late_ns;
+	uint64_t at_ns; /* of the timer's clock, when it ran */
+	uint64_t ticks; /* the same in ticks */
+};
+
+/* What one CPU saw in one pass. */
+struct view {
+	struct histogram late_ns;
+	uint64_t above[THRESHOLDS];
+	uint64_t wakes, missed, early;
+	uint64_t min_ns;
+	struct wake *worst; /* the latest first */
+	size_t kept;
+	bool verified;
+	struct thread_counts threads;
+	double busy; /* share of its CPU's time that the thread ran */
+};
+
+struct sleeper {
+	struct worker worker;
+	unsigned cpu;
+	int thread;
+	struct view *views; /* one for each pass, and one for what does not count */
+};
+
+struct pass {
+	enum load load;
+	bool traced;
+	uint64_t first_ns, end_ns; /* of the timer's clock */
+	uint64_t began_unix_ns;    /* at first_ns */
+	double wall_s;
+	_Atomic bool reached; /* the threshold */
+	bool recorded;        /* the kernel's events */
+	struct snapshot before, after;
+	double load_mb_s;    /* measured, of all threads */
+	double chores_per_s; /* turns of all processes */
+};
+
+/* One process on a housekeeping CPU: it shares no memory map with the measuring threads, whose pages and TLBs its work must
+ * not touch. */
+struct chore {
+	pid_t process;
+	int socket; /* a byte begins the work, a byte comes back when it has ended; closed, the process ends */
+	struct chore_state {
+		_Atomic bool working;
+		_Atomic uint64_t turns;
+		_Atomic int reason; /* an errno, where the work cannot be done */
+	} *state;
+};
+
+static struct {
+	struct cpu_list cpus;
+	uint64_t period_ns, seconds_ns;
+	struct sleeper *sleepers;
+	struct pass *passes;
+	size_t count, done;
+	struct companion *companions;
+	size_t companion_count;
+	struct cpu_list housekeeping;
+	struct chore *chores;
+	struct tracing tracing;
+	bool traced, locked;
+	int dma_latency; /* a descriptor */
+	uint32_t idle_latency_us;
+	_Atomic size_t now; /* the pass */
+} work = {.dma_latency = -1};
+
+/* -- books -- */
+
+static void keep_worst(struct view *view, const struct wake *wake)
+{
+	size_t place = view->kept < options.worst ? view->kept++ : options.worst - 1;
+	for (; place > 0 && view->worst[place - 1].late_ns < wake->late_ns; place--)
+		view->worst[place] = view->worst[place - 1];
+	view->worst[place] = *wake;
+}
+
+/* Enters a wake-up into the books and returns how many further deadlines had passed by then. */
+static uint64_t view_take(struct view *view, uint64_t deadline_ns, uint64_t now_ns)
+{
+	const uint64_t late_ns = now_ns > deadline_ns ? now_ns - deadline_ns : 0, missed = late_ns / work.period_ns;
+	view->early += now_ns < deadline_ns;
+	histogram_add(&view->late_ns, late_ns);
+	for (size_t i = 0; i < THRESHOLDS && late_ns >= thresholds_ns[i]; i++)
+		view->above[i]++;
+	view->min_ns = view->wakes == 0 || late_ns < view->min_ns ? late_ns : view->min_ns;
+	view->wakes++;
+	if (view->kept < options.worst || late_ns > view->worst[view->kept - 1].late_ns)
+		keep_worst(view, &(struct wake){late_ns, now_ns, clock_stop()});
+	return missed;
+}
+
+/* -- the measuring threads -- */
+
+static bool sleep_until(uint64_t deadline_ns, struct error *error)
+{
+	const struct timespec deadline = clock_timespec(deadline_ns);
+	int reason;
+	while ((reason = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL)) == EINTR)
+		continue;
+	return reason == 0 || error_set(error, ERROR_INTERNAL, "clock_nanosleep: %s", strerror(reason));
+}
+
+static void preheat(struct sleeper *sleeper, uint64_t until_ns)
+{
+	struct view *scratch = &sleeper->views[work.count];
+	uint64_t deadline_ns = clock_read_ns(CLOCK_MONOTONIC) + PREHEAT_PERIOD_NS;
+	for (; deadline_ns + PREHEAT_PERIOD_NS < until_ns && sleep_until(deadline_ns, &sleeper->worker.error);
+	     deadline_ns += PREHEAT_PERIOD_NS)
+		(void)view_take(scratch, deadline_ns, clock_read_ns(CLOCK_MONOTONIC));
+}
+
+static void measure_pass(struct sleeper *sleeper, struct pass *pass, struct view *view)
+{
+	/* CPUs take their turns within a period: they would otherwise all ask for the kernel's locks at once. */
+	const size_t place = (size_t)(sleeper - work.sleepers);
+	uint64_t deadline_ns = pass->first_ns + work.period_ns * place / work.cpus.count;
+	const int64_t threshold_ns = options.threshold_us ? (int64_t)options.threshold_us * 1000 : INT64_MAX;
+	preheat(sleeper, deadline_ns);
+	struct thread_counts before = thread_counts_now();
+	uint64_t began_cpu_ns = clock_cpu_ns(), began_ns = clock_read_ns(CLOCK_MONOTONIC);
+	while (deadline_ns < pass->end_ns && !stop_requested() &&
+	       !atomic_load_explicit(&pass->reached, memory_order_relaxed) &&
+	       sleep_until(deadline_ns, &sleeper->worker.error)) {
+		const uint64_t now_ns = clock_read_ns(CLOCK_MONOTONIC);
+		const uint64_t missed = view_take(view, deadline_ns, now_ns);
+		if ((int64_t)(now_ns - deadline_ns) >= threshold_ns)
+			atomic_store_explicit(&pass->reached, true, memory_order_relaxed);
+		/* Those that would have come after the end are not missed. */
+		const uint64_t left = (pass->end_ns - 1 - deadline_ns) / work.period_ns;
+		view->missed += missed < left ? missed : left;
+		deadline_ns += work.period_ns * (1 + missed);
+	}
+	const uint64_t wall_ns = clock_read_ns(CLOCK_MONOTONIC) - began_ns;
+	view->busy = wall_ns ? (double)(clock_cpu_ns() - began_cpu_ns) / (double)wall_ns : 0;
+	struct thread_counts after = thread_counts_now();
+	view->threads = thread_counts_since(&after, &before);
+	view->verified = affinity_stayed(sleeper->cpu, &sleeper->worker.error);
+}
+
+/* The kernel takes the CPU from real-time threads that use more of it than it allows them; these mostly sleep. */
+static void check_throttling(const struct view *view)
+{
+	struct realtime_limit limit = realtime_limit();
+	double allowed = (double)limit.runtime_us / (double)limit.period_us;
+	if (realtime_throttled(&limit) && view->busy >= THROTTLE_SHARE * allowed)
+		warning_add("RT_THROTTLE_POSSIBLE",
+		            "a measuring thread ran for %.0f %% of the time under a real-time policy, of which the kernel "
+		            "allows %lld us in %lld: it may have been stopped, and late for that",
+		            view->busy * 100, limit.runtime_us, limit.period_us);
+}
+
+static void body(struct worker *worker)
+{
+	struct sleeper *sleeper = worker->context;
+	if (options.fifo && !realtime_begin((unsigned)options.fifo, &worker->error))
+		return;
+	if (prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS) != 0) {
+		error_set(&worker->error, ERROR_INTERNAL, "setting the timer slack: %s", strerror(errno));
+		return;
+	}
+	sleeper->thread = (int)syscall(SYS_gettid);
+	sleeper->views = allocate_touched(work.count + 1, sizeof(*sleeper->views));
+	for (size_t i = 0; i <= work.count; i++)
+		sleeper->views[i].worst = allocate_touched(options.worst, sizeof(struct wake));
+	for (;;) {
+		worker_pause(worker);
+		size_t now = atomic_load(&work.now);
+		if (now >= work.count || worker->error.code != ERROR_NONE)
+			break;
+		measure_pass(sleeper, &work.passes[now], &sleeper->views[now]);
+	}
+	if (options.fifo)
+		realtime_end();
+	for (size_t i = 0; options.fifo && i < work.done; i++)
+		check_throttling(&sleeper->views[i]);
+}
+
+/* -- the housekeeping load -- */
+
+static bool start_process(void)
+{
+	char *const words[] = {"sutprobe", "--help", NULL};
+	pid_t process = fork();
+	int status = 0;
+	if (process == 0) {
+		execve("/proc/self/exe", words, (char *[]){NULL});
+		_exit(1);
+	}
+	if (process < 0)
+		return false;
+	while (waitpid(process, &status, 0) < 0)
+		if (errno != EINTR)
+			return false;
+	errno = ECHILD;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool turn(void)
+{
+	const size_t page = memory_base_page_bytes();
+	const struct timespec pause = {.tv_nsec = CHORE_SLEEP_NS};
+	volatile unsigned char *fresh = mmap(NULL, CHORE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (fresh == MAP_FAILED)
+		return false;
+	for (size_t at = 0; at < CHORE_BYTES; at += page)
+		fresh[at] = 1;
+	for (unsigned i = 0; i < CHORE_CALLS; i++)
+		(void)syscall(SYS_getppid);
+	(void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	return munmap((void *)fresh, CHORE_BYTES) == 0 && start_process();
+}
+
+/* A process of its own, which ends with ours. */
+static _Noreturn void do_chores(unsigned cpu, int socket, struct chore_state *state)
+{
+	struct error error = {0};
+	char byte;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+	    dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || prctl(PR_SET_NAME, "sutprobe-chore") != 0)
+		atomic_store(&state->reason, errno);
+	else if (!affinity_pin(cpu, &error))
+		atomic_store(&state->reason, EINVAL);
+	while (read(socket, &byte, 1) == 1) {
+		while (atomic_load(&state->working) && !atomic_load(&state->reason))
+			if (turn())
+				atomic_fetch_add(&state->turns, 1);
+			else
+				atomic_store(&state->reason, errno);
+		if (write(socket, &byte, 1) != 1)
+			break;
+	}
+	_exit(0);
+}
+
+static bool chores_open(struct error *error)
+{
+	struct chore_state *states = NULL;
+	if (work.housekeeping.count == 0)
+		return true;
+	states = mmap(NULL, work.housekeeping.count * sizeof(*states), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+	              -1, 0);
+	if (states == MAP_FAILED)
+		return error_set(error, ERROR_NO_MEMORY, "memory of the housekeeping load: %s", strerror(errno));
+	work.chores = allocate(work.housekeeping.count, sizeof(*work.chores));
+	for (size_t i = 0; i < work.housekeeping.count; i++)
+		work.chores[i] = (struct chore){.process = -1, .socket = -1, .state = &states[i]};
+	for (size_t i = 0; i < work.housekeeping.count; i++) {
+		struct chore *chore = &work.chores[i];
+		int ends[2];
+		if (!affinity_usable(work.housekeeping.cpus[i], error))
+			return false;
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+			return error_set(error, ERROR_INTERNAL, "a socket for the housekeeping load: %s", strerror(errno));
+		chore->process = fork();
+		if (chore->process == 0) {
+			/* Of those before, whose end of file would otherwise not come. */
+			for (size_t k = 0; k < i; k++)
+				close(work.chores[k].socket);
+			close(ends[1]);
+			do_chores(work.housekeeping.cpus[i], ends[0], chore->state);
+		}
+		int reason = errno;
+		close(ends[0]);
+		chore->socket = ends[1];
+		if (chore->process < 0)
+			return error_set(error, ERROR_INTERNAL, "starting the housekeeping load: %s", strerror(reason));
+	}
+	return true;
+}
+
+static bool chores_begin(struct error *error)
+{
+	for (size_t i = 0; i < work.housekeeping.count; i++) {
+		atomic_store(&work.chores[i].state->turns, 0);
+		atomic_store(&work.chores[i].state->working, true);
+		if (send(work.chores[i].socket, "", 1, MSG_NOSIGNAL) != 1)
+			return error_set(error, ERROR_INTERNAL, "the housekeeping load ended: %s", strerror(errno));
+	}
+	return true;
+}
+
+/* Returns the turns of all. */
+static uint64_t chores_end(struct error *error)
+{
+	uint64_t turns = 0;
+	char byte;
+	for (size_t i = 0; i < work.housekeeping.count; i++)
+		atomic_store(&work.chores[i].state->working, false);
+	for (size_t i = 0; i < work.housekeeping.count; i++) {
+		const struct chore *chore = &work.chores[i];
+		ssize_t got;
+		while ((got = read(chore->socket, &byte, 1)) < 0 && errno == EINTR)
+			continue;
+		int reason = atomic_load(&chore->state->reason);
+		if (got != 1 || reason)
+			error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", work.housekeeping.cpus[i],
+			          reason ? strerror(reason) : "its process ended");
+		turns += atomic_load(&chore->state->turns);
+	}
+	return turns;
+}
+
+static void chores_close(void)
+{
+	for (size_t i = 0; work.chores && i < work.housekeeping.count; i++) {
+		if (work.chores[i].socket >= 0)
+			close(work.chores[i].socket);
+		while (work.chores[i].process > 0 && waitpid(work.chores[i].process, NULL, 0) < 0 && errno == EINTR)
+			continue;
+	}
+}
+
+/* -- setup -- */
+
+static bool wants(const char *load)
+{
+	for (size_t i = 0; i < options.loads.count; i++)
+		if (!strcmp(options.loads.words[i], load))
+			return true;
+	return false;
+}
+
+/* What a load runs on is not measured, and each CPU has one part in it. */
+static bool apart(const struct cpu_list *cpus, const char *option, struct error *error)
+{
+	for (size_t i = 0; i < cpus->count; i++)
+		if (cpu_list_has(&work.cpus, cpus->cpus[i]))
+			return error_set(error, ERROR_USAGE, "%s: CPU %u is measured", option, cpus->cpus[i]);
+	return true;
+}
+
+static bool prepare_loads(struct error *error)
+{
+	struct cpu_list seen = {0};
+	for (size_t i = 0; i < options.groups.count; i++) {
+		const char *text = options.groups.words[i];
+		struct cpu_list cpus = {0};
+		unsigned node;
+		if (!place_parse_list(text, strlen(text), &cpus, &node, error) || !apart(&cpus, "--load-group", error))
+			return false;
+		work.companions = reallocate(work.companions, work.companion_count + cpus.count, sizeof(*work.companions));
+		for (size_t k = 0; k < cpus.count; k++) {
+			if (cpu_list_has(&seen, cpus.cpus[k]))
+				return error_set(error, ERROR_USAGE, "--load-group: CPU %u is given twice", cpus.cpus[k]);
+			cpu_list_add(&seen, cpus.cpus[k]);
+			work.companions[work.companion_count++] =
+				(struct companion){.cpu = cpus.cpus[k], .node = node, .bytes_per_s = options.load_mb_s * 1e6};
+		}
+		cpu_list_free(&cpus);
+	}
+	cpu_list_free(&seen);
+	if (options.housekeeping && !(cpu_list_parse(&work.housekeeping, options.housekeeping, error) &&
+	                              apart(&work.housekeeping, "--housekeeping-cpus", error)))
+		return false;
+	if (wants("memory") != (options.groups.count > 0))
+		return error_set(error, ERROR_USAGE, "--under memory and --load-group need each other");
+	if (wants("housekeeping") != (options.housekeeping != NULL))
+		return error_set(error, ERROR_USAGE, "--under housekeeping and --housekeeping-cpus need each other");
+	return option_positive("--load-mb-s", options.load_mb_s, error);
+}
+
+static bool prepare(struct error *error)
+{
+	uint64_t idle_us = 0;
+	work.period_ns = options.period_us * 1000;
+	work.seconds_ns = (uint64_t)(options.seconds * 1e9);
+	if (work.seconds_ns < work.period_ns)
+		return error_set(error, ERROR_USAGE, "--seconds: at least one period of %llu us, not %g",
+		                 (unsigned long long)options.period_us, options.seconds);
+	if (strcmp(options.idle_latency_us, "none") != 0 &&
+	    (!options_u64(options.idle_latency_us, &idle_us) || idle_us > INT32_MAX))
+		return error_set(error, ERROR_USAGE, "--idle-latency-us: none or 0 to %d, not '%s'", INT32_MAX,
+		                 options.idle_latency_us);
+	work.idle_latency_us = (uint32_t)idle_us;
+	/* Named CPUs are compared with those of the loads now; which are isolated only the machine knows. */
+	return cpu_list_asked(&work.cpus, options.cpus, error) && prepare_loads(error);
+}
+
+static void plan_passes(void)
+{
+	static const char *const names[] = {
+		[LOAD_NONE] = "none", [LOAD_MEMORY] = "memory", [LOAD_HOUSEKEEPING] = "housekeeping"};
+	work.passes = allocate(options.loads.count + 1, sizeof(*work.passes));
+	for (size_t i = 0; i < options.loads.count; i++) {
+		enum load load = LOAD_NONE;
+		while (strcmp(names[load], options.loads.words[i]) != 0)
+			load++;
+		work.passes[work.count++] = (struct pass){.load = load, .traced = options.threshold_us > 0};
+	}
+	if (options.attribute)
+		work.passes[work.count++] = (struct pass){.traced = true};
+}
+
+/* Held open, the file keeps the limit; closed, however the process ends, the kernel drops it. */
+static bool hold_idle_latency(struct error *error)
+{
+	if (!strcmp(options.idle_latency_us, "none"))
+		return true;
+	work.dma_latency = open(DMA_LATENCY, O_WRONLY | O_CLOEXEC);
+	if (work.dma_latency >= 0 && write(work.dma_latency, &work.idle_latency_us, sizeof(work.idle_latency_us)) ==
+	                                 (ssize_t)sizeof(work.idle_latency_us))
+		return true;
+	return error_set(error, errno == EACCES || errno == EPERM ? ERROR_NO_PERMISSION : ERROR_UNSUPPORTED,
+	                 "--idle-latency-us: " DMA_LATENCY ": %s; run as root, or leave it out", strerror(errno));
+}
+
+static bool sleepers_open(struct error *error)
+{
+	size_t started = 0;
+	work.sleepers = allocate(work.cpus.count, sizeof(*work.sleepers));
+	for (bool good = true; good && started < work.cpus.count; started += good) {
+		struct sleeper *sleeper = &work.sleepers[started];
+		sleeper->cpu = work.cpus.cpus[started];
+		good =
+			affinity_usable(sleeper->cpu, error) && worker_start(&sleeper->worker, sleeper->cpu, body, sleeper, error);
+	}
+	for (size_t i = 0; i < started; i++)
+		if (!worker_wait(&work.sleepers[i].worker))
+			error_take(error, &work.sleepers[i].worker.error);
+	/* What is there now, and no more. Not allowed, pages may be reclaimed, and a wake-up then waits for them; the document says which. */
+	work.locked = mlockall(MCL_CURRENT | MCL_ONFAULT) == 0;
+	return error->code == ERROR_NONE;
+}
+
+static bool setup(struct error *error)
+{
+	struct demand demand = {0};
+	if (options.fifo && !realtime_refuse_starving(&work.cpus, error))
+		return false;
+	plan_passes();
+	demand_threads(&demand, work.cpus.count);
+	demand_other(&demand, (work.count + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)),
+	             work.cpus.count);
+	demand_other(&demand, CHORE_BYTES + CHORE_PROCESSES_BYTES, work.housekeeping.count);
+	demand_other(&demand, work.count * sizeof(struct pass), 1);
+	snapshots_demand(&work.cpus, 2 * work.count, &demand);
+	demand_document(&demand, work.cpus.count * work.count * (NUMBERS_OF_VIEW + 4 * options.worst));
+	if (!demand_admit(&demand, error))
+		return false;
+	/* Processes are forked before there is memory that forking would make the threads fault on. */
+	work.traced = (options.attribute || options.threshold_us) && tracing_open(&work.tracing, &work.cpus);
+	return chores_open(error) && companions_open(work.companions, work.companion_count, error) &&
+	       hold_idle_latency(error) && sleepers_open(error);
+}
+
+/* -- passes -- */
+
+static void continue_all(void)
+{
+	for (size_t i = 0; i < work.cpus.count; i++)
+		worker_continue(&work.sleepers[i].worker);
+}
+
+static void load_begin(const struct pass *pass, struct error *error)
+{
+	if (pass->load == LOAD_MEMORY)
+		companions_begin(work.companions, work.companion_count);
+	else if (pass->load == LOAD_HOUSEKEEPING)
+		(void)chores_begin(error);
+}
+
+static void load_end(struct pass *pass, uint64_t began_ns, struct error *error)
+{
+	if (pass->load == LOAD_MEMORY) {
+		(void)companions_end(work.companions, work.companion_count, error);
+		for (size_t i = 0; i < work.companion_count; i++)
+			pass->load_mb_s += work.companions[i].bytes_per_tick * clock_now_used.hz / 1e6;
+	} else if (pass->load == LOAD_HOUSEKEEPING) {
+		uint64_t turns = chores_end(error);
+		pass->chores_per_s = (double)turns * 1e9 / (double)(clock_raw_ns() - began_ns);
+	}
+}
+
+static void run_pass(struct pass *pass, struct error *error)
+{
+	const uint64_t lead_ns = PREHEAT_NS + work.cpus.count * RELEASE_NS, began_ns = clock_raw_ns();
+	const uint64_t seconds_ns = pass == &work.passes[options.loads.count] ? work.seconds_ns / 2 : work.seconds_ns;
+	pass->recorded = pass->traced && work.traced && tracing_start(&work.tracing);
+	load_begin(pass, error);
+	snapshot_take(&pass->before, &work.cpus);
+	pass->first_ns = clock_read_ns(CLOCK_MONOTONIC) + lead_ns;
+	pass->end_ns = pass->first_ns + (seconds_ns > work.period_ns ? seconds_ns : work.period_ns);
+	pass->began_unix_ns = clock_read_ns(CLOCK_REALTIME) + lead_ns;
+	continue_all();
+	for (size_t i = 0; i < work.cpus.count; i++)
+		if (!worker_wait(&work.sleepers[i].worker))
+			error_take(error, &work.sleepers[i].worker.error);
+	uint64_t ended_ns = clock_read_ns(CLOCK_MONOTONIC);
+	ended_ns = ended_ns < pass->end_ns ? ended_ns : pass->end_ns;
+	pass->wall_s = ended_ns > pass->first_ns ? (double)(ended_ns - pass->first_ns) / 1e9 : 0;
+	snapshot_take_again(&pass->after, &pass->before);
+	load_end(pass, began_ns, error);
+	if (pass->recorded)
+		tracing_stop(&work.tracing);
+}
+
+static bool run_passes(struct error *error)
+{
+	for (size_t i = 0; i < work.count && !stop_requested() && error->code == ERROR_NONE; i++) {
+		atomic_store(&work.now, i);
+		run_pass(&work.passes[i], error);
+		uint64_t wakes = 0;
+		for (size_t k = 0; k < work.cpus.count; k++)
+			wakes += work.sleepers[k].views[i].wakes;
+		/* Told to stop before each CPU had a deadline: nothing to report of this pass. */
+		work.done += wakes >= work.cpus.count;
+	}
+	atomic_store(&work.now, work.count);
+	continue_all();
+	for (size_t i = 0; i < work.cpus.count; i++)
+		worker_join(&work.sleepers[i].worker);
+	clock_finish();
+	return error->code == ERROR_NONE && (work.done > 0 || !stop_error(error));
+}
+
+/* -- the document -- */
+
+/* What the kernel ran between the deadline and the wake-up. */
+static void ran_write(struct json *json, const struct pass *pass, const struct sleeper *sleeper,
+                      const struct wake *wake)
+{
+	const struct trace_clock clock = tracing_clock(&work.tracing);
+	const uint64_t ticks = (uint64_t)((double)wake->late_ns * clock_now_used.hz / 1e9);
+	const struct gap gap = {.at = wake->ticks - ticks, .ticks = ticks};
+	FILE *text = pass->recorded ? tracing_text(&work.tracing, sleeper->cpu) : NULL;
+	struct causes *causes = allocate(1, sizeof(*causes));
+	bool read = text && causes_read(causes, text, &gap, 1, sleeper->thread, true, &clock,
+	                                tracing_lost(&work.tracing, sleeper->cpu) > 0);
+	if (text)
+		(void)fclose(text);
+	if (json_object_known(json, "ran", read && causes->gaps == 1)) {
+		causes_write(json, causes);
+		json_object_end(json);
+	}
+	free(causes);
+}
+
+/* Of all CPUs only so many wake-ups are looked up in the trace: the latest. */
+static uint64_t late_enough(size_t pass)
+{
+	uint64_t least = UINT64_MAX;
+	for (size_t rank = 0; rank < options.worst && least > 0; rank++) {
+		uint64_t next = 0;
+		for (size_t i = 0; i < work.cpus.count; i++) {
+			const struct view *view = &work.sleepers[i].views[pass];
+			for (size_t k = 0; k < view->kept; k++)
+				if (view->worst[k].late_ns < least && view->worst[k].late_ns > next)
+					next = view->worst[k].late_ns;
+		}
+		if (next == 0)
+			break;
+		least = next;
+	}
+	return least;
+}
+
+static void worst_write(struct json *json, const struct pass *pass, const struct sleeper *sleeper,
+                        const struct view *view, uint64_t least_ns)
+{
+	json_array_begin(json, "worst");
+	for (size_t i = 0; i < view->kept; i++) {
+		const struct wake *wake = &view->worst[i];
+		const int64_t since_ns = (int64_t)(wake->at_ns - pass->first_ns);
+		json_object_begin(json, NULL);
+		json_u64(json, "late_ns", wake->late_ns);
+		json_u64(json, "at_unix_ns", pass->began_unix_ns + (uint64_t)since_ns);
+		if (pass->recorded && wake->late_ns >= least_ns)
+			ran_write(json, pass, sleeper, wake);
+		else
+			json_null(json, "ran");
+		json_object_end(json);
+	}
+	json_array_end(json);
+}
+
+static void view_write(struct json *json, size_t number, const struct sleeper *sleeper, uint64_t least_ns)
+{
+	const struct view *view = &sleeper->views[number];
+	json_object_begin(json, NULL);
+	json_u64(json, "cpu", sleeper->cpu);
+	json_bool(json, "cpu_verified", view->verified);
+	json_u64(json, "wakes", view->wakes);
+	json_u64(json, "missed", view->missed);
+	json_u64(json, "early", view->early);
+	json_u64_known(json, "min_ns", view->wakes > 0, view->min_ns);
+	json_f64(json, "busy", view->busy);
+	json_array_begin(json, "above");
+	for (size_t i = 0; i < THRESHOLDS; i++)
+		json_u64(json, NULL, view->above[i]);
+	json_array_end(json);
+	histogram_write(json, "late_ns", &view->late_ns);
+	worst_write(json, &work.passes[number], sleeper, view, least_ns);
+	json_object_end(json);
+}
+
+static void pass_write(struct json *json, size_t number)
+{
+	static const char *const names[] = {
+		[LOAD_NONE] = "none", [LOAD_MEMORY] = "memory", [LOAD_HOUSEKEEPING] = "housekeeping"};
+	struct pass *pass = &work.passes[number];
+	struct thread_counts threads = {0};
+	for (size_t i = 0; i < work.cpus.count; i++)
+		thread_counts_add(&threads, &work.sleepers[i].views[number].threads);
+	json_object_begin(json, NULL);
+	json_text(json, "load", names[pass->load]);
+	json_bool(json, "traced", pass->traced);
+	json_text(json, "stopped",
+	          pass->reached                                 ? "threshold"
+	          : stop_requested() && number + 1 == work.done ? "interrupted"
+	                                                        : "time");
+	json_f64(json, "wall_s", pass->wall_s);
+	json_f64_known(json, "load_mb_s", pass->load == LOAD_MEMORY, pass->load_mb_s);
+	json_f64_known(json, "chores_per_s", pass->load == LOAD_HOUSEKEEPING, pass->chores_per_s);
+	json_array_begin(json, "cpus");
+	uint64_t least_ns = pass->recorded ? late_enough(number) : 0;
+	for (size_t i = 0; i < work.cpus.count; i++)
+		view_write(json, number, &work.sleepers[i], least_ns);
+	json_array_end(json);
+	interference_write(json, "interference", &threads, &pass->before, &pass->after, &work.cpus);
+	json_object_end(json);
+}
+
+static void result_write(struct json *json)
+{
+	const bool asked = options.attribute || options.threshold_us;
+	json_object_begin(json, NULL);
+	json_u64(json, "period_ns", work.period_ns);
+	json_u64(json, "timer_slack_ns", TIMER_SLACK_NS);
+	json_u64(json, "fifo", options.fifo);
+	json_bool(json, "memory_locked", work.locked);
+	json_u64_known(json, "idle_latency_us", work.dma_latency >= 0, work.idle_latency_us);
+	json_f64_known(json, "asked_mb_s", work.companion_count > 0, (double)work.companion_count * options.load_mb_s);
+	json_u64(json, "load_threads", work.companion_count);
+	json_u64(json, "housekeeping_cpus", work.housekeeping.count);
+	json_text(json, "tracing_refused", asked && work.tracing.refused[0] ? work.tracing.refused : NULL);
+	json_array_begin(json, "thresholds_ns");
+	for (size_t i = 0; i < THRESHOLDS; i++)
+		json_u64(json, NULL, thresholds_ns[i]);
+	json_array_end(json);
+	json_array_begin(json, "conditions");
+	for (size_t i = 0; i < work.done; i++)
+		pass_write(json, i);
+	json_array_end(json);
+	json_object_end(json);
+}
+
+static void teardown(void)
+{
+	chores_close();
+	companions_close(work.companions, work.companion_count);
+	if (work.traced)
+		tracing_close(&work.tracing);
+	if (work.dma_latency >= 0)
+		close(work.dma_latency);
+}
+
+static bool measure(struct json *result, struct error *error)
+{
+	supervise_avoid(&work.cpus);
+	bool good = setup(error) && run_passes(error);
+	if (good)
+		result_write(result);
+	teardown();
+	return good;
+}
+
+SUBCOMMAND(wakeup) = {
+	"wakeup", "how late a thread wakes after its timer expired", SUBCOMMAND_OPTIONS(table), prepare, measure,
+};

@@ -1,0 +1,586 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wake-up latency: how late a thread runs after its timer expired, idle and under load."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from math import ceil
+from statistics import median
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from calibration import units
+from calibration.charts import base
+from calibration.charts.base import Chart
+from calibration.charts.curves import Axis, curves_of, line_chart
+from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
+from calibration.errors import InputError
+from calibration.measurements.base import (
+    Declaration,
+    MeasuredRun,
+    Metric,
+    MetricPattern,
+    Missing,
+    Parsed,
+    Planned,
+    Settings,
+    Step,
+    Values,
+)
+from calibration.measurements.evidence import document_flags
+from calibration.measurements.sut import Sut
+from calibration.model import Model
+from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
+from calibration.statistics import Estimate, estimate
+from calibration.sutprobe.document import Part, ProbeDocument, Result, read_result
+from calibration.sutprobe.placement import Interference
+from calibration.sutprobe.tracing import TracedCause, TracedRest, Unexplained
+from calibration.validity import Flag, flag
+
+PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
+"""Percentiles that are reported as far as the number of samples supports them."""
+
+WORST = 10
+"""Latest wake-ups listed, of each CPU by sutprobe and of all in the values."""
+
+LOAD_CPUS = 4
+"""CPUs of each node that load the memory, and CPUs of the housekeeping load: a light load on a large machine."""
+
+LEAD_S = 0.05
+"""Before each condition: reading of counters and wake-ups that do not count, for the expected duration only."""
+
+CPU_S = 0.001
+"""Time per CPU and condition of the controlling thread, for the expected duration only."""
+
+CURVE_POINTS = 120
+"""Most points of a curve."""
+
+Load = Literal["none", "memory", "housekeeping"]
+Condition = Literal["idle", "held", "memory", "housekeeping"]
+"""``held``: idle, with deep idle states kept away."""
+
+
+# The result of ``sutprobe wakeup``
+
+
+class Ran(Model):
+    """What the kernel ran between a deadline and its wake-up; ``unexplained`` is idle exit, firmware or hypervisor."""
+
+    causes: tuple[TracedCause, ...]
+    edges: TracedRest
+    unexplained: Unexplained
+
+
+class Wake(Model):
+    """One of the latest wake-ups; ``ran`` is ``None`` if the kernel was not traced then, or its events were lost."""
+
+    late_ns: int
+    at_unix_ns: int
+    ran: Ran | None
+
+
+class WakeupCpu(Model):
+    """Wake-ups of one CPU; ``late_ns`` has a count for each ns up to 2 µs, and buckets 1.6 % wide beyond.
+
+    ``missed`` deadlines passed before the thread ran for an earlier one; they are not among the ``wakes``. ``above``
+    counts wake-ups at least as late as each threshold of the result.
+    """
+
+    cpu: int
+    cpu_verified: bool
+    wakes: int
+    missed: int
+    early: int
+    min_ns: int | None
+    busy: float
+    above: tuple[int, ...]
+    late_ns: Histogram
+    worst: tuple[Wake, ...]
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        if self.late_ns.total != self.wakes:
+            raise ValueError(f"{self.late_ns.total} samples in the histogram of CPU {self.cpu}, not {self.wakes}")
+        return self
+
+
+class WakeupCondition(Model):
+    """All CPUs under one load. ``rounds`` are those that this one is merged from, empty if it was measured once."""
+
+    load: Load
+    traced: bool
+    stopped: Literal["time", "threshold", "interrupted"]
+    wall_s: float
+    load_mb_s: float | None
+    chores_per_s: float | None
+    cpus: tuple[WakeupCpu, ...]
+    interference: Interference
+    rounds: tuple[Self, ...] = ()
+
+
+class WakeupResult(Result):
+    """Result of ``sutprobe wakeup``: one condition after another, each on all CPUs at once."""
+
+    period_ns: int
+    timer_slack_ns: int
+    fifo: int
+    memory_locked: bool
+    idle_latency_us: int | None
+    asked_mb_s: float | None
+    load_threads: int
+    housekeeping_cpus: int
+    tracing_refused: str | None
+    thresholds_ns: tuple[int, ...]
+    conditions: tuple[WakeupCondition, ...]
+
+    @classmethod
+    def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
+        """Return the results of *rounds* as one, whose histograms are the sums."""
+        found: dict[tuple[str, bool], list[WakeupCondition]] = {}
+        for _, result in rounds:
+            for condition in result.conditions:
+                found.setdefault((condition.load, condition.traced), []).append(condition)
+        first = rounds[0][1]
+        if any(result.period_ns != first.period_ns for _, result in rounds):
+            raise InputError("rounds with different periods")
+        refused = next((result.tracing_refused for _, result in rounds if result.tracing_refused), None)
+        changes = {
+            "conditions": tuple(map(_merged_condition, found.values())),
+            "memory_locked": all(result.memory_locked for _, result in rounds),
+            "tracing_refused": refused,
+        }
+        return first.model_copy(update=changes)
+
+
+def _merged_condition(parts: Sequence[WakeupCondition]) -> WakeupCondition:
+    cpus: dict[int, list[WakeupCpu]] = {}
+    for part in parts:
+        for cpu in part.cpus:
+            cpus.setdefault(cpu.cpu, []).append(cpu)
+    return parts[0].model_copy(
+        update={
+            "stopped": next((part.stopped for part in parts if part.stopped != "time"), "time"),
+            "wall_s": sum(part.wall_s for part in parts),
+            "load_mb_s": _median([part.load_mb_s for part in parts]),
+            "chores_per_s": _median([part.chores_per_s for part in parts]),
+            "cpus": tuple(_merged_cpu(cpus[number]) for number in sorted(cpus)),
+            "interference": Interference.summed([part.interference for part in parts]),
+            "rounds": tuple(parts),
+        }
+    )
+
+
+def _merged_cpu(parts: Sequence[WakeupCpu]) -> WakeupCpu:
+    worst = sorted((wake for part in parts for wake in part.worst), key=lambda wake: -wake.late_ns)
+    return WakeupCpu(
+        cpu=parts[0].cpu,
+        cpu_verified=all(part.cpu_verified for part in parts),
+        wakes=sum(part.wakes for part in parts),
+        missed=sum(part.missed for part in parts),
+        early=sum(part.early for part in parts),
+        min_ns=min((part.min_ns for part in parts if part.min_ns is not None), default=None),
+        busy=max(part.busy for part in parts),
+        above=tuple(map(sum, zip(*(part.above for part in parts), strict=True))),
+        late_ns=merged(part.late_ns for part in parts),
+        worst=tuple(worst[:WORST]),
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+# Percentiles
+
+
+class Percentile(Model):
+    """A percentile over all CPUs and rounds, as far as the samples support it.
+
+    ``value_ns`` has an ``interval`` from the order of the samples (95 %), which covers chance but not what differs from
+    round to round; ``in_rounds`` is the estimate over rounds, if each round supports one. With fewer samples only
+    ``bound_ns`` is known: with 95 % confidence the percentile is at most that. ``reason`` says why nothing is.
+    """
+
+    percent: float
+    value_ns: float | None = None
+    interval: tuple[float, float] | None = None
+    in_rounds: Estimate | None = None
+    bound_ns: float | None = None
+    reason: str | None = None
+
+    @property
+    def best(self) -> float | Estimate | None:
+        """The value of record: over rounds if known, else of all samples."""
+        return self.in_rounds or self.value_ns
+
+
+def percentile_of(percent: float, found: Histogram, rounds: Sequence[Histogram]) -> Percentile:
+    """Return the percentile of *found*, the sum of *rounds* (empty if it was measured once)."""
+    middle = percentile(found, percent)
+    if middle is None:
+        share = 1 - percent / 100
+        if beyond_longest(found.total) <= share:
+            return Percentile(percent=percent, bound_ns=found.longest)
+        return Percentile(percent=percent, reason=f"{found.total} wake-ups, {samples_for(share)} needed for a bound")
+    each = [percentile(part, percent) for part in rounds]
+    known = [[part.value] for part in each if part is not None]
+    in_rounds = estimate(known, "ns", rounds=range(len(known))) if 1 < len(known) == len(each) else None
+    return Percentile(percent=percent, value_ns=middle.value, interval=middle.interval, in_rounds=in_rounds)
+
+
+# The measurement
+
+
+class WakeupSettings(Settings):
+    """Timers on all isolated CPUs (*isolated*: how many, ``None``: all), or on one CPU if none is isolated.
+
+    Deadlines are *period_us* apart, for *seconds* in each round under each of *loads*. Under ``memory`` up to four CPUs
+    of each node read *load_mb_s* each; under ``housekeeping`` up to four CPUs start processes. *fifo* is the real-time
+    priority of the measuring threads; 0 is an ordinary thread. With *idle_latency_us*, idle is measured a second time
+    without idle states that take longer to leave. With *attribute* the kernel is traced in the first round, in an extra
+    measurement half as long.
+    """
+
+    period_us: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
+    seconds: PositiveFloat = 0.5
+    loads: Annotated[tuple[Load, ...], Field(min_length=1)] = ("none", "memory", "housekeeping")
+    load_mb_s: PositiveFloat = 500.0
+    isolated: PositiveInt | None = None
+    fifo: Annotated[int, Field(ge=0, le=99)] = 0
+    idle_latency_us: NonNegativeInt | None = None
+    attribute: bool = False
+
+
+class ReachableState(Model):
+    """An idle state that some measured CPU could enter, and how long leaving it takes."""
+
+    name: str
+    latency_us: int | None
+
+
+class LateWake(Model):
+    """One of the latest wake-ups of all CPUs: when (Unix time), and what the kernel ran if it was traced."""
+
+    cpu: int
+    late_ns: int
+    at_unix_ns: int
+    ran: Ran | None
+
+    @property
+    def at(self) -> str:
+        """When it was, in UTC with ms."""
+        return f"{datetime.fromtimestamp(self.at_unix_ns // 1_000_000 / 1e3, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+class LateCount(Model):
+    """Wake-ups at least ``threshold_ns`` late."""
+
+    threshold_ns: int
+    count: int
+
+
+class ByCpu(Model):
+    """One entry for each of ``cpus``; a percentile is ``None`` if the samples of the CPU do not support it."""
+
+    cpus: tuple[int, ...]
+    p50_ns: tuple[float | None, ...]
+    p99_9_ns: tuple[float | None, ...]
+    max_ns: tuple[float | None, ...]
+
+
+class TracedWakes(Model):
+    """The latest wake-ups while the kernel was traced, in no other value; ``refused`` says why there are none."""
+
+    refused: str | None
+    wakes: int
+    worst: tuple[LateWake, ...]
+
+
+class WakeupValues(Values):
+    """Wake-up latency of ``cpus`` together, under one condition, in the ``wakes`` of all rounds.
+
+    ``missed`` deadlines passed while an earlier one was late; they are not among the samples of ``late_ns``.
+    ``idle_states`` are those that the measured CPUs could enter, ``None`` if
+    the kernel reports none. ``asked_mb_s`` and ``load_mb_s`` are the stated and the measured rate of the memory load,
+    ``chores_per_s`` the processes started by the housekeeping load.
+    """
+
+    kind: Literal["wakeup"] = "wakeup"
+    condition: Condition
+    cpus: tuple[int, ...]
+    isolated: bool
+    guest: bool | None
+    period_us: float
+    fifo: int
+    memory_locked: bool
+    idle_latency_us: int | None
+    idle_states: tuple[ReachableState, ...] | None
+    asked_mb_s: float | None
+    load_mb_s: float | None
+    chores_per_s: float | None
+    wall_s: float
+    wakes: int
+    missed: int
+    min_ns: float
+    max_ns: float
+    percentiles: tuple[Percentile, ...]
+    above: tuple[LateCount, ...]
+    late_ns: Histogram
+    by_cpu: ByCpu
+    worst: tuple[LateWake, ...]
+    traced: TracedWakes | None
+    interference: Interference
+
+    def percentile(self, percent: float) -> Percentile:
+        """Return the percentile of *percent*, one of ``PERCENTS``."""
+        return next(found for found in self.percentiles if found.percent == percent)
+
+
+METRICS = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
+"""Percentiles with a metric; those beyond are of a few samples."""
+
+
+class Wakeup(Declaration[WakeupSettings, WakeupValues]):
+    """Threads that sleep until absolute deadlines and see how late they run."""
+
+    kind = "wakeup"
+    title = "Wake-up latency"
+    question = "How late does a thread run after its timer expired?"
+    settings = WakeupSettings
+    values = WakeupValues
+    metric_patterns = (
+        *(
+            MetricPattern(
+                rf"wakeup\.(idle|held|memory|housekeeping)\.{name}",
+                "ns",
+                "lower",
+                f"{percent:g} % of the wake-ups are at most this late",
+            )
+            for percent, name in METRICS.items()
+        ),
+        MetricPattern(
+            r"wakeup\.(idle|held|memory|housekeeping)\.max_ns", "ns", "lower", "the latest wake-up that was seen, once"
+        ),
+    )
+
+    def steps(self, context: Context, settings: WakeupSettings) -> Iterator[Planned]:
+        """Yield one step with all loads, and one with deep idle states kept away if that is asked for."""
+        sut = Sut(context)
+        if not sut.cpus:
+            yield self.not_planned("no CPU found that may be used")
+            return
+        cpus = sorted(sut.isolated)[: settings.isolated]
+        if not cpus:
+            cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
+            yield self.not_planned("no CPU that may be used is isolated", "Wake-up latency of isolated CPUs")
+        if settings.fifo and not sut.cpus - set(cpus):
+            yield self.not_planned("real-time threads (fifo) on all CPUs would leave none to the thread that ends them")
+            return
+        helpers = sorted(sut.cpus - sut.isolated - {other for cpu in cpus for other in sut.siblings(cpu)})
+        helpers = helpers or sorted(sut.cpus - sut.isolated - set(cpus))
+        loads = [load for load in settings.loads if load == "none" or helpers]
+        for load in settings.loads:
+            if load not in loads:
+                yield self.not_planned("no CPU is left to load", f"Wake-up latency under the load {load}")
+        if loads:
+            yield self._step(sut, settings, cpus, helpers, loads=loads)
+        if settings.idle_latency_us is not None:
+            yield self._step(sut, settings, cpus, helpers, loads=["none"], held_us=settings.idle_latency_us)
+
+    def _step(
+        self,
+        sut: Sut,
+        settings: WakeupSettings,
+        cpus: Sequence[int],
+        helpers: Sequence[int],
+        *,
+        loads: Sequence[Load],
+        held_us: int | None = None,
+    ) -> Step:
+        options: dict[str, object] = {
+            "cpus": format_cpulist(cpus),
+            "period-us": settings.period_us,
+            "seconds": settings.seconds,
+            "under": ",".join(loads),
+            "worst": WORST,
+        }
+        if settings.fifo:
+            options["fifo"] = settings.fifo
+        if "memory" in loads:
+            groups = [
+                (sut.home(node), here[:LOAD_CPUS])
+                for node in sut.cpu_nodes
+                if (here := sut.one_per_core(set(helpers) & set(sut.cpus_of(node))))
+            ]
+            options["load-group"] = [f"{format_cpulist(here)}@{node}" for node, here in groups]
+            options["load-mb-s"] = settings.load_mb_s
+        if "housekeeping" in loads:
+            options["housekeeping-cpus"] = format_cpulist(sut.one_per_core(helpers)[:LOAD_CPUS])
+        if held_us is not None:
+            options["idle-latency-us"] = held_us
+        title = f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}"
+        attribute = settings.attribute and held_us is None
+        return self.step(
+            title if held_us is None else f"{title}, idle states of at most {held_us} µs",
+            "wakeup",
+            options,
+            suffix="" if held_us is None else "-held",
+            first_round=("--attribute",) if attribute else (),
+            first_round_s=attribute * (settings.seconds / 2 + LEAD_S),
+            cpus=cpus,
+            nodes=(),
+            cost_s=len(loads) * (settings.seconds + LEAD_S + CPU_S * len(cpus)),
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield one measurement per condition; what was traced belongs to the first."""
+        result = read_result(document, WakeupResult)
+        measured = [condition for condition in result.conditions if not condition.traced]
+        if not any(cpu.wakes for condition in measured for cpu in condition.cpus):
+            raise InputError("no wake-up was measured")
+        traced = next((condition for condition in result.conditions if condition.traced), None)
+        asked = traced is not None or result.tracing_refused is not None
+        for condition in measured:
+            values = _values(result, condition, context, traced if asked else None, asked=asked)
+            asked = False
+            yield Parsed(
+                id=f"{step.id}-{values.condition}",
+                values=values,
+                flags=(*document_flags(document), *_flags(values, condition)),
+                missing=tuple(
+                    Missing(what=f"CPU {cpu.cpu}", reason="no deadline was reached")
+                    for cpu in condition.cpus
+                    if not cpu.wakes
+                ),
+            )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the share of wake-ups later than a time, a curve per condition."""
+        yield line_chart(
+            self.kind,
+            run.of(self.kind),
+            curves_of(
+                (values.condition, point)
+                for values in run.values(self.kind)
+                for points in [[(max(1, start), share) for start, share in values.late_ns.exceeding()]]
+                for point in points[:: ceil(len(points) / CURVE_POINTS) or 1]
+            ),
+            (
+                Axis("Later than", kind="decades", labels=base.TIME_LABEL, text=units.time_ns),
+                Axis("Share of wake-ups", kind="decades"),
+            ),
+            points=False,
+            alt="Share of wake-ups later than a time, both axes logarithmic, by load.",
+            caption="How large a share of the wake-ups was later than a time.",
+        )
+
+    def summary(self, measured: Sequence[WakeupValues]) -> Iterator[str]:
+        """Yield the median and the latest wake-up under each condition."""
+        for values in measured:
+            where = f"{len(values.cpus)} CPUs" if len(values.cpus) > 1 else f"CPU {values.cpus[0]}"
+            best = values.percentile(50.0).best
+            middle = "unknown" if best is None else units.time_ns(best.value if isinstance(best, Estimate) else best)
+            yield (
+                f"{where} ({'isolated' if values.isolated else 'not isolated'}), {NAMES[values.condition]}: median "
+                f"{middle}, latest of {values.wakes} wake-ups {units.time_ns(values.max_ns)}."
+            )
+
+    def metrics(self, values: WakeupValues) -> Iterator[Metric]:
+        """Yield the percentiles that the samples support, and the latest wake-up."""
+        title = f"Wake-up latency, {NAMES[values.condition]}"
+        for percent, name in METRICS.items():
+            best = values.percentile(percent).best
+            if best is not None:
+                yield self.metric(f"{values.condition}.{name}", f"{title}, {percent:g} %", best)
+        yield self.metric(f"{values.condition}.max_ns", f"{title}, latest of {values.wakes}", values.max_ns)
+
+
+NAMES: dict[Condition, str] = {
+    "idle": "idle",
+    "held": "idle, deep idle states kept away",
+    "memory": "memory load",
+    "housekeeping": "housekeeping load",
+}
+
+
+def _values(
+    result: WakeupResult, condition: WakeupCondition, context: Context, traced: WakeupCondition | None, *, asked: bool
+) -> WakeupValues:
+    held_us = result.idle_latency_us
+    name: Condition = "idle" if condition.load == "none" else condition.load
+    cpus = [cpu for cpu in condition.cpus if cpu.wakes]
+    found = merged(cpu.late_ns for cpu in cpus)
+    rounds = [of for part in condition.rounds if (of := merged(cpu.late_ns for cpu in part.cpus)).total]
+    return WakeupValues(
+        fifo=result.fifo,
+        memory_locked=result.memory_locked,
+        idle_latency_us=held_us,
+        asked_mb_s=None if condition.load_mb_s is None else result.asked_mb_s,
+        load_mb_s=condition.load_mb_s,
+        chores_per_s=condition.chores_per_s,
+        wall_s=condition.wall_s,
+        interference=condition.interference,
+        condition="held" if held_us is not None and name == "idle" else name,
+        cpus=tuple(cpu.cpu for cpu in cpus),
+        isolated=bool(cpus) and all(cpu.cpu in Sut(context).isolated for cpu in cpus),
+        guest=context.virtualization.guest,
+        period_us=result.period_ns / 1e3,
+        idle_states=_reachable(context, [cpu.cpu for cpu in cpus], held_us),
+        wakes=found.total,
+        missed=sum(cpu.missed for cpu in cpus),
+        min_ns=min(cpu.min_ns for cpu in cpus if cpu.min_ns is not None),
+        max_ns=found.longest,
+        percentiles=tuple(percentile_of(percent, found, rounds) for percent in PERCENTS),
+        above=tuple(
+            LateCount(threshold_ns=threshold_ns, count=sum(counts))
+            for threshold_ns, *counts in zip(result.thresholds_ns, *(cpu.above for cpu in cpus), strict=True)
+        ),
+        late_ns=found,
+        by_cpu=ByCpu(
+            cpus=tuple(cpu.cpu for cpu in cpus),
+            p50_ns=tuple(percentile_of(50.0, cpu.late_ns, ()).value_ns for cpu in cpus),
+            p99_9_ns=tuple(percentile_of(99.9, cpu.late_ns, ()).value_ns for cpu in cpus),
+            max_ns=tuple(cpu.late_ns.longest for cpu in cpus),
+        ),
+        worst=_worst(condition),
+        traced=TracedWakes(
+            refused=result.tracing_refused,
+            wakes=0 if traced is None else sum(cpu.wakes for cpu in traced.cpus),
+            worst=() if traced is None else _worst(traced),
+        )
+        if asked
+        else None,
+    )
+
+
+def _worst(condition: WakeupCondition) -> tuple[LateWake, ...]:
+    wakes = [LateWake(cpu=cpu.cpu, **dict(wake)) for cpu in condition.cpus for wake in cpu.worst]
+    return tuple(sorted(wakes, key=lambda wake: -wake.late_ns)[:WORST])
+
+
+def _reachable(context: Context, cpus: Sequence[int], held_us: int | None) -> tuple[ReachableState, ...] | None:
+    """Return the idle states that any of *cpus* could enter, not slower to leave than *held_us*."""
+    if not context.idle.states:
+        return None
+    return tuple(
+        ReachableState(name=state.name, latency_us=state.latency_us)
+        for state in context.idle.states
+        if not set(cpus) <= set(state.disabled_cpus)
+        and (held_us is None or state.latency_us is None or state.latency_us <= held_us)
+    )
+
+
+def _flags(values: WakeupValues, condition: WakeupCondition) -> Iterator[Flag]:
+    if moved := [cpu.cpu for cpu in condition.cpus if not cpu.cpu_verified]:
+        yield flag("CPU_UNVERIFIED", f"the thread of CPU {format_cpulist(moved)} was not there when it ended")
+    if not values.isolated:
+        yield flag("NOT_ISOLATED", f"CPU {format_cpulist(values.cpus)}: it runs other work of the operating system too")
+    if condition.interference.smi:
+        yield flag("SMI", f"{condition.interference.smi} system management interrupts")
+    if condition.interference.core_throttle or condition.interference.package_throttle:
+        yield flag("THROTTLED", "thermal throttle count rose")
+
+
+MEASUREMENT = Wakeup()

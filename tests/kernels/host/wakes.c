@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Wake-ups: their histogram, the latest of many, what is missed. The source itself is compiled here, because none of
+ * this is of use to other sources. */
+#include "wakeup.c"
+
+#include "host.h"
+#include "random.h"
+
+/* Main's, which has a main of its own. */
+void supervise_avoid(const struct cpu_list *measured)
+{
+	(void)measured;
+}
+
+/* The books of wake-ups whose lateness is known, against what counting them one by one gives. */
+static bool case_wake_books(struct error *error)
+{
+	enum { WAKES = 20000, KEPT = 7 };
+	static struct view view;
+	static uint64_t late[WAKES];
+	struct wake worst[KEPT];
+	struct random random;
+	uint64_t above = 0, sum = 0, most = 0;
+	random_seed(&random, 3);
+	options.worst = KEPT;
+	work.period_ns = 1000000;
+	view.worst = worst;
+	for (size_t i = 0; i < WAKES; i++) {
+		uint64_t deadline = 1000000000 + i * 1000000;
+		late[i] = random_below(&random, 1u << (10 + i % 15));
+		above += late[i] >= 20000;
+		most = late[i] > most ? late[i] : most;
+		EXPECT(view_take(&view, deadline, deadline + late[i]) == late[i] / 1000000);
+	}
+	for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++)
+		sum += view.late_ns.counts[i];
+	EXPECT(sum == WAKES && view.wakes == WAKES && view.above[1] == above && view.late_ns.longest == most &&
+	       view.early == 0);
+	EXPECT(view.kept == KEPT && worst[0].late_ns == most);
+	for (size_t rank = 0; rank < KEPT; rank++) {
+		size_t later = 0, same = 0;
+		for (size_t i = 0; i < WAKES; i++) {
+			later += late[i] > worst[rank].late_ns;
+			same += late[i] == worst[rank].late_ns;
+		}
+		EXPECT(later <= rank && later + same > rank);
+	}
+	EXPECT(view_take(&view, 2000, 1000) == 0 && view.early == 1 && view.late_ns.counts[0] > 0 && view.min_ns == 0);
+	return true;
+}
+
+static const struct host_case cases[] = {
+	{"wake_books", case_wake_books},
+};
+
+int main(void)
+{
+	clock_begin();
+	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
+}

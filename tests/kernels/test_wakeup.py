@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wake-up latency: planted delays, what is refused, and what runs beside it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from calibration.measurements.wakeup import WakeupCondition, WakeupResult
+from calibration.sutprobe.document import read_document, read_result
+from tests.kernels.conftest import Finished, Probe
+from tests.tools import require, require_root, require_two
+
+MS = 1_000_000
+PERIOD_NS = MS
+BUSY_NS = 5 * MS
+"""How long the rival takes the CPU each time: longer than most of what a noisy host does by itself."""
+
+EVERY_NS = 53 * MS
+"""Not a multiple of the period, so that it begins anywhere in one."""
+
+SLACK_NS = MS // 2
+"""Of two clock readings around a system call, on a busy host."""
+
+RIVAL = f"""
+import json, os, sys, time
+os.sched_setaffinity(0, {{int(sys.argv[1])}})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(90))
+open("/proc/self/comm", "w").write("planted-rival")
+print("ready", flush=True)
+taken, at = [], time.monotonic_ns()
+while len(taken) < int(sys.argv[2]):
+    at += {EVERY_NS}
+    time.sleep(max(0, at - time.monotonic_ns()) / 1e9)
+    begin, end = time.time_ns(), time.monotonic_ns() + {BUSY_NS}
+    while time.monotonic_ns() < end:
+        pass
+    taken.append((begin, time.time_ns()))
+print(json.dumps(taken))
+"""
+
+
+class Taken(NamedTuple):
+    """When the rival had the CPU, Unix time in ns."""
+
+    begin_ns: int
+    end_ns: int
+
+
+def conditions(done: Finished) -> tuple[WakeupCondition, ...]:
+    assert done.code == 0, done.stderr
+    return read_result(read_document(done.document), WakeupResult).conditions
+
+
+@contextmanager
+def rival(cpu: int, times: int) -> Iterator[subprocess.Popen[str]]:
+    require_root()
+    command = [sys.executable, "-c", RIVAL, str(cpu), str(times)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_planted_delays_are_found_with_their_number_and_length(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    with rival(cpus[-1], 60) as process:
+        done = probe("wakeup", "--cpus", str(cpus[-1]), "--seconds", "3", "--fifo", "50", "--worst", "1000")
+        stdout, _ = process.communicate(timeout=60)
+    (condition,) = conditions(done)
+    (cpu,) = condition.cpus
+    begin_ns = min(wake.at_unix_ns for wake in cpu.worst) + 10 * MS
+    end_ns = max(wake.at_unix_ns for wake in cpu.worst) - 10 * MS
+    planted = [Taken(*pair) for pair in json.loads(stdout) if begin_ns < pair[0] and pair[1] < end_ns]
+    assert len(planted) > 20
+    found = [
+        wake
+        for taken in planted
+        for wake in cpu.worst
+        # The first deadline after the rival began; the thread ran when it had ended.
+        if taken.begin_ns - SLACK_NS <= wake.at_unix_ns - wake.late_ns <= taken.begin_ns + PERIOD_NS + SLACK_NS
+        and taken.end_ns - SLACK_NS <= wake.at_unix_ns <= taken.end_ns + 2 * SLACK_NS
+    ]
+    assert len(found) >= 0.9 * len(planted)
+    for wake in found:
+        assert wake.late_ns >= BUSY_NS - PERIOD_NS - SLACK_NS
+    above = dict(zip(done.document["result"]["thresholds_ns"], cpu.above, strict=True))
+    assert above[MS] >= 0.9 * len(planted)
+    assert cpu.missed >= 3 * len(found)
+
+
+@pytest.mark.parametrize("period_us", [1000, 100, 700])
+def test_every_deadline_is_a_wake_up_or_missed(probe: Probe, cpus: list[int], period_us: int) -> None:
+    asked = cpus if len(cpus) < 3 else cpus[:3]
+    done = probe("wakeup", "--cpus", ",".join(map(str, asked)), "--seconds", "0.5", "--period-us", str(period_us))
+    (condition,) = conditions(done)
+    assert condition.stopped == "time"
+    for place, cpu in enumerate(condition.cpus):
+        left_ns = 500 * MS - period_us * 1000 * place // len(asked)
+        assert cpu.wakes + cpu.missed == -(-left_ns // (period_us * 1000))
+        assert cpu.late_ns.total == cpu.wakes
+        assert cpu.early == 0
+        assert list(cpu.above) == sorted(cpu.above, reverse=True)
+        assert cpu.worst[0].late_ns == cpu.late_ns.longest
+
+
+def test_histogram_and_counts_agree(probe: Probe, cpus: list[int]) -> None:
+    done = probe("wakeup", "--cpus", str(cpus[-1]), "--seconds", "1", "--period-us", "200")
+    (condition,) = conditions(done)
+    (cpu,) = condition.cpus
+    for threshold_ns, count in zip(done.document["result"]["thresholds_ns"], cpu.above, strict=True):
+        buckets = list(zip(cpu.late_ns.starts, cpu.late_ns.widths, cpu.late_ns.counts, strict=True))
+        surely = sum(number for start, _, number in buckets if start >= threshold_ns)
+        possibly = sum(number for start, width, number in buckets if start + width > threshold_ns)
+        assert surely <= count <= possibly
+
+
+def test_real_time_threads_on_all_cpus_are_refused(probe: Probe, cpus: list[int]) -> None:
+    done = probe("wakeup", "--cpus", ",".join(map(str, cpus)), "--seconds", "0.1", "--fifo", "1")
+    assert done.document["error"]["code"] == "unsupported"
+    assert "leave one out of --cpus" in done.document["error"]["message"]
+    assert done.document["result"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--under", "memory"), "--load-group"),
+        (("--under", "none", "--load-group", "1@0"), "--load-group"),
+        (("--under", "memory", "--load-group", "0@0"), "CPU 0 is measured"),
+        (("--under", "memory", "--load-group", "1@0", "--load-group", "1@0"), "given twice"),
+        (("--under", "housekeeping"), "--housekeeping-cpus"),
+        (("--under", "housekeeping", "--housekeeping-cpus", "0"), "CPU 0 is measured"),
+        (("--idle-latency-us", "deep"), "--idle-latency-us"),
+        (("--seconds", "0.0001"), "--seconds"),
+    ],
+)
+def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named: str) -> None:
+    done = probe("wakeup", "--cpus", "0", *words)
+    assert done.document["error"]["code"] == "usage"
+    assert named in done.document["error"]["message"]
+
+
+def chores() -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if path.read_text(encoding="utf-8") == "sutprobe-chore\n":
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def others(known: list[int]) -> set[int]:
+    return set(chores()) - set(known)
+
+
+def loads(measured: int, other: int) -> list[str]:
+    words = ["--under", "none,memory,housekeeping", "--load-group", f"{other}@0", "--load-mb-s", "50"]
+    return ["wakeup", "--cpus", str(measured), *words, "--housekeeping-cpus", str(other)]
+
+
+def test_loads_are_measured_and_end(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    before = chores()
+    done = probe(*loads(cpus[-1], cpus[0]), "--seconds", "0.5")
+    none, memory, housekeeping = conditions(done)
+    assert [none.load, memory.load, housekeeping.load] == ["none", "memory", "housekeeping"]
+    assert none.load_mb_s is none.chores_per_s is memory.chores_per_s is housekeeping.load_mb_s is None
+    assert memory.load_mb_s is not None
+    assert 5 < memory.load_mb_s <= 50.5  # what an interruption took is not caught up with
+    assert housekeeping.chores_per_s is not None
+    assert housekeeping.chores_per_s > 1
+    assert not others(before)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_killed_load(native: Path, cpus: list[int], by: signal.Signals) -> None:
+    require_two(cpus)
+    before = chores()
+    words = [*loads(cpus[-1], cpus[0]), "--seconds", "600"]
+    words[words.index("none,memory,housekeeping")] = "housekeeping,memory"
+    with subprocess.Popen([native, *words], stdout=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        while not others(before):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        time.sleep(0.2)
+        process.send_signal(by)
+        stdout, _ = process.communicate(timeout=60)
+    while others(before):
+        assert time.monotonic() < end + 60
+        time.sleep(0.05)
+    if by == signal.SIGTERM:
+        (condition,) = json.loads(stdout)["result"]["conditions"]
+        assert condition["stopped"] == "interrupted"
+
+
+def instances() -> set[str]:
+    return {path.name for path in Path("/sys/kernel/tracing/instances").glob("sutprobe-*")}
+
+
+def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    before = instances()
+    with rival(cpus[-1], 1000):
+        words = ("--seconds", "60", "--fifo", "50", "--threshold-us", "3500", "--under", "none")
+        done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
+    (condition,) = conditions(done)
+    (cpu,) = condition.cpus
+    assert condition.stopped == "threshold"
+    assert condition.wall_s < 60
+    late = cpu.worst[0]
+    assert late.late_ns >= 3_500_000
+    refused = done.document["result"]["tracing_refused"]
+    assert (late.ran is None) == (refused is not None)
+    if late.ran is not None:
+        longest = max(late.ran.causes, key=lambda cause: cause.total_ns)
+        assert longest.name == "planted-rival"
+        assert longest.total_ns >= 0.5 * late.late_ns
+    assert instances() <= before
+
+
+def test_without_permission_the_reason_is_told(public: Path, cpus: list[int]) -> None:
+    require_root()
+    nobody = Probe(require("util-linux", "setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", str(public))
+    done = nobody("wakeup", "--cpus", str(cpus[-1]), "--seconds", "0.2", "--threshold-us", "1")
+    (condition,) = conditions(done)
+    assert condition.stopped == "threshold"
+    assert condition.cpus[0].worst[0].ran is None
+    assert "root" in done.document["result"]["tracing_refused"]
+    for words in (("--fifo", "1"), ("--idle-latency-us", "0")):
+        if words[0] == "--fifo" and len(cpus) < 2:
+            continue
+        done = nobody("wakeup", "--cpus", str(cpus[-1]), "--seconds", "0.1", *words)
+        assert done.document["error"]["code"] in {"no_permission", "unsupported"}
+        assert words[0] in done.document["error"]["message"]
+
+
+def test_idle_states_are_kept_away_only_while_it_runs(native: Path, cpus: list[int]) -> None:
+    require_root()
+    device = Path("/dev/cpu_dma_latency")
+    if not device.exists():
+        pytest.skip("this kernel has no /dev/cpu_dma_latency")
+
+    def limit_us() -> int:
+        return int.from_bytes(device.read_bytes()[:4], sys.byteorder, signed=True)
+
+    before = limit_us()
+    words: list[Any] = [native, "wakeup", "--cpus", str(cpus[-1]), "--seconds", "600", "--idle-latency-us", "7"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        while limit_us() != min(7, before):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process.terminate()
+        stdout, _ = process.communicate(timeout=60)
+    assert json.loads(stdout)["result"]["idle_latency_us"] == 7
+    assert limit_us() == before
+
+
+def test_the_wait_is_not_lengthened_by_timer_slack(native: Path, cpus: list[int]) -> None:
+    words = [str(native), "wakeup", "--cpus", str(cpus[-1]), "--seconds", "600"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        end = time.monotonic() + 60
+        slack: set[str] = set()
+        while "1" not in slack:
+            assert time.monotonic() < end, slack
+            tasks = [path.name for path in Path(f"/proc/{process.pid}/task").iterdir()]
+            slack = {Path(f"/proc/{task}/timerslack_ns").read_text(encoding="ascii").strip() for task in tasks}
+            time.sleep(0.05)
+        process.terminate()
+        process.communicate(timeout=60)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wake-up latency: percentiles as far as samples support them, rounds as one, and what is planned."""
+
+import copy
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from calibration.context import load
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import NotPlanned, Planned, Step
+from calibration.measurements.wakeup import (
+    MEASUREMENT,
+    Percentile,
+    WakeupResult,
+    WakeupSettings,
+    WakeupValues,
+    percentile_of,
+)
+from calibration.percentiles import Histogram
+from calibration.sutprobe.document import Part, ProbeDocument, read_document, read_result
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+RAW = json.loads((FIXTURES / "sutprobe" / "wakeup.json").read_text(encoding="utf-8"))
+
+
+def captured(name: str) -> Context:
+    return load(FIXTURES / "context" / f"{name}.tar.gz")
+
+
+def histogram(samples: list[int]) -> Histogram:
+    """Return *samples* in buckets of 1 ns."""
+    counts = sorted(Counter(samples).items())
+    return Histogram(
+        longest=max(samples),
+        starts=tuple(sample for sample, _ in counts),
+        widths=(1,) * len(counts),
+        counts=tuple(count for _, count in counts),
+    )
+
+
+@pytest.mark.parametrize("percent", [50.0, 90.0, 99.0])
+def test_intervals_hold_the_percentile_as_often_as_they_say(percent: float) -> None:
+    chance = random.Random(5)
+    truth = 1000 + 100_000 * percent / 100
+    held = trials = 0
+    for _ in range(300):
+        found = percentile_of(percent, histogram([chance.randrange(1000, 101_000) for _ in range(400)]), ())
+        assert found.value_ns is not None
+        assert found.interval is not None
+        assert found.interval[0] <= found.value_ns <= found.interval[1]
+        trials += 1
+        held += found.interval[0] <= truth <= found.interval[1]
+    assert held / trials >= 0.93
+
+
+def test_percentiles_are_claimed_only_as_far_as_samples_support_them() -> None:
+    def found(count: int, percent: float) -> Percentile:
+        return percentile_of(percent, histogram(list(range(2000, 2000 + count))), ())
+
+    assert found(2994, 99.9).reason == "2994 wake-ups, 2995 needed for a bound"
+    assert found(2994, 99.9).bound_ns is found(2994, 99.9).value_ns is None
+    assert found(2995, 99.9).bound_ns == 2000 + 2994
+    assert found(3687, 99.9).value_ns is None
+    assert found(3688, 99.9).interval is not None
+    assert found(3688, 99.9).bound_ns is None
+
+
+def result(raw: dict[str, Any]) -> WakeupResult:
+    return read_result(read_document(raw), WakeupResult)
+
+
+def shifted(by_ns: int, wakes: int) -> dict[str, Any]:
+    """Return the recorded document with *wakes* wake-ups, all *by_ns* late."""
+    raw = copy.deepcopy(RAW)
+    for condition in raw["result"]["conditions"]:
+        (cpu,) = condition["cpus"]
+        late_ns = {"longest": by_ns, "starts": [by_ns], "widths": [1], "counts": [wakes]}
+        cpu |= {"wakes": wakes, "late_ns": late_ns, "min_ns": by_ns}
+        cpu["above"] = [wakes * (by_ns >= threshold_ns) for threshold_ns in raw["result"]["thresholds_ns"]]
+    return raw
+
+
+def document(raws: list[dict[str, Any]]) -> ProbeDocument:
+    return ProbeDocument.merged([(number, read_document(raw), None) for number, raw in enumerate(raws)])
+
+
+def values_of(raws: list[dict[str, Any]]) -> list[WakeupValues]:
+    context = captured("x86_64-two-nodes-smt")
+    (step, *_) = [item for item in MEASUREMENT.steps(context, WakeupSettings()) if isinstance(item, Step)]
+    return [parsed.values for parsed in MEASUREMENT.parse(document(raws), step, context)]  # type: ignore[misc]
+
+
+def test_rounds_add_up_and_their_medians_make_the_interval() -> None:
+    lates = [20_000, 30_000, 25_000, 40_000, 22_000, 35_000]
+    for values in values_of([shifted(late, 1000) for late in lates]):
+        assert values.wakes == 6000
+        assert values.late_ns.counts == (1000,) * 6
+        assert values.max_ns == 40_000
+        middle = values.percentile(50.0)
+        assert middle.in_rounds is not None
+        assert middle.in_rounds.centres == pytest.approx(lates, abs=1)
+        assert middle.best is middle.in_rounds
+        assert middle.in_rounds.value == pytest.approx(median(lates), abs=1)
+        # Each round is too short for it, all of them are not.
+        assert values.percentile(99.9).in_rounds is None
+        assert values.percentile(99.9).value_ns == pytest.approx(40_000, abs=1)
+        assert {count.threshold_ns: count.count for count in values.above}[20_000] == 6000
+        assert {count.threshold_ns: count.count for count in values.above}[50_000] == 0
+        assert values.missed == 6 * next(
+            cpu["missed"]
+            for condition in RAW["result"]["conditions"]
+            for cpu in condition["cpus"]
+            if {"none": "idle"}.get(condition["load"], condition["load"]) == values.condition
+        )
+
+
+def test_traced_wake_ups_are_in_no_other_value() -> None:
+    idle, memory, housekeeping = values_of([RAW])
+    assert [idle.condition, memory.condition, housekeeping.condition] == ["idle", "memory", "housekeeping"]
+    plain, traced = (condition for condition in RAW["result"]["conditions"] if condition["load"] == "none")
+    assert idle.wakes == sum(cpu["wakes"] for cpu in plain["cpus"])
+    assert idle.traced is not None
+    assert idle.traced.wakes == sum(cpu["wakes"] for cpu in traced["cpus"])
+    assert any(wake.ran for wake in idle.traced.worst)
+    assert memory.traced is housekeeping.traced is None
+    assert memory.asked_mb_s == 500
+    assert idle.asked_mb_s is None
+
+
+def test_a_histogram_that_lost_a_sample_is_refused() -> None:
+    raw = copy.deepcopy(RAW)
+    raw["result"]["conditions"][0]["cpus"][0]["late_ns"]["counts"][0] += 1
+    with pytest.raises(InputError, match="samples in the histogram of CPU"):
+        result(raw)
+
+
+def test_rounds_of_one_result_are_that_result() -> None:
+    one = result(RAW)
+    part = Part(round=0, result=RAW["result"], around=None)
+    merged = WakeupResult.merged([(part, one)])
+    for before, after in zip(one.conditions, merged.conditions, strict=True):
+        assert after.model_copy(update={"rounds": ()}) == before
+
+
+def planned(context: Context, **settings: Any) -> tuple[list[Step], list[NotPlanned]]:
+    items: list[Planned] = list(MEASUREMENT.steps(context, WakeupSettings(**settings)))
+    return [item for item in items if isinstance(item, Step)], [item for item in items if isinstance(item, NotPlanned)]
+
+
+def test_one_cpu_has_no_loads_and_no_real_time_threads() -> None:
+    context = captured("x86_64-one-cpu-no-numa")
+    (step,), omitted = planned(context)
+    assert step.argv[step.argv.index("--under") + 1] == "none"
+    assert {item.what for item in omitted} >= {
+        "Wake-up latency under the load memory",
+        "Wake-up latency under the load housekeeping",
+    }
+    steps, omitted = planned(context, fifo=1)
+    assert steps == []
+    assert "real-time threads" in omitted[-1].reason
+
+
+def test_isolated_cpus_are_measured_and_others_load() -> None:
+    context = captured("x86_64-isolated")
+    (step, held), _ = planned(context, fifo=80, idle_latency_us=0, attribute=True)
+    assert set(step.cpus) <= set(context.isolated_cpus)
+    assert step.first_round == ("--attribute",)
+    words = dict(zip(step.argv, step.argv[1:], strict=False))
+    assert words["--fifo"] == "80"
+    assert words["--load-group"].partition("@")[0] != words["--cpus"]
+    assert "--idle-latency-us" not in step.argv
+    assert held.id == "wakeup-held"
+    assert held.argv[held.argv.index("--idle-latency-us") + 1] == "0"
+    assert "--load-group" not in held.argv
+    assert held.first_round == ()
