@@ -78,7 +78,7 @@ def result(raw: dict[str, Any]) -> WakeupResult:
 
 def shifted(by_ns: int, wakes: int) -> dict[str, Any]:
     """Return the recorded document with *wakes* wake-ups, all *by_ns* late."""
-    raw = copy.deepcopy(RAW)
+    raw: dict[str, Any] = copy.deepcopy(RAW)
     for condition in raw["result"]["conditions"]:
         (cpu,) = condition["cpus"]
         late_ns = {"longest": by_ns, "starts": [by_ns], "widths": [1], "counts": [wakes]}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read of cyclictest and rtla timerlat, and how runs are compared."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.outputs import NotComparedError
+from bench.wakeup import (
+    OURS,
+    THRESHOLDS_US,
+    Seen,
+    Tool,
+    alternate,
+    read_cyclictest,
+    read_ours,
+    read_timerlat,
+    rows,
+    tools,
+)
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def captured(name: str) -> str:
+    return (FIXTURES / "peers" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_cyclictest_counts_add_up_to_its_own_total() -> None:
+    text = captured("cyclictest")
+    seen = read_cyclictest(text)
+    (total,) = re.findall(r"^# Total: (\d+)$", text, re.MULTILINE)
+    (least,) = re.findall(r"^# Min Latencies: (\d+)$", text, re.MULTILINE)
+    (over,) = re.findall(r"^# Histogram Overflows: (\d+)$", text, re.MULTILINE)
+    assert seen.wakes == int(total) + int(over)
+    assert seen.min_us == int(least)
+    assert seen.above[1000] == int(over) > 0  # all beyond the captured histogram of 120 us
+    assert seen.above[10] == seen.wakes
+    assert list(seen.above.values()) == sorted(seen.above.values(), reverse=True)
+
+
+def test_timerlat_counts_threads_up_to_its_own_total() -> None:
+    text = captured("rtla-timerlat")
+    seen = read_timerlat(text)
+    (count,), (least,), (over,) = (
+        re.findall(rf"^{word}: +\d+ +(\d+) *$", text, re.MULTILINE) for word in ("count", "min", "over")
+    )
+    assert seen.wakes == int(count)
+    assert seen.min_us == int(least)
+    assert seen.above[1000] > int(over) > 0
+
+
+def test_our_own_counts_are_those_of_the_document() -> None:
+    text = (FIXTURES / "sutprobe" / "wakeup.json").read_text(encoding="utf-8")
+    (cpu,) = json.loads(text)["result"]["conditions"][0]["cpus"]
+    seen = read_ours(text)
+    assert (seen.wakes, seen.min_us) == (cpu["wakes"], cpu["min_ns"] / 1000)
+    assert list(seen.above) == list(THRESHOLDS_US)
+    assert seen.above[10] == cpu["above"][0]
+
+
+@pytest.mark.parametrize("read", [read_cyclictest, read_timerlat])
+def test_output_without_a_histogram_is_not_compared(read: object) -> None:
+    with pytest.raises(NotComparedError):
+        read("")  # type: ignore[operator]
+
+
+def test_only_tools_that_are_there_run() -> None:
+    assert list(tools("p", 1, 1000, 1, lambda _: None)) == [OURS]
+    assert list(tools("p", 1, 1000, 1, lambda name: f"/{name}")) == [OURS, "cyclictest", "rtla timerlat"]
+
+
+def seen(count: int, least: float) -> Seen:
+    return Seen(1000, least, dict.fromkeys(THRESHOLDS_US, count))
+
+
+def test_ratios_are_of_pairs() -> None:
+    ours = [seen(count, 2.5) for count in (10, 20, 30, 40, 50, 60)]
+    theirs = [seen(count * 2, 2.0) for count in (10, 20, 30, 40, 50, 60)]
+    table = rows({OURS: ours, "peer": theirs})
+    assert table[0] == ("peer", "minimum, µs", "2.5", "2", "difference 0.5 [0.5, 0.5]")
+    assert ("peer", "at least 50 µs", "210", "420", "0.5 [0.5, 0.5]") in table
+    assert ("peer", "at least 50 µs", "10", "0", "—") in rows({OURS: [seen(10, 1)], "peer": [seen(0, 1)]})
+
+
+def test_a_tool_that_fails_is_left_out_and_ours_may_not() -> None:
+    said: list[str] = []
+    good, bad = Tool(("true",), lambda _: seen(1, 1)), Tool(("false",), lambda _: seen(1, 1))
+    assert list(alternate({OURS: good, "peer": bad}, 2, 1, said.append)) == [OURS]
+    assert len(said) == 1
+    with pytest.raises(NotComparedError):
+        alternate({OURS: bad}, 1, 1, said.append)
