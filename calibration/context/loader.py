@@ -13,6 +13,8 @@ from calibration.context.cmdline import parse_cmdline
 from calibration.context.confinement import INITIAL_NAMESPACES, read_confinement, read_cpuset
 from calibration.context.cpu_load import read_load
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
+from calibration.context.cxl import read_cxl, read_interleaving
+from calibration.context.devices import read_devices
 from calibration.context.errors import ContextError
 from calibration.context.event_sources import read_event_sources
 from calibration.context.firmware import read_firmware
@@ -42,8 +44,10 @@ from calibration.context.model import (
     Processor,
     Unreadable,
 )
+from calibration.context.resctrl import read_resctrl
 from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, printable_line
+from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
 from calibration.cpulists import parse_cpulist
 from calibration.text import visible
@@ -308,6 +312,9 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     topology = read_topology(tree, cpus, info, processor.architecture)
     nodes = read_nodes(tree, cpus)
     firmware = read_firmware(tree)
+    frequency, memory = read_frequency(tree, cpus), read_memory(tree)
+    isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release)
+    vendor = processor.models[0].vendor if processor.models else None
     facts = {
         "capture": capture,
         "cmdline": cmdline,
@@ -318,20 +325,29 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
         "memory_only_nodes": memory_only_nodes(tree, nodes),
         "cpu_only_nodes": cpu_only_nodes(nodes),
         "caches": read_caches(tree, cpus, topology, info),
-        "memory": read_memory(tree),
+        "memory": memory,
         "processor": processor,
-        "frequency": read_frequency(tree, cpus),
+        "frequency": frequency,
         "idle": read_idle(tree, cpus),
         "mitigations": _read_mitigations(tree),
         "clocksource": _read_clocksource(tree),
         "virtualization": read_virtualization(tree, info, processor.architecture, firmware),
         "firmware": firmware,
-        "isolation": read_isolation(tree, cmdline, cpus, capture.kernel_release),
+        "isolation": isolation,
         "kernel": _read_kernel(tree),
         "throttling": read_throttling(tree, topology),
         "load": read_load(tree, content.get("load")),
         "event_sources": read_event_sources(tree),
         "confinement": read_confinement(tree, _namespaces(tree, content), cpuset_group),
+        "devices": read_devices(
+            tree,
+            frozenset((*isolation.isolated, *isolation.cpuset_isolated)),
+            captured=content.get("devices") is not None,
+        ),
+        "cxl": read_cxl(tree),
+        "interleaving": read_interleaving(tree),
+        "resctrl": read_resctrl(tree, vendor),
+        "tuned": read_tuned(tree, frequency, memory.transparent_hugepages),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
     return Context.model_validate({**facts, "unreadable": unreadable})

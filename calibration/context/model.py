@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from calibration.context.hardware import Cxl, Device, Interleaving, Resctrl, Tuned
 from calibration.model import Model
 
 
@@ -488,8 +489,8 @@ class EventSource(Model):
 class Context(Model):
     """Everything known about a machine.
 
-    ``event_sources`` is None for captures made before sources were captured; ``confinement`` for documents of older
-    versions.
+    ``event_sources`` and ``devices`` are None for captures made before they were captured; ``confinement`` for
+    documents of older versions. ``cxl``, ``interleaving``, ``resctrl`` and ``tuned`` are None on machines without.
     """
 
     capture: Capture
@@ -516,6 +517,11 @@ class Context(Model):
     unreadable: tuple[Unreadable, ...]
     event_sources: tuple[EventSource, ...] | None = None
     confinement: Confinement | None = None
+    devices: tuple[Device, ...] | None = None
+    cxl: Cxl | None = None
+    interleaving: Interleaving | None = None
+    resctrl: Resctrl | None = None
+    tuned: Tuned | None = None
 
     @property
     def usable_cpus(self) -> frozenset[int]:

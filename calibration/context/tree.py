@@ -80,6 +80,8 @@ class _Store(Protocol):
 
     def kind(self, path: str) -> str | None: ...
 
+    def link(self, path: str) -> str | None: ...
+
     def most_work(self) -> int: ...
 
 
@@ -170,6 +172,10 @@ class _Directory:
     def most_work(self) -> int:
         return MAX_WORK_BYTES
 
+    def link(self, path: str) -> str | None:
+        parent, name = posixpath.split(path)
+        return self._link(posixpath.join(follow(parent, self._link), name))
+
     def kind(self, path: str) -> str | None:
         try:
             return "directory" if stat.S_ISDIR(Path(self._resolve(path)).stat().st_mode) else "file"
@@ -243,6 +249,10 @@ class _Archive:
     def _link(self, path: str) -> str | None:
         self._spend(STEP_BYTES)
         return self._links.get(path)
+
+    def link(self, path: str) -> str | None:
+        parent, name = posixpath.split(path)
+        return self._link(posixpath.join(self._resolve(parent), name))
 
     def read(self, path: str) -> bytes | None:
         resolved = self._resolve(path)
@@ -354,6 +364,10 @@ class Tree:
         pattern = re.compile(re.escape(prefix) + r"([0-9]{1,7})", re.ASCII)
         found = (int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m)
         return tuple(sorted(number for number in found if number <= last))
+
+    def link(self, path: str) -> str | None:
+        """Return the target of a symbolic link; None if it is none, or missing."""
+        return self._ask(self._store.link, path, None)
 
     def exists(self, path: str) -> bool:
         """Return whether the path exists in the root."""

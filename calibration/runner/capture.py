@@ -23,6 +23,8 @@ import struct
 import tarfile
 import time
 
+from calibration.runner import devices
+
 SCHEMA = "sut-context/1"
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -103,7 +105,6 @@ PATTERNS = (
     "/sys/class/dmi/id/{bios_vendor,bios_version,bios_release,bios_date,sys_vendor,product_name,product_version}",
     "/sys/class/dmi/id/{product_family,board_vendor,board_name,board_version}",
     "/sys/firmware/dmi/tables/smbios_entry_point",
-    "/sys/fs/resctrl/schemata",
     "/sys/fs/cgroup/cpuset.cpus.isolated",
 )
 
@@ -255,6 +256,8 @@ class Collector:
     def __init__(self, root="/", clock=time.time):
         self.root = root.rstrip("/")
         self.files = {}
+        self.links = {}
+        self.devices = 0
         self.unreadable = {}
         self.masked = {}
         self.total_bytes = 0
@@ -321,6 +324,18 @@ class Collector:
         self.files[path] = content
         self.total_bytes += len(content)
         return True
+
+    def link(self, path):
+        """Copy a symbolic link, and return its target; None if there is none."""
+        try:
+            target = os.readlink(self.root + path)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # no link
+                self._failed(path, error)
+            return None
+        if not target.startswith("/"):  # those of sysfs are relative
+            self.links[path] = target
+        return target
 
     def read(self, path):
         """Return the bytes of a regular file; None if absent or unreadable (which is noted)."""
@@ -517,6 +532,7 @@ def collect(root="/", clock=time.time):
     for path in CONTAINER_MARKS:
         if os.path.exists(collector.root + path):
             collector.files[path] = b""
+    devices.collect(collector)
     if any_isolated(collector):
         collector.collect(THREAD_PATTERN)
     collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
@@ -557,6 +573,7 @@ def describe(collector, uname_a, started, load):
         "masked": [{"path": path, "what": what} for path, what in sorted(collector.masked.items())],
         "files": len(collector.files),
         "total_bytes": collector.total_bytes,
+        "devices": collector.devices,
         "load": load.description(),
     }
 
@@ -573,8 +590,15 @@ def tar_header(name, size, mtime):
     return start + b"%06o\0 " % (sum(bytearray(start)) + 8 * 32 + sum(bytearray(rest))) + rest
 
 
-def pack(files, description, started):
-    """Return a tar.gz of the files under their absolute paths (without the leading slash) and capture.json."""
+def tar_link(name, target, mtime):
+    """Return the header of a symbolic link."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.mtime, member.mode = tarfile.SYMTYPE, target, mtime, 0o777
+    return member.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def pack(files, description, started, links=None):
+    """Return a tar.gz of capture.json, and of files and links under their absolute paths without the leading slash."""
     packed = io.BytesIO()
     document = json.dumps(description, indent=1, sort_keys=True).encode("ascii")
     with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=int(started)) as compressed:
@@ -582,6 +606,8 @@ def pack(files, description, started):
             header = tar_header(path[1:], len(content), int(started))
             # In one call, which costs as much as a small file.
             compressed.write(header + content + b"\0" * (-len(content) % 512))
+        for path, target in sorted((links or {}).items()):
+            compressed.write(tar_link(path[1:], target, int(started)))
         compressed.write(b"\0" * 1024)
     return packed.getvalue()
 
@@ -595,7 +621,7 @@ def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep):
     collector = collect(root, clock)
     load = LoadWatch(root, started + MAX_SECONDS, clock, sleep).watch()
     description = describe(collector, uname_a, started, load)
-    archive = pack(dict(collector.files, **load.files), description, started)
+    archive = pack(dict(collector.files, **load.files), description, started, collector.links)
     return {
         "archive": base64.b64encode(archive).decode("ascii"),
         "capture": description,
