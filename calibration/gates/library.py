@@ -98,6 +98,11 @@ class CalibrationLibrary:
         """Fail unless all settings changed by the run were restored."""
         require(rules.check_settings_restored(_run()))
 
+    @keyword("memory and links had no errors")
+    def check_errors(self) -> None:
+        """Fail if the SUT counted errors of memory or PCIe links during the run; skip the gate if it counts none."""
+        require(rules.check_errors(_run()))
+
     @keyword("everything planned was measured and is valid")
     def check_completeness(self) -> None:
         """Fail unless everything planned was measured and is valid."""

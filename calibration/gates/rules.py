@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.measurements import declaration
 from calibration.preflight.checks import refusal
+from calibration.results.health import WORDS
 from calibration.results.model import Measurement, RunDocument, of_the_run
 
 
@@ -47,6 +48,19 @@ def check_settings_restored(document: RunDocument) -> Iterator[Result]:
             now = place.restored or place.after
             text = f"prefetchers of {place.where}: {place.before} before --{command}, {now} after it"
             yield Result("failed", text)
+
+
+def check_errors(document: RunDocument) -> Iterator[Result]:
+    """Yield the errors of memory and PCIe links during the run; undecided if none are counted."""
+    healths = [attempt.health for attempt in document.attempts if attempt.health is not None]
+    errors = [flag for flag in document.flags if flag.code in {"ERRORS_CORRECTED", "ERRORS_UNCORRECTED"}]
+    for error in errors:
+        yield Result("failed", error.reason)
+    read = sum(counted.read for health in healths for counted in health.counters if counted.kind in WORDS)
+    if not errors and not read:
+        yield Result("undecided", "the SUT counts no errors of memory and PCIe links")
+    elif not errors:
+        yield Result("passed", f"no errors in {read} counters of memory and PCIe links")
 
 
 def check_completeness(document: RunDocument) -> Iterator[Result]:

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from calibration.context.devices import narrowed_links
 from calibration.context.model import Context, CpuQuota
+from calibration.context.resctrl import allocation_text, narrowing_group
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
 from calibration.measurements.platform import CacheReference
@@ -311,6 +313,19 @@ def machine_flags(context: Context) -> Iterator[Flag]:
     quota = None if context.confinement is None else context.confinement.cpu_quota
     if quota is not None and quota.cpus < len(context.usable_cpus):
         yield flag("CPU_QUOTA", f"{_quota_text(quota)}: only {_cpus_text(Sut(context).cpus)} measured")
+    for link, devices in narrowed_links(context.devices or ()):
+        names = ", ".join(device.name for device in devices)
+        yield flag(
+            "LINK_NARROWED",
+            f"{names}: x{link.width} of x{link.possible_width} negotiated with port {link.port}; reseat the card, or "
+            "check slot, riser and cable",
+        )
+    for group, cpus in narrowing_group(context.resctrl, context.usable_cpus):
+        yield flag(
+            "ALLOCATION_NARROWED",
+            f"the {f'resctrl group {group.name}' if group.name else 'default resctrl group'} gives {_cpus_text(cpus)} "
+            f"{allocation_text(group)}: what is measured there is narrower than the machine",
+        )
 
 
 def _hidden_flags(context: Context) -> Iterator[Flag]:

@@ -9,12 +9,14 @@ from calibration import units
 from calibration.context.confinement import limits
 from calibration.context.model import Context
 from calibration.plan import Plan
+from calibration.report import devices
 from calibration.report.environment import Fact
 from calibration.report.vulnerabilities import counts
+from calibration.results.health import Health
 
 
-def machine(context: Context, plan: Plan | None) -> list[Fact]:
-    """Return the facts about the SUT that affect its metrics, including what *plan* relied on."""
+def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ()) -> list[Fact]:
+    """Return the facts about the SUT that affect its metrics, including what *plan* relied on and what it counted."""
     cache = None if plan is None else plan.last_level_cache
     firmware, memory, frequency, isolation = context.firmware, context.memory, context.frequency, context.isolation
     thp, load = memory.transparent_hugepages, context.kernel.load_average
@@ -49,6 +51,8 @@ def machine(context: Context, plan: Plan | None) -> list[Fact]:
         Fact("NMI watchdog", _switch(context.kernel.nmi_watchdog)),
         Fact("Load average", None if load is None else ", ".join(f"{item:.2f}" for item in load)),
         Fact("Vulnerabilities", counts(context)),
+        *devices.facts(context),
+        *devices.health_facts(healths),
     ]
 
 

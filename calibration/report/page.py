@@ -18,6 +18,7 @@ from calibration.measurements.platform import ShapeReference
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
 from calibration.report.advice import advice
+from calibration.report.devices import rows as device_rows
 from calibration.report.environment import Fact, kind_modules, rst_page
 from calibration.report.filters import alike
 from calibration.report.imported import imported_page
@@ -29,6 +30,7 @@ from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, Row, rows, se
 from calibration.report.story import cross_checks, peaks_of, story
 from calibration.report.vulnerabilities import entries, open_count
 from calibration.results.consistency import RULES
+from calibration.results.health import Health
 from calibration.results.model import Measurement, NotMeasured, RunDocument, of_the_run
 from calibration.results.pace import pace_text
 from calibration.validity import Flag, Severity
@@ -60,7 +62,8 @@ def render(raw: bytes) -> Page:
         sections=list(sections(document, charts)),
         digest=digest,
         context=context,
-        machine=() if context is None else machine(context, document.plan),
+        machine=() if context is None else machine(context, document.plan, healths(document)),
+        devices=() if context is None else device_rows(context),
         vulnerabilities=() if context is None else entries(context, document.meltdown_checker),
         vulnerable=None if context is None else open_count(context),
         checks=cross_checks(document),
@@ -174,6 +177,11 @@ def notes(document: RunDocument) -> list[dict[str, Any]]:
         }
         for severity, code in worst_first
     ]
+
+
+def healths(document: RunDocument) -> list[Health]:
+    """Return what the SUT counted in each attempt that measured."""
+    return [attempt.health for attempt in document.attempts if attempt.health is not None]
 
 
 def uncounted(document: RunDocument) -> list[NotMeasured]:

@@ -47,6 +47,18 @@ REASONS: Final[Mapping[str, str]] = {
 }
 """Short form of the worst reason against a metric; a wide interval is already visible in its ±."""
 
+MACHINE_FINDINGS: Final = frozenset(
+    {
+        "NOT_AS_EXPECTED",
+        "ERRORS_UNCORRECTED",
+        "ERRORS_CORRECTED",
+        "THROTTLED",
+        "ALLOCATION_NARROWED",
+        "LINK_NARROWED",
+    }
+)
+"""Flags of the whole machine that are findings."""
+
 MAX_NODE_DEFICIT: Final = 0.1
 """A node this much below the median read bandwidth of the nodes is a finding."""
 
@@ -181,7 +193,7 @@ def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
-    yield from (f"{flag.reason}." for flag in document.flags if flag.code == "NOT_AS_EXPECTED")
+    yield from (f"{flag.reason}." for flag in document.flags if flag.code in MACHINE_FINDINGS)
     yield from _nodes_behind(document.record, peaks_of(context))
     yield from _disturbed_cpus(document.measurements, context)
     yield from _wide(document.record)

@@ -18,8 +18,10 @@ from calibration.measurements.base import Step
 from calibration.mlc import MlcCommand, read_prefetchers
 from calibration.model import fault_of
 from calibration.results.attempts import session_answers, start_of
+from calibration.results.health import read_health
 from calibration.results.model import CheckerRun, MlcProgram, MlcRun
 from calibration.results.records import (
+    HealthRecord,
     KernelsRecord,
     MlcProgramRecord,
     Outcome,
@@ -229,6 +231,12 @@ class Collector:
                 self._take_answer(record, now - timedelta(seconds=min(max(age_s, 0.0), 1e7)))
         elif kind == "switched":
             append_record(self.directory, SwitchedRecord(changes=read_changes(record["changes"])))
+        elif kind == "health":
+            health = read_health(record)
+            if health is None:
+                self.say("errors, throttling and energy of the SUT are unknown: its record is invalid", "failed")
+            else:
+                append_record(self.directory, HealthRecord(health=health))
         elif kind == "restored":
             self.restored = read_changes(record["changes"])
             self.faults = [visible(fault)[:MAX_REASON] for fault in record["faults"][:10]]

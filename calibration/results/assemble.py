@@ -19,6 +19,7 @@ from calibration.plan import Plan
 from calibration.preflight.checks import flags as expectation_flags
 from calibration.results.cross_checks import cross_checks
 from calibration.results.facts import facts
+from calibration.results.health import health_flags
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import (
@@ -101,7 +102,8 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
 def _machine_flags(context: Context, log: RunLog) -> Iterator[Flag]:
     """Yield the flags of the whole run, without repetitions."""
     checks = (expectation_flags(attempt.began.checks) for attempt in log.attempts)
-    yield from dict.fromkeys((*machine_flags(context), *chain.from_iterable(checks)))
+    healths = (attempt.health for attempt in log.attempts if attempt.health is not None)
+    yield from dict.fromkeys((*machine_flags(context), *chain.from_iterable(checks), *health_flags(healths)))
 
 
 def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
@@ -204,6 +206,7 @@ def _attempts(log: RunLog, not_measured: Sequence[NotMeasured]) -> Iterator[Atte
             checks=began.checks,
             changes=(*attempt.changes, *attempt.switched),
             ended=ended,
+            health=attempt.health,
         )
 
 

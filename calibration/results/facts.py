@@ -7,7 +7,8 @@ differ (names, boot device).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from calibration.results.history import NOT_KNOWN
@@ -115,6 +116,13 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
             f"{name}: {state}" for name, state in sorted(context.mitigations.items()) if state != "Not affected"
         )
         or ("none" if context.mitigations else NOT_KNOWN),
+        "network devices": _devices(context, "network"),
+        "storage controllers": _devices(context, "storage"),
+        "accelerators": _devices(context, "accelerator"),
+        "CXL memory": _captured(context, _cxl),
+        "interleave weights": _captured(context, _weights),
+        "allocation": _captured(context, _allocation),
+        "tuned profile": _captured(context, lambda found: "none" if found.tuned is None else found.tuned.active),
         "clock source": _known(context.clocksource.current),
         "kernel bytes": NOT_KNOWN if kernels is None else kernels.sha256[:KERNEL_BYTES_DIGITS],
     }
@@ -171,6 +179,65 @@ def _size(size_bytes: int) -> str:
         if size_bytes % size == 0:
             return f"{size_bytes // size} {unit}"
     return f"{size_bytes >> 10} KiB"
+
+
+def _captured(context: Context, fact: Callable[[Context], str]) -> str:
+    """Return *fact* of a machine; of a capture made before it was captured, that it is unknown."""
+    return NOT_KNOWN if context.devices is None else fact(context)
+
+
+def _weights(context: Context) -> str:
+    weights = {} if context.interleaving is None else context.interleaving.weights
+    return ", ".join(f"{node}: {weight}" for node, weight in sorted(weights.items())) or "none"
+
+
+def _devices(context: Context, kind: str) -> str:
+    """Return the devices of *kind* in groups of equal ones, without what changes from hour to hour: affinity, state.
+
+    Nor with the speed of an accelerator's link, which power management lowers.
+    """
+    if context.devices is None:
+        return NOT_KNOWN
+    groups: dict[str, list[str]] = {}
+    for device in context.devices:
+        if device.kind == kind:
+            link = device.link
+            what = (
+                *(device.model, device.id, device.driver, device.driver_version),
+                None if device.firmware is None else f"firmware {device.firmware}",
+                None if device.node is None else f"on node {device.node}",
+                None if link is None else f"x{link.width}",
+                None if link is None or kind == "accelerator" else f"at {_known(link.speed_gt_s)} GT/s",
+                f"{device.virtual_functions} virtual functions" if device.virtual_functions else None,
+            )
+            groups.setdefault(" ".join(filter(None, what)), []).append(device.address)
+    return "; ".join(f"{len(found)} x {what} at {', '.join(found)}" for what, found in groups.items()) or "none"
+
+
+def _cxl(context: Context) -> str:
+    cxl = context.cxl
+    if cxl is None or not (cxl.devices or cxl.regions or cxl.nodes):
+        return "none"
+    sizes = Counter((device.volatile_bytes or 0) + (device.persistent_bytes or 0) for device in cxl.devices)
+    words = [f"{number} x {_size(size_bytes)}" for size_bytes, number in sorted(sizes.items())]
+    words += [f"{region.name} of {_known(region.ways)} devices" for region in cxl.regions]
+    words += [f"node {node}" for node in cxl.nodes]
+    return ", ".join(words)
+
+
+def _allocation(context: Context) -> str:
+    from calibration.context.resctrl import allocation_text  # noqa: PLC0415 - as above
+    from calibration.cpulists import format_cpulist  # noqa: PLC0415
+
+    groups = () if context.resctrl is None else context.resctrl.groups
+    return (
+        "; ".join(
+            f"{group.name or 'default'} on CPUs {format_cpulist(group.cpus)}: {allocation_text(group)}"
+            for group in groups
+            if group.narrowed
+        )
+        or "none"
+    )
 
 
 def _dimms(dimms: Iterable[Dimm]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
+from calibration.results.health import Health
 from calibration.results.metrics_of_record import RecordMetric
 from calibration.sutprobe.document import Clock, Warned
 from calibration.trust import Judged, worst
@@ -70,7 +71,8 @@ class Attempt(Model):
     """One start of the run on the SUT: the first, or one that resumed it.
 
     ``capture`` is a path relative to the run's directory, ``None`` if the SUT was not captured. ``ended`` says why the
-    attempt ended before its last step; ``finished_at`` is ``None`` if the controller was lost.
+    attempt ended before its last step; ``finished_at`` is ``None`` if the controller was lost. ``health`` is what the
+    SUT counted meanwhile, ``None`` if the attempt did not measure or its runner was killed.
     """
 
     started_at: UtcTime
@@ -81,6 +83,7 @@ class Attempt(Model):
     checks: tuple[Check, ...]
     changes: tuple[Change, ...]
     ended: str | None
+    health: Health | None = None
 
 
 class CapturedContext(Model):

@@ -15,6 +15,7 @@ from calibration.measurements.base import Step
 from calibration.model import Model, UtcTime, fault_of
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
+from calibration.results.health import Health
 from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
 from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun
 from calibration.results.store import unwritable
@@ -145,6 +146,13 @@ class StepRecord(Model):
     stderr: str
 
 
+class HealthRecord(Model):
+    """What the SUT counted while the attempt measured; replaces the previous one, which was collected again."""
+
+    record: Literal["health"] = "health"
+    health: Health
+
+
 class NoteRecord(Model):
     """Why a run cannot continue, for example an unreachable SUT or a wrong hash of sutprobe."""
 
@@ -178,6 +186,7 @@ Record = (
     | MlcCommandRecord
     | SwitchedRecord
     | StepRecord
+    | HealthRecord
     | NoteRecord
     | RestoredRecord
     | EndRecord

@@ -8,11 +8,13 @@ from pathlib import Path
 from calibration.errors import InputError
 from calibration.measurements.base import Step
 from calibration.mlc import CommandName
+from calibration.results.health import Health
 from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun
 from calibration.results.records import (
     AttemptRecord,
     CheckerRecord,
     EndRecord,
+    HealthRecord,
     KernelsRecord,
     MlcCommandRecord,
     MlcProgramRecord,
@@ -36,6 +38,7 @@ class AttemptLog:
     began: AttemptRecord
     changes: tuple[Change, ...]
     switched: tuple[Change, ...] = ()
+    health: Health | None = None
     ended: str | None = None
     finished_at: datetime | None = None
     interrupted: bool = False
@@ -104,6 +107,8 @@ def _add(log: RunLog, record: Record) -> None:
             log.mlc_runs[record.run.command] = record.run
         case StepRecord():
             log.steps.setdefault(record.step.id, []).append((record, attempt))
+        case HealthRecord():
+            attempt.health = record.health
         case NoteRecord():
             attempt.ended = record.reason
         case SwitchedRecord():

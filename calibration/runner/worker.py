@@ -19,6 +19,7 @@ import time
 from calibration.runner import capture, files, journal, lock, processes, settings
 from calibration.runner.directory import ANSWER, CAPTURE, MESSAGE_BYTES, PLAN, uptime_s
 from calibration.runner.files import Refused
+from calibration.runner.health import Health
 from calibration.runner.rounds import Rounds
 from calibration.runner.surroundings import Surroundings, sensors
 
@@ -176,10 +177,21 @@ class Worker:
 
     def measure(self, plan):
         """Run all steps of *plan*, in rounds, and the programs before and after them."""
+        self.directory.reserve(len(plan["steps"]) + 3)  # the rounds share a step's answer
+        self.sensors = sensors(self.machine)
+        self.health = Health(self.machine)
+        try:
+            self.run_steps(plan)
+        finally:
+            self.record(record="health", **self.health.since())
+        self.check_cancelled()
+        if self.switched:
+            self.restore_prefetchers()
+
+    def run_steps(self, plan):
+        """Run the steps of *plan*. Raises Cancelled."""
         rounds = Rounds(plan)
         grace_s = plan.get("grace_s", GRACE_S)
-        self.directory.reserve(len(plan["steps"]) + 2)  # the rounds share a step's answer
-        self.sensors = sensors(self.machine)
         for step in plan.get("before", ()):
             self.begin(step, "before the first round")
             self.record(**self.run_step(step, step["argv"], grace_s))
@@ -198,13 +210,11 @@ class Worker:
         for step in plan.get("after", ()):
             self.begin(step, "after the last round")
             self.record(**self.run_step(step, step["argv"], grace_s))
-        self.check_cancelled()
-        if self.switched:
-            self.restore_prefetchers()
 
     def begin(self, step, place):
         """Say which step comes next, and switch the prefetchers for it. Raises Cancelled."""
         self.check_cancelled()
+        self.health.energy.look()
         self.state = "%s: %s" % (place, step.get("title") or step["id"])
         if self.job.get("shown"):
             sys.stderr.write(self.state + "\n")

@@ -63,6 +63,9 @@ def spoil_capture(archive):
         tarfile.open(fileobj=spoilt, mode="w:gz") as written,
     ):
         for member in opened:
+            if not member.isfile():
+                written.addfile(member)
+                continue
             content = opened.extractfile(member).read()
             if member.name == "capture.json":
                 kept = ("schema", "machine", "affinity")

@@ -19,6 +19,7 @@ from calibration.measurements.jitter import JitterValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.preflight.checks import Check as Expectation
 from calibration.results.cross_checks import cross_checks
+from calibration.results.health import Counted, Health
 from calibration.results.model import RunDocument
 from calibration.statistics import Estimate
 
@@ -32,10 +33,20 @@ MET = Expectation(
 )
 
 
+HEALTHY = Health(
+    elapsed_s=60.0,
+    counters=(Counted(kind="memory_corrected", read=4, lost=(), changed=()),),
+    temperatures=(),
+    energy=(),
+    unreadable={},
+)
+"""A run in which no module corrected an error."""
+
+
 def good_document(sut: str = "sut1") -> RunDocument:
     """Return a run of what was recorded on one node, with a second node that is farther, and an isolated CPU."""
     document = run_document(names=NAMES, sut=sut, testbed="testbed1").model_copy(
-        update={"attempts": (attempt(checks=(MET,)),), "not_measured": ()}
+        update={"attempts": (attempt(checks=(MET,), health=HEALTHY),), "not_measured": ()}
     )
     document = with_cells(document, "latency_matrix", ((1.0, 1.6), (1.6, 1.0)))
     document = with_cells(document, "bandwidth_matrix", ((1.0, 0.5), (0.5, 1.0)))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from nights import (
+    HEALTHY,
     MET,
     NIGHT,
     Case,
@@ -32,6 +33,7 @@ from calibration.gates.run import SUITES, run_gates
 from calibration.judge.verdicts import ContextChange, Waived
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.tuning import Change
+from calibration.validity import flag
 from tests.command import Ended
 from tests.command import calibration as command
 
@@ -66,11 +68,20 @@ def not_measured(document: RunDocument, kind: str) -> RunDocument:
 
 def promised(document: RunDocument) -> RunDocument:
     check = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
-    return document.model_copy(update={"attempts": (attempt(checks=(check,)),)})
+    return document.model_copy(update={"attempts": (attempt(checks=(check,), health=HEALTHY),)})
 
 
 def left(document: RunDocument) -> RunDocument:
-    return document.model_copy(update={"attempts": (attempt(checks=(MET,), changes=(CHANGE,)),)})
+    return document.model_copy(update={"attempts": (attempt(checks=(MET,), changes=(CHANGE,), health=HEALTHY),)})
+
+
+def corrected(document: RunDocument) -> RunDocument:
+    found = flag("ERRORS_CORRECTED", "mc0: 3 corrected memory errors during the run")
+    return document.model_copy(update={"flags": (*document.flags, found)})
+
+
+def uncounted(document: RunDocument) -> RunDocument:
+    return document.model_copy(update={"attempts": (attempt(checks=(MET,)),)})
 
 
 def invalid(document: RunDocument) -> RunDocument:
@@ -91,6 +102,10 @@ FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "a governor was not put back": (
         measured(left),
         {"The SUT Was Left As It Was Found": "governor of cpu0: schedutil before the run, performance after it"},
+    ),
+    "a module corrected errors": (
+        measured(corrected),
+        {"Memory And Links Had No Errors": "mc0: 3 corrected memory errors during the run"},
     ),
     "a planned measurement crashed": (
         measured(lambda document: not_measured(document, "loaded_latency")),
@@ -162,6 +177,10 @@ SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     "a figure that nobody judged": (
         unjudged("limits", JITTER),
         {"Jitter Of Isolated Cores Is Within Limits": f"{JITTER}: no verdict"},
+    ),
+    "a SUT that counts no errors": (
+        measured(uncounted),
+        {"Memory And Links Had No Errors": "the SUT counts no errors of memory and PCIe links"},
     ),
     "a SUT alone in its testbed": (
         unjudged("homogeneity"),
@@ -410,7 +429,7 @@ def test_gates_that_all_skip_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "nothing.json"
     other = verdict("drift", LATENCY, run_id=None, outcome="no_reference").model_dump(mode="json")
     path.write_text(json.dumps({"verdicts": [other]}), encoding="utf-8")
-    with pytest.raises(InputError, match="all 13 gates were skipped"):
+    with pytest.raises(InputError, match="all 14 gates were skipped"):
         run_gates(tmp_path / "gate", {"RESULTS": results, "VERDICTS": path})
 
 
@@ -422,7 +441,7 @@ def robot(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str
 def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
     done = robot(tmp_path, "--dryrun")
     assert done.returncode == 0, done.stdout
-    assert "14 tests, 14 passed, 0 failed" in done.stdout
+    assert "15 tests, 15 passed, 0 failed" in done.stdout
     assert "ERROR" not in done.stderr
 
 
@@ -431,12 +450,12 @@ def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:
     options = ("-v", f"RESULTS:{results}", "-v", f"VERDICTS:{verdicts}", "--exclude", "live")
     done = robot(tmp_path / "out", *options)
     assert done.returncode == 0, done.stdout
-    assert "26 tests, 26 passed, 0 failed" in done.stdout
+    assert "28 tests, 28 passed, 0 failed" in done.stdout
 
 
 def test_robot_alone_without_results_passes_nothing(tmp_path: Path) -> None:
     done = robot(tmp_path)
-    assert done.returncode == 14, done.stdout
+    assert done.returncode == 15, done.stdout
     assert "no directory of results: set the variable RESULTS" in done.stdout
 
 

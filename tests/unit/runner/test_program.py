@@ -79,7 +79,10 @@ def test_a_run_under_each_python_of_this_machine(sut: Sut, version: str) -> None
     run = sut.start(settings=EVERYTHING)
     run.begin(step("one"), step("two", prefetchers="off"))
     state, records = run.follow()
-    assert (state, [record["record"] for record in records]) == ("ended", ["step", "step", "done", "restored"])
+    assert (state, [record["record"] for record in records]) == (
+        "ended",
+        ["step", "step", "health", "done", "restored"],
+    )
     assert sut.settings() == before
     assert sut.ask("facts", str(sut.base), sut.lock)[0]["holder"] is None
     run.remove()

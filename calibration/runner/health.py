@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the machine counts while a run measures: corrected errors, throttling, temperatures and energy.
+
+Read before the first and after the last step. Energy is read between steps too, because its counters wrap.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import time
+
+from calibration.runner import devices
+from calibration.runner.capture import CPU, Collector
+
+EDAC = "/sys/devices/system/edac/mc"
+HWMON = "/sys/class/hwmon"
+POWERCAP = "/sys/class/powercap"
+
+EDAC_KINDS = (
+    ("memory_corrected", "ce_count"),
+    ("memory_uncorrected", "ue_count"),
+)
+AER_KINDS = (
+    ("link_corrected", "aer_dev_correctable", "TOTAL_ERR_COR"),
+    ("link_nonfatal", "aer_dev_nonfatal", "TOTAL_ERR_NONFATAL"),
+    ("link_fatal", "aer_dev_fatal", "TOTAL_ERR_FATAL"),
+)
+THROTTLE_KINDS = (
+    ("core_throttled", "core_throttle_count"),
+    ("package_throttled", "package_throttle_count"),
+)
+KINDS = tuple(row[0] for row in (*EDAC_KINDS, *AER_KINDS, *THROTTLE_KINDS))
+
+CHIPS = {
+    "coretemp": r"Package id \d+",
+    "k10temp": r"Tctl|Tccd\d+",
+    "zenpower": r"Tctl|Tdie",
+    "cpu_thermal": r".*",
+    "scpi_sensors": r".*",
+    "jc42": r".*",
+    "spd5118": r".*",
+    "nvme": r"Composite",
+}
+"""Drivers whose temperatures are read, and the labels of the sensors: packages and modules, not each core."""
+
+MAX_SENSORS = 128
+"""Temperatures read; a module's takes about a millisecond of its slow bus. Two sockets have up to 48 modules."""
+
+MAX_POWER_W = 800.0
+"""More than a package takes: what an energy counter could have counted between two readings."""
+
+
+def number(text):
+    """Return a decimal number; None for anything else."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
+
+
+class Reader:
+    """Reads files of *machine*, and keeps why one could not be."""
+
+    def __init__(self, machine):
+        self.collector = Collector(machine.root)
+
+    def text(self, path):
+        """Return the stripped text of a file; None if it cannot be read."""
+        content = self.collector.read(path)
+        return None if content is None else content.decode("utf-8", "replace").strip("\0 \n")
+
+    def number(self, path):
+        """Return the number in a file; None if there is none."""
+        text = self.text(path)
+        return None if text is None else number(text)
+
+    def names(self, directory, pattern):
+        """Return the entries of a directory that match a pattern."""
+        return [name for name in self.collector.names(directory) if fnmatch.fnmatchcase(name, pattern)]
+
+    def reason(self, prefix):
+        """Return why a file below *prefix* could not be read; None if all could."""
+        failed = [why for path, why in self.collector.unreadable.items() if path.startswith(prefix)]
+        return failed[0] if failed else None
+
+
+def counters(reader):
+    """Return the counters by kind, then by what counts."""
+    found: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+
+    def keep(kind, name, value):
+        if value is not None:
+            found[kind][name] = value
+
+    for controller in reader.names(EDAC, "mc[0-9]*"):
+        place = EDAC + "/" + controller
+        modules = reader.names(place, "dimm[0-9]*") + reader.names(place, "rank[0-9]*")
+        for kind, file in EDAC_KINDS:
+            keep(kind, controller, reader.number(place + "/" + file))
+            for module in modules:  # the controller's count has theirs
+                label = reader.text("%s/%s/dimm_label" % (place, module))
+                name = "%s %s%s" % (controller, module, " (%s)" % label if label else "")
+                keep(kind, name, reader.number("%s/%s/dimm_%s" % (place, module, file)))
+    seen = set()
+    for address in devices.addresses(reader.collector):
+        for directory in devices.upstream(reader.collector, address):
+            if directory in seen:
+                continue
+            seen.add(directory)
+            for kind, file, row in AER_KINDS:
+                match = re.search(r"(?m)^%s\s+([0-9]+)$" % row, reader.text(directory + "/" + file) or "")
+                keep(kind, os.path.basename(directory), match and int(match.group(1)))
+    for cpu in reader.names(CPU, "cpu[0-9]*"):
+        for kind, file in THROTTLE_KINDS:
+            keep(kind, cpu[3:], reader.number("%s/%s/thermal_throttle/%s" % (CPU, cpu, file)))
+    return found
+
+
+def temperatures(reader):
+    """Return the temperatures of packages and memory modules in °C, by chip and label."""
+    found: dict[str, float] = {}
+    for chip in sorted(reader.names(HWMON, "hwmon*"), key=lambda name: int(re.sub("[^0-9]", "", name) or 0)):
+        place = HWMON + "/" + chip
+        driver = reader.text(place + "/name")
+        if driver not in CHIPS:
+            continue
+        for file in reader.names(place, "temp[0-9]*_input"):
+            label = reader.text("%s/%s" % (place, file.replace("_input", "_label"))) or ""
+            if len(found) < MAX_SENSORS and (not label or re.fullmatch(CHIPS[driver], label)):
+                value = reader.number(place + "/" + file)
+                if value is not None:
+                    found[" ".join(filter(None, (driver, chip[5:], label)))] = value / 1000
+    return found
+
+
+class Energy:
+    """Energy taken since it was created, by domain: look at it often enough that no counter wraps twice."""
+
+    def __init__(self, machine, clock=time.monotonic):
+        self.machine = machine
+        self.clock = clock
+        self.joules = {}
+        self.reasons = {}
+        self.names = {}
+        self.last = {}
+        reader = Reader(machine)
+        for zone in reader.names(POWERCAP, "intel-rapl:[0-9]*"):
+            place = POWERCAP + "/" + zone
+            name = reader.text(place + "/name")
+            above = reader.text("%s/%s/name" % (POWERCAP, zone.rpartition(":")[0])) if zone.count(":") > 1 else None
+            if name is not None:
+                self.names[zone] = " ".join(filter(None, (above, name)))
+                self.joules[zone] = 0.0
+        self.look()
+
+    def look(self):
+        """Add what was taken since the last look."""
+        if not self.names:
+            return
+        reader = Reader(self.machine)
+        for zone in self.names:
+            if zone in self.reasons:
+                continue
+            place = POWERCAP + "/" + zone
+            now, at = reader.number(place + "/energy_uj"), self.clock()
+            if now is None:
+                self.reasons[zone] = reader.reason(place) or "it has no number in energy_uj"
+                continue
+            if zone in self.last:
+                self.add(zone, now, at, reader.number(place + "/max_energy_range_uj"))
+            self.last[zone] = (now, at)
+
+    def add(self, zone, now, at, largest):
+        """Add the difference to the last reading, unless it is ambiguous."""
+        before, then = self.last[zone]
+        if largest is not None and (at - then) * MAX_POWER_W * 1e6 > largest:
+            self.reasons[zone] = "the counter may have wrapped more than once between two readings"
+        elif now >= before:
+            self.joules[zone] += (now - before) / 1e6
+        elif largest is None:
+            self.reasons[zone] = "the counter wrapped, and its range cannot be read"
+        else:
+            self.joules[zone] += (now - before + largest) / 1e6
+
+    def taken(self):
+        """Return the energy in J of each domain, or why it is unknown."""
+        self.look()
+        return {
+            name: {"joules": None, "reason": self.reasons[zone]}
+            if zone in self.reasons
+            else {"joules": round(self.joules[zone], 3), "reason": None}
+            for zone, name in self.names.items()
+        }
+
+
+class Health:
+    """What the machine counted since this was created."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.energy = Energy(machine)
+        reader = Reader(machine)
+        self.counters = counters(reader)
+        self.temperatures = temperatures(reader)
+        self.began = time.monotonic()
+
+    def since(self):
+        """Return what was counted: per kind how many counters were read both times, and those that changed."""
+        elapsed_s = round(time.monotonic() - self.began, 3)
+        energy = self.energy.taken()
+        reader = Reader(self.machine)
+        after, degrees = counters(reader), temperatures(reader)
+        return {
+            "elapsed_s": elapsed_s,
+            "counters": {
+                kind: {
+                    "read": len(before.keys() & after[kind].keys()),
+                    "lost": sorted(before.keys() - after[kind].keys()),
+                    "changed": {
+                        name: [before[name], after[kind][name]]
+                        for name in before
+                        if name in after[kind] and after[kind][name] != before[name]
+                    },
+                }
+                for kind, before in self.counters.items()
+            },
+            "temperatures_c": {name: [self.temperatures.get(name), degrees.get(name)] for name in self.temperatures},
+            "energy": energy,
+            "unreadable": dict(sorted(reader.collector.unreadable.items())[:20]),
+        }

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a machine counts while a run measures it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.results.health import read_health
+from calibration.runner.devices import MAX_DEVICES
+from calibration.runner.health import KINDS, Energy, Health
+from calibration.runner.settings import Machine
+from tests.suts import Sut, step
+
+MC = "/sys/devices/system/edac/mc/mc0"
+NIC = "/sys/devices/pci0000:80/0000:80:00.0/0000:81:00.0"
+RAPL = "/sys/class/powercap"
+HWMON = "/sys/class/hwmon"
+
+FILES = {
+    f"{MC}/ce_count": "3\n",
+    f"{MC}/ue_count": "0\n",
+    f"{MC}/dimm0/dimm_ce_count": "1\n",
+    f"{MC}/dimm0/dimm_label": "CPU_SrcID#0_DIMM#0\n",
+    f"{MC}/dimm1/dimm_ce_count": "2\n",
+    f"{NIC}/class": "0x020000\n",
+    f"{NIC}/aer_dev_correctable": "RxErr 0\nBadTLP 1\nTOTAL_ERR_COR 1\n",
+    f"{NIC}/aer_dev_fatal": "Undefined 0\nTOTAL_ERR_FATAL 0\n",
+    "/sys/devices/pci0000:80/0000:80:00.0/aer_dev_correctable": "TOTAL_ERR_COR 0\n",
+    "/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count": "5\n",
+    "/sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": "5\n",
+    f"{HWMON}/hwmon0/name": "coretemp\n",
+    f"{HWMON}/hwmon0/temp1_input": "41000\n",
+    f"{HWMON}/hwmon0/temp1_label": "Package id 0\n",
+    f"{HWMON}/hwmon0/temp2_input": "99000\n",
+    f"{HWMON}/hwmon0/temp2_label": "Core 0\n",
+    f"{RAPL}/intel-rapl:0/name": "package-0\n",
+    f"{RAPL}/intel-rapl:0/energy_uj": "900000\n",
+    f"{RAPL}/intel-rapl:0/max_energy_range_uj": "262143328850\n",
+    f"{RAPL}/intel-rapl:0:0/name": "dram\n",
+    f"{RAPL}/intel-rapl:0:0/energy_uj": "100\n",
+    f"{RAPL}/intel-rapl:0:0/max_energy_range_uj": "262143328850\n",
+}
+
+
+def put(root: Path, files: dict[str, str]) -> Machine:
+    for path, text in files.items():
+        place = root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    link = root / "sys/bus/pci/devices/0000:81:00.0"
+    if not os.path.lexists(link):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to("../../../devices/pci0000:80/0000:80:00.0/0000:81:00.0")
+    return Machine(str(root))
+
+
+def changed(found: dict[str, Any]) -> dict[str, Any]:
+    return {kind: counted["changed"] for kind, counted in found["counters"].items() if counted["changed"]}
+
+
+def test_nothing_happened(tmp_path: Path) -> None:
+    health = Health(put(tmp_path, FILES))
+    found = health.since()
+    assert changed(found) == {}
+    assert {kind: counted["read"] for kind, counted in found["counters"].items()} == {
+        **dict.fromkeys(KINDS, 0),
+        "memory_corrected": 3,
+        "memory_uncorrected": 1,
+        "link_corrected": 2,
+        "link_fatal": 1,
+        "core_throttled": 2,
+    }
+    assert found["temperatures_c"] == {"coretemp 0 Package id 0": [41.0, 41.0]}
+    assert read_health(json.loads(json.dumps(found))) is not None
+
+
+def test_what_happened_is_found_where_it_happened(tmp_path: Path) -> None:
+    health = Health(put(tmp_path, FILES))
+    put(
+        tmp_path,
+        {
+            f"{MC}/ce_count": "5\n",
+            f"{MC}/dimm0/dimm_ce_count": "3\n",
+            f"{NIC}/aer_dev_correctable": "RxErr 0\nBadTLP 4\nTOTAL_ERR_COR 4\n",
+            f"{NIC}/aer_dev_fatal": "Undefined 1\nTOTAL_ERR_FATAL 1\n",
+            "/sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": "7\n",
+            f"{HWMON}/hwmon0/temp1_input": "77500\n",
+            f"{RAPL}/intel-rapl:0/energy_uj": "5900000\n",
+        },
+    )
+    found = health.since()
+    assert changed(found) == {
+        "memory_corrected": {"mc0": [3, 5], "mc0 dimm0 (CPU_SrcID#0_DIMM#0)": [1, 3]},
+        "link_corrected": {"0000:81:00.0": [1, 4]},
+        "link_fatal": {"0000:81:00.0": [0, 1]},
+        "core_throttled": {"1": [5, 7]},
+    }
+    assert found["temperatures_c"] == {"coretemp 0 Package id 0": [41.0, 77.5]}
+    assert found["energy"] == {
+        "package-0": {"joules": 5.0, "reason": None},
+        "package-0 dram": {"joules": 0.0, "reason": None},
+    }
+
+
+def test_a_controller_that_disappears_is_lost_not_zero(tmp_path: Path) -> None:
+    health = Health(put(tmp_path, FILES))
+    (tmp_path / MC[1:] / "ce_count").unlink()
+    counted = health.since()["counters"]["memory_corrected"]
+    assert (counted["lost"], counted["changed"]) == (["mc0"], {})
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def energy(tmp_path: Path, *readings: tuple[float, int], largest: str = "1000000000") -> dict[str, Any]:
+    """Return what is taken by the package after readings at times."""
+    clock = Clock()
+    zone = {f"{RAPL}/intel-rapl:0/name": "package-0\n", f"{RAPL}/intel-rapl:0/max_energy_range_uj": f"{largest}\n"}
+    found = Energy(put(tmp_path, {**zone, f"{RAPL}/intel-rapl:0/energy_uj": "999000000\n"}), clock)
+    for at, value in readings:
+        clock.now = at
+        put(tmp_path, {f"{RAPL}/intel-rapl:0/energy_uj": f"{value}\n"})
+        found.look()
+    return found.taken()["package-0"]
+
+
+def test_energy_wraps_once_between_two_readings(tmp_path: Path) -> None:
+    assert energy(tmp_path, (0.5, 999_500_000), (1.0, 2_000_000)) == {"joules": 3.0, "reason": None}
+
+
+def test_energy_that_may_have_wrapped_twice_is_unknown(tmp_path: Path) -> None:
+    found = energy(tmp_path, (0.5, 999_500_000), (30.0, 999_600_000))
+    assert found["joules"] is None
+    assert "wrapped more than once" in found["reason"]
+
+
+def test_energy_without_a_range_is_unknown_when_it_falls(tmp_path: Path) -> None:
+    assert energy(tmp_path, (1.0, 5), largest="?")["reason"] == "the counter wrapped, and its range cannot be read"
+
+
+@pytest.mark.parametrize("content", ["", "nonsense\n"])
+def test_energy_that_is_no_number_is_unknown(tmp_path: Path, content: str) -> None:
+    found = Energy(put(tmp_path, {**FILES, f"{RAPL}/intel-rapl:0/energy_uj": content})).taken()
+    assert found["package-0"] == {"joules": None, "reason": "it has no number in energy_uj"}
+    assert found["package-0 dram"]["joules"] == 0.0
+
+
+def test_energy_that_only_root_may_read_has_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.open
+
+    def refused(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith("energy_uj"):
+            raise PermissionError(13, "Permission denied")
+        return really(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+    assert Energy(put(tmp_path, FILES)).taken()["package-0"] == {"joules": None, "reason": "Permission denied"}
+
+
+def test_a_large_machine_is_read_in_linear_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpus = {
+        f"/sys/devices/system/cpu/cpu{cpu}/thermal_throttle/{kind}_throttle_count": "0\n"
+        for cpu in range(504)
+        for kind in ("core", "package")
+    }
+    functions = {
+        f"/sys/devices/pci0000:80/0000:80:00.0/{number:04x}:90:00.0/class": "0x020000\n" for number in range(600)
+    }
+    machine = put(tmp_path, {**FILES, **cpus, **functions})
+    for number in range(600):
+        (tmp_path / f"sys/bus/pci/devices/{number:04x}:90:00.0").symlink_to(
+            f"../../../devices/pci0000:80/0000:80:00.0/{number:04x}:90:00.0"
+        )
+    opened: list[Any] = []
+    really = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *rest, **options: opened.append(path) or really(path, *rest, **options)
+    )
+    health = Health(machine)
+    assert len(opened) < 2 * 504 + 2 * 600 + 3 * MAX_DEVICES + 100
+    put(tmp_path, dict.fromkeys(cpus, "9\n"))
+    record = health.since()
+    assert len(json.dumps(record)) < 128 << 10  # what is reserved for a record
+    assert len(record["counters"]["core_throttled"]["changed"]) == 504
+
+
+def test_a_corrected_error_during_a_run_is_recorded(sut: Sut) -> None:
+    """The last record before the end says what was counted, also of a run that is cancelled."""
+    count = sut.directory / "root" / MC[1:] / "ce_count"
+    count.parent.mkdir(parents=True)
+    count.write_text("3\n")
+    run = sut.start()
+    run.begin(step("first"), sutprobe=f"#!/bin/sh\necho 4 > {count}\n".encode())
+    state, records = run.follow()
+    (health,) = [record for record in records if record["record"] == "health"]
+    assert changed(health) == {"memory_corrected": {"mc0": [3, 4]}}
+    kinds = [record["record"] for record in records]
+    assert kinds.index("health") == kinds.index("done") - 1
+    assert state != "running"
+
+
+def test_a_cancelled_run_says_what_it_counted(sut: Sut) -> None:
+    count = sut.directory / "root" / MC[1:] / "ce_count"
+    count.parent.mkdir(parents=True)
+    count.write_text("3\n")
+    run = sut.start()
+    begun = sut.base / "begun"
+    run.begin(step("first"), sutprobe=f"#!/bin/sh\necho 9 > {count}\ntouch {begun}\nexec sleep 600\n".encode())
+    run.await_step("begun")
+    run.cancel()
+    _, records = run.follow()
+    (health,) = [record for record in records if record["record"] == "health"]
+    assert changed(health) == {"memory_corrected": {"mc0": [3, 9]}}
