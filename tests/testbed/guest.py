@@ -161,9 +161,9 @@ class Sut:
             *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
             *("-append", " ".join(self.kernel_arguments(shape))),
             *("-drive", f"file={image.root},format=raw,if=none,id=root,snapshot=on"),
-            *("-device", "virtio-blk-pci,drive=root"),
+            *("-device", "virtio-blk-pci,drive=root,bus=pcie.0"),
             *("-netdev", f"user,id=net0,restrict=on,hostfwd=tcp:{self.host}:0-:22"),
-            *("-device", "virtio-net-pci,netdev=net0,id=nic0,romfile="),
+            *("-device", "virtio-net-pci,netdev=net0,id=nic0,romfile=,bus=pcie.0"),
             *("-fw_cfg", "name=opt/testbed/identity,file=identity.tar"),
             *("-serial", "file:console.log", "-qmp", "unix:qmp.sock,server=on,wait=off"),
         ]

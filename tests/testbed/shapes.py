@@ -35,6 +35,7 @@ class Shape(BaseModel):
     distances: tuple[tuple[int, ...], ...] | None = None
     kernel: tuple[str, ...] = ()
     slots: int = 0
+    devices: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def consistent(self) -> "Shape":
@@ -62,7 +63,7 @@ class Shape(BaseModel):
         return sum(node.memory_mib for node in self.nodes)
 
     def arguments(self) -> list[str]:
-        """Return QEMU's options for CPUs and memory."""
+        """Return QEMU's options for CPUs, memory and more devices."""
         sizes = {len(node.cpus) for node in self.nodes if node.cpus}
         # One socket per node where that comes out even: a socket on several nodes is no machine that exists.
         sockets = self.sockets or (sum(bool(node.cpus) for node in self.nodes) if len(sizes) == 1 else 1)
@@ -81,6 +82,8 @@ class Shape(BaseModel):
         for source, row in enumerate(self.distances or ()):
             for target, value in enumerate(row):
                 options += ["-numa", f"dist,src={source},dst={target},val={value}"]
+        for device in self.devices:
+            options += ["-device", device]
         return options
 
 
