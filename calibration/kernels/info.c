@@ -27,6 +27,7 @@
 #include "load.h"
 #include "memory.h"
 #include "realtime.h"
+#include "smi.h"
 #include "subcommand.h"
 #include "text.h"
 
@@ -122,15 +123,13 @@ static bool machine_events(struct finding *finding)
 }
 
 #if defined(__x86_64__)
-static bool model_specific_registers(struct finding *finding)
+static bool smi_counts(struct finding *finding)
 {
 	unsigned cpu = affinity_allowed()->cpus[0];
 	int64_t count;
-	bool good = smi_count(cpu, &count);
-	if (good)
-		say(finding, "/dev/cpu/%u/msr: register 0x%x was read", cpu, MSR_SMI_COUNT);
-	else
-		say(finding, "/dev/cpu/%u/msr, register 0x%x: %s", cpu, MSR_SMI_COUNT, strerror(errno));
+	char text[SMI_TEXT_BYTES];
+	bool good = smi_count(cpu, &count, text);
+	say(finding, "%s%s", text, good ? ": was read" : "");
 	return good;
 }
 #endif
@@ -257,7 +256,7 @@ static const struct {
 	{"machine_event_counters", machine_events,
 	 "no counter confirms the bytes that memory moved: they follow from the declared model of each traffic mix"},
 #if defined(__x86_64__)
-	{"model_specific_registers", model_specific_registers,
+	{"smi_counts", smi_counts,
 	 "system management interrupts are not counted: one looks like any other gap, and 'smi' is null"},
 #endif
 	{"page_nodes", pages_node,

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "allocate.h"
 #include "clock.h"
 #include "files.h"
+#include "smi.h"
 #include "text.h"
 #include "warning.h"
 
@@ -171,35 +171,20 @@ static void steal_read(struct snapshot *snapshot)
 	free(text);
 }
 
-bool smi_count(unsigned cpu, int64_t *count)
+static void smi_counts_read(struct snapshot *snapshot)
 {
-	char path[64];
-	uint64_t value = 0;
-	snprintf(path, sizeof(path), "/dev/cpu/%u/msr", cpu);
-	int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-	bool good = descriptor >= 0 && pread(descriptor, &value, sizeof(value), MSR_SMI_COUNT) == (ssize_t)sizeof(value);
-	int saved = errno;
-	if (descriptor >= 0)
-		close(descriptor);
-	errno = saved;
-	if (good)
-		*count = (int64_t)(value & 0xffffffffu);
-	return good;
-}
-
-static void smi_read(struct snapshot *snapshot)
-{
+	char text[SMI_TEXT_BYTES];
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
 		unsigned cpu = snapshot->cpus->cpus[i];
-		if (!smi_count(cpu, &snapshot->counts[COUNT_SMI][i])) {
-			warning_add("INTERFERENCE_UNREADABLE", "SMI count (/dev/cpu/%u/msr, register 0x%x): %s", cpu, MSR_SMI_COUNT,
-			            strerror(errno));
+		if (!smi_count(cpu, &snapshot->counts[COUNT_SMI][i], text)) {
+			snapshot->counts[COUNT_SMI][i] = -1;
+			warning_add("INTERFERENCE_UNREADABLE", "SMI count: %s", text);
 			break; /* what one CPU refuses, all refuse */
 		}
 	}
 }
 
-static int64_t throttle_read(unsigned cpu, const char *which)
+int64_t throttle_count(unsigned cpu, const char *which)
 {
 	char path[128];
 	long long value;
@@ -222,8 +207,8 @@ static void throttles_read(struct snapshot *snapshot)
 {
 	for (size_t i = 0; i < snapshot->cpus->count; i++) {
 		unsigned cpu = snapshot->cpus->cpus[i];
-		snapshot->counts[COUNT_CORE_THROTTLE][i] = throttle_read(cpu, "core");
-		snapshot->counts[COUNT_PACKAGE_THROTTLE][i] = throttle_read(cpu, "package");
+		snapshot->counts[COUNT_CORE_THROTTLE][i] = throttle_count(cpu, "core");
+		snapshot->counts[COUNT_PACKAGE_THROTTLE][i] = throttle_count(cpu, "package");
 		if (snapshot->counts[COUNT_CORE_THROTTLE][i] < 0) {
 			warning_add("INTERFERENCE_UNREADABLE", "the kernel has no thermal_throttle counts for CPU %u", cpu);
 			break; /* what one CPU has not, no CPU has */
@@ -270,7 +255,7 @@ static void softirqs_read(struct snapshot *snapshot)
 /* All but that of interrupts, which may be given up. */
 static void (*const readers[LOOK_INTERRUPTS])(struct snapshot *snapshot) = {
 	[LOOK_STAT] = steal_read,         [LOOK_SOFTIRQS] = softirqs_read, [LOOK_VMSTAT] = migrated_read,
-	[LOOK_THROTTLE] = throttles_read, [LOOK_SMI] = smi_read,
+	[LOOK_THROTTLE] = throttles_read, [LOOK_SMI] = smi_counts_read,
 };
 
 static void look(struct snapshot *snapshot, enum look what, double within_s)

@@ -39,9 +39,8 @@ struct snapshot {
 	int64_t pages_migrated;
 };
 
-/* The register that counts system management interrupts, and its count; false with errno set where it cannot be read. */
-#define MSR_SMI_COUNT 0x34
-bool smi_count(unsigned cpu, int64_t *count);
+/* How often a CPU's "core" or "package" was throttled for its heat since boot; -1 where the kernel does not tell. */
+int64_t throttle_count(unsigned cpu, const char *which);
 /* Of the calling thread. */
 struct thread_counts thread_counts_now(void);
 struct thread_counts thread_counts_since(const struct thread_counts *now, const struct thread_counts *before);
@@ -53,8 +52,8 @@ void counter_table_parse(struct counter_table *table, const char *text, const st
 void snapshot_take(struct snapshot *snapshot, const struct cpu_list *cpus);
 /* After it: what was read before. */
 void snapshot_take_again(struct snapshot *after, const struct snapshot *before);
-/* One of a row, each taken after one part of a measurement and before the next. Without the SMI count, whose register is
- * read by an interrupt on its CPU: for use while that CPU is measured. */
+/* One of a row, each taken after one part of a measurement and before the next. Without the SMI count, which is read by
+ * an interrupt on its CPU: for use while that CPU is measured. */
 void snapshot_take_quietly(struct snapshot *snapshot, const struct cpu_list *cpus);
 /* Only the counts of interrupts and softirqs, for use many times in a run. */
 void snapshot_take_tables(struct snapshot *snapshot, const struct cpu_list *cpus);

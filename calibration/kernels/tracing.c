@@ -95,7 +95,8 @@ static void remove_stale(int instances)
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		long process = strtol(entry->d_name + strlen(PREFIX), NULL, 10);
-		if (process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH && osnoise_mend(instances, entry->d_name))
+		if (process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH && osnoise_mend(instances, entry->d_name) &&
+		    hwlat_mend(instances, entry->d_name))
 			(void)unlinkat(instances, entry->d_name, AT_REMOVEDIR);
 	}
 	closedir(directory);
@@ -112,14 +113,15 @@ static _Noreturn void guard(const struct tracing *tracing, int end)
 	(void)signal(SIGHUP, SIG_IGN);
 	long limit = sysconf(_SC_OPEN_MAX);
 	for (int i = 0; i < (limit > 0 && limit < 65536 ? (int)limit : 65536); i++)
-		if (i != tracing->instances && i != tracing->osnoise.settings && i != end)
+		if (i != tracing->instances && i != tracing->osnoise.settings && i != tracing->hwlat.settings && i != end)
 			close(i);
 	/* From here on nothing but SIGKILL to itself ends it. */
 	if (write(end, "", 1) != 1)
 		_exit(1);
 	while (read(end, &unused, 1) < 0 && errno == EINTR)
 		continue;
-	bool mended = osnoise_mend(tracing->instances, tracing->osnoise.name);
+	bool mended =
+		osnoise_mend(tracing->instances, tracing->osnoise.name) && hwlat_mend(tracing->instances, tracing->hwlat.name);
 	_exit(tracefs_remove(tracing->instances, tracing->name) && mended ? 0 : 1);
 }
 
@@ -207,10 +209,16 @@ static void list_tracers(struct tracing *tracing, int root)
 			}
 }
 
-bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
+/* `hwlat`: NULL for events. */
+static bool open_for(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *hwlat)
 {
-	*tracing = (struct tracing){
-		.instances = -1, .instance = -1, .on = -1, .guardian_socket = -1, .osnoise = {.settings = -1, .held = -1}};
+	*tracing = (struct tracing){.instances = -1,
+	                            .instance = -1,
+	                            .on = -1,
+	                            .guardian_socket = -1,
+	                            .firmware = hwlat != NULL,
+	                            .osnoise = {.settings = -1, .held = -1},
+	                            .hwlat = {.settings = -1, .held = -1}};
 	int root = open_tracefs(tracing);
 	if (root < 0)
 		return false;
@@ -223,7 +231,14 @@ bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
 		              reason == EACCES || reason == EPERM ? "tracing needs root" : "this kernel has none");
 	remove_stale(tracing->instances);
 	snprintf(tracing->name, sizeof(tracing->name), PREFIX "%ld", (long)getpid());
-	osnoise_open(&tracing->osnoise, tracing->instances, tracing->name, cpus);
+	if (!hwlat)
+		osnoise_open(&tracing->osnoise, tracing->instances, tracing->name, cpus);
+	else
+		hwlat_open(&tracing->hwlat, tracing->instances, tracing->name, hwlat);
+	if (tracing->hwlat.refused[0]) {
+		tracing_close(tracing);
+		return refuse(tracing, "%s", tracing->hwlat.refused);
+	}
 	/* Before the instance, so that there is no moment at which it could stay behind. */
 	if (!tracing_guard(tracing, cpus)) {
 		tracing_close(tracing);
@@ -239,6 +254,16 @@ bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
 	if (tracing->refused[0])
 		tracing_close(tracing);
 	return !tracing->refused[0];
+}
+
+bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus)
+{
+	return open_for(tracing, cpus, NULL);
+}
+
+bool tracing_open_hwlat(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *settings)
+{
+	return open_for(tracing, cpus, settings);
 }
 
 static size_t events_enable(const struct tracing *tracing, const char *value)
@@ -262,8 +287,17 @@ static void end_events(struct tracing *tracing)
 	(void)osnoise_give_back(&tracing->osnoise, tracing->instances);
 }
 
+static bool start_hwlat(struct tracing *tracing)
+{
+	if (!hwlat_take(&tracing->hwlat, tracing->instances, tracing->name))
+		return refuse(tracing, "%s", tracing->hwlat.refused);
+	return write(tracing->on, "1", 1) == 1 || refuse(tracing, "turning the tracing on: %s", strerror(errno));
+}
+
 bool tracing_start(struct tracing *tracing)
 {
+	if (tracing->firmware)
+		return start_hwlat(tracing);
 	(void)osnoise_take(&tracing->osnoise, tracing->instances);
 	tracing->events = events_enable(tracing, "1");
 	if (!tracing->events) {
@@ -284,7 +318,8 @@ void tracing_stop(struct tracing *tracing)
 {
 	/* Nothing that is recorded after this belongs to a gap, so a failure costs room alone. */
 	(void)!write(tracing->on, "0", 1);
-	end_events(tracing);
+	if (!tracing->firmware)
+		end_events(tracing);
 }
 
 struct trace_clock tracing_clock(const struct tracing *tracing)
@@ -339,7 +374,8 @@ void tracing_close(struct tracing *tracing)
 	if (tracing->instance >= 0)
 		close(tracing->instance);
 	osnoise_close(&tracing->osnoise);
-	/* The guardian does what it is there for: it removes the instance now. */
+	hwlat_close(&tracing->hwlat);
+	/* The guardian does what it is there for: it restores what was changed, and removes the instance now. */
 	if (tracing->guardian_socket >= 0) {
 		int status = 0;
 		close(tracing->guardian_socket);
@@ -349,7 +385,9 @@ void tracing_close(struct tracing *tracing)
 			warning_add(
 				"TRACING_LEFT",
 				"tracing could not be restored: remove instances/%s* in tracefs, and write OSNOISE_WORKLOAD into "
-				"osnoise/options where that file exists",
+				"osnoise/options where that file exists; the name of an instance with '-hwlat-' ends in what width, "
+				"window "
+				"and mode of hwlat_detector were",
 				tracing->name);
 	}
 	if (tracing->instances >= 0)

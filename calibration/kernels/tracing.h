@@ -9,6 +9,7 @@
 #include "affinity.h"
 #include "causes.h"
 #include "clock.h"
+#include "hwlat.h"
 #include "osnoise.h"
 
 /* Kernel memory for the events of one CPU: some 150,000 events, a quarter of an hour of a quiet CPU. */
@@ -26,6 +27,8 @@ struct tracing {
 	bool counter;               /* the events' clock is the processor's counter; else the raw clock in whole us */
 	struct clock_bracket began; /* ties the raw clock to ours */
 	struct osnoise osnoise;     /* while something is recorded */
+	bool firmware;              /* no events are recorded, but what hwlat sees */
+	struct hwlat hwlat;
 	pid_t guardian;
 	int guardian_socket;
 };
@@ -33,9 +36,11 @@ struct tracing {
 /* Sets everything up but turns nothing on; false with `refused`. To be called before memory is touched that is measured
  * with: the guardian is forked. Removes what killed processes left. */
 bool tracing_open(struct tracing *tracing, const struct cpu_list *cpus);
+/* The same for the tracer hwlat with such settings, in place of events. */
+bool tracing_open_hwlat(struct tracing *tracing, const struct cpu_list *cpus, const struct hwlat_settings *settings);
 /* Kernel memory for each of so many CPUs. */
 size_t tracing_bytes(size_t cpus);
-/* Enables the events and records, appending to what was recorded; false with `refused`. */
+/* Enables the events, or hwlat, and records, appending to what was recorded; false with `refused`. */
 bool tracing_start(struct tracing *tracing);
 /* Stops recording and disables the events, so that they cost nothing. */
 void tracing_stop(struct tracing *tracing);

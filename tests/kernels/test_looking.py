@@ -34,6 +34,12 @@ TABLE = """
 #include "clock.h"
 #include "files.h"
 #include "interference.h"
+#include "smi.h"
+bool smi_count(unsigned cpu, int64_t *count, char text[SMI_TEXT_BYTES])
+{
+    (void)cpu, (void)count, (void)text;
+    return false;
+}
 int main(int count, char **arguments)
 {
     struct cpu_list cpus;
@@ -64,6 +70,12 @@ static char *counted(const char *path);
 #undef file_read
 #include <stdio.h>
 #include "memory.h"
+#include "smi.h"
+bool smi_count(unsigned cpu, int64_t *value, char text[SMI_TEXT_BYTES])
+{
+    (void)cpu, (void)value, (void)text;
+    return false;
+}
 static struct region *regions;
 static size_t count, failed, readings;
 static char *counted(const char *path)
@@ -125,6 +137,11 @@ char *file_read(const char *path)
         return NULL;
     snprintf(text, sizeof(text), "%u-%u\\n", cpu & ~1u, cpu | 1);
     return strdup(text);
+}
+bool file_line(const char *path, char *line, size_t size)
+{
+    (void)path, (void)line, (void)size;
+    return false;
 }
 static long faked(long number, ...)
 {

@@ -36,5 +36,8 @@ static inline bool arch_has(const char *name)
  * architecture has no such name, or none is given. */
 #define ARCH_HYPERVISOR_BYTES 13
 bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES]);
+/* By what the processor counts the system management interrupts of its firmware. */
+enum arch_smi { ARCH_SMI_NONE, ARCH_SMI_INTEL, ARCH_SMI_AMD };
+enum arch_smi arch_smi(void);
 /* Bytes of a scalable vector as the kernel sets it for this thread; 0 where there is none. */
 size_t arch_sve_bytes(void);

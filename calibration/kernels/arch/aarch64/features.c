@@ -34,6 +34,11 @@ bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES])
 	return false; /* what there is to ask answers the kernel only, not a program */
 }
 
+enum arch_smi arch_smi(void)
+{
+	return ARCH_SMI_NONE; /* firmware at EL3 counts nothing for others */
+}
+
 size_t arch_sve_bytes(void)
 {
 	int answer = prctl(PR_SVE_GET_VL);

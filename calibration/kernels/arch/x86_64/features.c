@@ -73,6 +73,21 @@ bool arch_hypervisor(char name[ARCH_HYPERVISOR_BYTES])
 	return name[0] != '\0';
 }
 
+enum arch_smi arch_smi(void)
+{
+	char name[13] = "";
+	unsigned eax, words[3];
+	__cpuid(0, eax, words[0], words[2], words[1]);
+	memcpy(name, words, sizeof(words));
+	if (!strcmp(name, "GenuineIntel"))
+		return ARCH_SMI_INTEL;
+	if (strcmp(name, "AuthenticAMD") != 0)
+		return ARCH_SMI_NONE;
+	__cpuid(1, eax, words[0], words[2], words[1]);
+	/* The base family is 0xf in all of them, and the extended one is added to it. */
+	return (eax >> 8 & 0xf) + (eax >> 20 & 0xff) >= 0x17 ? ARCH_SMI_AMD : ARCH_SMI_NONE;
+}
+
 size_t arch_sve_bytes(void)
 {
 	return 0;
