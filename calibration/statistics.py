@@ -13,7 +13,7 @@ not time.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate, combinations, islice
-from math import factorial, sqrt
+from math import exp, factorial, lgamma, log, sqrt
 from operator import itemgetter
 from statistics import NormalDist, fmean, median
 from typing import Literal, Self, TypeVar
@@ -54,6 +54,9 @@ RELEVANT = 0.01
 
 GOES_WITH = 0.8
 """Rank correlation (Kendall's) over the rounds from which something is said to go with a figure."""
+
+POISSON_CONFIDENCE = 0.95
+"""Confidence of the bounds of a number of rare events."""
 
 T = TypeVar("T")
 
@@ -391,3 +394,34 @@ def shift_flags(found: Estimate, disturbed: Mapping[str, Set[int]]) -> Iterator[
             count = f"{len(hit)} of {len(centres)} placements"
             change = shift / abs(found.value or 1) * 100
             yield flag(code, f"{count} affected; without them the value is {change:+.1f} %")
+
+
+def poisson_bounds(count: int) -> tuple[float, float]:
+    """Return bounds for the mean of a Poisson distribution of which *count* was observed, with 95 % confidence.
+
+    The exact interval (Garwood 1936, *Fiducial limits for the Poisson distribution*), two-sided; of none seen, 0 and
+    the one-sided upper bound, 3.0.
+    """
+    if count == 0:
+        return 0.0, -log(1 - POISSON_CONFIDENCE)
+    tail = (1 - POISSON_CONFIDENCE) / 2
+    return _gamma_quantile(count, tail), _gamma_quantile(count + 1, 1 - tail)
+
+
+def _gamma_quantile(shape: int, share: float) -> float:
+    """Return the quantile of a gamma distribution of this *shape* and scale 1, by bisection."""
+    low, high = 0.0, shape + 10 * sqrt(shape) + 10
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if _gamma_share(shape, middle) < share else (low, middle)
+    return middle
+
+
+def _gamma_share(shape: int, bound: float) -> float:
+    """Return the probability of a value below *bound* > 0: the regularized incomplete gamma function, by its series."""
+    term = exp(shape * log(bound) - bound - lgamma(shape + 1))
+    total, divisor = term, shape
+    while term > total * 1e-16:
+        divisor += 1
+        term *= bound / divisor
+        total += term
+    return total

@@ -37,7 +37,7 @@ bool hwlat_mend(int instances, const char *name);
 
 /* One line of the trace: what was seen in one window. */
 struct hwlat_window {
-	int64_t at_unix_ns; /* of its first gap */
+	int64_t at_unix_ns; /* when its first gap was over */
 	uint64_t longest_us;
 	uint64_t gaps;
 	uint64_t nmis; /* those take the CPU too */

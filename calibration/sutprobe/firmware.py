@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of ``sutprobe firmware``: gaps with interrupts off, as the kernel's tracer hwlat saw them, beside counters."""
+"""Results of ``sutprobe firmware``: gaps with interrupts off, by the kernel's tracer hwlat, beside counters."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -12,7 +12,7 @@ LONGEST = 20
 
 
 class FirmwareGap(Model):
-    """The longest gap of one window; ``at_unix_ns`` is when the first of its gaps began."""
+    """The longest gap of one window; ``at_unix_ns`` is when the first of its gaps was over."""
 
     at_unix_ns: int
     length_ns: float
@@ -56,9 +56,10 @@ class FirmwareCpu(Model):
 
 
 class FirmwareResult(Result):
-    """All CPUs at once, in ``wall_s``. ``refused`` says why there is no ``instrument``, ``smi_refused`` why no SMI count.
+    """All CPUs at once, in ``wall_s``.
 
-    The tracer records gaps longer than ``threshold_ns``.
+    ``refused`` says why there is no ``instrument``, ``smi_refused`` why no SMI count. The tracer
+    records gaps longer than ``threshold_ns``.
     """
 
     instrument: Literal["hwlat"] | None

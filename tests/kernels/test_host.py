@@ -36,6 +36,8 @@ def test_answers_are_known(name: str, answers: Callable[..., CompletedProcess[st
 SABOTAGE: Final = {
     "gap_period": ("gaps", "periods.c", "best.period = best.followed;\n\t\tstruct train whole", "struct train whole"),
     "trace_text": ("tracing", "causes.c", "\treader->last = at > reader->last ? at : reader->last;\n", ""),
+    "trace_hwlat": ("tracing", "hwlat.c", "off && settings_put(instances, &before)", "off"),
+    "trace_hwlat_text": ("tracing", "hwlat.c", "inner > outer ? inner : outer", "inner"),
     "json": ("text", "json.c", " || *c == 0x7f", ""),
     "samples": ("samples", "decode.c", "now.events & SPE_TLB_WALK", "now.events & 2 * SPE_TLB_WALK"),
     "counters": (

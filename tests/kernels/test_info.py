@@ -20,7 +20,7 @@ PRIVILEGES = {
     "locked_memory",
     "own_cycle_counter",
     "machine_event_counters",
-    "model_specific_registers",
+    "smi_counts",
     "page_nodes",
     "memory_policy",
     "hugetlb_pages",
@@ -30,7 +30,7 @@ PRIVILEGES = {
     "all_cpu_time",
     "all_memory",
 }
-X86_ONLY = {"model_specific_registers"}
+X86_ONLY = {"smi_counts"}
 CPUINFO_NAMES = {"lse": "atomics", "neon": "asimd"}
 """Instruction sets that ``/proc/cpuinfo`` calls otherwise."""
 

@@ -121,7 +121,7 @@ def is_close(text: str, value: float) -> bool:
 
 def shows(text: str, value: float, unit: str) -> bool:
     """Tell whether *text*, a number and a unit, is *value* in *unit*."""
-    number, shown = text.rsplit(" ", 1)
+    number, shown = text.split(" ", 1)
     of, scale = SCALES.get(shown, (shown, 1.0))
     if (unit, shown) == ("s", "s"):
         of, scale = "s", 1.0
@@ -314,6 +314,12 @@ def executions(values: Json) -> Iterator[Row]:
         yield [*cycles, str(interval["tmp"]), str(interval["interval_cycles"]), str(interval["sample"])]
 
 
+def floor(values: Json) -> Iterator[Row]:
+    longest = max(cpu["max_gap_ns"] for cpu in values["cpus"])
+    rate = f"{values['rate_per_hour']['value']:.0f}"
+    yield ["firmware:", f"{longest / 1e3:.0f}", "µs", "at", "most,", rate, "per", "hour"]
+
+
 ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
     "bandwidth_ladder": ladder,
     "bandwidth_matrix": matrix("bandwidth_mb_s"),
@@ -322,6 +328,7 @@ ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
     "c2c_matrix": pairs,
     "core_frequency": clocks,
     "counted_volume": volume,
+    "firmware": floor,
     "idle_latency": idle,
     "jitter": executions,
     "latency_ladder": curve,

@@ -5,6 +5,7 @@
 #include <ftw.h>
 #include <linux/perf_event.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "arch/arch.h"
 #include "host.h"
 #include "made_files.h"
+#include "pmu.h"
+#include "smi.h"
 #include "tracefs.h"
 #include "tracing.h"
 
@@ -227,7 +231,86 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 	return true;
 }
 
-static bool case_trace_osnoise(struct error *error)
+static bool hwlat_is(int instances, const char *width, const char *window, const char *mode)
+{
+	return tracefs_lists(instances, "../hwlat_detector/width", width) &&
+	       tracefs_lists(instances, "../hwlat_detector/window", window) &&
+	       tracefs_lists(instances, "../hwlat_detector/mode", mode);
+}
+
+/* Takes the tracer and is killed: what it leaves is the guardian's. */
+static _Noreturn void take_hwlat_and_die(int instances, const struct hwlat_settings *wanted)
+{
+	unsigned numbers[] = {1};
+	struct cpu_list cpus = {numbers, 1};
+	struct tracing tracing = {
+		.instances = instances, .name = "own", .guardian_socket = -1, .osnoise = {.settings = -1, .held = -1}};
+	hwlat_open(&tracing.hwlat, instances, tracing.name, wanted);
+	if (tracing_guard(&tracing, &cpus) && hwlat_take(&tracing.hwlat, instances, tracing.name) &&
+	    hwlat_is(instances, "90000", "100000", "per-cpu"))
+		(void)raise(SIGKILL);
+	_exit(1);
+}
+
+/* A made tracefs, where a mode that is written replaces the list: the one in use is then its only word. */
+static bool hwlat_checks(const char *root, int instances, struct error *error)
+{
+	const struct hwlat_settings wanted = {90000, 100000, "per-cpu"};
+	const char *memory = "/instances/own-hwlat-400000-800000-round-robin";
+	struct hwlat hwlat, second;
+	char path[128];
+	int status = 0;
+	hwlat_open(&hwlat, instances, "own", &wanted);
+	EXPECT(strstr(hwlat.refused, "CONFIG_HWLAT_TRACER") && hwlat.settings < 0);
+	EXPECT(put(root, "/available_tracers", "timerlat hwlat nop\n") && put(root, "/hwlat_detector/width", "400000\n") &&
+	       put(root, "/hwlat_detector/window", "800000\n"));
+	hwlat_open(&hwlat, instances, "own", &wanted);
+	EXPECT(strstr(hwlat.refused, "Linux 5.14"));
+	/* Whoever else uses it is left alone. */
+	EXPECT(put(root, "/hwlat_detector/mode", "none [round-robin] per-cpu\n") &&
+	       put(root, "/current_tracer", "hwlat\n"));
+	hwlat_open(&hwlat, instances, "own", &wanted);
+	EXPECT(strstr(hwlat.refused, "is in use") && hwlat.settings < 0);
+	EXPECT(put(root, "/current_tracer", "nop\n") && put(root, "/instances/other/current_tracer", "hwlat\n"));
+	hwlat_open(&hwlat, instances, "own", &wanted);
+	EXPECT(strstr(hwlat.refused, "instances/other"));
+	EXPECT(put(root, "/instances/other/current_tracer", "nop\n"));
+	hwlat_open(&hwlat, instances, "own", &wanted);
+	EXPECT(!hwlat.refused[0] && !strcmp(hwlat.name, memory + strlen("/instances/")));
+	EXPECT(hwlat_is(instances, "400000", "800000", "[round-robin]"));
+	hwlat_open(&second, instances, "own", &wanted);
+	EXPECT(strstr(second.refused, "locked"));
+	/* Taken; the threshold is told, and unknown where it is not. */
+	snprintf(path, sizeof(path), "%s/tracing_on", memory);
+	EXPECT(put(root, path, "1\n") && put(root, "/instances/own/current_tracer", "nop\n"));
+	EXPECT(hwlat_take(&hwlat, instances, "own") && hwlat_is(instances, "90000", "100000", "per-cpu"));
+	EXPECT(tracefs_lists(instances, "own/current_tracer", "hwlat"));
+	EXPECT(put(root, "/tracing_thresh", "10\n") && hwlat_threshold_ns(&hwlat, instances) == 10000 && !hwlat.refused[0]);
+	EXPECT(put(root, "/tracing_thresh", "0\n") && hwlat_threshold_ns(&hwlat, instances) == 0 && hwlat.refused[0]);
+	hwlat_close(&hwlat);
+	/* The name tells what to put back; that of others tells nothing. A directory of files is not removed as an instance is. */
+	EXPECT(hwlat_mend(instances, "own") && hwlat_mend(instances, "gone-hwlat-1-2-none"));
+	EXPECT(hwlat_is(instances, "90000", "100000", "per-cpu"));
+	EXPECT(!hwlat_mend(instances, hwlat.name) && hwlat_is(instances, "400000", "800000", "round-robin"));
+	EXPECT(tracefs_lists(instances, "own/current_tracer", "nop"));
+	EXPECT(put(root, "/instances/own-hwlat-mended/x", "") && !hwlat_mend(instances, "own-hwlat-mended"));
+	/* Killed, with the guardian alive, which has the lock until it is done. */
+	EXPECT(put(root, "/hwlat_detector/mode", "none [round-robin] per-cpu\n"));
+	pid_t child = fork();
+	if (child == 0)
+		take_hwlat_and_die(instances, &wanted);
+	EXPECT(child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	int settings = openat(instances, "../hwlat_detector", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	EXPECT(settings >= 0);
+	int locked = flock(settings, LOCK_EX);
+	close(settings);
+	EXPECT(locked == 0 && hwlat_is(instances, "400000", "800000", "round-robin"));
+	EXPECT(tracefs_lists(instances, "own/current_tracer", "nop"));
+	return true;
+}
+
+/* Runs checks on a made tracefs. */
+static bool on_made_tracefs(bool (*checks)(const char *root, int instances, struct error *error), struct error *error)
 {
 	char root[] = "/tmp/sutprobe-selftest-XXXXXX", path[64];
 	if (!mkdtemp(root))
@@ -236,7 +319,7 @@ static bool case_trace_osnoise(struct error *error)
 	int instances = put(root, "/instances/other/current_tracer", "nop\n") && put(root, "/current_tracer", "nop\n")
 	                    ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 	                    : -1;
-	bool good = instances >= 0 ? osnoise_checks(root, instances, error)
+	bool good = instances >= 0 ? checks(root, instances, error)
 	                           : error_set(error, ERROR_UNSUPPORTED, "files in %s: %s", root, strerror(errno));
 	if (instances >= 0)
 		close(instances);
@@ -244,9 +327,59 @@ static bool case_trace_osnoise(struct error *error)
 	return good;
 }
 
+static bool case_trace_osnoise(struct error *error)
+{
+	return on_made_tracefs(osnoise_checks, error);
+}
+
+static bool case_trace_hwlat(struct error *error)
+{
+	return on_made_tracefs(hwlat_checks, error);
+}
+
+/* Lines as kernels of several versions print them. */
+static bool case_trace_hwlat_text(struct error *error)
+{
+	struct hwlat_window window;
+	EXPECT(hwlat_line("      <...>-4603    [002] d....  5530.226260: #1     inner/outer(us):   13/17    "
+	                  "ts:1748106483.010950304 count:2\n",
+	                  &window));
+	EXPECT(window.longest_us == 17 && window.gaps == 2 && window.nmis == 0 && window.at_unix_ns == 1748106483010950304);
+	EXPECT(
+		hwlat_line("      hwlatd/3-99   [003] dn...  5530.2: #77    inner/outer(us): 6619/0     ts:5.000000007 count:1 "
+		           "nmi-total:4 nmi-count:1\n",
+		           &window));
+	EXPECT(window.longest_us == 6619 && window.nmis == 1 && window.at_unix_ns == 5000000007);
+	EXPECT(hwlat_line(": #7 inner/outer(us):   12/9 ts:5.0 count:1 nmi-count:3\n", &window) && window.nmis == 3);
+	EXPECT(!hwlat_line("# tracer: hwlat\n", &window));
+	EXPECT(!hwlat_line("      <...>-1 [003] d.... 1.0: #6 inner/outer(us):   12/9\n", &window));
+	return true;
+}
+
+/* By whatever this machine has: a count that does not go back, or a reason. Asked again the source is the same. */
+static bool case_smi(struct error *error)
+{
+	char text[SMI_TEXT_BYTES] = "", again[SMI_TEXT_BYTES] = "";
+	int64_t first = -1, second = -1;
+	unsigned cpu = (unsigned)sched_getcpu();
+	bool counted = smi_read(cpu, &first, text);
+	EXPECT(smi_read(cpu, &second, again) == counted && !strcmp(text, again) && text[0]);
+	EXPECT(!counted || (first >= 0 && second >= first));
+	struct pmu_spec msr = {.source = "msr"};
+	bool event = arch_smi() == ARCH_SMI_INTEL && pmu_find(&msr) && access(PMU_SOURCES "/msr/events/smi", R_OK) == 0;
+	long long paranoid = 0;
+	bool allowed = geteuid() == 0 && pmu_paranoid(&paranoid);
+	EXPECT(!event || !allowed || (counted && !strcmp(text, "the event msr/smi/")));
+	/* What a guest reads is no count of its host's. */
+	char hypervisor[ARCH_HYPERVISOR_BYTES];
+	EXPECT(!arch_hypervisor(hypervisor) || (!smi_count(cpu, &first, text) && strstr(text, "a guest")) ||
+	       arch_smi() == ARCH_SMI_NONE);
+	return true;
+}
+
 static const struct host_case cases[] = {
-	{"trace_text", case_trace_text},
-	{"trace_osnoise", case_trace_osnoise},
+	{"trace_hwlat", case_trace_hwlat}, {"trace_hwlat_text", case_trace_hwlat_text}, {"smi", case_smi},
+	{"trace_text", case_trace_text},   {"trace_osnoise", case_trace_osnoise},
 };
 
 int main(void)

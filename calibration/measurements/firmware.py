@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hardware's floor: what takes a CPU whose interrupts are off, which no setting of the operating system explains."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from calibration import units
+from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
+from calibration.errors import InputError
+from calibration.measurements.base import Declaration, Metric, MetricPattern, Parsed, Planned, Settings, Step, Values
+from calibration.measurements.sut import Sut
+from calibration.model import Model
+from calibration.statistics import POISSON_CONFIDENCE, poisson_bounds
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.firmware import FirmwareCpu, FirmwareResult
+from calibration.validity import Flag, flag
+
+HOUR_S = 3600.0
+
+STOP_S = 0.06
+"""Time to end the tracer's thread of one CPU, half a window on average, for the expected duration only."""
+
+LISTED = 20
+"""Most moments that are listed."""
+
+
+class FirmwareSettings(Settings):
+    """All chosen CPUs at once, *seconds* in each round: those of jitter, at most *cpus* of them, evenly spread.
+
+    A system management interrupt stops all CPUs, so that a few see it.
+    """
+
+    seconds: PositiveFloat = 1.0
+    cpus: PositiveInt = 16
+
+
+class FloorCpu(Model):
+    """One CPU: ``gaps`` in ``observed_s``, the longest (``None`` without any), counters (``None`` if unreadable)."""
+
+    cpu: int
+    observed_s: float | None
+    gaps: int | None
+    max_gap_ns: float | None
+    nmi_windows: int | None
+    smi: int | None
+    core_throttle: int | None
+    package_throttle: int | None
+
+
+class Moment(Model):
+    """Gaps of several CPUs that overlap: when the last was over, and how long the longest was."""
+
+    at_unix_ns: int
+    length_ns: float
+    cpus: tuple[int, ...]
+
+    @property
+    def at(self) -> str:
+        """When it was over, UTC, to the millisecond."""
+        whole_s, rest_ns = divmod(self.at_unix_ns, 10**9)
+        return f"{datetime.fromtimestamp(whole_s, UTC):%Y-%m-%d %H:%M:%S}.{rest_ns // 10**6:03}"
+
+
+class HourlyRate(Model):
+    """Gaps per hour of the CPU with most, and their exact Poisson interval, one-sided if none was seen."""
+
+    cpu: int
+    value: float
+    interval: tuple[float, float]
+
+
+class FirmwareValues(Values):
+    """What was seen while interrupts were off; ``refused`` says why there is no ``instrument``.
+
+    ``max_gap_ns`` is the longest gap of all CPUs. If none was seen it is ``threshold_ns``: all were shorter.
+    ``observed_s`` is that of the CPU that was observed least, of ``wall_s``. ``smi`` is the count of the CPU with most,
+    since one interrupt stops all.
+    """
+
+    kind: Literal["firmware"] = "firmware"
+    instrument: Literal["hwlat"] | None
+    refused: str | None
+    threshold_ns: float | None
+    wall_s: float
+    observed_s: float | None
+    max_gap_ns: float | None
+    rate_per_hour: HourlyRate | None
+    cpus: tuple[FloorCpu, ...]
+    moments: tuple[Moment, ...]
+    smi: int | None
+    smi_source: str | None
+    smi_refused: str | None
+    core_throttle: int | None
+    package_throttle: int | None
+
+    @property
+    def gaps(self) -> int:
+        """Gaps of the CPU with most."""
+        return max(cpu.gaps or 0 for cpu in self.cpus)
+
+    @property
+    def headline(self) -> str | None:
+        """The result in one line; ``None`` without an instrument."""
+        if self.max_gap_ns is None or self.rate_per_hour is None:
+            return None
+        return f"firmware: {self.max_gap_ns / 1e3:.0f} µs at most, {_plain(self.rate_per_hour.value)} per hour"
+
+
+class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
+    """The kernel's tracer hwlat, and the counters of firmware and heat."""
+
+    kind = "firmware"
+    title = "Firmware"
+    question = "What takes a CPU that no setting of the operating system explains?"
+    settings = FirmwareSettings
+    values = FirmwareValues
+    metric_patterns = (
+        MetricPattern(
+            r"firmware\.max_gap_ns", "ns", "lower", "the longest gap with interrupts off; without any, the threshold"
+        ),
+        MetricPattern(
+            r"firmware\.rate_per_hour", "per hour", "lower", "gaps with interrupts off, on the CPU with most of them"
+        ),
+    )
+
+    def steps(self, context: Context, settings: FirmwareSettings) -> Iterator[Planned]:
+        """Yield one step that observes all chosen CPUs at once."""
+        sut = Sut(context)
+        if not sut.cpus:
+            yield self.not_planned("no CPU found that may be used")
+            return
+        cpus = sorted(sut.isolated) or [sut.measuring_cpu(node) for node in sut.cpu_nodes]
+        if len(cpus) > settings.cpus:
+            cpus = [cpus[place * len(cpus) // settings.cpus] for place in range(settings.cpus)]
+        yield self.step(
+            f"CPU{'s' * (len(cpus) > 1)} {format_cpulist(cpus)}",
+            "firmware",
+            {"cpus": format_cpulist(cpus), "seconds": settings.seconds},
+            cpus=cpus,
+            nodes=(),
+            cost_s=settings.seconds + STOP_S * len(cpus),
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield one measurement of all CPUs."""
+        del context
+        result = read_result(document, FirmwareResult)
+        if not result.cpus:
+            raise InputError("the answer has no CPU")
+        cpus = tuple(map(_floor, result.cpus))
+        observed = [cpu for cpu in cpus if cpu.observed_s]
+        known = None if len(observed) < len(cpus) else min(cpu.observed_s or 0.0 for cpu in observed)
+        if known is None and result.instrument is not None:
+            raise InputError("the tracer observed nothing: the command ended before its first window")
+        longest = [cpu.max_gap_ns for cpu in cpus if cpu.max_gap_ns is not None]
+        yield Parsed(
+            id=step.id,
+            values=FirmwareValues(
+                instrument=result.instrument,
+                refused=result.refused,
+                threshold_ns=result.threshold_ns,
+                wall_s=result.wall_s,
+                observed_s=known,
+                max_gap_ns=max(longest) if longest else result.threshold_ns,
+                rate_per_hour=None if known is None else _rate(cpus),
+                cpus=cpus,
+                moments=_moments(result.cpus),
+                smi=_most(cpu.smi for cpu in cpus),
+                smi_source=result.smi_source,
+                smi_refused=result.smi_refused,
+                core_throttle=_most(cpu.core_throttle for cpu in cpus),
+                package_throttle=_most(cpu.package_throttle for cpu in cpus),
+            ),
+            flags=tuple(_flags(result)),
+        )
+
+    def summary(self, measured: Sequence[FirmwareValues]) -> Iterator[str]:
+        """Yield the headline, its evidence, and what the counters say."""
+        for values in measured:
+            rate, headline = values.rate_per_hour, values.headline
+            if headline is None or rate is None or values.observed_s is None:
+                yield f"Gaps with interrupts off were not measured: {values.refused}."
+                continue
+            yield f"{headline}."
+            low, high = map(_plain, rate.interval)
+            gap, confidence = units.exact_time_ns(values.threshold_ns or 0.0), units.percent(POISSON_CONFIDENCE)
+            if values.gaps:
+                yield (
+                    f"CPU {rate.cpu} had most gaps longer than {gap}: {low} to {high} per hour with "
+                    f"{confidence} confidence."
+                )
+            else:
+                yield (
+                    f"No gap longer than {gap} was seen in {units.duration(values.observed_s)}: at most {high} per "
+                    f"hour with {confidence} confidence."
+                )
+
+    def metrics(self, values: FirmwareValues) -> Iterator[Metric]:
+        """Yield the longest gap and the rate, if gaps were looked for."""
+        if values.max_gap_ns is None or values.rate_per_hour is None or values.observed_s is None:
+            return
+        seen = f"in {values.observed_s:.0f} s"
+        yield self.metric("max_gap_ns", f"Longest gap with interrupts off {seen}", values.max_gap_ns)
+        yield self.metric(
+            "rate_per_hour",
+            f"Gaps with interrupts off per hour, seen {seen}",
+            values.rate_per_hour.value,
+            interval=values.rate_per_hour.interval,
+            coverage=POISSON_CONFIDENCE,
+        )
+
+
+def _plain(rate: float) -> str:
+    """Return a rate with three digits at least, without trailing zeros or an exponent."""
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _floor(cpu: FirmwareCpu) -> FloorCpu:
+    gaps = cpu.gaps
+    return FloorCpu(
+        cpu=cpu.cpu,
+        observed_s=None if gaps is None else gaps.observed_s,
+        gaps=None if gaps is None else gaps.count,
+        max_gap_ns=gaps.longest[0].length_ns if gaps is not None and gaps.longest else None,
+        nmi_windows=None if gaps is None else gaps.nmi_windows,
+        smi=cpu.smi,
+        core_throttle=cpu.core_throttle,
+        package_throttle=cpu.package_throttle,
+    )
+
+
+def _rate(cpus: Sequence[FloorCpu]) -> HourlyRate:
+    """Return the rate of the CPU with most gaps per time; if there are none, of the one with the highest bound."""
+    hours = {cpu.cpu: (cpu.observed_s or 0.0) / HOUR_S for cpu in cpus}
+    most = max(cpus, key=lambda cpu: ((cpu.gaps or 0) / hours[cpu.cpu], -hours[cpu.cpu]))
+    low, high = poisson_bounds(most.gaps or 0)
+    observed = hours[most.cpu]
+    return HourlyRate(cpu=most.cpu, value=(most.gaps or 0) / observed, interval=(low / observed, high / observed))
+
+
+def _moments(cpus: Sequence[FirmwareCpu]) -> tuple[Moment, ...]:
+    """Return the moments with the longest gaps, the longest first."""
+    found: list[Moment] = []
+    gaps = [(gap.at_unix_ns, gap.length_ns, cpu.cpu) for cpu in cpus if cpu.gaps for gap in cpu.gaps.longest]
+    for at_ns, length_ns, cpu in sorted(gaps):
+        last = found[-1] if found else None
+        if last is not None and at_ns - length_ns <= last.at_unix_ns:
+            found[-1] = Moment(
+                at_unix_ns=at_ns,
+                length_ns=max(last.length_ns, length_ns),
+                cpus=tuple(sorted({*last.cpus, cpu})),
+            )
+        else:
+            found.append(Moment(at_unix_ns=at_ns, length_ns=length_ns, cpus=(cpu,)))
+    return tuple(sorted(found, key=lambda moment: (-moment.length_ns, moment.at_unix_ns))[:LISTED])
+
+
+def _most(counts: Iterator[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return max(known) if known else None
+
+
+def _flags(result: FirmwareResult) -> Iterator[Flag]:
+    """Yield the flags of the observation. What firmware does is the result here, not a fault."""
+    lost = sum(cpu.gaps.lost_windows or 0 for cpu in result.cpus if cpu.gaps is not None)
+    if lost:
+        yield flag("TRACE_LOST", f"{lost} windows with gaps did not fit into the kernel's buffer and were lost")
+
+
+MEASUREMENT = Firmware()
