@@ -124,7 +124,9 @@ static void observed_read(void)
 	char path[64], name[32];
 	long long ran_ns;
 	DIR *processes = opendir("/proc");
-	for (const struct dirent *entry; processes && (entry = readdir(processes));) {
+	if (!processes)
+		return;
+	for (const struct dirent *entry; (entry = readdir(processes));) {
 		uint64_t cpu;
 		if (!isdigit((unsigned char)entry->d_name[0]))
 			continue;
@@ -135,8 +137,7 @@ static void observed_read(void)
 		if (place != SIZE_MAX && file_number(path, &ran_ns))
 			state.stations[place].observed_s = (double)ran_ns / 1e9;
 	}
-	if (processes)
-		closedir(processes);
+	closedir(processes);
 }
 
 static bool all_observed(void)

@@ -158,6 +158,16 @@ void hwlat_close(struct hwlat *hwlat)
 	hwlat->held = hwlat->settings = -1;
 }
 
+/* The number after `word` and blanks at *at, which moves past it. */
+static bool number_after(const char **at, const char *word, uint64_t *value)
+{
+	const char *number = text_after(text_skip_blanks(*at), word);
+	if (!number)
+		return false;
+	*at = text_skip_blanks(number);
+	return text_decimal(at, value);
+}
+
 bool hwlat_mend(int instances, const char *name)
 {
 	char own[sizeof(((struct hwlat *)NULL)->name)];
@@ -166,9 +176,10 @@ bool hwlat_mend(int instances, const char *name)
 	if (!infix || strlen(name) >= sizeof(own) || faccessat(instances, name, F_OK, 0) != 0)
 		return true;
 	snprintf(own, sizeof(own), "%.*s", (int)(infix - name), name);
-	if (sscanf(infix + strlen(INFIX), "%" SCNu64 "-%" SCNu64 "-%15[a-z-]", &before.width_us, &before.window_us,
-	           before.mode) != 3)
+	const char *at = infix;
+	if (!number_after(&at, INFIX, &before.width_us) || !number_after(&at, "-", &before.window_us) || *at != '-')
 		return false;
+	snprintf(before.mode, sizeof(before.mode), "%s", at + 1);
 	bool off = tracer_set(instances, own, "nop") || errno == ENOENT;
 	return off && settings_put(instances, &before) && tracefs_remove(instances, name);
 }
@@ -178,10 +189,11 @@ bool hwlat_line(const char *line, struct hwlat_window *window)
 	uint64_t inner, outer, seconds, nanoseconds;
 	const char *at = strstr(line, "inner/outer(us):"), *nmis = strstr(line, "nmi-count:");
 	*window = (struct hwlat_window){0};
-	if (!at || sscanf(at, "inner/outer(us): %" SCNu64 "/%" SCNu64 " ts:%" SCNu64 ".%" SCNu64 " count:%" SCNu64, &inner,
-	                  &outer, &seconds, &nanoseconds, &window->gaps) != 5)
+	if (!at || !number_after(&at, "inner/outer(us):", &inner) || !number_after(&at, "/", &outer) ||
+	    !number_after(&at, "ts:", &seconds) || !number_after(&at, ".", &nanoseconds) ||
+	    !number_after(&at, "count:", &window->gaps))
 		return false;
 	window->longest_us = inner > outer ? inner : outer;
 	window->at_unix_ns = (int64_t)(seconds * 1000000000 + nanoseconds);
-	return !nmis || sscanf(nmis, "nmi-count:%" SCNu64, &window->nmis) == 1;
+	return !nmis || number_after(&nmis, "nmi-count:", &window->nmis);
 }
