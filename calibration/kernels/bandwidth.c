@@ -75,7 +75,7 @@ static const struct option table[] = {
 	                             "settings of this mix, in place of those of the lists above but for delays"),
 	OPTIONS_WIDTH,
 	OPTION_ROW_LIST("--delay", &options.delays, "D[,D...]", "0", 0, 1000000,
-	                "dependent additions, no-ops for line_reads, after every four lines"),
+	                "dependent additions, no-ops for line_reads and random_reads, after every four lines"),
 	OPTIONS_PLACEMENTS,
 	OPTION_ROW_U64("--windows", &common.windows, "N", "9", 1, 10000, "timed windows in each placement"),
 	/* 100 ms hold hundreds of chunks and many refresh intervals, and nine of them still take less than a second. */
@@ -319,16 +319,33 @@ static bool is_search(void)
 	return options.keep_best > 0 && most > 1 && !options.only.count;
 }
 
+/* Whether every size, common or of a group, is one that the mixes can have. */
+static bool prepare_sizes(struct error *error)
+{
+	const size_t common_sizes = options.buffer_bytes.count;
+	for (size_t k = 0; k < options.mixes.count; k++) {
+		enum load_mix mix = results.mixes[k].list[0].shape.mix;
+		for (size_t i = 0; i < common_sizes + options.groups.count; i++) {
+			bool common_size = i < common_sizes;
+			size_t bytes = common_size ? options.buffer_bytes.values[i] : results.group_bytes[i - common_sizes];
+			if (common_size && !option_multiple("--buffer-bytes", bytes, 4096, error))
+				return false;
+			/* 0: a group without a size of its own. */
+			if (bytes && !load_size_known(mix, bytes, error))
+				return false;
+		}
+	}
+	return true;
+}
+
 static bool prepare(struct error *error)
 {
 	results.group_bytes = allocate(options.groups.count, sizeof(*results.group_bytes));
 	for (size_t i = 0; i < options.groups.count; i++)
 		if (!parse_group(options.groups.words[i], &results.group_bytes[i], error))
 			return false;
-	for (size_t i = 0; i < options.buffer_bytes.count; i++)
-		if (!option_multiple("--buffer-bytes", options.buffer_bytes.values[i], 4096, error))
-			return false;
-	return prepare_candidates(error) && prepare_only(error) && option_positive("--window-s", common.window_s, error) &&
+	return prepare_candidates(error) && prepare_sizes(error) && prepare_only(error) &&
+	       option_positive("--window-s", common.window_s, error) &&
 	       common_parse(false, &results.generator.sampled, &results.generator.pmu, error);
 }
 

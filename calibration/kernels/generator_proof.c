@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "generator.h"
+#include "random_lines.h"
 #include "stopping.h"
 
 /* A look at whether to stop after so many words filled: some ten milliseconds. */
@@ -36,6 +37,15 @@ static uint64_t filled_sum(uint64_t first, uint64_t count, unsigned apart)
 	return count ? (uint64_t)sum * FACTOR : 0;
 }
 
+/* The same for the first `count` lines that random_reads visits, one word of each. */
+static uint64_t shuffled_sum(uint64_t first, uint64_t count, uint64_t lines)
+{
+	uint64_t sum = 0;
+	for (uint64_t i = 0; i < count; i++)
+		sum += filled(first + random_line(i, lines) / 8);
+	return sum;
+}
+
 static uint64_t expected_sum(const struct generator_thread *thread)
 {
 	const struct load_call *call = &thread->call;
@@ -47,7 +57,9 @@ static uint64_t expected_sum(const struct generator_thread *thread)
 		for (unsigned s = 0; s < shape->streams; s++) {
 			uint64_t first = array_word(thread, k) + s * call->stream_bytes / 8;
 			full += filled_sum(first, call->stream_bytes / 8 / apart, apart);
-			part += filled_sum(first, call->offset / 8 / apart, apart);
+			part += a->shuffled
+						? shuffled_sum(first, call->offset / LOAD_LINE_BYTES, call->stream_bytes / LOAD_LINE_BYTES)
+						: filled_sum(first, call->offset / 8 / apart, apart);
 		}
 	return thread->pass * full + part;
 }

@@ -12,21 +12,22 @@
  * The read:write mixes are named by what memory sees, on both architectures alike: their written line is read by the
  * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores.
  *
- * line_reads is the one whose instructions ask for less than memory moves: 8 bytes of each line of 64. */
+ * line_reads and random_reads are those whose instructions ask for less than memory moves: 8 bytes of each line of 64. */
 // clang-format off: a table is read by its columns
 const struct load_accounting load_mixes[MIXES] = {
-	/*                    name            arrays summed updates writes reads stores regular_store sparse */
-	[MIX_READS]        = {"reads",        1,     1,     false,  false, 1,    0,     false,         false},
-	[MIX_3_1]          = {"3:1",          3,     2,     true,   false, 3,    1,     false,         false},
-	[MIX_2_1]          = {"2:1",          2,     1,     true,   false, 2,    1,     false,         false},
-	[MIX_1_1]          = {"1:1",          1,     0,     true,   false, 1,    1,     false,         false},
-	[MIX_STREAM_TRIAD] = {"stream_triad", 3,     0,     false,  true,  2,    1,     false,         false},
-	[MIX_WRITE]        = {"write",        1,     0,     false,  true,  0,    1,     true,          false},
-	[MIX_WRITE_NT]     = {"write_nt",     1,     0,     false,  true,  0,    1,     false,         false},
-	[MIX_COPY]         = {"copy",         2,     0,     false,  true,  1,    1,     true,          false},
-	[MIX_COPY_NT]      = {"copy_nt",      2,     0,     false,  true,  1,    1,     false,         false},
-	[MIX_TRIAD]        = {"triad",        3,     0,     false,  true,  2,    1,     true,          false},
-	[MIX_LINE_READS]   = {"line_reads",   1,     1,     false,  false, 1,    0,     false,         true},
+	/*                    name            arrays summed updates writes reads stores regular_store sparse shuffled */
+	[MIX_READS]        = {"reads",        1,     1,     false,  false, 1,    0,     false,         false, false},
+	[MIX_3_1]          = {"3:1",          3,     2,     true,   false, 3,    1,     false,         false, false},
+	[MIX_2_1]          = {"2:1",          2,     1,     true,   false, 2,    1,     false,         false, false},
+	[MIX_1_1]          = {"1:1",          1,     0,     true,   false, 1,    1,     false,         false, false},
+	[MIX_STREAM_TRIAD] = {"stream_triad", 3,     0,     false,  true,  2,    1,     false,         false, false},
+	[MIX_WRITE]        = {"write",        1,     0,     false,  true,  0,    1,     true,          false, false},
+	[MIX_WRITE_NT]     = {"write_nt",     1,     0,     false,  true,  0,    1,     false,         false, false},
+	[MIX_COPY]         = {"copy",         2,     0,     false,  true,  1,    1,     true,          false, false},
+	[MIX_COPY_NT]      = {"copy_nt",      2,     0,     false,  true,  1,    1,     false,         false, false},
+	[MIX_TRIAD]        = {"triad",        3,     0,     false,  true,  2,    1,     true,          false, false},
+	[MIX_LINE_READS]   = {"line_reads",   1,     1,     false,  false, 1,    0,     false,         true,  false},
+	[MIX_RANDOM_READS] = {"random_reads", 1,     1,     false,  false, 1,    0,     false,         true,  true},
 };
 // clang-format on
 
@@ -114,10 +115,9 @@ bool load_shape_known(const struct load_shape *shape, struct error *error)
 	const bool natural = load_visit_lines(shape) == natural_visit(shape->streams);
 	if (a->sparse && (shape->streams != 1 || shape->prefetch_bytes != 0 || !natural))
 		return error_set(error, ERROR_USAGE,
-		                 "--mix %s: needs --streams 1, --prefetch-bytes 0 and --visit-lines 0: it reads lines in "
-		                 "ascending order and "
-		                 "leaves them to the hardware's prefetchers",
-		                 a->name);
+		                 "--mix %s: needs --streams 1, --prefetch-bytes 0 and --visit-lines 0: it reads lines in %s", a->name,
+		                 a->shuffled ? "random order"
+		                             : "ascending order and leaves them to the hardware's prefetchers");
 	if (shape->hint == HINT_W && shape->prefetch_bytes && !owns_lines(shape->mix))
 		return error_set(error, ERROR_USAGE, "--hint w: --mix %s reads no line that it then writes", a->name);
 	if (instruction == INSTRUCTION_VECTOR)
@@ -131,6 +131,13 @@ bool load_shape_known(const struct load_shape *shape, struct error *error)
 	if (instruction == INSTRUCTION_REP_STOSB && shape->streams != 1)
 		return error_set(error, ERROR_USAGE, "--instruction %s: needs --streams 1: it fills whole stretches", name);
 	return true;
+}
+
+bool load_size_known(enum load_mix mix, uint64_t buffer_bytes, struct error *error)
+{
+	return !load_mixes[mix].shuffled || is_power_of_two(buffer_bytes) ||
+	       error_set(error, ERROR_USAGE, "--mix %s: needs arrays of a power of two of bytes, not %llu",
+	                 load_mixes[mix].name, (unsigned long long)buffer_bytes);
 }
 
 bool load_numbers_good(const struct load_shape *shape, uint64_t buffer_bytes, struct error *error)

@@ -35,9 +35,10 @@ enum load_mix {
 	MIX_COPY_NT,
 	MIX_TRIAD,
 	MIX_LINE_READS,
+	MIX_RANDOM_READS,
 	MIXES,
 };
-#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|triad_nt|line_reads"
+#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|triad_nt|line_reads|random_reads"
 
 /* What one step of a mix does, in lines of 64 bytes. */
 struct load_accounting {
@@ -50,6 +51,7 @@ struct load_accounting {
 	unsigned stores;    /* lines the instructions write */
 	bool regular_store; /* a line is stored that was not read before: memory must give it first, on x86_64 */
 	bool sparse;        /* of a line, one word is loaded; of one stream, without prefetches; a delay is no-ops */
+	bool shuffled;      /* lines are visited in the order of random_lines.h, which is of a power of two of them */
 };
 
 extern const struct load_accounting load_mixes[MIXES];
@@ -102,6 +104,8 @@ const char *load_instruction_name(enum load_instruction instruction);
 unsigned load_visit_lines(const struct load_shape *shape);
 /* False, with a usage error, where there is no such kernel. */
 bool load_shape_known(const struct load_shape *shape, struct error *error);
+/* The same for the size of each array. */
+bool load_size_known(enum load_mix mix, uint64_t buffer_bytes, struct error *error);
 /* Whether a shape and a size of options, whose numbers are in range but not checked otherwise, are possible at all. */
 bool load_numbers_good(const struct load_shape *shape, uint64_t buffer_bytes, struct error *error);
 unsigned load_write_allocates(enum load_mix mix);
@@ -151,6 +155,9 @@ typedef uint64_t (*load_kernel)(struct load_call *call);
  * instruction everywhere. */
 uint64_t line_reads(struct load_call *call);
 uint64_t line_reads_delayed(struct load_call *call);
+/* The same of random_reads. */
+uint64_t random_reads(struct load_call *call);
+uint64_t random_reads_delayed(struct load_call *call);
 
 /* Arrays of doubles in regular stores, from ascending addresses, in whole lines; every array begins with one. */
 struct load_doubles {

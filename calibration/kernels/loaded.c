@@ -58,9 +58,10 @@ static const struct option table[] = {
 	OPTION_ROW_REPEATED("--probe", &options.probes, "CPU@NODE", "walk a chain from this CPU in memory of this node"),
 	OPTION_ROW_TEXT("--load", &options.load, "CPULIST@NODE[+...]", NULL,
 	                "CPUs that load memory, as --group of bandwidth"),
-	OPTION_ROW_OPTIONAL_LIST("--delay", &options.delays, "D[,D...]", 0, DELAY_MAX,
-	                         "dependent additions, no-ops for line_reads, after every four lines (default, without "
-	                         "--delay-ns: the nineteen of Intel MLC, 0 to 20000)"),
+	OPTION_ROW_OPTIONAL_LIST(
+		"--delay", &options.delays, "D[,D...]", 0, DELAY_MAX,
+		"dependent additions, no-ops for line_reads and random_reads, after every four lines (default, without "
+		"--delay-ns: the nineteen of Intel MLC, 0 to 20000)"),
 	OPTION_ROW_OPTIONAL_LIST("--delay-ns", &options.delays_ns, "T[,T...]", 0, DELAY_MAX,
 	                         "in place of --delay: the same in ns, turned into additions or no-ops by timing some on "
 	                         "the first CPU that loads"),

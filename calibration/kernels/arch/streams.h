@@ -211,6 +211,7 @@ const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
 	ROW(MIX_COPY_NT),
 	ROW(MIX_TRIAD),
 	[MIX_LINE_READS] = {{{line_reads, line_reads_delayed}}},
+	[MIX_RANDOM_READS] = {{{random_reads, random_reads_delayed}}},
 };
 
 #define VISIT(mix, lines, hint)                                                                                        \

@@ -108,7 +108,7 @@ static bool case_accounting(struct error *error)
 	} known[] = {{"reads", 1, 0, 0, 64},    {"3:1", 3, 1, 0, 256},          {"2:1", 2, 1, 0, 192},
 	             {"1:1", 1, 1, 0, 128},     {"stream_triad", 2, 1, 0, 192}, {"write", 0, 1, 1, 64},
 	             {"write_nt", 0, 1, 0, 64}, {"copy", 1, 1, 1, 128},         {"copy_nt", 1, 1, 0, 128},
-	             {"triad", 2, 1, 1, 192},   {"line_reads", 1, 0, 0, 8}};
+	             {"triad", 2, 1, 1, 192},   {"line_reads", 1, 0, 0, 8},     {"random_reads", 1, 0, 0, 8}};
 	EXPECT(sizeof(known) / sizeof(known[0]) == MIXES);
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		enum load_mix mix;
