@@ -168,11 +168,15 @@ void chain_link(const struct chain *chain, const uint32_t *order)
 {
 	size_t nodes = chain->nodes;
 	size_t position = chain_position(chain, order[0]);
+	bool numbers = chain->cursors != NULL;
 	for (size_t i = 0; i < nodes; i++) {
 		if (i + AHEAD < nodes)
 			__builtin_prefetch(chain->base + chain_position(chain, order[i + AHEAD]), 1);
 		size_t next = chain_position(chain, order[i + 1 < nodes ? i + 1 : 0]);
-		*(uint64_t *)(chain->base + position) = link_value(chain, next);
+		uint64_t *node = (uint64_t *)(void *)(chain->base + position);
+		node[0] = link_value(chain, next);
+		if (numbers)
+			node[1] = i;
 		position = next;
 	}
 }
@@ -187,11 +191,13 @@ bool chain_prove(const struct chain *chain, const uint32_t *order, unsigned char
 		visited[order[i] >> 3] |= (unsigned char)(1u << (order[i] & 7));
 	}
 	size_t position = chain_position(chain, order[0]);
+	bool numbers = chain->cursors != NULL;
 	for (size_t i = 0; i < nodes; i++) {
 		if (i + AHEAD < nodes)
 			__builtin_prefetch(chain->base + chain_position(chain, order[i + AHEAD]));
 		size_t next = chain_position(chain, order[i + 1 < nodes ? i + 1 : 0]);
-		wrong += *(const uint64_t *)(chain->base + position) != link_value(chain, next);
+		const uint64_t *node = (const uint64_t *)(const void *)(chain->base + position);
+		wrong += node[0] != link_value(chain, next) || (numbers && node[1] != i);
 		position = next;
 	}
 	return wrong == 0;
@@ -283,6 +289,24 @@ void order_check_write(struct json *json, const char *key, const struct order_ch
 	json_object_end(json);
 }
 
+/* Number in the order of visits of the node of a mark. */
+static size_t mark_number(const struct chain *chain, size_t mark)
+{
+	return (size_t)((uint64_t)chain->nodes * mark / CHAIN_MARKS);
+}
+
+void chain_begin(struct chain *chain, unsigned count, size_t part, size_t parts)
+{
+	struct chain_cursors *cursors = chain->cursors;
+	cursors->count = count;
+	cursors->hops = 0;
+	for (unsigned k = 0; k < count; k++) {
+		size_t mark = (part * count + k) * CHAIN_MARKS / (parts * count);
+		cursors->at[k] = cursors->marks[mark];
+		cursors->from[k] = mark_number(chain, mark);
+	}
+}
+
 bool chain_build(struct chain *chain, struct error *error)
 {
 	chain->nodes = chain_nodes(chain->size_bytes, chain->stride_bytes);
@@ -301,6 +325,8 @@ bool chain_build(struct chain *chain, struct error *error)
 	chain_link(chain, order);
 	chain->proved = chain_prove(chain, order, (unsigned char *)(order + chain->nodes));
 	chain->at = chain_position(chain, order[0]);
+	for (size_t i = 0; chain->cursors && i < CHAIN_MARKS; i++)
+		chain->cursors->marks[i] = chain_position(chain, order[mark_number(chain, i)]);
 	munmap(order, bytes);
 	if (!chain->proved)
 		return error_set(error, ERROR_CHECK_FAILED, "the links are not one cycle over %zu nodes", chain->nodes);
@@ -332,4 +358,29 @@ void chain_walk_payload(struct chain *chain, uint64_t hops, size_t words)
 			(void)node[k];
 	}
 	chain->at = at;
+}
+
+void chain_walk_all(struct chain *chain, uint64_t turns)
+{
+	struct chain_cursors *cursors = chain->cursors;
+	uint64_t base = (uint64_t)(uintptr_t)chain->base, links[CHAIN_CURSORS_MAX];
+	/* Links that are addresses are offsets from 0. */
+	uint64_t origin = chain->offsets ? base : 0;
+	for (unsigned k = 0; k < cursors->count; k++)
+		links[k] = base + cursors->at[k] - origin;
+	chain_walk_cursors(origin, links, cursors->count, turns);
+	for (unsigned k = 0; k < cursors->count; k++)
+		cursors->at[k] = links[k] + origin - base;
+	cursors->hops += turns;
+}
+
+bool chain_arrived(const struct chain *chain)
+{
+	const struct chain_cursors *cursors = chain->cursors;
+	for (unsigned k = 0; k < cursors->count; k++) {
+		const uint64_t *node = (const uint64_t *)(const void *)(chain->base + cursors->at[k]);
+		if (node[1] != (cursors->from[k] + cursors->hops) % chain->nodes)
+			return false;
+	}
+	return true;
 }

@@ -12,6 +12,14 @@
 
 enum chain_order { CHAIN_RANDOM, CHAIN_WINDOW, CHAIN_FORWARD, CHAIN_BACKWARD };
 #define CHAIN_ORDER_CHOICES "random|window|forward|backward"
+/* Walked at the same time by one thread: more than any core has misses of its first-level cache in flight. */
+#define CHAIN_CURSORS_MAX 32u
+/* Places of a chain whose offsets are kept: any number of cursors up to the most begins in places as good as equally far
+ * apart, and exactly so where it divides 96, for each of several parts of the chain. */
+#define CHAIN_PARTS_MAX 16u
+#define CHAIN_MARKS (CHAIN_PARTS_MAX * 96u)
+/* Room for a node's number in the order of visits beside its link. */
+#define CHAIN_NUMBERED_STRIDE_MIN 16u
 
 /* What a prefetcher could learn from the order in which lines are visited, as shares of all jumps from a node to the
  * next. Limits are what chance alone stays below but once in some 10^9 chains. */
@@ -26,6 +34,16 @@ struct order_check {
 	bool passed; /* where judged */
 };
 
+/* Walks of one chain from several places of it, all at the same time in one thread. */
+struct chain_cursors {
+	uint64_t marks[CHAIN_MARKS]; /* offsets of nodes, evenly along the order of visits; set by chain_build */
+	/* set by chain_begin, and moved on by chain_walk_all */
+	unsigned count;
+	uint64_t at[CHAIN_CURSORS_MAX];   /* offset of a node */
+	uint64_t from[CHAIN_CURSORS_MAX]; /* number of the node where it began */
+	uint64_t hops;                    /* of each since then */
+};
+
 struct chain {
 	/* to be set before chain_build */
 	unsigned char *base;
@@ -35,6 +53,7 @@ struct chain {
 	enum chain_order order;
 	size_t window_bytes;
 	uint64_t seed;
+	struct chain_cursors *cursors; /* NULL: nodes hold no numbers, and one walk is all there is */
 	/* set by chain_build */
 	size_t nodes;
 	bool offsets; /* links are offsets from base, else addresses */
@@ -66,5 +85,13 @@ void order_check_write(struct json *json, const char *key, const struct order_ch
 size_t chain_position(const struct chain *chain, size_t node);
 /* Walks blocks x 64 links from where the last walk ended. */
 void chain_walk(struct chain *chain, uint64_t blocks);
+/* Sets so many cursors to places equally far apart in a part of the order of visits, the `part`th of so many. */
+void chain_begin(struct chain *chain, unsigned count, size_t part, size_t parts);
+/* Walks so many links with each cursor, in turns of one link each. */
+void chain_walk_all(struct chain *chain, uint64_t turns);
+/* Whether each cursor is at the node that so many hops lead to, by the number that the node holds. */
+bool chain_arrived(const struct chain *chain);
+/* The loop of so many cursors, each `turns` links from its place; links are offsets from the origin. */
+void chain_walk_cursors(uint64_t origin, uint64_t *at, unsigned cursors, uint64_t turns);
 /* Walks `hops` links, and reads `words` 8-byte words after each link beside the dependent chain. */
 void chain_walk_payload(struct chain *chain, uint64_t hops, size_t words);

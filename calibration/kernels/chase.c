@@ -62,14 +62,23 @@ static void build(struct chase_group *group, struct chase_home *home)
 	size_t places = (home->region.bytes - task->size_bytes) / ALIGN_BYTES + 1;
 	/* Interleaved pages are counted from the start of the mapping. */
 	size_t place = home->region.nodes ? 0 : (size_t)(random_mix(&state) % places);
+	if (task->chains && !home->cursors)
+		home->cursors = allocate(1, sizeof(*home->cursors));
+	/* Another number of chains in the next part of the same cycle, which takes far longer to build than to walk. */
+	if (task->chains && home->chain.proved && home->chain.seed == seed) {
+		chain_begin(&home->chain, task->chains, task->part, task->parts);
+		return;
+	}
 	home->chain = (struct chain){.base = home->region.start + place * ALIGN_BYTES,
 	                             .size_bytes = task->size_bytes,
 	                             .stride_bytes = task->stride_bytes,
 	                             .line_bytes = task->line_bytes,
 	                             .order = task->order,
 	                             .window_bytes = task->window_bytes,
-	                             .seed = seed};
-	(void)chain_build(&home->chain, &home->build_error);
+	                             .seed = seed,
+	                             .cursors = task->chains ? home->cursors : NULL};
+	if (chain_build(&home->chain, &home->build_error) && task->chains)
+		chain_begin(&home->chain, task->chains, task->part, task->parts);
 }
 
 static void settle(struct worker *worker)
@@ -81,7 +90,7 @@ static void settle(struct worker *worker)
 		return;
 	}
 	corefreq_settle();
-	walker->overhead_ticks = chase_overhead();
+	walker->overhead_ticks = chase_overhead(0);
 	pmu_open_thread(walker->group->pmu, walker->number, "");
 }
 
@@ -114,6 +123,7 @@ static void end(struct chase_group *group)
 	for (size_t i = 0; i < group->home_count; i++) {
 		region_unmap(&group->homes[i].region);
 		free(group->homes[i].shares);
+		free(group->homes[i].cursors);
 	}
 	for (size_t i = 0; i < group->count; i++) {
 		struct chase_log *log = &group->chases[i].log;
@@ -376,22 +386,28 @@ static void run_all(struct chase_group *group)
 		group->chases[i].error = error;
 }
 
-/* One after another. A walk goes on where the one before it ended: the first at the start of the cycle, whose lines the
+/* One after another, in a random order, so that what drifts meanwhile does not follow the CPUs. A walk goes on where the one before it ended: the first at the start of the cycle, whose lines the
  * builder has not touched for longer than any others. So each line that is asked for was last touched, on whatever CPU,
  * as long ago as can be: a whole lap, or never since the chain was built. While the walks of a round do not come as far as
  * what the builder's caches still hold of the end of the cycle, no line comes out of another CPU's cache. */
 static void run_in_turn(struct chase_group *group)
 {
-	for (size_t i = 0; i < group->count; i++)
+	uint64_t seed = 0;
+	for (size_t i = group->count; i-- > 0;) {
 		group->chases[i].walking = false;
+		if (good(&group->chases[i]))
+			seed = group->chases[i].samples[CHASE_ASLEEP]->evidence.seed;
+	}
+	uint32_t *order = random_order(group->count, seed);
 	for (size_t i = 0; i < group->count; i++) {
-		struct chase *chase = &group->chases[i];
+		struct chase *chase = &group->chases[order[i]];
 		if (!good(chase) || stop_error(&chase->error))
 			continue;
 		chase->walking = true;
 		walk_and_take(group);
 		chase->walking = false;
 	}
+	free(order);
 }
 
 /* Every chase of a home gets the error of its chain. */

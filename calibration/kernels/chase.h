@@ -21,7 +21,14 @@ struct chase_task {
 	uint64_t windows, hops; /* timed windows, and loads in each at least; hops are whole blocks of 64 */
 	size_t payload_words;
 	uint64_t single_loads; /* after the windows, of chases that walk alone */
+	/* 0: one chain, walked on from where the last walk ended. Else so many walked at the same time by one thread, in the
+	 * `part`th of so many parts of the cycle; tasks of one seed share the cycle and walk a part each. */
+	unsigned chains;
+	size_t part, parts;
 };
+
+/* Hops of a task come in multiples of this. */
+uint64_t chase_hops_unit(const struct chase_task *task);
 
 /* What one chase gave in one placement. Snapshots and companions are those of the pass, shared by its samples. */
 struct chase_sample {

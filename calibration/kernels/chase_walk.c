@@ -12,6 +12,8 @@
 /* For the TLB, the core's clock and what the walk before left in the caches: some 2 ms from memory. */
 #define WARM_HOPS 20000u
 #define OVERHEAD_HOPS 64000u
+/* In each turn of the loop of one chain. */
+#define HOPS_UNROLLED 64u
 /* More than a hop takes from any memory of the machine: room for samples is made by it. */
 #define HOP_S 5e-7
 /* Entries that copies log in each window at least: an edge between two is interpolated, over 1/32 of a window at most. */
@@ -24,17 +26,35 @@ double chase_seconds(uint64_t windows, uint64_t hops)
 	return (double)(windows * hops) * HOP_S;
 }
 
-/* A line that links to itself: what is left is the load from L1 and the loop around it. */
-double chase_overhead(void)
+uint64_t chase_hops_unit(const struct chase_task *task)
+{
+	return task->chains ? task->chains : HOPS_UNROLLED;
+}
+
+/* So many hops or a few more. */
+static uint64_t whole(const struct chase_task *task, uint64_t hops)
+{
+	uint64_t unit = chase_hops_unit(task);
+	return (hops + unit - 1) / unit * unit;
+}
+
+/* Lines that link to themselves: what is left is the load from L1 and the loop around it. */
+double chase_overhead(unsigned chains)
 {
 	double best = 0;
-	_Alignas(64) void *line[8];
-	line[0] = line;
+	_Alignas(64) uint64_t lines[CHAIN_CURSORS_MAX][8];
+	uint64_t at[CHAIN_CURSORS_MAX];
+	for (unsigned k = 0; k < CHAIN_CURSORS_MAX; k++)
+		at[k] = lines[k][0] = (uint64_t)(uintptr_t)lines[k];
+	uint64_t hops = chains ? OVERHEAD_HOPS / chains * chains : OVERHEAD_HOPS;
 	for (int i = 0; i < 3; i++) {
 		uint64_t before = clock_start();
-		(void)arch_chase_pointers(line, OVERHEAD_HOPS / 64);
+		if (chains)
+			chain_walk_cursors(0, at, chains, hops / chains);
+		else
+			(void)arch_chase_pointers(lines[0], OVERHEAD_HOPS / HOPS_UNROLLED);
 		uint64_t after = clock_stop();
-		double ticks = (double)(after - before) / OVERHEAD_HOPS;
+		double ticks = (double)(after - before) / (double)hops;
 		if (i == 0 || ticks < best)
 			best = ticks;
 	}
@@ -61,10 +81,12 @@ void chase_log_reserve(struct chase *chase)
 
 static void walk(struct chain *chain, uint64_t hops, size_t words)
 {
-	if (words)
+	if (chain->cursors)
+		chain_walk_all(chain, hops / chain->cursors->count);
+	else if (words)
 		chain_walk_payload(chain, hops, words);
 	else
-		chain_walk(chain, hops / 64);
+		chain_walk(chain, hops / HOPS_UNROLLED);
 }
 
 static bool disturbed(const struct thread_counts *now, const struct thread_counts *before)
@@ -138,7 +160,7 @@ static void run_together(struct chase *chase)
 	const struct chase_task *task = chase->task;
 	struct chase_log *log = &chase->log;
 	struct progress *entries = &log->progress;
-	uint64_t chunk = (task->hops / CHUNKS_PER_WINDOW + 63) / 64 * 64, hops = 0, shortest = UINT64_MAX;
+	uint64_t chunk = whole(task, task->hops / CHUNKS_PER_WINDOW), hops = 0, shortest = UINT64_MAX;
 	bool done = false, hit = false;
 	entries->count = 0;
 	log->every = 1;
@@ -190,7 +212,9 @@ void chase_run(struct worker *worker)
 	const struct chase_task *task = chase->task;
 	struct evidence *evidence = &chase->sample->evidence;
 	uint64_t nodes = chase->home->chain.nodes, warm = nodes <= WARM_LAP_NODES ? nodes : WARM_HOPS;
-	walk(&chase->home->chain, (warm + 63) / 64 * 64, task->payload_words);
+	if (task->chains)
+		chase->sample->overhead_ticks = chase_overhead(task->chains);
+	walk(&chase->home->chain, whole(task, warm), task->payload_words);
 	sampling_open(&chase->sampling, walker->group->sampled, chase->cpu, chase_seconds(task->windows, task->hops));
 	evidence->threads.core_before = corefreq_per_tick();
 	sampling_begin(&chase->sampling);
@@ -205,6 +229,10 @@ void chase_run(struct worker *worker)
 	}
 	evidence->threads.core_after = corefreq_per_tick();
 	evidence->threads.verified = affinity_stayed(chase->cpu, &chase->error);
+	if (task->chains && !chain_arrived(&chase->home->chain))
+		error_set(&chase->error, ERROR_CHECK_FAILED,
+		          "CPU %u: a chain is not where its hops lead to; the walk left work out, or memory is faulty",
+		          chase->cpu);
 }
 
 static bool cut_one(const struct chase *chase, uint64_t begin, uint64_t close, struct error *error)

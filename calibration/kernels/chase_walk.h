@@ -26,13 +26,14 @@ struct chase_home {
 	struct pages pages;
 	uint64_t *shares;
 	struct chain chain;
-	const struct chase *first; /* of those to walk the chain */
-	struct error error;        /* it cannot be used */
-	struct error build_error;  /* of the chain in hand */
+	struct chain_cursors *cursors; /* of the chain, where a task wants several */
+	const struct chase *first;     /* of those to walk the chain */
+	struct error error;            /* it cannot be used */
+	struct error build_error;      /* of the chain in hand */
 };
 
-/* Ticks per hop from L1, the loop around it included. */
-double chase_overhead(void);
+/* Ticks per hop from L1, the loop around it included: of one chain, or of so many at the same time. */
+double chase_overhead(unsigned chains);
 /* Room for the log of a chase that is to walk together with others, and the bytes that takes for so many windows. */
 void chase_log_reserve(struct chase *chase);
 uint64_t chase_log_bytes(uint64_t windows);

@@ -44,6 +44,7 @@ static struct {
 	struct word_list companions;
 	struct word_list pages;
 	struct u64_list hugetlb;
+	struct u64_list chains;
 } options;
 
 static const struct option table[] = {
@@ -81,6 +82,11 @@ static const struct option table[] = {
 	 * varies. */
 	OPTION_ROW_U64("--single-loads", &options.single_loads, "N", "0", 0, 1ull << 32,
 	               "after its windows, walk on with N loads timed one by one, in turn with as many of a line in L1"),
+	/* A thread's loads that do not wait for one another, up to more than any core has under way. */
+	OPTION_ROW_OPTIONAL_LIST(
+		"--chains", &options.chains, "N[,N...]", 1, CHAIN_CURSORS_MAX,
+		"walk so many chains at the same time in one thread, each in its own part of the nodes, one "
+		"number after another (default: one chain, its loop unrolled)"),
 	OPTION_ROW_OPTIONAL_REPEATED(
 		"--companion", &options.companions, "CPU@NODE",
 		"measure every placement a second time while this CPU reads 300 MB/s from this node, which keeps both awake"),
@@ -216,6 +222,31 @@ static bool same_memory(const struct place *one, const struct place *other)
 	       !memcmp(one->nodes.cpus, other->nodes.cpus, one->nodes.count * sizeof(*one->nodes.cpus));
 }
 
+/* The numbers share a cycle, of which each has a part, and every chain in it begins at a node of its own. */
+static bool prepare_chains(uint64_t shortest, uint64_t longest, struct error *error)
+{
+	if (!options.chains.count)
+		return true;
+	if (options.together || options.payload_bytes || options.single_loads || shortest < CHAIN_NUMBERED_STRIDE_MIN)
+		return error_set(error, ERROR_USAGE,
+		                 "--chains: needs no --together, --payload-bytes or --single-loads, and --stride-bytes of at "
+		                 "least %u",
+		                 CHAIN_NUMBERED_STRIDE_MIN);
+	if (options.chains.count > CHAIN_PARTS_MAX)
+		return error_set(error, ERROR_USAGE, "--chains: must be at most %u numbers, not %zu", CHAIN_PARTS_MAX,
+		                 options.chains.count);
+	for (size_t i = 0; i < options.sizes.count; i++)
+		if (options.sizes.values[i] / longest < CHAIN_MARKS)
+			return error_set(error, ERROR_USAGE, "--chains: needs a --size-bytes of at least %u nodes", CHAIN_MARKS);
+	for (size_t i = 0; i < options.at.count; i++) {
+		if (work.places[i].stride_bytes)
+			return error_set(error, ERROR_USAGE, "--chains: needs no stride in --at");
+		if (work.places[i].size_bytes && work.places[i].size_bytes / longest < CHAIN_MARKS)
+			return error_set(error, ERROR_USAGE, "--chains: needs a size in --at of at least %u nodes", CHAIN_MARKS);
+	}
+	return true;
+}
+
 static bool prepare_places(uint64_t longest, struct error *error)
 {
 	work.places = allocate(options.at.count, sizeof(*work.places));
@@ -291,8 +322,8 @@ static bool prepare(struct error *error)
 			return false;
 	if (options.together && options.single_loads)
 		return error_set(error, ERROR_USAGE, "--single-loads: not of copies that run --together");
-	return prepare_places(longest, error) && prepare_companions(error) && prepare_pages(error) &&
-	       common_parse(false, &work.sampled, &work.pmu, error);
+	return prepare_places(longest, error) && prepare_chains(shortest, longest, error) && prepare_companions(error) &&
+	       prepare_pages(error) && common_parse(false, &work.sampled, &work.pmu, error);
 }
 
 static uint64_t choose_hops(const struct point *point)
@@ -303,10 +334,39 @@ static uint64_t choose_hops(const struct point *point)
 		hops = (HOPS_DEFAULT + nodes - 1) / nodes * nodes;
 	if (hops < CACHED_HOPS_MIN && point->touched_bytes <= memory_l2_bytes(work.places[point->place].cpu))
 		hops = CACHED_HOPS_MIN;
-	return (hops + 63) / 64 * 64;
+	uint64_t unit = chase_hops_unit(&point->task);
+	return (hops + unit - 1) / unit * unit;
 }
 
-/* The points of one place on some pages: those combinations whose size holds a stride. */
+static size_t chain_counts(void)
+{
+	return options.chains.count ? options.chains.count : 1;
+}
+
+static void list_point(const struct page_request *pages, size_t place, const char *order, uint64_t size,
+                       uint64_t stride, size_t count, struct point *point)
+{
+	*point = (struct point){.pages = pages,
+	                        .place = place,
+	                        .task = {.size_bytes = size,
+	                                 .stride_bytes = stride,
+	                                 .line_bytes = line_bytes(),
+	                                 .window_bytes = options.window_bytes,
+	                                 .windows = common.windows,
+	                                 .payload_words = options.payload_bytes / 8,
+	                                 .single_loads = options.single_loads,
+	                                 .chains = options.chains.count ? (unsigned)options.chains.values[count] : 0,
+	                                 .part = count,
+	                                 .parts = chain_counts()},
+	                        .order_name = order,
+	                        .nodes = chain_nodes(size, stride)};
+	chain_order_parse(order, &point->task.order);
+	point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
+	point->task.hops = choose_hops(point);
+}
+
+/* The points of one place on some pages: those combinations whose size holds a stride. Those that differ in the number of
+ * chains follow one another, and share a cycle. */
 static void list_points(const struct page_request *pages, size_t place, struct point *points)
 {
 	for (size_t o = 0; o < options.orders.count; o++)
@@ -319,21 +379,8 @@ static void list_points(const struct page_request *pages, size_t place, struct p
 					size = work.places[place].size_bytes;
 				if (work.places[place].stride_bytes)
 					stride = work.places[place].stride_bytes;
-				struct point *point = points++;
-				*point = (struct point){.pages = pages,
-				                        .place = place,
-				                        .task = {.size_bytes = size,
-				                                 .stride_bytes = stride,
-				                                 .line_bytes = line_bytes(),
-				                                 .window_bytes = options.window_bytes,
-				                                 .windows = common.windows,
-				                                 .payload_words = options.payload_bytes / 8,
-				                                 .single_loads = options.single_loads},
-				                        .order_name = options.orders.words[o],
-				                        .nodes = chain_nodes(size, stride)};
-				chain_order_parse(point->order_name, &point->task.order);
-				point->touched_bytes = chain_touched_bytes(point->nodes, stride, line_bytes());
-				point->task.hops = choose_hops(point);
+				for (size_t c = 0; c < chain_counts(); c++)
+					list_point(pages, place, options.orders.words[o], size, stride, c, points++);
 			}
 }
 
@@ -341,7 +388,8 @@ static void list_all_points(void)
 {
 	for (size_t s = 0; s < options.sizes.count; s++)
 		for (size_t k = 0; k < options.strides.count; k++)
-			work.per_place += options.sizes.values[s] >= options.strides.values[k] ? options.orders.count : 0;
+			work.per_place +=
+				options.sizes.values[s] >= options.strides.values[k] ? options.orders.count * chain_counts() : 0;
 	work.count = work.per_place * options.at.count * work.request_count;
 	work.points = allocate(work.count, sizeof(*work.points));
 	for (size_t i = 0; i < options.at.count * work.request_count; i++)
@@ -396,7 +444,7 @@ static void measure_combination(struct chase_group *group, size_t combination)
 		}
 		group->awake_first = awake_first(point->count);
 		chase->samples[CHASE_ASLEEP]->evidence.seed =
-			random_derive(common.seed, chase->memory * work.per_place + combination, point->count);
+			random_derive(common.seed, chase->memory * work.per_place + combination - point->task.part, point->count);
 		any = true;
 	}
 	if (!any)
@@ -601,6 +649,7 @@ static void point_write(struct json *json, const struct point *point)
 	json_u64(json, "stride_bytes", point->task.stride_bytes);
 	json_u64(json, "line_bytes", line_bytes());
 	json_text(json, "order", point->order_name);
+	json_u64(json, "chains", point->task.chains ? point->task.chains : 1);
 	json_u64(json, "chain_nodes", point->nodes);
 	json_u64(json, "touched_bytes", point->touched_bytes);
 	json_bool(json, "chain_proved", good); /* no chain is timed without the proof */

@@ -114,10 +114,10 @@ bool load_shape_known(const struct load_shape *shape, struct error *error)
 	const enum load_instruction instruction = shape->instruction;
 	const bool natural = load_visit_lines(shape) == natural_visit(shape->streams);
 	if (a->sparse && (shape->streams != 1 || shape->prefetch_bytes != 0 || !natural))
-		return error_set(error, ERROR_USAGE,
-		                 "--mix %s: needs --streams 1, --prefetch-bytes 0 and --visit-lines 0: it reads lines in %s", a->name,
-		                 a->shuffled ? "random order"
-		                             : "ascending order and leaves them to the hardware's prefetchers");
+		return error_set(
+			error, ERROR_USAGE,
+			"--mix %s: needs --streams 1, --prefetch-bytes 0 and --visit-lines 0: it reads lines in %s", a->name,
+			a->shuffled ? "random order" : "ascending order and leaves them to the hardware's prefetchers");
 	if (shape->hint == HINT_W && shape->prefetch_bytes && !owns_lines(shape->mix))
 		return error_set(error, ERROR_USAGE, "--hint w: --mix %s reads no line that it then writes", a->name);
 	if (instruction == INSTRUCTION_VECTOR)

@@ -38,7 +38,8 @@ enum load_mix {
 	MIX_RANDOM_READS,
 	MIXES,
 };
-#define LOAD_MIX_CHOICES "reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|triad_nt|line_reads|random_reads"
+#define LOAD_MIX_CHOICES                                                                                               \
+	"reads|3:1|2:1|1:1|stream_triad|write|write_nt|copy|copy_nt|triad|triad_nt|line_reads|random_reads"
 
 /* What one step of a mix does, in lines of 64 bytes. */
 struct load_accounting {

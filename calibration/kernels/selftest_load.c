@@ -198,8 +198,8 @@ bool case_kernels(struct error *error)
 /* A whole run of real threads on a small buffer, proved; then the same with a word spoilt under its hands. */
 bool case_generator(struct error *error)
 {
-	const enum load_mix mixes[] = {MIX_READS,        MIX_3_1,   MIX_1_1,        MIX_COPY_NT,
-	                               MIX_STREAM_TRIAD, MIX_WRITE, MIX_LINE_READS, MIX_RANDOM_READS, MIX_WRITE_NT};
+	const enum load_mix mixes[] = {MIX_READS, MIX_3_1,        MIX_1_1,          MIX_COPY_NT, MIX_STREAM_TRIAD,
+	                               MIX_WRITE, MIX_LINE_READS, MIX_RANDOM_READS, MIX_WRITE_NT};
 	/* What this processor has of instructions that store whole lines is run as write_nt. */
 	const enum load_instruction stores[] = {INSTRUCTION_CLZERO, INSTRUCTION_DC_ZVA, INSTRUCTION_REP_STOSB};
 	enum load_instruction store = INSTRUCTION_VECTOR;
