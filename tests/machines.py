@@ -345,6 +345,8 @@ GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "wakeup": _wakeups,
     "core_frequency": _frequency,
     "latency_matrix": _chases,
+    "core_latency": _chases,
+    "random_bandwidth": _traffic,
     "bandwidth_matrix": _traffic,
     "bandwidth_scaling": _traffic,
     "peak_injection_bandwidth": _traffic,

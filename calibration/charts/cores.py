@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from calibration import units
 from calibration.charts import base
@@ -121,10 +121,17 @@ def _matrix(cpus: Sequence[int], latency_ns: Cells, blocks: Mapping[str, Sequenc
     )
 
 
-def deviations_chart(measurement: Measured[Any], clocks: Mapping[str, tuple[float, Mapping[int, Estimate]]]) -> Chart:
+def deviations_chart(
+    measurement: Measured[Any],
+    clocks: Mapping[str, tuple[float, Mapping[int, Estimate]]],
+    *,
+    what: str = "Clock",
+    slowest: Literal["lowest", "highest"] = "lowest",
+) -> Chart:
     """Return each CPU's deviation from the median of its row, in per cent.
 
-    *clocks* has each row by label: the median, and the clock of each CPU, in Hz.
+    *clocks* has each row by label: the median, and the clock of each CPU, or *what* else was measured. The *slowest* is
+    the CPU with the lowest or the highest value.
     """
     cpus = sorted({cpu for _, by_cpu in clocks.values() for cpu in by_cpu})
     step = ceil(len(cpus) / MAX_PLACES)
@@ -147,12 +154,13 @@ def deviations_chart(measurement: Measured[Any], clocks: Mapping[str, tuple[floa
         base.mark("rule", bar, strokeWidth=max(1.5, min(4.0, 0.4 * frame.plot[0] / count)), opacity=0.35),
         base.mark("point", spot, filled=True, size=24, opacity=0.9),
     ]
-    slowest = min(rows, key=lambda row: row["l"])
+    end = "l" if slowest == "lowest" else "h"
+    worst = (min if slowest == "lowest" else max)(rows, key=lambda row: row[end])
     alt = (
-        f"Clock of {len(cpus)} CPUs as deviation from the median in per cent; the slowest is "
-        f"{units.significant(slowest['l'], 2)} % from it, CPU {slowest['c']}."
+        f"{what} of {len(cpus)} CPUs as deviation from the median in per cent; the slowest is "
+        f"{units.significant(worst[end], 2)} % from it, CPU {worst['c']}."
     )
-    caption = "Points are the clocks of CPUs, bars their intervals."
+    caption = f"Points are the {'clocks' if what == 'Clock' else what.lower()} of CPUs, bars their intervals."
     if step > 1:
         caption = f"Points are medians of {step} CPUs, bars reach from the slowest to the fastest of them."
     return Chart(measurement.id, frame.spec(layers, rows), alt, caption)

@@ -156,6 +156,15 @@ class Sut:
         """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest with memory."""
         return self.nearest(node, self.memory_nodes) if self.memory_nodes else node
 
+    def farthest(self, node: int) -> int | None:
+        """Return the node with memory farthest from *node*; ``None`` if distances are unknown."""
+        ids = [local.id for local in self.context.nodes]
+        distances = self.context.distances
+        if distances is None or len(distances) != len(ids) or not self.memory_nodes:
+            return None
+        row = dict(zip(ids, distances[ids.index(node)], strict=True))
+        return max(self.memory_nodes, key=lambda other: (row[other], -other))
+
     def nearest(self, node: int, among: Sequence[int]) -> int:
         """Return the one of the nodes *among* (at least one) nearest to *node*, possibly itself."""
         ids = [local.id for local in self.context.nodes]

@@ -21,7 +21,18 @@ values have the name of the published pages."""
 
 Mix = Annotated[
     Literal[
-        "reads", "3:1", "2:1", "1:1", "stream_triad", "write", "write_nt", "copy", "copy_nt", "triad", "line_reads"
+        "reads",
+        "3:1",
+        "2:1",
+        "1:1",
+        "stream_triad",
+        "write",
+        "write_nt",
+        "copy",
+        "copy_nt",
+        "triad",
+        "line_reads",
+        "random_reads",
     ],
     BeforeValidator(lambda name: "stream_triad" if name == TRIAD_NT else name),
 ]
@@ -42,10 +53,11 @@ BUFFERS: dict[str, int] = {
     "copy_nt": 2,
     "triad": 3,
     "line_reads": 1,
+    "random_reads": 1,
 }
 """Buffers per thread of each mix."""
 
-WRITTEN = frozenset(BUFFERS) - {"reads", "line_reads"}
+WRITTEN = frozenset(BUFFERS) - {"reads", "line_reads", "random_reads"}
 """The mixes that write."""
 
 ANY_MIX = f"(?:{'|'.join(BUFFERS)})"

@@ -12,11 +12,17 @@ from typing import Final, Literal, NamedTuple
 from calibration.formats.page_checks import BANDWIDTH_APART
 from calibration.model import Model
 
-RuleName = Literal["maximum", "part", "same_latency", "single_loads", "same_bandwidth", "own_memory", "load"]
+RuleName = Literal[
+    "maximum", "part", "same_latency", "single_loads", "same_bandwidth", "own_memory", "load", "parallelism"
+]
 
 
 LATENCY_APART: Final = 0.15
 """The same for latencies as ``BANDWIDTH_APART`` for bandwidths."""
+
+PARALLELISM_APART: Final = 0.25
+"""The same for random reads, whose buffers may need fewer translations than the longer chains: two thirds of a hop on 4
+KiB pages. A unit error, of 8 or 64 bytes or of two threads, is larger."""
 
 
 class Rule(NamedTuple):
@@ -52,6 +58,11 @@ RULES: Final[Mapping[RuleName, Rule]] = {
         "Memory not nearer to other nodes", "other nodes reach the memory by a link, its own node without one"
     ),
     "load": Rule("Latency not lower under load", "memory does not answer sooner under load"),
+    "parallelism": Rule(
+        "Random reads not above the loads in flight",
+        "a thread among all has no more loads in flight than one alone",
+        PARALLELISM_APART,
+    ),
 }
 """All rules, in order of evaluation."""
 

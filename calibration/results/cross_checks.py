@@ -10,15 +10,18 @@ from typing import Final, NamedTuple, TypeVar
 from calibration.measurements.bandwidth_ladder import LEVELS, BandwidthLadderPoint, BandwidthLadderValues
 from calibration.measurements.bandwidth_matrix import MIX, BandwidthMatrixValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
+from calibration.measurements.core_latency import CoreLatencyValues
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.latency_ladder import LatencyLadderValues
 from calibration.measurements.latency_matrix import LatencyMatrixValues
 from calibration.measurements.load_tail import LoadTailValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.max_bandwidth import MaxValues
+from calibration.measurements.memory_parallelism import MemoryParallelismValues, ParallelCurve
 from calibration.measurements.page_sizes import PageSizesValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
+from calibration.measurements.random_bandwidth import LINE_BYTES, RandomBandwidthValues
 from calibration.measurements.traffic import Part, read_group
 from calibration.measurements.traffic_points import Setting
 from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
@@ -44,6 +47,7 @@ def cross_checks(measurements: Sequence[Measurement]) -> tuple[ConsistencyCheck,
         *_repeated("same_bandwidth", _bandwidths(measurements)),
         *_own_memory(measurements),
         *_loads(measurements),
+        *_parallelism(measurements),
     )
 
 
@@ -186,6 +190,14 @@ def _latencies(measurements: Sequence[Measurement]) -> Iterator[tuple[tuple[int,
             yield (cpus[row], column), side
     for measurement, idle in _of(measurements, IdleLatencyValues):
         yield (idle.cpu, idle.node), _side(measurement, "idle_latency.latency_ns", idle.latency_ns)
+    for measurement, parallel in _of(measurements, MemoryParallelismValues):
+        for curve in parallel.curves:
+            for one in curve.points[:1]:
+                if one.chains == 1:
+                    yield (curve.cpu, curve.node), _side(measurement, f"{_parallel(curve)}.1.load_ns", one.load_ns)
+    for measurement, cores in _of(measurements, CoreLatencyValues):
+        for core in cores.points:
+            yield (core.cpu, core.node), _side(measurement, f"core_latency.cpu{core.cpu}.latency_ns", core.latency_ns)
     for measurement, ladder in _of(measurements, LatencyLadderValues):
         memory = next((level for level in ladder.levels if level.name == "memory"), None)
         if ladder.series == "random" and memory is not None:
@@ -302,3 +314,41 @@ def _loads(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
             yield check(
                 "load", _side(measurement, names[0], idle.latency_ns), _side(measurement, names[1], busy.latency_ns)
             )
+
+
+def _parallel(curve: ParallelCurve) -> str:
+    return f"memory_parallelism.{curve.node}"
+
+
+def _parallelism(measurements: Sequence[Measurement]) -> Iterator[ConsistencyCheck]:
+    """Yield what a thread of all reads at random against what one alone reads with the best number of chains.
+
+    Only if more chains did not help: otherwise independent loads may. The memory of the chains is among that read.
+    """
+    for measurement, reads in _of(measurements, RandomBandwidthValues):
+        parts = read_group(reads.group)
+        threads, nodes = sum(len(part.cpus) for part in parts), {part.node for part in parts}
+        thread = _scaled_side(measurement, "random_bandwidth.thread_mb_s", reads.reads.bandwidth_mb_s, 1 / threads)
+        for other, parallel in _of(measurements, MemoryParallelismValues):
+            for curve in parallel.curves[:1]:
+                if curve.enough_chains is not None and curve.node in nodes:
+                    yield check("parallelism", thread, _rate(other, curve))
+
+
+def _scaled_side(measurement: Measurement, name: str, estimate: Estimate, scale: float) -> Side:
+    side = _side(measurement, name, estimate)
+    low, high = estimate.interval or (estimate.value, estimate.value)
+    interval = None if estimate.interval is None else (low * scale, high * scale)
+    return side._replace(value=side.value.model_copy(update={"value": estimate.value * scale, "interval": interval}))
+
+
+def _rate(measurement: Measurement, curve: ParallelCurve) -> Side:
+    """Return the bandwidth of the best number of chains: a line for each load."""
+    load_ns = curve.best.load_ns
+    side = _side(measurement, f"{_parallel(curve)}.thread_mb_s", load_ns)
+    mb_s = LINE_BYTES * 1e3
+    low, high = load_ns.interval or (load_ns.value, load_ns.value)
+    interval = None if load_ns.interval is None else (mb_s / high, mb_s / low)
+    return side._replace(
+        value=CheckedValue(name=side.value.name, value=mb_s / load_ns.value, unit="MB/s", interval=interval)
+    )

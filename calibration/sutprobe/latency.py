@@ -99,11 +99,22 @@ class OrderCheck(Model):
 class LatencyPoint(Point):
     """One pointer chase: where, how large, in which order, and its placements.
 
-    Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time. ``pages`` is the
-    kind requested, ``None`` in older documents, ``hugetlb_bytes`` their size if that was requested.
+    Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time, and one thread
+    walked ``chains`` at the same time. ``pages`` is the kind requested, ``None`` in older documents, ``hugetlb_bytes``
+    their size if that was requested.
     """
 
-    IDENTITY: ClassVar = ("cpu", "nodes", "pages", "hugetlb_bytes", "copies", "size_bytes", "stride_bytes", "order")
+    IDENTITY: ClassVar = (
+        "cpu",
+        "nodes",
+        "pages",
+        "hugetlb_bytes",
+        "copies",
+        "size_bytes",
+        "stride_bytes",
+        "order",
+        "chains",
+    )
 
     cpu: int
     nodes: tuple[int, ...]
@@ -114,6 +125,7 @@ class LatencyPoint(Point):
     stride_bytes: int
     line_bytes: int
     order: str
+    chains: int = 1
     chain_nodes: int
     touched_bytes: int
     chain_proved: bool

@@ -60,6 +60,47 @@ def engine_of(elf: Elf) -> unicorn.Uc:
     return engine
 
 
+def emulate_chains(
+    elf: Elf, function: Function, links: list[int], starts: list[int], turns: int
+) -> tuple[list[int], list[int], int]:
+    """Run a loop of several chains over lines that link to *links*, by number, from lines *starts*.
+
+    Return the lines where each is after *turns*, those that it loaded, and the bytes written outside of the stack.
+    """
+    x86, engine = elf.machine == X86_64, engine_of(elf)
+    for line, link in enumerate(links):
+        engine.mem_write(ARRAYS + 64 * line, struct.pack("<Q", 64 * link))
+    engine.mem_write(CALL, struct.pack(f"<{len(starts)}Q", *(64 * line for line in starts)))
+    loaded: list[int] = []
+    written = 0
+
+    def count(_engine: object, kind: int, address: int, size: int, _value: int, _data: object) -> None:
+        nonlocal written
+        if kind == unicorn.UC_MEM_WRITE:
+            inside = STACK <= address < STACK + STACK_BYTES or CALL <= address < CALL + 8 * len(starts)
+            written += 0 if inside else size
+        elif ARRAYS <= address < ARRAYS + 64 * len(links):
+            loaded.append((address - ARRAYS) // 64)
+
+    hook = engine.hook_add(unicorn.UC_HOOK_MEM_READ | unicorn.UC_HOOK_MEM_WRITE, count)
+    top = STACK + STACK_BYTES - PAGE
+    arguments = (ARRAYS, CALL, turns)
+    if x86:
+        engine.mem_write(top - 8, struct.pack("<Q", END))
+        engine.reg_write(x86_const.UC_X86_REG_RSP, top - 8)
+        registers = (x86_const.UC_X86_REG_RDI, x86_const.UC_X86_REG_RSI, x86_const.UC_X86_REG_RDX)
+    else:
+        engine.reg_write(arm64_const.UC_ARM64_REG_SP, top)
+        engine.reg_write(arm64_const.UC_ARM64_REG_X30, END)
+        registers = (arm64_const.UC_ARM64_REG_X0, arm64_const.UC_ARM64_REG_X1, arm64_const.UC_ARM64_REG_X2)
+    for register, value in zip(registers, arguments, strict=True):
+        engine.reg_write(register, value)
+    engine.emu_start(function.address, END)
+    engine.hook_del(hook)
+    ends = struct.unpack(f"<{len(starts)}Q", engine.mem_read(CALL, 8 * len(starts)))
+    return [end // 64 for end in ends], loaded, written
+
+
 def emulate(
     elf: Elf,
     function: Function,

@@ -173,6 +173,7 @@ GROUP = ("bandwidth", "--group", "0@0")
 PAIRS = ("c2c", "--all-pairs", "0-1")
 LOADED = ("loaded", "--probe-size-bytes", "4096", *BUFFER)
 ARRAY = ("volume", "--group", "0@0", "--array-bytes", "4096")
+LONG = ("--size-bytes", "98304")
 LINE_READS = "--mix line_reads: needs --streams 1"
 
 
@@ -196,6 +197,26 @@ LINE_READS = "--mix line_reads: needs --streams 1"
         (("latency", "--at", "0@0:4096", *SIZE, "--together"), "--at"),
         (("latency", *CPU, *CPU, *SIZE, "--together"), "CPU 0"),
         (("latency", *CPU, *SIZE, "--companion", "0@0"), "CPU 0"),
+        (("latency", *CPU, *LONG, "--chains", "33"), "--chains"),
+        (("latency", *CPU, *LONG, "--chains", "0"), "--chains"),
+        (("latency", *CPU, *LONG, "--chains", ",".join(["2"] * 17)), "--chains: must be at most 16 numbers, not 17"),
+        (("latency", *CPU, *LONG, "--chains", "2", "--together"), "--chains: needs no --together"),
+        (("latency", *CPU, *LONG, "--chains", "2", "--payload-bytes", "8"), "--chains: needs no --together"),
+        (("latency", *CPU, *LONG, "--chains", "2", "--stride-bytes", "8"), "--chains: needs no --together"),
+        (
+            ("latency", *CPU, "--size-bytes", "98240", "--chains", "2"),
+            "--chains: needs a --size-bytes of at least 1536",
+        ),
+        (("latency", "--at", "0@0:98240", *LONG, "--chains", "2"), "--chains: needs a size in --at of at least 1536"),
+        (
+            (*GROUP, "--mix", "random_reads", "--streams", "1", "--buffer-bytes", "65536,12288"),
+            "--mix random_reads: needs arrays of a power of two of bytes, not 12288",
+        ),
+        (
+            ("bandwidth", "--group", "0@0:12288", "--mix", "random_reads", "--streams", "1", *BUFFER),
+            "--mix random_reads: needs arrays of a power of two of bytes, not 12288",
+        ),
+        ((*GROUP, "--mix", "random_reads", *BUFFER), "--mix random_reads: needs --streams 1"),
         (("latency", *CPU, *SIZE, "--companion", "1@0", "--companion", "1@0"), "CPU 1"),
         (("latency", *CPU, *SIZE, "--line-bytes", "48"), "--line-bytes"),
         (("latency", *CPU, *SIZE, "--order", "random,sideways"), "--order"),

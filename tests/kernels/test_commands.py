@@ -396,6 +396,40 @@ def test_line_reads_ask_for_eight_bytes_of_each_line(probe: Probe, cpus: list[in
         assert placement["windows_mb_s"] == pytest.approx([8 * item for item in placement["program_windows_mb_s"]])
 
 
+def test_random_reads_are_proved_wherever_a_run_ends(probe: Probe, cpus: list[int]) -> None:
+    document = bandwidth(
+        probe, "--group", group_of(cpus), "--mix", "random_reads", "--streams", "1", "--placements", "2",
+        buffer_bytes=f"4096,{MIB},{16 * MIB}",
+    )  # fmt: skip
+    for point in document["result"]["points"]:
+        assert point["checked"]
+        assert (point["accounting"]["program_bytes_per_step"], point["accounting"]["model_dram_bytes_per_step"]) == (
+            8,
+            64,
+        )
+        assert all(min(placement["windows_mb_s"]) > 0 for placement in point["placements"])
+
+
+def test_numbers_of_chains_share_a_cycle_and_are_points_of_their_own(probe: Probe, cpus: list[int]) -> None:
+    document = latency(
+        probe, "--at", f"{cpus[0]}@0", "--size-bytes", f"{MIB // 4},{4 * MIB}", "--placements", "2", "--windows", "3",
+        "--hops", "9600", "--chains", "1,5,32",
+    )  # fmt: skip
+    points = document["result"]["points"]
+    assert [(point["size_bytes"], point["chains"]) for point in points] == [
+        (size, chains) for size in (MIB // 4, 4 * MIB) for chains in (1, 5, 32)
+    ]
+    for point in points:
+        assert point["chain_proved"]
+        assert point["hops_per_window"] % point["chains"] == 0
+        assert point["loop_overhead_ns"] > 0
+        assert len(point["placements"]) == 2
+    for size in (MIB // 4, 4 * MIB):
+        seeds = [[made["seed"] for made in point["placements"]] for point in points if point["size_bytes"] == size]
+        assert seeds[0] == seeds[1] == seeds[2]
+        assert len(set(seeds[0])) == 2
+
+
 @pytest.mark.parametrize("streams", ["1", "2", "4", "8"])
 def test_bandwidth_of_every_size_from_one_page_is_proved(probe: Probe, cpus: list[int], streams: str) -> None:
     # 20480 / 8 streams leaves a part over; 1228800 / 2 streams is long enough to be staggered.

@@ -21,6 +21,8 @@ COMMANDS = {
         ("--at", "{one}@0", "--size-bytes", "65536", "--order", "window", "--hops", "640",
          "--sample", "ibs=software/config=0x1,period=16000/", *SMALL_PLACEMENTS),
         ("--at", "{one}@0", "--size-bytes", "4096", "--hops", "640", *EVENTS, *SMALL_PLACEMENTS),
+        ("--at", "{one}@0", "--size-bytes", "131072,2097152", "--hops", "640", "--chains", "1,3,32",
+         *SMALL_PLACEMENTS),
     ],
     "bandwidth": [
         ("--group", "{both}@0", "--mix", "reads,3:1,copy_nt,triad", "--buffer-bytes", "262144", "--streams", "1,4",
@@ -30,6 +32,8 @@ COMMANDS = {
          "--instruction", "vector,clzero,dc_zva,rep_stosb,ldnp", *SMALL_PLACEMENTS),
         ("--group", "{both}@0", "--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002", *EVENTS,
          *SMALL_PLACEMENTS),
+        ("--group", "{both}@0", "--mix", "random_reads", "--streams", "1", "--buffer-bytes", "65536",
+         "--window-s", "0.002", *SMALL_PLACEMENTS),
         ("--group", "{both}@0", "--mix", "line_reads", "--streams", "1", "--delay", "0,100", "--buffer-bytes", "65536",
          "--window-s", "0.002", "--sample", "pebs=software/config=0x1,period=10000/", "--keep-best", "1",
          *SMALL_PLACEMENTS),

@@ -46,6 +46,7 @@ SABOTAGE: Final = {
         "((double)enabled / (double)running)",
         "((double)running / (double)enabled)",
     ),
+    "cursors": ("chain", "chain_cursors.c", "turn < turns", "turn + 1 < turns"),
     "reached": ("shares", "shares.c", "double time = 1 / share,", "double time = share,"),
     "disturbed": ("shares", "shares.c", "#define LOOKS_MIN 2u", "#define LOOKS_MIN 1u"),
     "out_of_reach": ("shares", "shares.c", "FIRST_DELAY), SHARES_DELAY_MAX);", "FIRST_DELAY), 1e6);"),

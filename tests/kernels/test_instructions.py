@@ -19,7 +19,7 @@ from unicorn import arm64_const, x86_const
 
 from calibration.build import SYMBOLS, TARGETS, Target, build, strip
 from tests.kernels.binary import Access, Elf, Function, Instruction, disassemble, loops
-from tests.kernels.emulation import LineStore, emulate
+from tests.kernels.emulation import LineStore, emulate, emulate_chains
 
 LINE_BYTES = 64
 HINTS: dict[Target, dict[str, str]] = {
@@ -160,9 +160,11 @@ SHAPES = [(target, width) for target in TARGETS for width in WIDTHS[target]]
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_shipped_program_is_the_one_read_here(named: dict[Target, Path], target: Target) -> None:
     assert build(target).path.read_bytes() == strip(named[target].read_bytes())
-    kernel = re.compile(r"(visit_)?MIX_\w+|(fill|triad)_doubles|line_reads\w*|run_(avx2|avx512|neon|sve)")
+    kernel = re.compile(
+        r"(visit_)?MIX_\w+|(fill|triad)_doubles|(line|random)_reads\w*|walk_\d+|run_(avx2|avx512|neon|sve)"
+    )
     checked = [function for function in functions_of(named[target])[1] if kernel.fullmatch(function.name)]
-    assert len(checked) >= (160 + 150 + 2) * len(WIDTHS[target]) + 2 + 2
+    assert len(checked) >= (160 + 150 + 2) * len(WIDTHS[target]) + 2 * 2 + 32 + 2
 
 
 def by_stack_pointer(instruction: Instruction) -> bool:
@@ -463,22 +465,28 @@ def sled_of(instructions: Sequence[Instruction]) -> list[Instruction]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], target: Target) -> None:
-    for name in ("line_reads", "line_reads_delayed"):
+    for name in ("line_reads", "line_reads_delayed", "random_reads", "random_reads_delayed"):
         instructions = code_of(named, target, name)
-        body = min((loop for loop in loops(instructions) if any(e.access.read_bytes for e in loop)), key=len)
+        reading = [loop for loop in loops(instructions) if any(e.access.read_bytes and not on_stack(e) for e in loop)]
+        body = min(reading, key=len)
         moves = [instruction for instruction in body if instruction.access != Access(0, 0, ())]
-        assert [(move.access.read_bytes, move.access.written_bytes) for move in moves] in ([(8, 0)] * 4, [(16, 0)] * 2)
-        assert not [str(move) for move in moves if on_stack(move)], "the four loads wait for nothing"
+        lines = [move for move in moves if not on_stack(move)]
+        assert [(move.access.read_bytes, move.access.written_bytes) for move in lines] in ([(8, 0)] * 4, [(16, 0)] * 2)
+        beside = [str(move) for move in moves if on_stack(move) and ("random" not in name or move.access.written_bytes)]
+        assert not beside, "the four loads wait for nothing; constants of an order may lie on the stack"
         others = [item for item in body if not is_no_op(item) and item not in moves]
-        assert len(others) <= 16, "what is no load and no no-op is little"
-        assert len(sled_of(instructions)) == (SLED if name == "line_reads_delayed" else 0)
+        assert len(others) <= (56 if "random" in name else 16), "what is no load and no no-op is little"
+        assert len(sled_of(instructions)) == (SLED if name.endswith("delayed") else 0)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("no_ops", [0, 1, 7, SLED - 1, SLED, SLED + 1, 2 * SLED])
-def test_a_delay_executes_the_requested_no_ops(named: dict[Target, Path], target: Target, no_ops: int) -> None:
+@pytest.mark.parametrize("mix", ["line_reads", "random_reads"])
+def test_a_delay_executes_the_requested_no_ops(
+    named: dict[Target, Path], target: Target, no_ops: int, mix: str
+) -> None:
     steps, passes = 8, 2
-    elf, name = Elf(named[target]), "line_reads_delayed" if no_ops else "line_reads"
+    elf, name = Elf(named[target]), f"{mix}_delayed" if no_ops else mix
     (function,) = (item for item in functions_of(named[target])[1] if item.name == name)
     sled = sled_of(code_of(named, target, name))
     watched = (sled[0].address, sled[-1].address) if sled else None
@@ -489,6 +497,58 @@ def test_a_delay_executes_the_requested_no_ops(named: dict[Target, Path], target
     assert counted.read_bytes == 8 * steps * passes
     assert counted.touched_bytes == 8 * steps
     assert counted.written_bytes == 0
+
+
+CURSORS: dict[Target, int] = {"x86_64": 12, "aarch64": 26}
+"""Chains whose places all stay in registers."""
+
+
+def chain_loops(named: dict[Target, Path], target: Target) -> list[tuple[int, Function, list[Instruction]]]:
+    """Return the loop of each number of chains, with its function."""
+    machine, functions = functions_of(named[target])
+    found = []
+    for function in functions:
+        if name := re.fullmatch(r"walk_(\d+)", function.name):
+            count, code = int(name[1]), disassemble(function, machine)
+            body = max((loop for loop in loops(code) if any(item.access.read_bytes for item in loop)), key=len)
+            found.append((count, function, body))
+    return sorted(found, key=lambda item: item[0])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_chains_keep_their_places_in_registers_or_on_the_stack(named: dict[Target, Path], target: Target) -> None:
+    found = chain_loops(named, target)
+    assert [count for count, *_ in found] == list(range(1, 33))
+    for count, function, body in found:
+        moves = [instruction for instruction in body if instruction.access != Access(0, 0, ())]
+        loads = [move for move in moves if len(move.access.registers) == 2]
+        turns = len(loads) // count  # the compiler unrolls short loops
+        assert [(move.access.written_bytes, len(move.access.registers)) for move in loads] == [
+            (0, 2)
+        ] * count * turns, f"{function.name}: one load from the origin and a place, for each chain"
+        kept = [move for move in moves if move not in loads]
+        assert all(map(on_stack, kept))
+        read, written = (
+            sum(getattr(move.access, name) for move in kept) // 8 for name in ("read_bytes", "written_bytes")
+        )
+        assert read == written, f"{function.name}: what is loaded from the stack is stored there"
+        assert written <= (count if count > CURSORS[target] else 0), function.name
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_emulated_processor_walks_each_chain_in_its_own_arc(named: dict[Target, Path], target: Target) -> None:
+    lines, turns = 32 * 8, 5
+    elf, order = Elf(named[target]), [line * 77 % lines for line in range(lines)]
+    links = [0] * lines
+    for line, after in zip(order, [*order[1:], order[0]], strict=True):
+        links[line] = after
+    for count, function, _ in chain_loops(named, target):
+        arc = lines // count
+        starts = [order[arc * chain] for chain in range(count)]
+        ends, loaded, written = emulate_chains(elf, function, links, starts, turns)
+        assert ends == [order[arc * chain + turns] for chain in range(count)]
+        assert loaded == [order[arc * chain + turn] for turn in range(turns) for chain in range(count)], "in turns"
+        assert written == 0
 
 
 @pytest.mark.parametrize(("target", "width"), SHAPES)

@@ -106,6 +106,32 @@ def test_a_latency_is_the_time_of_a_window_over_its_loads(native: Path, cpus: li
     assert placement["dirty_windows"] == list(range(WINDOWS)), "each was interrupted to read the clock"
 
 
+CHAINS = (1, 3, 12, 32)
+
+
+def test_a_latency_of_several_chains_is_the_time_of_a_window_over_all_their_loads(
+    native: Path, cpus: list[int]
+) -> None:
+    hops = 960
+    command = (
+        str(native), "latency", "--at", f"{cpus[0]}@0", "--size-bytes", "8388608", "--pages", "base", "--placements",
+        "1", "--windows", str(WINDOWS), "--hops", str(hops), "--chains",
+    )  # fmt: skip
+    for chains in CHAINS:
+        before = VirtualRun(*command, str(chains), steps=constant(90_000))
+        begin, _ = before.places_of(WINDOWS)
+        run = VirtualRun(*command, str(chains), steps=constant(90_000), count=(begin, 1))
+        (point,) = run.document()["result"]["points"]
+        (placement,) = point["placements"]
+        loads = sum(
+            count
+            for item, count in run.executed(1)
+            if item.access.read_bytes == 8 and len(item.access.registers) == 2 and count >= hops // chains // 8
+        )
+        assert loads == point["hops_per_window"] == hops
+        assert placement["windows_ns"] == exactly([90_000 / TICKS_PER_NS / hops] * WINDOWS)
+
+
 def test_the_overhead_of_a_chase_is_the_shortest_of_its_trials(native: Path, cpus: list[int]) -> None:
     """With times that grow the shortest trial is the first, with times that shrink the last of three."""
     hops, found = 64_000, []

@@ -90,9 +90,71 @@ static bool case_spread(struct error *error)
 	return true;
 }
 
+#define NODES 4096u
+#define PARTS 3u
+
+/* Each number of cursors in each part of the cycle: all go as far as they are asked to, through arcs of their own. */
+static bool cursors_good(struct chain *chain, unsigned count, size_t part)
+{
+	const uint64_t arc = NODES / PARTS / count * 3 / 4; /* marks are only about equally far apart */
+	struct chain_cursors *cursors = chain->cursors;
+	unsigned char *visits = allocate(NODES, 1);
+	chain_begin(chain, count, part, PARTS);
+	bool good = chain_arrived(chain);
+	for (uint64_t turn = 0; turn < arc; turn++) {
+		chain_walk_all(chain, 1);
+		for (unsigned k = 0; k < count; k++)
+			good = good && !visits[cursors->at[k] / 64]++;
+	}
+	good = good && chain_arrived(chain);
+	for (unsigned k = 0; k < count; k++)
+		good = good && cursors->from[k] >= NODES * part / PARTS && cursors->from[k] < NODES * (part + 1) / PARTS;
+	/* Beyond its end an arc goes on into the next; laps are as good. */
+	chain_walk_all(chain, NODES + 7);
+	good = good && chain_arrived(chain);
+	free(visits);
+	return good;
+}
+
+static bool case_cursors(struct error *error)
+{
+	static struct chain_cursors cursors;
+	unsigned char *memory = aligned_alloc(64, (size_t)NODES * 64);
+	bool good = memory != NULL;
+	struct chain chain = {.base = memory,
+	                      .size_bytes = (size_t)NODES * 64,
+	                      .stride_bytes = 64,
+	                      .line_bytes = 64,
+	                      .seed = 5,
+	                      .cursors = &cursors};
+	good = good && chain_build(&chain, error);
+	for (unsigned links = 0; good && links < 2; links++) {
+		/* Links that are addresses, then offsets: the same nodes in the same order. */
+		chain.offsets = links;
+		for (size_t i = 0; links && i < NODES; i++)
+			*(uint64_t *)(void *)(memory + i * 64) -= (uint64_t)(uintptr_t)memory;
+		for (unsigned count = 1; count <= CHAIN_CURSORS_MAX; count++)
+			for (size_t part = 0; part < PARTS; part++)
+				good = good && cursors_good(&chain, count, part);
+	}
+	/* A chain walked twice, another not at all, and a turn left out. */
+	chain_begin(&chain, 4, 0, 1);
+	chain_walk_all(&chain, 10);
+	bool arrived = chain_arrived(&chain);
+	cursors.at[1] = cursors.at[0];
+	bool twice = chain_arrived(&chain);
+	chain_begin(&chain, 4, 0, 1);
+	cursors.hops++;
+	bool short_of = chain_arrived(&chain);
+	free(memory);
+	EXPECT(good && arrived && !twice && !short_of);
+	return true;
+}
+
 static const struct host_case cases[] = {
 	{"order", case_order},
 	{"spread", case_spread},
+	{"cursors", case_cursors},
 };
 
 int main(void)

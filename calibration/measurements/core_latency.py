@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core latency: idle latency from every core to its nearest memory, one core at a time."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import log
+from operator import attrgetter
+from statistics import NormalDist, median
+from typing import Literal, NamedTuple
+
+from pydantic import PositiveInt
+
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.cores import deviations_chart
+from calibration.context.model import Context
+from calibration.cpulists import format_cpulist
+from calibration.measurements.base import (
+    Declaration,
+    HalfWidth,
+    MeasuredRun,
+    Metric,
+    MetricPattern,
+    Parsed,
+    Planned,
+    Step,
+    Values,
+    require_any,
+)
+from calibration.measurements.chase import (
+    ChaseSettings,
+    chase_flags,
+    idle_bytes,
+    lap_flags,
+    latency_of,
+    missing_of,
+)
+from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.model import Model
+from calibration.statistics import Estimate, combined, estimate
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import LatencyResult
+from calibration.validity import Flag, flag
+
+MIN_SLOWDOWN = 0.05
+"""Least relative distance of a slow core from the median of its node: its place on a mesh or ring makes less."""
+
+FALSE_ALARMS = 0.01
+"""Of runs without a slow core, at most this share flags any, whatever the number of cores (Bonferroni)."""
+
+NORMAL_MAD = 1.4826
+"""Standard deviation of normal values, divided by their median absolute deviation."""
+
+
+class CoreLatencySettings(ChaseSettings):
+    """One CPU of each core, with *windows* of *hops* loads: short, because a large machine has hundreds of cores."""
+
+    placements: PositiveInt = 1
+    windows: PositiveInt = 3
+    hops: PositiveInt = 10_000
+    target_half_width: HalfWidth = 0.03
+
+
+class CoreLatencyPoint(Model):
+    """Latency in ns per load of ``cpu`` to memory of ``node``."""
+
+    cpu: int
+    node: int
+    latency_ns: Estimate
+
+
+class SlowCore(Model):
+    """A core with more latency than the others of its node: ``slowdown`` is relative to their median."""
+
+    cpu: int
+    node: int
+    slowdown: Estimate
+
+
+class Row(NamedTuple):
+    """The cores whose nearest memory is ``node``, fastest first."""
+
+    node: int
+    points: tuple[CoreLatencyPoint, ...]
+
+    @property
+    def median_ns(self) -> float:
+        """The median of the latencies."""
+        return _middle(self.points)
+
+
+class CoreLatencyValues(Values):
+    """One point per core, ascending by CPU, and the ``slow`` ones, slowest first.
+
+    ``slow_limit`` is the relative distance from the median of a node that the whole interval of a slow core is beyond.
+    """
+
+    kind: Literal["core_latency"] = "core_latency"
+    points: tuple[CoreLatencyPoint, ...]
+    slow_limit: float
+    slow: tuple[SlowCore, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The points by node of their memory."""
+        ordered = sorted(self.points, key=lambda point: (point.node, point.latency_ns.value, point.cpu))
+        return [Row(node, tuple(points)) for node, points in groupby(ordered, key=attrgetter("node"))]
+
+
+class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
+    """A random chase from one CPU of every core, one after another, over one chain for each node."""
+
+    kind = "core_latency"
+    title = "Core latency"
+    question = "Is every core as near to its memory as the others of its node?"
+    settings = CoreLatencySettings
+    values = CoreLatencyValues
+    metric_patterns = (
+        MetricPattern(
+            r"core_latency\.(?:lowest|median|highest)_ns",
+            "ns",
+            "lower",
+            "one load from the nearest memory by the core with the least latency, the most, or their median",
+        ),
+        MetricPattern(
+            r"core_latency\.spread",
+            "fraction",
+            "lower",
+            "difference of the slowest and the fastest core, by their median",
+        ),
+    )
+
+    def steps(self, context: Context, settings: CoreLatencySettings) -> Iterator[Planned]:
+        """Yield one step with one CPU of every core."""
+        sut = Sut(context)
+        places = [Place(cpu, sut.home(sut.node_of(cpu))) for cpu in sut.one_per_core(sut.cpus)]
+        if len(places) < 2:
+            yield self.not_planned("there is only one core to measure, which the idle latency does")
+            return
+        cores: dict[int, int] = {}
+        for place in places:
+            cores[place.node] = cores.get(place.node, 0) + 1
+        sizes = {node: idle_bytes(sut, settings, node, count) for node, count in cores.items()}
+        largest = max(sizes.values())
+        own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
+        yield self.step(
+            f"{len(places)} cores",
+            "latency",
+            {
+                "at": [f"{place}{own[place.node]}" for place in places],
+                "size-bytes": largest,
+                "stride-bytes": 64,
+                "order": "random",
+                **settings.options(),
+            },
+            cpus=[place.cpu for place in places],
+            nodes=sorted(cores),
+            cost_s=settings.map_s(largest) + settings.build_s(largest) + len(places) * settings.walk_s(largest),
+            repeated=settings,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield all cores; one without a value is listed with its reason."""
+        found = read_result(document, LatencyResult).points
+        measured = [(point, ns) for point in found if (ns := latency_of(point, step.target_half_width)) is not None]
+        require_any(measured, found, "core's latency")
+        points = tuple(
+            sorted(
+                (CoreLatencyPoint(cpu=point.cpu, node=point.nodes[0], latency_ns=ns) for point, ns in measured),
+                key=lambda point: point.cpu,
+            )
+        )
+        limit, slow = slow_cores(points)
+        sut = Sut(context)
+        yield Parsed(
+            id=step.id,
+            values=CoreLatencyValues(points=points, slow_limit=limit, slow=slow),
+            flags=(
+                *chase_flags(document, found),
+                *size_flags(sut, min(point.touched_bytes for point in found)),
+                *lap_flags(sut, document, found),
+                *_slow_flags(slow),
+            ),
+            missing=tuple(gone for point in found if (gone := missing_of(point)) is not None),
+        )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield each core's deviation from the median of its node (per cent), for more than two cores."""
+        for measurement in run.of(self.kind):
+            values: CoreLatencyValues = measurement.values
+            if len(values.points) > 2:
+                rows = {
+                    f"node {row.node}: median {units.measured(row.median_ns, 'ns')}": (
+                        row.median_ns,
+                        {point.cpu: point.latency_ns for point in row.points},
+                    )
+                    for row in values.rows
+                }
+                yield deviations_chart(measurement, rows, what="Latency", slowest="highest")
+
+    def summary(self, measured: Sequence[CoreLatencyValues]) -> Iterator[str]:
+        """Yield the median, and the slow cores or the core with the highest latency."""
+        for values in measured:
+            middle = units.measured(_middle(values.points), "ns")
+            if values.slow:
+                worst = values.slow[0]
+                yield (
+                    f"Slow: {units.plural(len(values.slow), 'core')} of {len(values.points)}, most CPU {worst.cpu}, "
+                    f"{units.percent(worst.slowdown.value)} above the median of its node."
+                )
+            else:
+                top = max(values.points, key=lambda point: point.latency_ns.value)
+                yield (
+                    f"{units.plural(len(values.points), 'core')}: median {middle}, highest "
+                    f"{units.measured(top.latency_ns.value, 'ns')} on CPU {top.cpu}; none is clearly slower."
+                )
+
+    def metrics(self, values: CoreLatencyValues) -> Iterator[Metric]:
+        """Yield the lowest, median and highest latency, and their spread."""
+        ordered = sorted(values.points, key=lambda point: point.latency_ns.value)
+        latencies = [point.latency_ns for point in ordered]
+        yield self.metric("lowest_ns", f"{self.title}, lowest", latencies[0])
+        yield self.metric("median_ns", f"{self.title}, median of the cores", combined(latencies, median, "ns"))
+        yield self.metric("highest_ns", f"{self.title}, highest", latencies[-1])
+        yield self.metric("spread", f"{self.title}, spread of the cores", combined(latencies, _spread, "fraction"))
+
+
+def _spread(latencies: Sequence[float]) -> float:
+    return (max(latencies) - min(latencies)) / median(latencies)
+
+
+def _middle(points: Iterable[CoreLatencyPoint]) -> float:
+    return median(point.latency_ns.value for point in points)
+
+
+def slow_cores(points: Sequence[CoreLatencyPoint]) -> tuple[float, tuple[SlowCore, ...]]:
+    """Return the limit of a slow core among *points*, and the slow cores, slowest first.
+
+    A core is compared with the median of its node in each round, which removes what changed for all of them from round
+    to round. It is slow if the whole interval of that is beyond the limit: ``MIN_SLOWDOWN``, or more if the cores of
+    the machine differ more, so that normally distributed differences, whatever their size, exceed it by chance in at
+    most ``FALSE_ALARMS`` of all runs. The spread of the cores is the median of their absolute deviations, which slow
+    cores, if fewer than half, hardly change. Two cores are never told apart: neither is known to be the usual one.
+    """
+    ratios = list(_relative(points))
+    deviations = [abs(log(ratio.value)) for _, ratio in ratios]
+    chance = NormalDist().inv_cdf(1 - FALSE_ALARMS / len(points))
+    limit = max(MIN_SLOWDOWN, chance * NORMAL_MAD * median(deviations)) if deviations else MIN_SLOWDOWN
+    slow = [
+        SlowCore(cpu=point.cpu, node=point.node, slowdown=_less_one(ratio))
+        for point, ratio in ratios
+        if len(points) > 2 and ratio.interval is not None and ratio.interval[0] > 1 + limit
+    ]
+    return limit, tuple(sorted(slow, key=lambda core: -core.slowdown.value))
+
+
+def _relative(points: Sequence[CoreLatencyPoint]) -> Iterator[tuple[CoreLatencyPoint, Estimate]]:
+    """Yield each of *points* with its latency relative to the median of its node, by round.
+
+    A node with fewer than three cores is compared with all of them.
+    """
+    by_node: dict[int, list[CoreLatencyPoint]] = {}
+    for point in points:
+        by_node.setdefault(point.node, []).append(point)
+    middles: Mapping[int, list[float]] = {
+        node: _centres(own if len(own) > 2 else points) for node, own in by_node.items()
+    }
+    for point in points:
+        ratios = [ns / middle for ns, middle in zip(point.latency_ns.centres, middles[point.node], strict=False)]
+        yield point, estimate([[ratio] for ratio in ratios], "fraction", rounds=range(len(ratios)))
+
+
+def _centres(points: Sequence[CoreLatencyPoint]) -> list[float]:
+    """Return the median of *points* in each round."""
+    return [median(values) for values in zip(*(point.latency_ns.centres for point in points), strict=False)]
+
+
+def _less_one(ratio: Estimate) -> Estimate:
+    """Return *ratio* as a difference."""
+    return estimate(
+        [[value - 1 for value in placement] for placement in ratio.samples],
+        "fraction",
+        rounds=ratio.round_of_samples,
+    )
+
+
+def _slow_flags(slow: Sequence[SlowCore]) -> Iterator[Flag]:
+    """Yield a flag that names the *slow* cores."""
+    if slow:
+        worst = slow[0]
+        yield flag(
+            "SLOW_CORE",
+            f"CPU{'s' * (len(slow) > 1)} {format_cpulist(core.cpu for core in slow)}, most CPU {worst.cpu}: its loads "
+            f"from memory take {worst.slowdown.value * 100:.0f} % longer than those of the others of node {worst.node}",
+        )
+
+
+MEASUREMENT = CoreLatency()

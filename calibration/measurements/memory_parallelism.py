@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory-level parallelism: the time per load of one thread that walks several chains at the same time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from calibration import units
+from calibration.charts.base import Chart
+from calibration.charts.curves import Axis, curves_of, line_chart
+from calibration.context.model import Context
+from calibration.measurements.base import (
+    Declaration,
+    MeasuredRun,
+    Metric,
+    MetricPattern,
+    Parsed,
+    Planned,
+    Step,
+    Values,
+    missing_part,
+    require_any,
+)
+from calibration.measurements.chase import (
+    HOP_NS,
+    ChaseSettings,
+    at,
+    chase_flags,
+    idle_bytes,
+    latency_of,
+)
+from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.model import Model
+from calibration.statistics import Estimate, combined
+from calibration.sutprobe.document import ProbeDocument, read_result
+from calibration.sutprobe.latency import LatencyPoint, LatencyResult
+
+CHAINS = (1, 2, 4, 8, 12, 16, 24, 32)
+"""Numbers of chains: of most cores the curve bends between 8 and 24."""
+
+MIN_GAIN = 0.05
+"""More chains help if the whole interval of what they gain is above this: less is within what placements differ."""
+
+CHAINS_MAX = 32
+
+
+class MemoryParallelismSettings(ChaseSettings):
+    """Each number of *chains*, with *windows* of *hops* loads in all, in *placements* fresh allocations a round.
+
+    *far* also measures the memory of the most distant node.
+    """
+
+    chains: tuple[Annotated[int, Field(ge=1, le=CHAINS_MAX)], ...] = CHAINS
+    far: bool = True
+    placements: PositiveInt = 1
+    windows: PositiveInt = 5
+    hops: PositiveInt = 50_000
+    target_half_width: Annotated[float, Field(gt=0, le=1)] = 0.03
+
+
+class ParallelPoint(Model):
+    """A number of chains: ``load_ns`` is the time divided by the loads of all of them.
+
+    ``in_flight`` is the latency of one chain divided by that, ``None`` without one. ``loop_overhead_ns`` is the same
+    time per load if all lines are in the first-level cache.
+    """
+
+    chains: int
+    load_ns: Estimate
+    in_flight: Estimate | None
+    loop_overhead_ns: float
+
+
+class ParallelCurve(Model):
+    """The points of ``cpu`` in memory of ``node``, by number of chains.
+
+    ``enough_chains`` is the fewest with which no larger number is faster by ``min_gain``; ``None`` if that is the
+    largest, so that more might be faster still.
+    """
+
+    cpu: int
+    node: int
+    size_bytes: int
+    page: str
+    points: tuple[ParallelPoint, ...]
+    min_gain: float
+    enough_chains: int | None
+
+    @property
+    def best(self) -> ParallelPoint:
+        """The point with the least time per load."""
+        return min(self.points, key=lambda point: point.load_ns.value)
+
+
+class MemoryParallelismValues(Values):
+    """A curve for the nearest memory, and one for the most distant if there is another."""
+
+    kind: Literal["memory_parallelism"] = "memory_parallelism"
+    curves: tuple[ParallelCurve, ...]
+
+
+class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelismValues]):
+    """One to 32 chains, each in its own part of one random cycle, walked by one thread."""
+
+    kind = "memory_parallelism"
+    title = "Memory-level parallelism"
+    question = "How many loads can one core have in flight, and how long does a load take then?"
+    settings = MemoryParallelismSettings
+    values = MemoryParallelismValues
+    metric_patterns = (
+        MetricPattern(
+            r"memory_parallelism\.\d+\.load_ns",
+            "ns",
+            "lower",
+            "time per load of one core with the best number of chains",
+        ),
+        MetricPattern(
+            r"memory_parallelism\.\d+\.in_flight",
+            "loads",
+            "higher",
+            "loads in flight with the best number of chains, by node of the memory",
+        ),
+    )
+
+    def steps(self, context: Context, settings: MemoryParallelismSettings) -> Iterator[Planned]:
+        """Yield one step from the measuring CPU of the first node with CPUs."""
+        sut = Sut(context)
+        for node in sut.cpu_nodes[:1]:
+            cpu = sut.measuring_cpu(node)
+            nodes = [sut.home(node)]
+            far = sut.farthest(node)
+            if settings.far and far is not None and far not in nodes:
+                nodes.append(far)
+            counts = sorted(set(settings.chains))
+            sizes = [idle_bytes(sut, settings, memory, len(counts)) for memory in nodes]
+            own = ["" if size == max(sizes) else f":{size}" for size in sizes]
+            walks_s = sum(settings.walk_s(max(sizes), hop_ns=HOP_NS / count) for count in counts)
+            yield self.step(
+                f"CPU {cpu}, memory of node{'s' * (len(nodes) > 1)} {' and '.join(map(str, nodes))}",
+                "latency",
+                {
+                    "at": [f"{Place(cpu, memory)}{size}" for memory, size in zip(nodes, own, strict=True)],
+                    "size-bytes": max(sizes),
+                    "stride-bytes": 64,
+                    "order": "random",
+                    **settings.options(),
+                    "chains": ",".join(map(str, counts)),
+                },
+                cpus=(cpu,),
+                nodes=nodes,
+                cost_s=settings.map_s(sum(sizes)) + settings.build_s(sum(sizes)) + len(nodes) * walks_s,
+                repeated=settings,
+            )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield a curve for each node; a number of chains without a value is listed as missing."""
+        points = read_result(document, LatencyResult).points
+        curves = [
+            curve
+            for _, group in groupby(points, key=attrgetter("cpu", "nodes"))
+            if (curve := _curve(tuple(group), step.target_half_width)) is not None
+        ]
+        require_any(curves, points, "number of chains")
+        yield Parsed(
+            id=step.id,
+            values=MemoryParallelismValues(curves=tuple(curves)),
+            flags=(
+                *chase_flags(document, points),
+                *size_flags(Sut(context), min(point.touched_bytes for point in points)),
+            ),
+            missing=tuple(
+                missing_part(f"{units.plural(point.chains, 'chain')}, {at(point.cpu, point.nodes)}", point.error)
+                for point in points
+                if point.error is not None
+            ),
+        )
+
+    def summary(self, measured: Sequence[MemoryParallelismValues]) -> Iterator[str]:
+        """Yield the most loads in flight, for each node."""
+        for curve in (curve for values in measured for curve in values.curves):
+            best = curve.best
+            if best.in_flight is not None:
+                most = "at least" if curve.enough_chains is None else "at most"
+                yield (
+                    f"One core has {most} {units.significant(best.in_flight.value, 3)} loads in flight to memory of "
+                    f"node {curve.node}: with {units.plural(best.chains, 'chain')}, "
+                    f"{units.headline(best.load_ns)} per load."
+                )
+
+    def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
+        """Yield the time per load (ns) against chains, both logarithmic, a curve for each node."""
+        curves = [curve for values in run.values(self.kind) for curve in values.curves if len(curve.points) > 2]
+        if not curves:
+            return
+        numbers = sorted({float(point.chains) for curve in curves for point in curve.points})
+        enough = _enough_marks(curves)
+        found = "; ".join(_sentence(curve) for curve in curves)
+        yield line_chart(
+            self.kind,
+            run.of(self.kind),
+            curves_of(
+                (f"memory of node {curve.node}", (float(point.chains), point.load_ns))
+                for curve in curves
+                for point in curve.points
+            ),
+            (Axis("Chains walked by one thread", kind="octaves", ticks=numbers), Axis("ns per load", kind="decades")),
+            marked=enough.items(),
+            alt=f"Time per load in ns against the number of chains, both axes logarithmic: {found}.",
+            caption=f"Points are medians, bars their intervals: {found}.",
+        )
+
+    def metrics(self, values: MemoryParallelismValues) -> Iterator[Metric]:
+        """Yield time per load and loads in flight of the best number of chains, for each node."""
+        for curve in values.curves:
+            best, where = curve.best, f", memory of node {curve.node}"
+            yield self.metric(f"{curve.node}.load_ns", f"{self.title}, time per load{where}", best.load_ns)
+            if best.in_flight is not None:
+                yield self.metric(f"{curve.node}.in_flight", f"{self.title}, loads in flight{where}", best.in_flight)
+
+
+def _enough_marks(curves: Sequence[ParallelCurve]) -> Mapping[float, str]:
+    return {float(curve.enough_chains): "more do not help" for curve in curves if curve.enough_chains is not None}
+
+
+def _sentence(curve: ParallelCurve) -> str:
+    in_flight = curve.best.in_flight
+    shown = units.ABSENT if in_flight is None else units.significant(in_flight.value, 3)
+    return f"{shown} loads in flight to memory of node {curve.node} with {units.plural(curve.best.chains, 'chain')}"
+
+
+def _ratio(values: Sequence[float]) -> float:
+    return values[0] / values[1]
+
+
+def _curve(points: Sequence[LatencyPoint], target_half_width: float | None) -> ParallelCurve | None:
+    """Return the curve of the *points* of one CPU and node; ``None`` if none was measured."""
+    measured = [(point, ns) for point in points if (ns := latency_of(point, target_half_width)) is not None]
+    if not measured:
+        return None
+    one = next((ns for point, ns in measured if point.chains == 1), None)
+    found = tuple(
+        ParallelPoint(
+            chains=point.chains,
+            load_ns=ns,
+            in_flight=None if one is None else combined([one, ns], _ratio, "loads"),
+            loop_overhead_ns=point.loop_overhead_ns or 0.0,
+        )
+        for point, ns in sorted(measured, key=lambda item: item[0].chains)
+    )
+    first = measured[0][0]
+    return ParallelCurve(
+        cpu=first.cpu,
+        node=first.nodes[0],
+        size_bytes=first.size_bytes,
+        page=(first.placements or ())[0].pages.obtained,
+        points=found,
+        min_gain=MIN_GAIN,
+        enough_chains=enough_chains(found),
+    )
+
+
+def enough_chains(points: Sequence[ParallelPoint]) -> int | None:
+    """Return the fewest chains of *points*, ascending, with which no larger number gains ``MIN_GAIN``.
+
+    ``None`` if that is the largest.
+    """
+    for index, point in enumerate(points[:-1]):
+        gains = [combined([point.load_ns, more.load_ns], _ratio, "fraction") for more in points[index + 1 :]]
+        if all((gain.value if gain.interval is None else gain.interval[0]) <= 1 + MIN_GAIN for gain in gains):
+            return point.chains
+    return None
+
+
+MEASUREMENT = MemoryParallelism()

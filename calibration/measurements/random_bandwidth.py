@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random bandwidth: lines that all CPUs together read from their memory in random order."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from calibration import units
+from calibration.context.model import Context
+from calibration.errors import InputError
+from calibration.measurements.base import HalfWidth, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.measurements.sut import MIB, Sut
+from calibration.measurements.traffic import (
+    PLAIN,
+    Mix,
+    Run,
+    TrafficDeclaration,
+    TrafficSettings,
+    all_cpus,
+    buffer_bytes,
+    shape_options,
+    threads_by_node,
+)
+from calibration.measurements.traffic_points import MixBandwidth, measured_points, missing_points, traffic_flags
+from calibration.statistics import Estimate, combined
+from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.sutprobe.document import ProbeDocument, read_result
+
+MIX: Mix = "random_reads"
+LINE_BYTES = 64
+
+RANDOM_BYTES_MIN = 4 * MIB
+"""Least size of a buffer: the order of fewer lines is not random."""
+
+
+class RandomBandwidthSettings(TrafficSettings):
+    """All CPUs, each with a buffer of its own on its node."""
+
+    windows: PositiveInt = 4
+    target_half_width: HalfWidth = 0.02
+
+
+class RandomBandwidthValues(Values):
+    """What all threads of ``group`` read from memory, in pages of kind ``page``: whole lines, as many as loads.
+
+    ``sequential_share`` is relative to reads in the order of addresses, the mix reads of the peak injection bandwidth
+    in its tuned shape; ``None`` if the run lacks it.
+    """
+
+    kind: Literal["random_bandwidth"] = "random_bandwidth"
+    group: str
+    page: str
+    reads: MixBandwidth
+    sequential_share: Estimate | None = None
+
+    @property
+    def loads_per_s(self) -> float:
+        """Loads per second of all threads."""
+        return self.reads.bandwidth_mb_s.value * 1e6 / LINE_BYTES
+
+
+class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidthValues]):
+    """One word of each line in random order, loads independent of each other, on all CPUs at the same time."""
+
+    kind = "random_bandwidth"
+    title = "Random bandwidth"
+    question = "How much do all CPUs together read if each load is from another place?"
+    settings = RandomBandwidthSettings
+    values = RandomBandwidthValues
+    metric_patterns = (
+        MetricPattern(r"random_bandwidth\.bandwidth_mb_s", "MB/s", "higher", "lines read at random by all CPUs"),
+        MetricPattern(
+            r"random_bandwidth\.sequential_share",
+            "fraction",
+            "higher",
+            "the same, relative to reads in the order of addresses",
+        ),
+    )
+
+    def steps(self, context: Context, settings: RandomBandwidthSettings) -> Iterator[Planned]:
+        """Yield one step with all CPUs."""
+        sut = Sut(context)
+        parts = all_cpus(sut)
+        if not parts:
+            yield self.not_planned("no CPU found that may be used")
+            return
+        size_bytes = random_bytes(sut, threads_by_node(parts), buffer_bytes(sut, parts, (MIX,)))
+        yield self.traffic_step(
+            f"{sum(len(part.cpus) for part in parts)} CPUs",
+            [parts],
+            (MIX,),
+            size_bytes,
+            {"delay": 0, **settings.options(), **shape_options(settings, PLAIN, None, (MIX,))},
+            cost_s=settings.cost_s([Run(parts, MIX, size_bytes)]),
+            repeated=settings,
+        )
+
+    def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
+        """Yield the bandwidth."""
+        points = read_result(document, BandwidthResult).points
+        if len(points) != 1:
+            raise InputError(f"{len(points)} points for {step.id}, not 1")
+        ((point, reads),) = measured_points(points, step.target_half_width)
+        pages = {placement.pages.obtained for placement in point.placements or ()}
+        yield Parsed(
+            id=step.id,
+            values=RandomBandwidthValues(
+                group=point.group, page=pages.pop() if len(pages) == 1 else "mixed", reads=reads
+            ),
+            flags=tuple(traffic_flags(Sut(context), document, points, {MIX: reads})),
+            missing=missing_points(points),
+        )
+
+    def completed(self, values: RandomBandwidthValues, run: Mapping[str, Values]) -> RandomBandwidthValues:
+        """Return *values* with their share of sequential reads by the same CPUs, if the *run* measured them."""
+        for peak in run.values():
+            if isinstance(peak, PeakValues) and not peak.plain and peak.group == values.group and "reads" in peak.mixes:
+                share = combined([values.reads.bandwidth_mb_s, peak.mixes["reads"].bandwidth_mb_s], _ratio, "fraction")
+                return values.model_copy(update={"sequential_share": share})
+        return values
+
+    def summary(self, measured: Sequence[RandomBandwidthValues]) -> Iterator[str]:
+        """Yield bandwidth, loads per second and share."""
+        for values in measured:
+            share = values.sequential_share
+            beside = "" if share is None else f", {units.percent(share.value)} of sequential reads"
+            yield (
+                f"At random, all CPUs read {units.headline(values.reads.bandwidth_mb_s)}, "
+                f"{units.significant(values.loads_per_s / 1e6, 3)} million lines/s{beside}."
+            )
+
+    def metrics(self, values: RandomBandwidthValues) -> Iterator[Metric]:
+        """Yield the bandwidth, and its share of sequential reads if known."""
+        yield self.metric("bandwidth_mb_s", self.title, values.reads.bandwidth_mb_s)
+        if values.sequential_share is not None:
+            yield self.metric("sequential_share", f"{self.title}, share of sequential reads", values.sequential_share)
+
+
+def _ratio(values: Sequence[float]) -> float:
+    return values[0] / values[1]
+
+
+def random_bytes(sut: Sut, threads: Mapping[int, int], wanted_bytes: int) -> int:
+    """Return the size of each buffer of *threads* by node: the next power of two, or the largest that fits."""
+    size = max(RANDOM_BYTES_MIN, 1 << (wanted_bytes - 1).bit_length())
+    for node, count in threads.items():
+        usable = sut.usable_bytes(node)
+        while usable is not None and size > RANDOM_BYTES_MIN and size * count > usable:
+            size //= 2
+    return size
+
+
+MEASUREMENT = RandomBandwidth()
