@@ -29,7 +29,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import write_whole
 from calibration.places import CACHE, COLLECTION, INSTALLED, SHARE
 
-Target = Literal["x86_64", "aarch64"]
+Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
 SOURCES_DIRECTORY: Final = Path(__file__).parent / "kernels"
@@ -58,8 +58,19 @@ COMMON_FLAGS: Final = (
 )
 """Flags of every build. ``-O2`` and nothing machine-specific: performance-critical code is explicit."""
 
-BASELINE: Final[dict[Target, str]] = {"x86_64": "-mcpu=x86_64", "aarch64": "-mcpu=generic"}
+BASELINE: Final[dict[Target, str]] = {
+    "x86_64": "-mcpu=x86_64",
+    "aarch64": "-mcpu=generic",
+    "ppc64le": "-mcpu=pwr8",
+    "riscv64": "-mcpu=baseline_rv64",
+}
 """The oldest supported processor; wider vectors are compiled per function and chosen at run time."""
+
+TRIPLE: Final[dict[Target, str]] = {
+    **{target: f"{target}-linux-musl" for target in TARGETS},
+    "ppc64le": "powerpc64le-linux-musl",
+}
+"""The compiler's name of each target."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +190,16 @@ def compile_to(output: Path, target: Target, directory: Path = SOURCES_DIRECTORY
         EnvironmentLacksError: The compiler failed, with its output.
 
     """
-    flags = (*COMMON_FLAGS, BASELINE[target])
-    triple = f"{target}-linux-musl"
+    compile_for(output, TRIPLE[target], (*COMMON_FLAGS, BASELINE[target]), directory)
+
+
+def compile_for(output: Path, triple: str, flags: tuple[str, ...], directory: Path = SOURCES_DIRECTORY) -> None:
+    """Compile all sources into ``output`` for any architecture the compiler knows, by its ``triple``.
+
+    Raises:
+        EnvironmentLacksError: The compiler failed, with its output.
+
+    """
     with tempfile.TemporaryDirectory() as temporary:
         info = Path(temporary) / "build_info.c"
         info.write_text(
@@ -194,11 +213,21 @@ def compile_to(output: Path, target: Target, directory: Path = SOURCES_DIRECTORY
         )
 
 
+PT_NULL: Final = 0
+PT_LOAD: Final = 1
+"""Kinds of ELF segments: unused, and loaded."""
+
+
 def strip(image: bytes) -> bytes:
     """Return a static 64-bit ELF program without what follows its segments: sections and symbols, no use to a SUT."""
     start, size, count = *struct.unpack_from("<Q", image, 32), *struct.unpack_from("<HH", image, 54)
-    segments = (struct.unpack_from("<8xQ16xQ", image, start + number * size) for number in range(count))
-    stripped = bytearray(image[: max(offset + length for offset, length in segments)])
+    headers = [start + number * size for number in range(count)]
+    segments = {at: struct.unpack_from("<I4xQ16xQ", image, at) for at in headers}
+    end = max(offset + length for kind, offset, length in segments.values() if kind == PT_LOAD)
+    stripped = bytearray(image[:end])
+    for at, (_, offset, length) in segments.items():
+        if offset + length > end:  # the attributes of RISC-V lie behind the symbols, and nothing loads them
+            struct.pack_into("<I", stripped, at, PT_NULL)
     struct.pack_into("<Q", stripped, 40, 0)
     struct.pack_into("<HHH", stripped, 58, 0, 0, 0)
     return bytes(stripped)

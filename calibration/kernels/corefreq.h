@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core clock without a PMU: additions that wait for one another take one clock each on every core. */
+/* The core clock without a PMU: additions that wait for one another take a known number of clocks each, one on
+ * most cores. */
 #pragma once
 
 /* Core clocks per tick of the clock, measured on the CPU the caller is pinned to in some 0.2 ms. It is that of the

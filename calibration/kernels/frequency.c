@@ -22,7 +22,8 @@
 /* 400 blocks are 25,600 clocks, 4 to 15 us: 200 times the cost of a clock read, which is taken off, and short enough
  * for an interruption to spoil few of them. */
 #define SLICE_BLOCKS 400u
-#define SLICE_CLOCKS (SLICE_BLOCKS * WORK_ADDS_PER_BLOCK)
+#define SLICE_ADDS (SLICE_BLOCKS * WORK_ADDS_PER_BLOCK)
+#define SLICE_CLOCKS (SLICE_ADDS * ARCH_ADDITION_CLOCKS)
 /* No core is faster than this, so no window has more slices than fit at this rate. */
 #define FASTEST_HZ 8e9
 /* One slice in eight is the chain alone. It lasts a hundredth of the time for which processors keep a licence after
@@ -135,7 +136,7 @@ static uint64_t run_slice(struct point *point, const struct work *work, struct s
 	uint64_t end = clock_stop(), ticks = end - begin;
 	if (!right)
 		error_set(&point->worker.error, ERROR_CHECK_FAILED,
-		          "the sum of %u additions is wrong: the chain was not executed as written", SLICE_CLOCKS);
+		          "the sum of %u additions is wrong: the chain was not executed as written", SLICE_ADDS);
 	if (slices && slices->count < slices->capacity)
 		slices->ticks[slices->count++] = ticks < UINT32_MAX ? (uint32_t)ticks : UINT32_MAX;
 	return end;

@@ -3,13 +3,15 @@
 
 #include <string.h>
 
+#include "arch/arch.h"
 #include "options.h"
 
 /* The declared rule: a line that is read counts once, a line that is written counts once, and a regular store to a
- * line that was not read counts once more on x86_64, because the core reads the line before it changes it. On aarch64
- * cores see whole lines being written and skip that read, so there it counts nothing.
+ * line that was not read counts once more on x86_64 and POWER, because the core reads the line before it changes it. On
+ * aarch64 cores see whole lines being written and skip that read, so there it counts nothing; elsewhere nothing is known of
+ * it, and nothing is counted either.
  *
- * The read:write mixes are named by what memory sees, on both architectures alike: their written line is read by the
+ * The read:write mixes are named by what memory sees, on all architectures alike: their written line is read by the
  * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores.
  *
  * line_reads and random_reads are those whose instructions ask for less than memory moves: 8 bytes of each line of 64. */
@@ -113,6 +115,8 @@ bool load_shape_known(const struct load_shape *shape, struct error *error)
 	const struct load_accounting *a = &load_mixes[shape->mix];
 	const enum load_instruction instruction = shape->instruction;
 	const bool natural = load_visit_lines(shape) == natural_visit(shape->streams);
+	if (!ARCH_STREAMS && !load_widths->kernels[shape->mix][0][0][0])
+		return error_set(error, ERROR_UNSUPPORTED, "--mix %s: this architecture has no non-temporal stores", a->name);
 	if (a->sparse && (shape->streams != 1 || shape->prefetch_bytes != 0 || !natural))
 		return error_set(
 			error, ERROR_USAGE,

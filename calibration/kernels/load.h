@@ -13,8 +13,9 @@
 #define LOAD_ARRAY_SKEW_BYTES (4096u + 17u * LOAD_LINE_BYTES)
 #define LOAD_LINE_WORDS (LOAD_LINE_BYTES / 8)
 /* Whether a regular store to a line that was not read makes the core read it first. Cores of aarch64 see that whole lines
- * are written, and skip the read. */
-#if defined(__x86_64__)
+ * are written, and skip the read; some of RISC-V do, and of others nothing is known. POWER has an instruction instead
+ * (dcbz), which compilers do not use of their own accord. */
+#if defined(__x86_64__) || defined(__powerpc__)
 #define LOAD_STORES_READ 1
 #else
 #define LOAD_STORES_READ 0
@@ -50,7 +51,7 @@ struct load_accounting {
 	bool writes;        /* the last array is written */
 	unsigned reads;     /* lines the instructions read */
 	unsigned stores;    /* lines the instructions write */
-	bool regular_store; /* a line is stored that was not read before: memory must give it first, on x86_64 */
+	bool regular_store; /* a line is stored that was not read before: memory must give it first, on x86_64 and POWER */
 	bool sparse;        /* of a line, one word is loaded; of one stream, without prefetches; a delay is no-ops */
 	bool shuffled;      /* lines are visited in the order of random_lines.h, which is of a power of two of them */
 };
@@ -103,7 +104,7 @@ const char *load_hint_name(const struct load_shape *shape);
 const char *load_instruction_name(enum load_instruction instruction);
 /* Lines of a stream at each of its turns. */
 unsigned load_visit_lines(const struct load_shape *shape);
-/* False, with a usage error, where there is no such kernel. */
+/* False, with an error, where there is no such kernel, or where it needs stores that this architecture has not. */
 bool load_shape_known(const struct load_shape *shape, struct error *error);
 /* The same for the size of each array. */
 bool load_size_known(enum load_mix mix, uint64_t buffer_bytes, struct error *error);
@@ -191,7 +192,7 @@ bool load_instruction_there(enum load_instruction instruction, struct error *err
 
 /* Widest first; ended by a row without a name. */
 extern const struct load_width load_widths[];
-#define LOAD_WIDTH_CHOICES "auto|sse2|avx2|avx512|neon|sve"
+#define LOAD_WIDTH_CHOICES "auto|sse2|avx2|avx512|neon|sve|generic"
 
 const struct load_width *load_width_find(const char *name, struct error *error);
 load_kernel load_kernel_find(const struct load_width *width, const struct load_shape *shape);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,8 +50,8 @@ size_t memory_line_bytes(void)
 	long long bytes;
 	if (!file_number("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size", &bytes) || bytes < 16 ||
 	    bytes > 1024)
-		return 64;
-	return (size_t)bytes;
+		bytes = (long long)getauxval(AT_DCACHEBSIZE); /* of POWER, whose guests may have no such directory */
+	return bytes > 0 ? (size_t)bytes : 64;
 }
 
 size_t memory_l2_bytes(unsigned cpu)

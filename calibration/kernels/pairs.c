@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocate.h"
+#include "arch/arch.h"
 #include "options.h"
 #include "random.h"
 #include "text.h"
@@ -47,6 +48,11 @@ bool block_parse(const char *option, const char *text, const struct pair_default
 		else if (defaults->stateless)
 			good = error_set(error, ERROR_USAGE, "%s: a hand-shake has no state: leave it out of '%s'", option, text);
 	}
+	if (good && !block->dirty && !defaults->stateless && !ARCH_FLUSHES)
+		good = error_set(error, ERROR_UNSUPPORTED,
+		                 "%s: %s: the state hit needs an instruction that takes a line out of the caches, which this "
+		                 "architecture has not",
+		                 option, text);
 	if (good && block->writers.count == 1 && block->readers.count == 1 &&
 	    block->writers.cpus[0] == block->readers.cpus[0])
 		good = error_set(error, ERROR_USAGE, "%s: needs two CPUs, not '%s'", option, text);

@@ -210,6 +210,9 @@ bool case_generator(struct error *error)
 	}
 	for (unsigned i = 0; i < 2 * sizeof(mixes) / sizeof(mixes[0]); i++) {
 		bool sparse = load_mixes[mixes[i / 2]].sparse;
+		struct error unknown = {0};
+		if (!load_shape_known(&(struct load_shape){.mix = mixes[i / 2], .streams = 1}, &unknown))
+			continue;
 		struct load_shape shapes[] = {
 			{.mix = mixes[i / 2], .streams = sparse ? 1 : 2, .visit_lines = sparse ? 0 : 4},
 			{.mix = mixes[i / 2], .streams = sparse ? 1 : 8, .prefetch_bytes = sparse ? 0 : 256, .delay = 1}};

@@ -75,7 +75,8 @@ bool case_placement(struct error *error)
 	struct error refused = {0};
 	EXPECT(!selftest_map(&region, 1u << 20, 1000, PAGES_BASE, &refused) && refused.code == ERROR_BIND_FAILED);
 	refused = (struct error){0};
-	EXPECT(!selftest_map(&region, 1ull << 46, 0, PAGES_BASE, &refused) && refused.code == ERROR_NO_MEMORY);
+	EXPECT(!selftest_map(&region, (size_t)3 << (8 * sizeof(size_t) - 2), 0, PAGES_BASE, &refused) &&
+	       refused.code == ERROR_NO_MEMORY);
 	return true;
 }
 

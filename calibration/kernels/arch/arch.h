@@ -11,7 +11,28 @@
 #elif defined(__aarch64__)
 #include "aarch64/instructions.h"
 #else
-#error "sutprobe is written for x86_64 and aarch64"
+/* Everything else in C; two architectures with a counter of their own. */
+#define ARCH_GENERIC
+#if defined(__powerpc64__)
+#include "ppc64le/instructions.h"
+#elif defined(__riscv) && __riscv_xlen == 64
+#include "riscv64/instructions.h"
+#else
+#include "generic/instructions.h"
+#endif
+#endif
+
+/* Whether there are stores that go past the caches. */
+#ifndef ARCH_STREAMS
+#define ARCH_STREAMS true
+#endif
+/* Whether an instruction takes a line out of all caches. */
+#ifndef ARCH_FLUSHES
+#define ARCH_FLUSHES true
+#endif
+/* Core clocks from one addition of two registers to the next that waits for it. */
+#ifndef ARCH_ADDITION_CLOCKS
+#define ARCH_ADDITION_CLOCKS 1u
 #endif
 
 /* The name of the hardware counter, as printed. */

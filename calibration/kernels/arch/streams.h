@@ -2,7 +2,7 @@
 /* The bandwidth kernels, written once over an abstract vector. A file per width defines, then includes this:
  *   VECTOR            the type                        VECTOR_BYTES       its size
  *   VECTOR_TARGET     function attribute              VECTOR_LOAD(p)     aligned load
- *   VECTOR_STORE(p,v) regular aligned store           VECTOR_STREAM(p,v) non-temporal aligned store
+ *   VECTOR_STORE(p,v) regular aligned store           VECTOR_STREAM(p,v) non-temporal aligned store, where there is one
  *   VECTOR_ADD(a,b)   64-bit lanes added              VECTOR_ALL(x)      x in every lane
  *   VECTOR_TRIAD(b,a,s) b + s * a, of lanes that are doubles
  *   VECTOR_TABLE      name of the table to define, and VECTOR_TOTAL(x), the sum of all lanes, where memory cannot tell it
@@ -16,6 +16,19 @@
 
 #define PER_LINE (LOAD_LINE_BYTES / VECTOR_BYTES)
 #define INLINE VECTOR_TARGET static inline __attribute__((always_inline))
+
+#ifdef VECTOR_STREAM
+#define KERNELS_OF_STREAMED(mix) KERNELS_OF_MIX(mix)
+#define ROW_STREAMED(mix) ROW(mix)
+#define VISITS_OF_STREAMED(mix) VISITS_OF_READS(mix)
+#define VISIT_ROWS_STREAMED(mix) [mix] = {VISIT_ROWS(mix)}
+#else
+#define KERNELS_OF_STREAMED(mix)
+#define ROW_STREAMED(mix) [mix] = {{{NULL}}}
+#define VISITS_OF_STREAMED(mix)
+#define VISIT_ROWS_STREAMED(mix) [mix] = {{NULL}}
+#define VECTOR_STREAM(p, v) VECTOR_STORE(p, v) /* of no kernel that is compiled */
+#endif
 
 #ifndef VECTOR_TOTAL
 #define VECTOR_TOTAL(x) total_of_words(x)
@@ -183,11 +196,11 @@ KERNELS_OF_MIX(MIX_READS)
 KERNELS_OF_MIX(MIX_3_1)
 KERNELS_OF_MIX(MIX_2_1)
 KERNELS_OF_MIX(MIX_1_1)
-KERNELS_OF_MIX(MIX_STREAM_TRIAD)
+KERNELS_OF_STREAMED(MIX_STREAM_TRIAD)
 KERNELS_OF_MIX(MIX_WRITE)
-KERNELS_OF_MIX(MIX_WRITE_NT)
+KERNELS_OF_STREAMED(MIX_WRITE_NT)
 KERNELS_OF_MIX(MIX_COPY)
-KERNELS_OF_MIX(MIX_COPY_NT)
+KERNELS_OF_STREAMED(MIX_COPY_NT)
 KERNELS_OF_MIX(MIX_TRIAD)
 
 #define ROW_OF_STREAMS(mix, streams)                                                                                   \
@@ -204,11 +217,11 @@ const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
 	ROW(MIX_3_1),
 	ROW(MIX_2_1),
 	ROW(MIX_1_1),
-	ROW(MIX_STREAM_TRIAD),
+	ROW_STREAMED(MIX_STREAM_TRIAD),
 	ROW(MIX_WRITE),
-	ROW(MIX_WRITE_NT),
+	ROW_STREAMED(MIX_WRITE_NT),
 	ROW(MIX_COPY),
-	ROW(MIX_COPY_NT),
+	ROW_STREAMED(MIX_COPY_NT),
 	ROW(MIX_TRIAD),
 	[MIX_LINE_READS] = {{{line_reads, line_reads_delayed}}},
 	[MIX_RANDOM_READS] = {{{random_reads, random_reads_delayed}}},
@@ -232,8 +245,8 @@ VISITS_OF_READS(MIX_READS)
 VISITS_OF_OWNED(MIX_3_1)
 VISITS_OF_OWNED(MIX_2_1)
 VISITS_OF_OWNED(MIX_1_1)
-VISITS_OF_READS(MIX_STREAM_TRIAD)
-VISITS_OF_READS(MIX_COPY_NT)
+VISITS_OF_STREAMED(MIX_STREAM_TRIAD)
+VISITS_OF_STREAMED(MIX_COPY_NT)
 #if LOAD_STORES_READ
 VISITS_OF_OWNED(MIX_WRITE)
 VISITS_OF_OWNED(MIX_COPY)
@@ -243,7 +256,7 @@ VISITS_OF_READS(MIX_WRITE)
 VISITS_OF_READS(MIX_COPY)
 VISITS_OF_READS(MIX_TRIAD)
 #endif
-VISITS_OF_READS(MIX_WRITE_NT)
+VISITS_OF_STREAMED(MIX_WRITE_NT)
 
 #define VISIT_ROW(mix, hint) [hint] = {visit_##mix##_1_##hint, visit_##mix##_2_##hint, visit_##mix##_4_##hint}
 #define VISIT_ROWS(mix)                                                                                                \
@@ -253,20 +266,15 @@ VISITS_OF_READS(MIX_WRITE_NT)
 
 extern const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3];
 const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3] = {
-	[MIX_READS] = {VISIT_ROWS(MIX_READS)},
-	[MIX_3_1] = {VISIT_ROWS_OWNED(MIX_3_1)},
-	[MIX_2_1] = {VISIT_ROWS_OWNED(MIX_2_1)},
-	[MIX_1_1] = {VISIT_ROWS_OWNED(MIX_1_1)},
-	[MIX_STREAM_TRIAD] = {VISIT_ROWS(MIX_STREAM_TRIAD)},
-	[MIX_COPY_NT] = {VISIT_ROWS(MIX_COPY_NT)},
-	[MIX_WRITE_NT] = {VISIT_ROWS(MIX_WRITE_NT)},
+	[MIX_READS] = {VISIT_ROWS(MIX_READS)},       [MIX_3_1] = {VISIT_ROWS_OWNED(MIX_3_1)},
+	[MIX_2_1] = {VISIT_ROWS_OWNED(MIX_2_1)},     [MIX_1_1] = {VISIT_ROWS_OWNED(MIX_1_1)},
+	VISIT_ROWS_STREAMED(MIX_STREAM_TRIAD),       VISIT_ROWS_STREAMED(MIX_COPY_NT),
+	VISIT_ROWS_STREAMED(MIX_WRITE_NT),
 #if LOAD_STORES_READ
-	[MIX_WRITE] = {VISIT_ROWS_OWNED(MIX_WRITE)},
-	[MIX_COPY] = {VISIT_ROWS_OWNED(MIX_COPY)},
+	[MIX_WRITE] = {VISIT_ROWS_OWNED(MIX_WRITE)}, [MIX_COPY] = {VISIT_ROWS_OWNED(MIX_COPY)},
 	[MIX_TRIAD] = {VISIT_ROWS_OWNED(MIX_TRIAD)},
 #else
-	[MIX_WRITE] = {VISIT_ROWS(MIX_WRITE)},
-	[MIX_COPY] = {VISIT_ROWS(MIX_COPY)},
+	[MIX_WRITE] = {VISIT_ROWS(MIX_WRITE)},   [MIX_COPY] = {VISIT_ROWS(MIX_COPY)},
 	[MIX_TRIAD] = {VISIT_ROWS(MIX_TRIAD)},
 #endif
 };

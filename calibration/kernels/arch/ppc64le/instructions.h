@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What POWER has of its own. The baseline is POWER8, the first in little-endian order; a big-endian program uses this too. */
+#pragma once
+
+#include <stdint.h>
+
+/* The time base: one count for the whole machine, of 512 MHz on every server. */
+#define ARCH_COUNTER "timebase"
+
+static inline uint64_t arch_counter_read(void)
+{
+	uint64_t ticks;
+	__asm__ volatile("mfspr %0, 268" : "=r"(ticks)::"memory");
+	return ticks;
+}
+
+/* ISYNC lets nothing begin before everything earlier has completed; a load completes when it has its data. SYNC would also
+ * wait until other cores have seen the stores, which is not part of what is timed. */
+static inline uint64_t arch_counter_start(void)
+{
+	uint64_t ticks;
+	__asm__ volatile("isync\n\tmfspr %0, 268\n\tisync" : "=r"(ticks)::"memory");
+	return ticks;
+}
+
+static inline uint64_t arch_counter_stop(void)
+{
+	return arch_counter_start();
+}
+
+/* The hint to give shared resources to the core's other threads. */
+static inline void arch_relax(void)
+{
+	__asm__ volatile("or 27, 27, 27" ::: "memory");
+}
+
+#define ARCH_FLUSHES true
+static inline void arch_flush_line(const void *line)
+{
+	__asm__ volatile("dcbf 0, %0" ::"r"(line) : "memory");
+}
+
+/* Core clocks from one addition to the next that waits for it: one on POWER8, two since POWER9, by the machine descriptions
+ * of both compilers. */
+unsigned arch_addition_clocks(void);
+#define ARCH_ADDITION_CLOCKS arch_addition_clocks()
+
+#include "../generic/instructions.h"
