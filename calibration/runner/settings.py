@@ -354,6 +354,8 @@ def read_prefetchers(machine):
     """Return an entry without a wanted value per prefetcher register, and why others cannot be read."""
     entries: list[Entry] = []
     unread: dict[tuple[int, str], list[int]] = {}
+    if machine.exists(DSCR_DEFAULT):
+        return read_streams(machine)
     for number, rows in sorted(processors(machine).items()):
         table = prefetch_table(rows)
         for register in sorted(table.registers if table else (0x1A4,), reverse=True):
@@ -366,6 +368,17 @@ def read_prefetchers(machine):
         f"MSR {register:#x} of CPUs {format_ranges(cpus)}: {reason}" for (register, reason), cpus in unread.items()
     ]
     return entries, "; ".join(reasons) or None
+
+
+def read_streams(machine):
+    """Return the same for the prefetch streams of a POWER machine."""
+    entries, unread = [], []
+    for where in (*(DSCR % number for number in sorted(processors(machine))), DSCR_DEFAULT):
+        try:
+            entries.append(Entry("prefetchers", where, "%x" % int(machine.text(where), 16), None))
+        except (OSError, ValueError) as error:
+            unread.append(f"{where}: {error}")
+    return entries, "; ".join(unread) or None
 
 
 def plan_irqbalance(machine, _wanted):

@@ -186,6 +186,22 @@ def test_only_the_documented_bits_of_a_processor_are_written(
     assert sut.settings() == before
 
 
+def test_the_streams_of_power_are_read_for_comparison(sut: Sut) -> None:
+    power(sut, "0", "1d7")
+    found, unread = settings.read_prefetchers(sut.machine)
+    assert [(item.where, item.before, item.wanted) for item in found] == [
+        (DSCR % 0, "0", None),
+        (DSCR % 1, "1d7", None),
+        (DSCR_DEFAULT, "0", None),
+    ]
+    assert unread is None
+    sut.put(DSCR % 1, "nonsense\n")
+    found, unread = settings.read_prefetchers(sut.machine)
+    assert [item.where for item in found] == [DSCR % 0, DSCR_DEFAULT]
+    assert unread is not None
+    assert DSCR % 1 in unread
+
+
 def test_dscr_is_changed_and_restored_on_each_cpu(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings.Machine, "write", to_all_cpus(settings.Machine.write))
     power(sut, "0", "1", "1d7", "0")
