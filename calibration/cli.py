@@ -150,7 +150,11 @@ def plan_command(root: str, *, profile: str, results: Path, prefetchers_ok: bool
 
 @click.command("build", epilog="Example: calibration build --target aarch64")
 @click.option(
-    "--target", type=click.Choice(["x86_64", "aarch64", "all"]), default="all", show_default=True, help="Architecture."
+    "--target",
+    type=click.Choice(["x86_64", "aarch64", "ppc64le", "riscv64", "all"]),
+    default="all",
+    show_default=True,
+    help="Architecture.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print path, hash, compiler and flags as JSON.")
 def build_command(target: str, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from calibration.errors import EnvironmentLacksError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Planned, Step
 from calibration.measurements.counting import uncounted
+from calibration.measurements.instructions import possible_mixes
 from calibration.measurements.platform import CacheReference, ShapeReference
 from calibration.measurements.sut import confined, sized, without_memory_limits
 from calibration.mlc import NAME, MlcCommand
@@ -123,8 +124,12 @@ def make_plan(
 
 
 def _declared(context: Context, profile: Profile, kept: ShapeReference | None) -> Iterator[Planned]:
-    for kind, settings in profile.measurements.items():
-        yield from declaration(kind).planned(context, settings, kept)
+    for kind, wanted in profile.measurements.items():
+        settings, reason = possible_mixes(context, wanted)
+        if reason:
+            yield NotPlanned(kind=kind, what=f"{declaration(kind).title} of some mixes", reason=reason)
+        if settings is not None:
+            yield from declaration(kind).planned(context, settings, kept)
 
 
 def _smaller(

@@ -40,6 +40,7 @@ SEVERITIES: dict[str, Severity] = {
     "CPU_QUOTA": "warn",
     "SLOW_CORE": "warn",
     "CLOCK_FALLBACK": "warn",
+    "CLOCK_COARSE": "info",
     "NOT_ISOLATED": "info",
     "RT_THROTTLE_POSSIBLE": "warn",
     "NOT_LOCKED": "info",

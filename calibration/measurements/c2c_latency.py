@@ -25,6 +25,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.evidence import estimate_of, evidence_flags
+from calibration.measurements.instructions import without_flush
 from calibration.measurements.neighbourhood import Neighbourhood, sampled
 from calibration.measurements.sut import Sut
 from calibration.statistics import Estimate
@@ -125,7 +126,11 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         transfers: list[Transfer] = []
         if pair := _local_pair(sut):
             home = sut.home(sut.node_of(pair[0]))
-            transfers += [Transfer(*pair, home, "hit"), Transfer(*pair, home, "hitm")]
+            if reason := without_flush(context):
+                yield self.not_planned(reason, "Transfer of a clean line within a node")
+            else:
+                transfers.append(Transfer(*pair, home, "hit"))
+            transfers.append(Transfer(*pair, home, "hitm"))
         else:
             yield self.not_planned("no node has CPUs of two cores that may be used", "Transfers within a node")
         measuring = {node: sut.measuring_cpu(node) for node in sut.cpu_nodes}

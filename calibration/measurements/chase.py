@@ -7,8 +7,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
+from calibration.context.model import Context
 from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_part
 from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
+from calibration.measurements.instructions import without_flush
 from calibration.measurements.platform import GIB
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
 from calibration.statistics import Estimate
@@ -44,7 +46,12 @@ COMPANION_MB_S_MIN = 100.0
 """A companion that reads less (of 300 MB/s) has idle gaps between its requests, or lost its time slice."""
 
 NO_COMPANIONS = "no CPU to keep the machine awake with: each is a sibling of one that measures"
-"""Why a machine is not measured awake."""
+
+
+def no_companions(context: Context) -> str:
+    """Return why a machine is not measured awake."""
+    return without_flush(context) or NO_COMPANIONS
+
 
 SETTLE_S = 0.05
 """Time that sutprobe lets the machine fall asleep or wake up before a walk, with companions."""
@@ -138,8 +145,10 @@ def companions_for(sut: Sut, cpus: Sequence[int], nodes: Sequence[int]) -> tuple
     """Return the companions of chases from *cpus* to the memory of *nodes*.
 
     One per node: on a core of that node, or of the nearest to a node without CPUs, that is not measured, reading that
-    node's memory. A node without a free core has none.
+    node's memory. A node without a free core has none, and no node where lines cannot be flushed.
     """
+    if without_flush(sut.context):
+        return ()
     taken = {sibling for cpu in cpus for sibling in sut.siblings(cpu)}
     found = []
     for node in sorted({*nodes, *(sut.node_of(cpu) for cpu in cpus)}):

@@ -58,6 +58,8 @@ class Work(NamedTuple):
 WORKS = {
     "x86_64": (Work("scalar", ()), Work("avx2", ("avx2", "fma")), Work("avx512", ("avx512f",))),
     "aarch64": (Work("scalar", ()), Work("neon", ("asimd",)), Work("sve", ("sve",))),
+    "ppc64le": (Work("scalar", ()),),
+    "riscv64": (Work("scalar", ()),),
 }
 """By architecture, lightest first."""
 

@@ -70,7 +70,7 @@ class CountedVolumeSettings(Settings):
     array_bytes: PositiveInt = 610_400_000
     passes: PositiveInt = 10
     repeats: PositiveInt = 6
-    width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
+    width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve", "generic"] = "auto"
     counters: bool = True
 
 

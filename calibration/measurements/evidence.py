@@ -39,6 +39,22 @@ WARNING_FLAGS = frozenset({"RT_THROTTLE_POSSIBLE", "HUGEPAGE_EXHAUSTED", "LOOKED
 """Warnings of sutprobe that become flags of the same name."""
 
 
+COARSE_NS = 1.5
+"""Step of a clock from which single intervals are coarser than elsewhere: the counters of x86_64 and, since Armv8.6, of
+aarch64 step by 1 ns or less."""
+
+
+def resolution_flags(document: ProbeDocument) -> Iterator[Flag]:
+    """Yield the flag for single intervals, in no average, that a coarse counter timed."""
+    clock = document.clock
+    if clock is not None and clock.resolution_ns > COARSE_NS:
+        yield flag(
+            "CLOCK_COARSE",
+            f"the clock ({clock.source}) counts in steps of {clock.resolution_ns:.3g} ns, and reading it takes "
+            f"{clock.read_cost_ns:.3g} ns: each interval is a multiple of that step",
+        )
+
+
 def document_flags(document: ProbeDocument) -> Iterator[Flag]:
     """Yield the flags that hold for everything in *document*."""
     if document.clock is not None and document.clock.source == "monotonic_raw":

@@ -9,7 +9,6 @@ from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, Metric, MetricPattern, Parsed, Planned, Step, Values
 from calibration.measurements.chase import (
-    NO_COMPANIONS,
     ChaseSettings,
     Condition,
     chase_flags,
@@ -19,6 +18,7 @@ from calibration.measurements.chase import (
     core_hz_of,
     idle_bytes,
     idle_latencies,
+    no_companions,
 )
 from calibration.measurements.counting import event_options, latency_beside
 from calibration.measurements.sut import Place, Sut, size_flags
@@ -82,7 +82,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 {
                     "at": place,
                     "size-bytes": size_bytes,
-                    "stride-bytes": 64,
+                    "stride-bytes": sut.line_bytes,
                     "order": "random",
                     **settings.options(),
                     "companion": list(companions),
@@ -94,7 +94,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 repeated=settings,
             )
             if not companions:
-                yield self.not_planned(NO_COMPANIONS, f"{self.title} of the machine awake")
+                yield self.not_planned(no_companions(context), f"{self.title} of the machine awake")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the one latency."""

@@ -24,7 +24,7 @@ from calibration.measurements.base import (
     Step,
     Values,
 )
-from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags
+from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
 from calibration.measurements.sut import Sut
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
@@ -236,7 +236,7 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     inst_jitter_ns=_inst_jitter(cpu.pma),
                     gaps=_gaps(cpu.gaps),
                 ),
-                flags=(*document_flags(document), *_flags(cpu, sut)),
+                flags=(*document_flags(document), *resolution_flags(document), *_flags(cpu, sut)),
             )
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:

@@ -194,6 +194,8 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         if series == "interleaved":
             grain = len(nodes) * HUGE_BYTES
             sizes = sorted({max(1, size // grain) * grain for size in sizes if size >= grain} or {grain})
+        if "random" in orders:  # two nodes in a line would be one miss
+            strides = tuple(dict.fromkeys(max(stride, sut.line_bytes) for stride in strides))
         sizes = [size for size in sizes if size >= 2 * min(strides)]
         chases = [(size, stride) for size in sizes for stride in strides if stride <= size]
         costs_s = [settings.chase_s(size, stride, *_expected_hops(sut, settings, size)) for size, stride in chases]

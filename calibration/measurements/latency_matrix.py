@@ -21,7 +21,6 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.chase import (
-    NO_COMPANIONS,
     ChaseSettings,
     Condition,
     IdleLatencies,
@@ -33,6 +32,7 @@ from calibration.measurements.chase import (
     idle_latencies,
     lap_flags,
     missing_of,
+    no_companions,
 )
 from calibration.measurements.sut import Place, Sut, size_flags
 from calibration.statistics import Estimate
@@ -113,7 +113,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             {
                 "at": places,
                 "size-bytes": largest,
-                "stride-bytes": 64,
+                "stride-bytes": sut.line_bytes,
                 "order": "random",
                 **settings.options(),
                 "companion": list(companions),
@@ -124,7 +124,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             repeated=settings,
         )
         if not companions:
-            yield self.not_planned(NO_COMPANIONS, f"{self.title} of the machine awake")
+            yield self.not_planned(no_companions(context), f"{self.title} of the machine awake")
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the matrix; a cell without a value is ``None`` and listed with its reason."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processors that may skip the read of a line before a regular store.
 
-The declared rule counts that read on x86_64 and not on aarch64. Both are wrong on processors that decide dynamically:
+The declared rule counts that read on x86_64 and ppc64le, not on aarch64 and riscv64. It is wrong on processors that
+decide dynamically:
 Intel's SpecI2M, from Ice Lake-SP on, turns such reads into ownership requests without data near saturation, and Arm's
 cores enter write-streaming mode after a run of whole lines.
 
@@ -46,6 +47,12 @@ def stores_flags(
             "STORES_ASSUMED",
             f"{', '.join(regular)}: counted as if no line were read before it is stored; cores in write-streaming "
             "mode skip that read, others do not",
+        )
+    elif context.processor.architecture == "riscv64":
+        yield flag(
+            "STORES_ASSUMED",
+            f"{', '.join(regular)}: counted as if no line were read before it is stored; a RISC-V core may read it "
+            "or not, as its designer chose",
         )
     elif any(
         model.vendor == "GenuineIntel" and model.family == "6" and model.model in SPEC_I2M

@@ -42,6 +42,9 @@ ASSUMED_LLC_BYTES = 64 * MIB
 ASSUMED_L2_BYTES = MIB
 """Second-level cache if unreported, as sutprobe assumes too."""
 
+ASSUMED_LINE_BYTES = 64
+"""Cache line if unreported, as sutprobe assumes too."""
+
 
 EMULATED_NAME = re.compile(r"\bTCG\b")
 """Part of an emulated processor's name (QEMU's ``TCG CPU``)."""
@@ -203,6 +206,12 @@ class Sut:
     def l2_bytes(self) -> int:
         """Size of the second-level cache as reported by the kernel; ``ASSUMED_L2_BYTES`` if unknown."""
         return self.context.cache_bytes.get(2) or ASSUMED_L2_BYTES
+
+    @property
+    def line_bytes(self) -> int:
+        """Size of a cache line in bytes as reported by the kernel; ``ASSUMED_LINE_BYTES`` if unknown."""
+        reported = {cache.line_bytes for cache in self.context.caches if cache.line_bytes}
+        return max(reported, default=ASSUMED_LINE_BYTES)
 
     @property
     def llc_is_private(self) -> bool:

@@ -117,7 +117,7 @@ class TrafficSettings(RepeatedSettings):
     windows: PositiveInt = 5
     window_s: PositiveFloat = 0.03
     target_half_width: HalfWidth = 0.01
-    width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve"] = "auto"
+    width: Literal["auto", "sse2", "avx2", "avx512", "neon", "sve", "generic"] = "auto"
 
     def options(self) -> dict[str, object]:
         """Return the options of sutprobe for these settings."""

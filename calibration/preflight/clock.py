@@ -9,6 +9,9 @@ from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 TRUSTED_X86 = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page")
 """Clock sources of x86_64 that read the TSC; sutprobe trusts the same ones."""
 
+COUNTERS = {"aarch64": "arch_sys_counter", "ppc64le": "timebase", "riscv64": "riscv_clocksource"}
+"""The one clock source of each other architecture: a counter of constant rate by the architecture's promise."""
+
 INVARIANT_FLAGS = ("constant_tsc", "nonstop_tsc")
 """The kernel's flags of an invariant TSC."""
 
@@ -18,9 +21,10 @@ def check_clock_source(context: Context) -> Iterator[Finding]:
     current = context.clocksource.current
     available = ", ".join(context.clocksource.available) or "none"
     found = f"{current or UNKNOWN} (available: {available})"
-    if context.processor.architecture == "aarch64":
-        expected = "arch_sys_counter"
-        met = current == "arch_sys_counter"
+    counter = COUNTERS.get(context.processor.architecture or "")
+    if counter is not None:
+        expected = counter
+        met = current == counter
     else:
         wanted = (
             TRUSTED_X86[:1] if context.virtualization.guest is False else TRUSTED_X86

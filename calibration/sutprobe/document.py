@@ -46,7 +46,7 @@ class Host(Model):
 class Clock(Model):
     """The time source of the document; ``reason`` says why if it is the fall-back."""
 
-    source: Literal["tsc", "cntvct", "monotonic_raw"]
+    source: Literal["tsc", "cntvct", "timebase", "time", "monotonic_raw"]
     hz: float
     hz_uncertainty_ppm: float
     invariant: bool
