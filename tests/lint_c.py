@@ -21,7 +21,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from calibration.build import BASELINE, CACHE_DIRECTORY, COMMON_FLAGS, SOURCES_DIRECTORY, TARGETS, Target, sources
+from calibration.build import (
+    BASELINE,
+    CACHE_DIRECTORY,
+    COMMON_FLAGS,
+    SOURCES_DIRECTORY,
+    TARGETS,
+    TRIPLE,
+    Target,
+    sources,
+)
 from calibration.errors import EnvironmentLacksError
 
 ROOT: Final = SOURCES_DIRECTORY.parents[1]
@@ -58,9 +67,9 @@ def header_directories(target: Target) -> tuple[Path, ...]:
     if package is None or not package.submodule_search_locations:
         raise EnvironmentLacksError("no ziglang wheel; install requirements/")
     headers = Path(package.submodule_search_locations[0]) / "lib" / "libc" / "include"
-    # The kernel's headers of both word sizes of x86 are kept under one name.
-    kernel = "x86-linux-any" if target == "x86_64" else f"{target}-linux-any"
-    directories = tuple(headers / name for name in (f"{target}-linux-musl", "generic-musl", kernel, "any-linux-any"))
+    library, kernel = HEADERS.get(target, (target, target))
+    names = (f"{library}-linux-musl", "generic-musl", f"{kernel}-linux-any", "any-linux-any")
+    directories = tuple(headers / name for name in names)
     for directory in directories:
         if not directory.is_dir():
             raise EnvironmentLacksError(f"no headers in {directory}; install requirements/")
@@ -73,16 +82,25 @@ def tidy_command(program: str, file: Path, target: Target, *, deep: bool) -> lis
     flags = [flag for flag in (*COMMON_FLAGS, BASELINE[target]) if flag.startswith(LANGUAGE_FLAGS)]
     return [
         program, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", *([] if deep else SHALLOW), str(file), "--",
-        f"--target={target}-linux-musl", "-nostdlibinc", *headers, *flags,
+        f"--target={TRIPLE[target]}", "-nostdlibinc", *headers, *flags,
     ]  # fmt: skip
 
+
+HEADERS: dict[Target, tuple[str, str]] = {
+    "x86_64": ("x86_64", "x86"),
+    "ppc64le": ("powerpc64", "powerpc"),
+    "riscv64": ("riscv64", "riscv"),
+}
+"""Names of the library's and the kernel's headers, where they are not the target's."""
 
 HOST = ROOT / "tests" / "kernels" / "host"
 """Programs of the tests, which are formatted alike."""
 
 
 def targets_of(file: Path, directory: Path) -> list[Target]:
-    """List the architectures that a file is analysed for: the second one too where its code mentions one."""
+    """List the architectures that a file is analysed for: all of them where its code mentions one."""
+    if file.parts[:2] == ("arch", "generic"):
+        return ["riscv64"]
     if file.parts[0] == "arch":
         return [target for target in TARGETS if target == file.parts[1]]
     text = (directory / file).read_text(encoding="utf-8")

@@ -40,6 +40,12 @@ class Probe:
         return Finished(done.returncode, json.loads(lines[0], parse_constant=refuse), done.stderr)
 
 
+def architecture_of(probe: Probe) -> str:
+    """Return the target that *probe* was built for."""
+    target: str = probe("info").document["build"]["target"]
+    return target.partition("-")[0].replace("powerpc", "ppc")
+
+
 def gap_view(done: Finished) -> dict[str, Any]:
     assert done.document["result"] is not None, done.stderr
     read_document(done.document)
@@ -70,9 +76,19 @@ def built_aarch64() -> BuiltKernel:
 
 
 @pytest.fixture(scope="session")
+def built_ppc64le() -> BuiltKernel:
+    return build("ppc64le")
+
+
+@pytest.fixture(scope="session")
+def built_riscv64() -> BuiltKernel:
+    return build("riscv64")
+
+
+@pytest.fixture(scope="session")
 def native(request: pytest.FixtureRequest) -> Path:
     if platform.machine() not in TARGETS:
-        pytest.skip(f"this machine is no x86_64 and no aarch64: {platform.machine()}")
+        pytest.skip(f"this machine is none that sutprobe is built for: {platform.machine()}")
     kernel: BuiltKernel = request.getfixturevalue(f"built_{platform.machine()}")
     return kernel.path
 
@@ -102,6 +118,15 @@ def emulated_aarch64(built_aarch64: BuiltKernel) -> Probe:
     if platform.machine() == "aarch64":
         pytest.skip("aarch64 is native here")
     return Probe(emulator("aarch64"), str(built_aarch64.path))
+
+
+@pytest.fixture(scope="session", params=[target for target in TARGETS if target != "x86_64"])
+def emulated(request: pytest.FixtureRequest) -> Probe:
+    """Each binary of another architecture, on an emulated processor."""
+    if platform.machine() == request.param:
+        pytest.skip(f"{request.param} is native here")
+    kernel: BuiltKernel = request.getfixturevalue(f"built_{request.param}")
+    return Probe(emulator(request.param), str(kernel.path))
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)

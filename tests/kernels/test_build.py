@@ -23,7 +23,7 @@ from calibration.build import (
 )
 from calibration.errors import EnvironmentLacksError
 
-ELF_MACHINE = {"x86_64": 62, "aarch64": 183}
+ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243}
 
 
 @pytest.fixture(params=TARGETS)
@@ -48,10 +48,10 @@ def test_binary_names_no_path_of_the_builder(built: BuiltKernel) -> None:
 
 
 def test_binaries_are_the_same_bit_for_bit_as_on_any_other_machine(
-    built_x86_64: BuiltKernel, built_aarch64: BuiltKernel
+    built_x86_64: BuiltKernel, built_aarch64: BuiltKernel, built_ppc64le: BuiltKernel, built_riscv64: BuiltKernel
 ) -> None:
     """CALIBRATION_BLESS=1 writes the hashes after a change of the sources, the flags, the compiler or the version."""
-    found = sha256sums((built_x86_64, built_aarch64))
+    found = sha256sums((built_x86_64, built_aarch64, built_ppc64le, built_riscv64))
     if os.environ.get("CALIBRATION_BLESS") == "1":
         SHA256SUMS.write_text(found, encoding="utf-8")
     assert SHA256SUMS.read_text(encoding="utf-8") == found, (
