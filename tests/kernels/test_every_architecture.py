@@ -20,8 +20,6 @@ NARROW = "-Wno-atomic-alignment"
 
 BUILT = {
     "arm-linux-musleabihf": ("arm", ()),
-    "armeb-linux-musleabihf": ("armeb", ()),
-    "loongarch64-linux-musl": ("loongarch64", ()),
     "mips-linux-musleabihf": ("mips", (NARROW,)),
     "mipsel-linux-musleabihf": ("mipsel", (NARROW,)),
     "mips64-linux-muslabi64": ("mips64", ("-fPIC",)),
@@ -30,13 +28,13 @@ BUILT = {
     "powerpc64-linux-musl": ("ppc64", ()),
     "riscv32-linux-musl": ("riscv32", (NARROW,)),
     "s390x-linux-musl": ("s390x", ()),
-    "thumb-linux-musleabihf": ("arm", ()),
     "x86-linux-musl": ("i386", ()),
 }
 """By the compiler's name: QEMU's name, and the flags that the architecture needs beside those of every build.
 
-Of the compiler's other names for Linux, hexagon, x32 and big-endian aarch64 are not among them: these are ABIs whose
-vectors or headers the compiler lacks. It has no m68k at all.
+Not among them: x32, for which the loops of x86_64 do not assemble; big-endian aarch64, whose SVE header the compiler
+lacks; m68k, which the compiler cannot generate; loongarch64, which builds, but with vectors that Debian's emulator does
+not know. Not tried to the end: hexagon, and Arm's big-endian and Thumb variants.
 """
 
 
