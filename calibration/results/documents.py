@@ -90,8 +90,22 @@ def _first_fault(raw: Raw) -> tuple[str, str]:
     import jsonschema  # noqa: PLC0415 - slow to import, and only needed for a fault
 
     schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_bytes()))
-    fault = jsonschema.exceptions.best_match(islice(schema.iter_errors(raw), MAX_FAULTS))
+    faults = list(islice(schema.iter_errors(raw), MAX_FAULTS))
+    if faults:
+        worst = max(faults, key=jsonschema.exceptions.relevance)
+        faults = _of_kind(worst) or faults
+    fault = jsonschema.exceptions.best_match(faults)
     if fault is None:
         fault = next(iter(schema_validator().iter_errors(raw)))
         return "/".join(map(str, fault.instance_path)) or "the top", fault.message
     return "/".join(map(str, fault.absolute_path)) or "the top", fault.message
+
+
+def _of_kind(fault: Any) -> list[Any]:
+    """Return the faults under *fault* that are of the kind its values name; none if it is not about kinds."""
+    kinds = fault.schema.get("discriminator") if isinstance(fault.schema, dict) else None
+    if not kinds or not isinstance(fault.instance, dict):
+        return []
+    named = kinds["mapping"].get(fault.instance.get(kinds["propertyName"]))
+    branches = [branch.get("$ref") for branch in fault.schema["oneOf"]]
+    return [part for part in fault.context if branches[part.schema_path[0]] == named]
