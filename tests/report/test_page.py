@@ -447,7 +447,7 @@ def test_of_many_cpus_those_with_the_longest_gaps_are_shown(document: RunDocumen
     page = page_of(with_cpus(document, 12))
     part = section(parsed(page), "Jitter")
     first_lines = [block.astext().split("\n")[1] for block in part.findall(nodes.literal_block)]
-    assert [line for line in first_lines if line.startswith("CPU")] == [
+    assert [line for line in first_lines if line.startswith("CPU ")] == [
         f"CPU {cpu}, not isolated" for cpu in (8, 9, 10, 11)
     ]
     for cpu in range(12):

@@ -320,6 +320,52 @@ def floor(values: Json) -> Iterator[Row]:
     yield ["firmware:", f"{longest / 1e3:.0f}", "µs", "at", "most,", rate, "per", "hour"]
 
 
+def cores(values: Json) -> Iterator[Row]:
+    for node in sorted({point["node"] for point in values["points"]}):
+        found = sorted(
+            (point["latency_ns"]["value"], point["cpu"]) for point in values["points"] if point["node"] == node
+        )
+        middle = f"{median(latency_ns for latency_ns, _ in found):.1f}"
+        (low, low_cpu), (high, high_cpu) = found[0], found[-1]
+        ends = [f"{low:.1f}", f"({low_cpu})", middle, f"{high:.1f}", f"({high_cpu})"]
+        yield [str(node), str(len(found)), *ends]
+
+
+def tail(values: Json) -> Iterator[Row]:
+    for found in values["percentiles"]:
+        figure = found["value_ns"]
+        yield [f"{found['percent']:g}", "-" if figure is None else f"{figure:.1f}"]
+    yield ["longest", f"{values['longest_ns']:.1f}"]
+
+
+def chains(values: Json) -> Iterator[Row]:
+    for curve in values["curves"]:
+        for point in curve["points"]:
+            in_flight = point["in_flight"]
+            yield [
+                str(point["chains"]),
+                f"{point['load_ns']['value']:.2f}",
+                "-" if in_flight is None else f"{in_flight['value']:.1f}",
+                f"{point['loop_overhead_ns']:.2f}",
+            ]
+
+
+def page_kinds(values: Json) -> Iterator[Row]:
+    for row in values["pages"]:
+        decimals = {"memory_ns": 1, "spread_ns": 2, "dense_ns": 2, "added_ns": 2}
+        yield [None, None, row["pages"], *(f"{row[name]['value']:.{digits}f}" for name, digits in decimals.items())]
+
+
+def random_reads(values: Json) -> Iterator[Row]:
+    mb_s = values["reads"]["bandwidth_mb_s"]["value"]
+    yield f"Lines of 64 bytes : {mb_s:.1f}".split()  # type: ignore[misc]
+    yield f"Million lines per second: {mb_s / 64:.1f}".split()  # type: ignore[misc]
+
+
+def wakes(values: Json) -> Iterator[Row]:
+    yield f"Earliest {values['min_ns'] / 1e3:.3f} us, latest {values['max_ns'] / 1e3:.3f} us".split()  # type: ignore[misc]
+
+
 ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
     "bandwidth_ladder": ladder,
     "bandwidth_matrix": matrix("bandwidth_mb_s"),
@@ -327,19 +373,25 @@ ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
     "c2c_latency": transfers,
     "c2c_matrix": pairs,
     "core_frequency": clocks,
+    "core_latency": cores,
     "counted_volume": volume,
     "firmware": floor,
     "idle_latency": idle,
     "jitter": executions,
     "latency_ladder": curve,
     "latency_matrix": matrix("latency_ns"),
+    "load_tail": tail,
     "loaded_latency": loaded,
     "max_bandwidth": mixes(2),
+    "memory_parallelism": chains,
+    "page_sizes": page_kinds,
     "peak_injection_bandwidth": mixes(1),
     "prefetcher_effect": strides,
+    "random_bandwidth": random_reads,
     "sustained_bandwidth": seconds,
     "regulation": regulated,
     "traffic_shape": shapes,
+    "wakeup": wakes,
 }
 
 

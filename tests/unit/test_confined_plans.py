@@ -30,7 +30,9 @@ ROOMY = SMT.model_copy(
 )
 
 
-SMALLER = "Peak injection bandwidth, Maximum bandwidth, Bandwidth by number of threads, Bandwidth ladder"
+SMALLER = (
+    "Peak injection bandwidth, Maximum bandwidth, Bandwidth by number of threads, Random bandwidth, Bandwidth ladder"
+)
 
 
 def confined(context: Context, **limits: Any) -> Context:

@@ -56,7 +56,7 @@ def small() -> Context:
     [
         (server(1), "nightly", 600),
         (server(2), "nightly", 600),
-        (small(), "full", 240),
+        (small(), "full", 270),
         (small(), "quick", 75),
         (small(), "counters", 240),
     ],

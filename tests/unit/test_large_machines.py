@@ -221,7 +221,7 @@ def machine_pairs(on: Made) -> int:
 
 def test_run_has_a_complete_document(either: Made) -> None:
     document = read_run(either.run)
-    assert document.run.status == "complete"
+    assert document.run.status == "complete", document.not_measured
     shapes = {}
     for measurement in document.measurements:
         if measurement.kind in ("latency_matrix", "bandwidth_matrix"):

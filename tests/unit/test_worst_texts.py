@@ -32,6 +32,8 @@ from calibration.context import (
     cmdline,
     confinement,
     cpuinfo,
+    cxl,
+    devices,
     event_sources,
     firmware,
     isolation,
@@ -39,6 +41,7 @@ from calibration.context import (
     memory,
     topology,
     tree,
+    tuned,
     vulnerabilities,
 )
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
@@ -50,7 +53,7 @@ from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.preflight import facts as preflight_facts
 from calibration.preflight import sut_checks
-from calibration.results import answers, documents
+from calibration.results import answers, documents, health
 from calibration.results.layout import SCHEMA_VERSION
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
@@ -269,6 +272,12 @@ def of_document(unit: Any, name: str) -> Make:
     return lambda size: {"schema": SCHEMA, name: [unit] * (size // (len(json.dumps(unit)) + 2))}
 
 
+def told(name: str, value: Any) -> Make:
+    """Return what makes a record of a SUT's health of a size, with many of *value* in the table *name*."""
+    empty = {"elapsed_s": 1.0, "counters": {}, "temperatures_c": {}, "energy": {}, "unreadable": {}}
+    return lambda size: {**empty, name: {str(number): value for number in range(size // 16)}}
+
+
 MEASURED = f'{{"schema_version": "{SCHEMA_VERSION}", "measurements": ['
 
 DOCUMENTS = (of("["), of("[],", "["), of("[1],", "[", "1]"), of('"a":1,', "{"), numbered('"a%d":1,', "{"), of("9", "["))
@@ -319,10 +328,16 @@ CASES: dict[Callable[..., object], Case] = {
     tree.follow: Case((of("/a"), of("/"), of("/..")), (lambda _path: None,), size=PART),
     tree.printable_line: Case((*ANY, of("é")), size=PART),
     tree.integer: Case((*ANY, of(" ", "1", "x")), size=PART),
+    cxl.size: Case((*ANY, of("0x", tail="g"), of("9")), size=PART),
+    devices.hexadecimal: Case((*ANY, of("0x"), of("0", "0x")), size=PART),
+    devices.speed_gt_s: Case((*ANY, of("1"), of(" GT/s PCIe")), size=PART),
+    devices.lanes: Case((*ANY, of(" ", "1", "x")), size=PART),
+    tuned.is_met: Case((*ANY, of("a|"), of(">"), of("9", ">")), ("[" * PART,), size=PART),
     tree.count: Case((*ANY, of(" ", "1", "x")), size=PART),
     vulnerabilities.state_of: Case((*ANY, of("Mitigation")), size=PART),
     vulnerabilities.left_open: Case((*ANY, of(";"), of("vulnerable,")), size=PART),
     loader.load: Case((*ARCHIVES, *CAPTURES)),
+    health.read_health: Case((told("temperatures_c", [1.0, 2.0]), told("unreadable", "x"), told("counters", 1))),
     answers.read_json: Case((*ANY, *DOCUMENTS)),
     answers.read_record: Case((*ANY, *DOCUMENTS, of('{"a":"b"},', '{"record":"x","changes":[', "{}]}"))),
     event_sources.parse_format: Case((*ANY, of("0-63,", "config:"), of("1,", "config:"))),
@@ -408,6 +423,7 @@ EXEMPT: dict[str, str] = {
     "calibration.judge.trend.read_trend": TEXT_OF_PROJECT,
     "calibration.judge.waivers.read_waivers": OPERATOR,
     "calibration.measurements.traffic.read_group": TEXT_OF_PROJECT,
+    "calibration.measurements.loaded_latency.load_shape": "makes options",
     "calibration.mlc.read_commands": OPERATOR,
     "calibration.mlc.check_licence": OPERATOR,
     "calibration.mlc.read_program": OPERATOR,
