@@ -13,7 +13,7 @@ not time.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate, combinations, islice
-from math import exp, factorial, lgamma, log, sqrt
+from math import factorial, log, sqrt
 from operator import itemgetter
 from statistics import NormalDist, fmean, median
 from typing import Literal, Self, TypeVar
@@ -404,24 +404,7 @@ def poisson_bounds(count: int) -> tuple[float, float]:
     """
     if count == 0:
         return 0.0, -log(1 - POISSON_CONFIDENCE)
+    from scipy.special import gammaincinv  # noqa: PLC0415 - slow, and only rare events need it
+
     tail = (1 - POISSON_CONFIDENCE) / 2
-    return _gamma_quantile(count, tail), _gamma_quantile(count + 1, 1 - tail)
-
-
-def _gamma_quantile(shape: int, share: float) -> float:
-    """Return the quantile of a gamma distribution of this *shape* and scale 1, by bisection."""
-    low, high = 0.0, shape + 10 * sqrt(shape) + 10
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if _gamma_share(shape, middle) < share else (low, middle)
-    return middle
-
-
-def _gamma_share(shape: int, bound: float) -> float:
-    """Return the probability of a value below *bound* > 0: the regularized incomplete gamma function, by its series."""
-    term = exp(shape * log(bound) - bound - lgamma(shape + 1))
-    total, divisor = term, shape
-    while term > total * 1e-16:
-        divisor += 1
-        term *= bound / divisor
-        total += term
-    return total
+    return float(gammaincinv(count, tail)), float(gammaincinv(count + 1, 1 - tail))
