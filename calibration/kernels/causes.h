@@ -85,8 +85,8 @@ struct trace_clock {
 	double raw_ns, ticks, per_ns; /* else: ticks = ticks + (their ns - raw_ns) * per_ns */
 };
 
-/* `thread` is the measuring one; `asleep`: it sleeps when a gap begins, and another may run then. Where events were lost, gaps before the first that is left are not told of. False when
- * the text cannot be read. */
+/* `thread` is the measuring one; `asleep`: it sleeps when a gap begins, and another may run then. Where events were lost,
+ * gaps before the first that is left are skipped. False when the text cannot be read. */
 bool causes_read(struct causes *causes, FILE *text, const struct gap *gaps, size_t count, int thread, bool asleep,
                  const struct trace_clock *clock, bool events_lost);
 /* Writes causes, edges and the unexplained as members of the object that is open. */

@@ -118,7 +118,7 @@ static bool windows_read(struct station *station)
 }
 
 /* The tracer's threads do nothing but look, and are booked as running for as long as they did. A window that has not ended is
- * neither booked nor told of. */
+ * neither booked nor printed. */
 static void observed_read(void)
 {
 	char path[64], name[32];

@@ -5,6 +5,7 @@
 #include <arm_neon.h>
 
 #include "../../load.h"
+#include "../lines.h"
 
 /* DCZID_EL0: the block's size in words of 4 bytes, as a power of two, and whether the instruction is prohibited. */
 #define BLOCK_MASK 0xfu
@@ -22,20 +23,14 @@ static bool has_ldnp(void)
 	return true; /* part of armv8-a */
 }
 
+static inline __attribute__((always_inline)) void clear(unsigned char *line)
+{
+	__asm__ volatile("dc zva, %0" ::"r"(line) : "memory");
+}
+
 static uint64_t dc_zva(struct load_call *call)
 {
-	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
-	const size_t streams = call->streams, stream_bytes = call->stream_bytes;
-	unsigned char *const array = call->arrays[0];
-	for (uint64_t pass = 0; pass < call->passes; pass++) {
-		for (size_t at = begin; at < end; at += LOAD_LINE_BYTES) {
-			unsigned char *line = array + at;
-			for (size_t s = 0; s < streams; s++, line += stream_bytes)
-				__asm__ volatile("dc zva, %0" ::"r"(line) : "memory");
-		}
-		load_canaries_write(call, call->mark + pass);
-	}
-	return 0;
+	return clear_lines(call, clear);
 }
 
 static uint64_t ldnp(struct load_call *call)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stores of whole lines: an instruction each, or as many as it is told. None reads the line first, so far as is documented. */
+/* Stores of whole lines, by one instruction each or by one for a stretch. None is documented to read the line first. */
 #if defined(__x86_64__)
 
+#include "../lines.h"
 #include "../../load.h"
 #include "../arch.h"
 
@@ -21,20 +22,14 @@ static bool has_rep_stosb(void)
 	return arch_has("erms");
 }
 
+static inline __attribute__((always_inline)) void clear(unsigned char *line)
+{
+	__asm__ volatile("clzero" ::"a"(line) : "memory");
+}
+
 static uint64_t clzero(struct load_call *call)
 {
-	const size_t begin = call->offset, end = begin + call->steps * LOAD_LINE_BYTES;
-	const size_t streams = call->streams, stream_bytes = call->stream_bytes;
-	unsigned char *const array = call->arrays[0];
-	for (uint64_t pass = 0; pass < call->passes; pass++) {
-		for (size_t at = begin; at < end; at += LOAD_LINE_BYTES) {
-			unsigned char *line = array + at;
-			for (size_t s = 0; s < streams; s++, line += stream_bytes)
-				__asm__ volatile("clzero" ::"a"(line) : "memory");
-		}
-		load_canaries_write(call, call->mark + pass);
-	}
-	return 0;
+	return clear_lines(call, clear);
 }
 
 static uint64_t movdir64b(struct load_call *call)
