@@ -213,9 +213,8 @@ def compile_for(output: Path, triple: str, flags: tuple[str, ...], directory: Pa
         )
 
 
-PT_NULL: Final = 0
 PT_LOAD: Final = 1
-"""Kinds of ELF segments: unused, and loaded."""
+"""The kind of an ELF segment that is loaded."""
 
 
 def strip(image: bytes) -> bytes:
@@ -227,7 +226,7 @@ def strip(image: bytes) -> bytes:
     stripped = bytearray(image[:end])
     for at, (_, offset, length) in segments.items():
         if offset + length > end:  # the attributes of RISC-V lie behind the symbols, and nothing loads them
-            struct.pack_into("<I", stripped, at, PT_NULL)
+            stripped[at : at + size] = bytes(size)  # an unused entry; its offset differs between builders
     struct.pack_into("<Q", stripped, 40, 0)
     struct.pack_into("<HHH", stripped, 58, 0, 0, 0)
     return bytes(stripped)
@@ -246,7 +245,7 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     """Return ``sutprobe`` for ``target``: the installed wheel's, or built, unless the cache has it.
 
     The cache is ``<checkout>/.cache/kernels/<target>/<key>/`` with the three files of a build; the key hashes the
-    sources, the compiler's version and the flags. A cached binary with a wrong hash is rebuilt.
+    sources, the compiler's version, the flags and this file. A cached binary with a wrong hash is rebuilt.
 
     Raises:
         EnvironmentLacksError: There is no compiler, or it failed.
@@ -259,7 +258,8 @@ def build(target: Target, cache_directory: Path | None = None) -> BuiltKernel:
     flags = (*COMMON_FLAGS, BASELINE[target])
     source = source_sha256()
     compiler = compiler_version()
-    key = hashlib.sha256(json.dumps([source, compiler, flags, __version__]).encode()).hexdigest()[:32]
+    recipe = Path(__file__).read_text(encoding="utf-8")
+    key = hashlib.sha256(json.dumps([source, compiler, flags, __version__, recipe]).encode()).hexdigest()[:32]
     final = root / key
     with _exclusive(root / f"{key}.lock"):
         cached = _load(final, target, compiler, flags, source)

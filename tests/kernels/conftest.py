@@ -54,6 +54,16 @@ def gap_view(done: Finished) -> dict[str, Any]:
     return gaps
 
 
+def instances(tracefs: Path) -> set[str]:
+    """Return the names of sutprobe's own tracing instances."""
+    return {path.name for path in tracefs.glob("instances/sutprobe-*")}
+
+
+def abandoned(tracefs: Path) -> set[str]:
+    """Return the instances of processes that are gone; those of others that run meanwhile are theirs."""
+    return {name for name in instances(tracefs) if not Path("/proc", name.split("-")[1]).exists()}
+
+
 def run_with_share(probe: Probe, cpu: int, *arguments: str) -> tuple[Finished, float]:
     """Run a command, and return with it the share of its time that *cpu* had: the least of before and after."""
     gaps = ("jitter", "--cpus", str(cpu), "--view", "gaps", "--gap-s", "0.3")

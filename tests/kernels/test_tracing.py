@@ -16,7 +16,7 @@ import pytest
 from calibration.sutprobe.document import read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
 from calibration.sutprobe.tracing import Traced
-from tests.kernels.conftest import Finished, Probe
+from tests.kernels.conftest import Finished, Probe, abandoned, instances
 from tests.probe_results import SelftestResult
 from tests.tools import require, require_root
 
@@ -45,15 +45,6 @@ def tracefs(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"no permission: mount tracefs: {mounted.stderr.strip()}")
     yield place
     subprocess.run(["umount", place], check=True)
-
-
-def instances(tracefs: Path) -> set[str]:
-    return {path.name for path in (tracefs / "instances").iterdir() if path.name.startswith("sutprobe-")}
-
-
-def abandoned(tracefs: Path) -> set[str]:
-    """Return the instances of processes that are gone; those of others that run meanwhile are theirs."""
-    return {name for name in instances(tracefs) if not Path("/proc", name.split("-")[1]).exists()}
 
 
 def mounts() -> set[str]:

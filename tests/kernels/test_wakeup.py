@@ -6,16 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 
 from calibration.measurements.wakeup import WakeupCondition, WakeupResult
 from calibration.sutprobe.document import read_document, read_result
-from tests.kernels.conftest import Finished, Probe
+from tests.kernels.conftest import Finished, Probe, abandoned
 from tests.tools import require, require_root, require_two
 
 MS = 1_000_000
@@ -28,6 +29,10 @@ EVERY_NS = 53 * MS
 
 SLACK_NS = MS // 2
 """Of two clock readings around a system call, on a busy host."""
+
+TRACEFS = Path("/sys/kernel/tracing")
+
+pytestmark = pytest.mark.xdist_group("wakeup")  # rivals of two tests would delay each other
 
 RIVAL = f"""
 import json, os, sys, time
@@ -152,19 +157,25 @@ def test_contradictions_are_refused(probe: Probe, words: tuple[str, ...], named:
     assert named in done.document["error"]["message"]
 
 
-def chores() -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            if path.read_text(encoding="utf-8") == "sutprobe-chore\n":
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
+@pytest.fixture
+def chores(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+    """Lists the chores of this test: other workers have theirs at the same time, and a killed parent's are adopted."""
+    mark = f"CALIBRATION_TEST={uuid4()}"
+    monkeypatch.setenv(*mark.split("="))
 
+    def running() -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if (path / "comm").read_text(encoding="utf-8") == "sutprobe-chore\n" and mark.encode() in (
+                    path / "environ"
+                ).read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
 
-def others(known: list[int]) -> set[int]:
-    return set(chores()) - set(known)
+    return running
 
 
 def loads(measured: int, other: int) -> list[str]:
@@ -172,9 +183,8 @@ def loads(measured: int, other: int) -> list[str]:
     return ["wakeup", "--cpus", str(measured), *words, "--housekeeping-cpus", str(other)]
 
 
-def test_loads_are_measured_and_end(probe: Probe, cpus: list[int]) -> None:
+def test_loads_are_measured_and_end(probe: Probe, cpus: list[int], chores: Callable[[], list[int]]) -> None:
     require_two(cpus)
-    before = chores()
     done = probe(*loads(cpus[-1], cpus[0]), "--seconds", "0.5")
     none, memory, housekeeping = conditions(done)
     assert [none.load, memory.load, housekeeping.load] == ["none", "memory", "housekeeping"]
@@ -183,24 +193,25 @@ def test_loads_are_measured_and_end(probe: Probe, cpus: list[int]) -> None:
     assert 5 < memory.load_mb_s <= 50.5  # what an interruption took is not caught up with
     assert housekeeping.chores_per_s is not None
     assert housekeeping.chores_per_s > 1
-    assert not others(before)
+    assert not chores()
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_a_killed_load(native: Path, cpus: list[int], by: signal.Signals) -> None:
+def test_nothing_is_left_of_a_killed_load(
+    native: Path, cpus: list[int], chores: Callable[[], list[int]], by: signal.Signals
+) -> None:
     require_two(cpus)
-    before = chores()
     words = [*loads(cpus[-1], cpus[0]), "--seconds", "600"]
     words[words.index("none,memory,housekeeping")] = "housekeeping,memory"
     with subprocess.Popen([native, *words], stdout=subprocess.PIPE) as process:
         end = time.monotonic() + 60
-        while not others(before):
+        while not chores():
             assert time.monotonic() < end
             time.sleep(0.05)
         time.sleep(0.2)
         process.send_signal(by)
         stdout, _ = process.communicate(timeout=60)
-    while others(before):
+    while chores():
         assert time.monotonic() < end + 60
         time.sleep(0.05)
     if by == signal.SIGTERM:
@@ -208,13 +219,9 @@ def test_nothing_is_left_of_a_killed_load(native: Path, cpus: list[int], by: sig
         assert condition["stopped"] == "interrupted"
 
 
-def instances() -> set[str]:
-    return {path.name for path in Path("/sys/kernel/tracing/instances").glob("sutprobe-*")}
-
-
 def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
-    before = instances()
+    before = abandoned(TRACEFS)
     with rival(cpus[-1], 1000):
         words = ("--seconds", "60", "--fifo", "50", "--threshold-us", "3500", "--under", "none")
         done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
@@ -230,7 +237,7 @@ def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int
         longest = max(late.ran.causes, key=lambda cause: cause.total_ns)
         assert longest.name == "planted-rival"
         assert longest.total_ns >= 0.5 * late.late_ns
-    assert instances() <= before
+    assert abandoned(TRACEFS) <= before
 
 
 def test_without_permission_the_reason_is_told(public: Path, cpus: list[int]) -> None:
