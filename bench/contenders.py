@@ -8,7 +8,7 @@ huge pages only if the setting is already as they want it.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -18,6 +18,7 @@ from bench import outputs
 from bench.outputs import NotComparedError
 from calibration.context import load
 from calibration.errors import CalibrationError, EnvironmentLacksError
+from calibration.measurements.traffic_shape import ShapeSettings, extra_options, widths
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.c2c import C2cResult
 from calibration.sutprobe.document import ProbeDocument, read_document, read_result
@@ -86,8 +87,8 @@ OUR_MIXES: Mapping[str, str] = {
 }
 """The mixes of ``sutprobe bandwidth`` with the traffic of each quantity; of several, separated by commas, the best."""
 
-OUR_SEARCH: Mapping[str, str] = {"streams": "1,2,4,8", "prefetch-bytes": "0,512,1024,2048,4096"}
-"""What our shapes are searched over: options of ``sutprobe bandwidth`` with lists. A point has a field for each."""
+PREFETCH_BYTES: Final = "0,512,1024,2048,4096"
+"""Finer than a plan's search: the peers' kernels have theirs tuned by hand."""
 
 Window = Literal["common", "fixed work", "per thread"]
 
@@ -227,7 +228,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the commands are built from."""
+    """What the commands are built from.
+
+    *search* and *widths* are what our shapes are searched over, as in a plan: options of ``sutprobe bandwidth`` with
+    lists, of which a point has a field each, and vector widths.
+    """
 
     cpus: tuple[int, ...]
     nodes: tuple[tuple[int, tuple[int, ...]], ...]
@@ -238,6 +243,8 @@ class Machine:
     one_bytes: int
     tick_hz: float
     described: str
+    search: Mapping[str, str] = field(default_factory=dict)
+    widths: tuple[str, ...] = ("auto",)
 
     @property
     def group(self) -> str:
@@ -290,6 +297,7 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
         f"{model.name if model else context.processor.architecture}, {len(cpus)} CPUs, "
         f"{'virtual machine, ' if context.virtualization.guest else ''}Linux {context.capture.kernel_release}"
     )
+    shapes = ShapeSettings()
     return Machine(
         cpus,
         nodes,
@@ -300,6 +308,12 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
         _rounded(max(384 * MIB, 8 * max(sizes, default=0)), 12 * MIB),
         tick_hz,
         described,
+        {
+            "streams": ",".join(map(str, shapes.streams)),
+            "prefetch-bytes": PREFETCH_BYTES,
+            **{option: str(tried) for option, tried in extra_options(context, shapes).items()},
+        },
+        widths(context, shapes),
     )
 
 
@@ -413,20 +427,26 @@ def _our_bandwidth(machine: Machine, quantity: str, program: str, shape: Mapping
     )
 
 
-def our_bandwidth_search(machine: Machine, quantity: str, program: str) -> Start:
-    """Return the start that searches our access shapes once, as a plan does once for a platform."""
-    command = _our_bandwidth(machine, quantity, program, {"mix": OUR_MIXES[quantity], **OUR_SEARCH})
-    return Start((*command, "--keep-best", "4", "--placements", "3", "--windows", "5"))
+def our_bandwidth_searches(machine: Machine, quantity: str, program: str) -> list[Start]:
+    """Return the starts that search our access shapes once, as a plan does once for a platform: one per width."""
+    searches = []
+    for width in machine.widths:
+        options = {"mix": OUR_MIXES[quantity], **machine.search, "width": width}
+        command = _our_bandwidth(machine, quantity, program, options)
+        searches.append(Start((*command, "--keep-best", "4", "--placements", "3", "--windows", "5")))
+    return searches
 
 
-def our_best_setting(machine: Machine, quantity: str, program: str, searched: Output) -> Contender:
-    """Return the contender with the setting that the search found best."""
-    points = read_result(document_of(searched), BandwidthResult).points
+def our_best_setting(machine: Machine, quantity: str, program: str, searched: Sequence[Output]) -> Contender:
+    """Return the contender with the setting that the searches found best."""
+    points = [point for one in searched for point in read_result(document_of(one), BandwidthResult).points]
     measured = [point for point in points if point.phase == "full" and point.placements]
     if not measured:
         raise NotComparedError("sutprobe: the search measured no setting")
     best = max(measured, key=_rate)
-    shape = {option: str(getattr(best, option.replace("-", "_"))) for option in ("mix", *OUR_SEARCH, "width")}
+    shape = {option: str(getattr(best, option.replace("-", "_"))) for option in ("mix", *machine.search, "width")}
+    if shape.get("hint") == "none":
+        del shape["hint"]
     command = (*_our_bandwidth(machine, quantity, program, shape), "--placements", "1", "--windows", "3")
     return Contender(
         OURS,

@@ -281,7 +281,8 @@ def contenders_of(session: Session, section: str) -> list[Contender]:
             if session.latency_ns is None:
                 start = who.our_latency_start(machine, program, who.LATENCY_BYTES, 1)
                 session.latency_ns = who.our_latency(run_starts([start], {}, 60.0)[0])
-        searched = run_starts([who.our_bandwidth_search(machine, quantity, program)], {}, 300.0)[0]
+        searches = who.our_bandwidth_searches(machine, quantity, program)
+        searched = [run_starts([search], {}, 300.0)[0] for search in searches]
         ours = who.our_best_setting(machine, quantity, program, searched)
         session.say(f"  {ours.label}")
         return [ours, *scout(session, quantity, who.bandwidth_peers(machine, quantity, found))]

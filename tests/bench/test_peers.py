@@ -29,7 +29,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def machine() -> Machine:
     flags = frozenset({"sse2", "avx"})
-    return Machine((0, 1), ((0, (0, 1)),), "x86_64", flags, True, 768 << 20, 384 << 20, 2e9, "a machine")
+    search = {"streams": "1,2", "prefetch-bytes": "0,512", "hint": "t0,nta", "instruction": "vector,clzero"}
+    widths = ("avx512", "avx2")
+    return Machine(
+        (0, 1), ((0, (0, 1)),), "x86_64", flags, True, 768 << 20, 384 << 20, 2e9, "a machine", search, widths
+    )
 
 
 @pytest.fixture
@@ -400,18 +404,39 @@ def test_all_rates_are_bytes_on_the_bus(machine: Machine) -> None:
     assert not [label for label in offered(arm, "copy_nt") if "mbw" in label]
 
 
-def test_the_best_of_the_search_runs_again_with_all_it_was_searched_over(machine: Machine) -> None:
+def value_after(option: str, command: tuple[str, ...]) -> str | None:
+    return command[command.index(option) + 1] if option in command else None
+
+
+def test_every_width_is_searched_with_all_settings(machine: Machine) -> None:
+    searches = contenders.our_bandwidth_searches(machine, "write_nt", "/p")
+    assert [value_after("--width", search.command) for search in searches] == list(machine.widths)
+    for search in searches:
+        assert {option: value_after(f"--{option}", search.command) for option in machine.search} == machine.search
+
+
+@pytest.mark.parametrize("hint", ["none", "nta"])
+def test_the_best_of_the_searches_runs_again_with_all_it_was_searched_over(machine: Machine, hint: str) -> None:
     text = (CHECKOUT / "tests" / "fixtures" / "sutprobe" / "max_bandwidth.json").read_text(encoding="utf-8")
-    searched = contenders.Output(text, "", 1.0)
-    made = contenders.our_best_setting(machine, "read", "/p", searched)
-    command = made.starts[0].command
-    points = read_result(contenders.document_of(searched), BandwidthResult).points
-    full = [point for point in points if point.phase == "full" and point.placements]
-    best = max(full, key=lambda point: median(median(placement.windows_mb_s) for placement in point.placements or ()))
-    assert command[command.index("--mix") + 1] == best.mix
-    assert command[command.index("--streams") + 1] == str(best.streams)
-    assert command[command.index("--prefetch-bytes") + 1] == str(best.prefetch_bytes)
-    assert (made.traffic, made.threads, made.window) == (TRAFFIC["read"], 2, "common")
+    document = json.loads(text)
+    for point in document["result"]["points"]:
+        point["hint"] = hint
+        for placement in point["placements"] or ():
+            placement["windows_mb_s"] = [2 * rate for rate in placement["windows_mb_s"]]
+    slow, fast = (contenders.Output(words, "", 1.0) for words in (text, json.dumps(document)))
+    for searched in ([slow, fast], [fast, slow]):
+        made = contenders.our_best_setting(machine, "read", "/p", searched)
+        command = made.starts[0].command
+        points = read_result(contenders.document_of(fast), BandwidthResult).points
+        full = [point for point in points if point.phase == "full" and point.placements]
+        best = max(
+            full, key=lambda point: median(median(placement.windows_mb_s) for placement in point.placements or ())
+        )
+        assert value_after("--mix", command) == best.mix
+        for option in ("streams", "prefetch-bytes", "instruction", "width"):
+            assert value_after(f"--{option}", command) == str(getattr(best, option.replace("-", "_")))
+        assert value_after("--hint", command) == (None if hint == "none" else hint)
+        assert (made.traffic, made.threads, made.window) == (TRAFFIC["read"], 2, "common")
 
 
 def test_this_machine_is_described() -> None:
