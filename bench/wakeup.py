@@ -7,8 +7,12 @@ order that rotates. Tools are found on PATH; one that is not there or does not r
 
 import json
 import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -22,6 +26,7 @@ from bench.ratios import FEWEST, Spread, spread
 from bench.tables import table
 from calibration.build import build
 from calibration.measurements.wakeup import WakeupResult
+from calibration.percentiles import percentile
 from calibration.runner.intervals import median_ranks
 from calibration.sutprobe.document import read_document, read_result
 
@@ -39,14 +44,21 @@ DMA_LATENCY: Final = Path("/dev/cpu_dma_latency")
 
 GRACE_S: Final = 60.0
 
+ON_SUT: Final = "./sutprobe-bench"
+"""Where sutprobe is put on a SUT."""
+
 OURS: Final = "sutprobe"
 
 
 class Seen(NamedTuple):
-    """One run: wake-ups, the earliest in µs, and how many were at least as late as each threshold in µs."""
+    """One run: wake-ups, the earliest and the median in µs, and how many were at least as late as each threshold in µs.
+
+    The histograms of the peers have whole µs, rounded down: half a µs is added to what is read from them.
+    """
 
     wakes: int
     min_us: float
+    median_us: float
     above: dict[int, int]
 
 
@@ -64,7 +76,11 @@ def read_ours(text: str) -> Seen:
     if cpu.min_ns is None:
         raise NotComparedError("no wake-up")
     counts = {threshold_ns // 1000: count for threshold_ns, count in zip(result.thresholds_ns, cpu.above, strict=True)}
-    return Seen(cpu.wakes, cpu.min_ns / 1e3, {threshold_us: counts[threshold_us] for threshold_us in THRESHOLDS_US})
+    middle = percentile(cpu.late_ns, 50.0)
+    if middle is None:
+        raise NotComparedError(f"{cpu.wakes} wake-ups have no median")
+    above = {threshold_us: counts[threshold_us] for threshold_us in THRESHOLDS_US}
+    return Seen(cpu.wakes, cpu.min_ns / 1e3, middle.value / 1e3, above)
 
 
 def _seen(buckets: Mapping[int, int], over: int) -> Seen:
@@ -75,7 +91,10 @@ def _seen(buckets: Mapping[int, int], over: int) -> Seen:
         threshold_us: over + sum(count for us, count in buckets.items() if us >= threshold_us)
         for threshold_us in THRESHOLDS_US
     }
-    return Seen(over + sum(buckets.values()), min(us for us, count in buckets.items() if count), above)
+    wakes = over + sum(buckets.values())
+    reached = zip(sorted(buckets), accumulate(buckets[us] for us in sorted(buckets)), strict=True)
+    middle = next((us for us, count in reached if 2 * count >= wakes), LONGEST_US)
+    return Seen(wakes, min(us for us, count in buckets.items() if count) + 0.5, middle + 0.5, above)
 
 
 def read_cyclictest(text: str) -> Seen:
@@ -95,11 +114,13 @@ def read_timerlat(text: str) -> Seen:
     return _seen({int(us): int(count) for us, count in rows}, int(over[1]))
 
 
-def tools(program: str, cpu: int, period_us: int, seconds: int, found: Callable[[str], str | None]) -> dict[str, Tool]:
-    """Return the tools that are there, ours first."""
+def tools(
+    program: str, cpu: int, period_us: int, seconds: int, found: Callable[[str], str | None], *, held: bool
+) -> dict[str, Tool]:
+    """Return the tools that are there, ours first; *held*: CPUs can be kept out of idle states."""
     ours = [program, "wakeup", "--cpus", str(cpu), "--period-us", str(period_us), "--seconds", str(seconds)]
     ours += ["--fifo", str(PRIORITY)]
-    if DMA_LATENCY.exists():
+    if held:
         ours += ["--idle-latency-us", "0"]
     tools = {OURS: Tool(tuple(ours), read_ours)}
     if (cyclictest := found("cyclictest")) is not None:
@@ -152,9 +173,10 @@ def rows(runs: Mapping[str, Sequence[Seen]]) -> list[tuple[str, ...]]:
     for name, theirs in runs.items():
         if name == OURS:
             continue
-        differences = [mine.min_us - other.min_us for mine, other in zip(ours, theirs, strict=True)]
-        minima = (f"{min(run.min_us for run in each):.3g}" for each in (ours, theirs))
-        found.append((name, "minimum, µs", *minima, f"difference {_text(_difference(differences))}"))
+        for quantity, of in (("minimum, µs", attrgetter("min_us")), ("median, µs", attrgetter("median_us"))):
+            differences = [of(mine) - of(other) for mine, other in zip(ours, theirs, strict=True)]
+            middles = (f"{median(map(of, each)):.3g}" for each in (ours, theirs))
+            found.append((name, quantity, *middles, f"difference {_text(_difference(differences))}"))
         wakes = (str(sum(run.wakes for run in each)) for each in (ours, theirs))
         found.append((name, "wake-ups", *wakes, "—"))
         for threshold_us in THRESHOLDS_US:
@@ -172,11 +194,29 @@ def rows(runs: Mapping[str, Sequence[Seen]]) -> list[tuple[str, ...]]:
 @click.option("--period-us", default=1000, show_default=True, help="Time between two deadlines.")
 @click.option("--seconds", default=5, show_default=True, help="Length of each run.")
 @click.option("--alternations", default=12, show_default=True, help="Runs of each tool.")
-@click.option("--program", help="Path of sutprobe; by default it is built.")
-def main(*, cpu: int | None, period_us: int, seconds: int, alternations: int, program: str | None) -> None:
+@click.option("--ssh", help="Command that logs in as root to the SUT, an x86_64; by default this machine is measured.")
+def main(*, cpu: int | None, period_us: int, seconds: int, alternations: int, ssh: str | None) -> None:
     """Alternate between sutprobe wakeup, cyclictest and rtla timerlat, and print a table."""
-    chosen = max(allowed_cpus()) if cpu is None else cpu
-    there = tools(program or str(build("x86_64").path), chosen, period_us, seconds, shutil.which)
+    program = build("x86_64").path
+    login = tuple(shlex.split(ssh or ""))
+    if login:
+        subprocess.run((*login, f"cat > {ON_SUT} && chmod 755 {ON_SUT}"), input=program.read_bytes(), check=True)
+
+    def found(name: str) -> str | None:
+        if not login:
+            return shutil.which(name)
+        done = subprocess.run((*login, f"command -v {name}"), capture_output=True, text=True, check=False)
+        return done.stdout.strip() or None
+
+    there = tools(
+        ON_SUT if login else str(program),
+        max(allowed_cpus()) if cpu is None else cpu,
+        period_us,
+        seconds,
+        found,
+        held=bool(login) or DMA_LATENCY.exists(),
+    )
+    there = {name: Tool((*login, *tool.command), tool.read) for name, tool in there.items()}
     runs = alternate(there, alternations, seconds, lambda line: click.echo(line, err=True))
     click.echo("\n".join(table(("Tool", "Quantity", "Ours", "Theirs", "Ratio, paired"), rows(runs))))
 

@@ -35,7 +35,7 @@ def test_cyclictest_counts_add_up_to_its_own_total() -> None:
     (least,) = re.findall(r"^# Min Latencies: (\d+)$", text, re.MULTILINE)
     (over,) = re.findall(r"^# Histogram Overflows: (\d+)$", text, re.MULTILINE)
     assert seen.wakes == int(total) + int(over)
-    assert seen.min_us == int(least)
+    assert seen.min_us == int(least) + 0.5
     assert seen.above[1000] == int(over) > 0  # all beyond the captured histogram of 120 us
     assert seen.above[10] == seen.wakes
     assert list(seen.above.values()) == sorted(seen.above.values(), reverse=True)
@@ -48,8 +48,14 @@ def test_timerlat_counts_threads_up_to_its_own_total() -> None:
         re.findall(rf"^{word}: +\d+ +(\d+) *$", text, re.MULTILINE) for word in ("count", "min", "over")
     )
     assert seen.wakes == int(count)
-    assert seen.min_us == int(least)
+    assert seen.min_us == int(least) + 0.5
     assert seen.above[1000] > int(over) > 0
+
+
+def test_the_median_of_a_histogram_has_half_of_the_wake_ups_below() -> None:
+    text = "# Histogram\n000003 000010\n000004 000030\n000007 000039\n# Histogram Overflows: 1\n"
+    assert read_cyclictest(text).median_us == 4.5
+    assert read_cyclictest(text.replace("000030", "000029")).median_us == 7.5
 
 
 def test_our_own_counts_are_those_of_the_document() -> None:
@@ -59,6 +65,11 @@ def test_our_own_counts_are_those_of_the_document() -> None:
     assert (seen.wakes, seen.min_us) == (cpu["wakes"], cpu["min_ns"] / 1000)
     assert list(seen.above) == list(THRESHOLDS_US)
     assert seen.above[10] == cpu["above"][0]
+    late = cpu["late_ns"]
+    at_most = sum(
+        count for start, count in zip(late["starts"], late["counts"], strict=True) if start <= 1000 * seen.median_us
+    )
+    assert abs(2 * at_most - seen.wakes) < 0.1 * seen.wakes
 
 
 @pytest.mark.parametrize("read", [read_cyclictest, read_timerlat])
@@ -68,12 +79,12 @@ def test_output_without_a_histogram_is_not_compared(read: object) -> None:
 
 
 def test_only_tools_that_are_there_run() -> None:
-    assert list(tools("p", 1, 1000, 1, lambda _: None)) == [OURS]
-    assert list(tools("p", 1, 1000, 1, lambda name: f"/{name}")) == [OURS, "cyclictest", "rtla timerlat"]
+    assert list(tools("p", 1, 1000, 1, lambda _: None, held=False)) == [OURS]
+    assert list(tools("p", 1, 1000, 1, lambda name: f"/{name}", held=True)) == [OURS, "cyclictest", "rtla timerlat"]
 
 
 def seen(count: int, least: float) -> Seen:
-    return Seen(1000, least, dict.fromkeys(THRESHOLDS_US, count))
+    return Seen(1000, least, 2 * least, dict.fromkeys(THRESHOLDS_US, count))
 
 
 def test_ratios_are_of_pairs() -> None:
@@ -81,6 +92,7 @@ def test_ratios_are_of_pairs() -> None:
     theirs = [seen(count * 2, 2.0) for count in (10, 20, 30, 40, 50, 60)]
     table = rows({OURS: ours, "peer": theirs})
     assert table[0] == ("peer", "minimum, µs", "2.5", "2", "difference 0.5 [0.5, 0.5]")
+    assert table[1] == ("peer", "median, µs", "5", "4", "difference 1 [1, 1]")
     assert ("peer", "at least 50 µs", "210", "420", "0.5 [0.5, 0.5]") in table
     assert ("peer", "at least 50 µs", "10", "0", "—") in rows({OURS: [seen(10, 1)], "peer": [seen(0, 1)]})
 
