@@ -217,12 +217,17 @@ def _scale(shown: Shown) -> tuple[float, str]:
 
 
 def plus_minus(shown: Shown) -> str | None:
-    """Return the half-width in per cent, with the coverage if low; ``None`` without an interval."""
+    """Return the half-width in per cent, with the coverage if low; ``None`` without an interval.
+
+    Of an interval wider than twice the value its ends: a half-width would hide on which side most of it is.
+    """
     half = relative_half(shown)
-    if half is None:
+    if half is None or shown.interval is None:
         return None
     coverage = getattr(shown, "coverage", None)
     text = "±<0.1 %" if half < 0.0005 else f"±{significant(half * 100, 2)} %"
+    if half > 1:
+        text = measured_interval(shown.interval, shown.unit)
     return text if coverage is None or coverage >= MIN_COVERAGE else f"{text} ({coverage * 100:.0f} % coverage)"
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters of templates: formatted numbers, and foreign text that stays text."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +179,22 @@ def test_size(count: int | None, text: str) -> None:
 )
 def test_time_ns(value: float | None, text: str) -> None:
     assert units.time_ns(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (100.0, (99.0, 101.6), "±1.3 %"),
+        (100.0, (99.97, 100.03), "±<0.1 %"),
+        (100.0, (50.0, 249.9), "±100 %"),
+        (96_256.0, (45_932.0, 1_732_670.0), "45.93 µs to 1.733 ms"),
+        (100.0, None, None),
+        (0.0, (-1.0, 1.0), None),
+    ],
+)
+def test_plus_minus(value: float, interval: tuple[float, float] | None, text: str | None) -> None:
+    shown = SimpleNamespace(value=value, unit="ns", interval=interval)
+    assert units.plus_minus(shown) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(200.0, "200 ns"), (1000.0, "1 µs"), (50_000.0, "50 µs"), (1e9, "1 s")])
