@@ -24,13 +24,10 @@ AROUND = {
 
 
 class PagesProof(Model):
-    """Pages of base size in all buffers of a command: in total, read back, and on the right node.
-
-    ``total`` is ``None`` in older documents, which checked a sample.
-    """
+    """Pages of base size in all buffers of a command: in total, read back, and on the right node."""
 
     buffers: int
-    total: int | None
+    total: int
     checked: int
     on_node: int
 
@@ -83,10 +80,9 @@ def pages_proof(document: ProbeDocument) -> PagesProof | None:
     found = _pages(document.results)
     if not found:
         return None
-    totals = [placement.total for placement in found if placement.total is not None]
     return PagesProof(
         buffers=len(found),
-        total=sum(totals) if len(totals) == len(found) else None,
+        total=sum(placement.total for placement in found),
         checked=sum(placement.checked for placement in found),
         on_node=sum(placement.on_node for placement in found),
     )
@@ -194,8 +190,8 @@ def _page_flags(placements: Sequence[Placement], of_all: str, topology: str | No
         yield flag("PLACEMENT_BY_TOPOLOGY", topology)
     elif unread := [page for page in pages if page.checked == 0]:
         yield flag("PLACEMENT_UNVERIFIED", f"no page's node could be read back in {len(unread)} {of_all}")
-    if unchecked := [page for page in pages if page.total is not None and 0 < page.checked < page.total]:
-        part = f"{sum(page.checked for page in unchecked)} of {sum(page.total or 0 for page in unchecked)}"
+    if unchecked := [page for page in pages if 0 < page.checked < page.total]:
+        part = f"{sum(page.checked for page in unchecked)} of {sum(page.total for page in unchecked)}"
         yield flag("PLACEMENT_UNVERIFIED", f"only {part} pages were read back in {len(unchecked)} {of_all}")
     checked = sum(page.checked for page in pages)
     on_node = sum(page.on_node for page in pages)

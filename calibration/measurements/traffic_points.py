@@ -24,8 +24,7 @@ from calibration.validity import Flag
 class Setting(Model):
     """The setting of a measured bandwidth.
 
-    ``hint`` is none without prefetches; ``visit_lines`` are the lines of a stream at each of its turns. Their defaults
-    are what sutprobe did before either could be chosen.
+    ``hint`` is none without prefetches; ``visit_lines`` are the lines of a stream at each of its turns.
     """
 
     threads: int
@@ -34,9 +33,9 @@ class Setting(Model):
     width: str
     delay: int
     buffer_bytes: int
-    hint: Hint | Literal["none"] = "none"
-    visit_lines: int = 0
-    instruction: Instruction = "vector"
+    hint: Hint | Literal["none"]
+    visit_lines: int
+    instruction: Instruction
 
     @property
     def shape(self) -> Shape:

@@ -100,8 +100,7 @@ class LatencyPoint(Point):
     """One pointer chase: where, how large, in which order, and its placements.
 
     Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time, and one thread
-    walked ``chains`` at the same time. ``pages`` is the kind requested, ``None`` in older documents, ``hugetlb_bytes``
-    their size if that was requested.
+    walked ``chains`` at the same time. ``pages`` is the kind requested, ``hugetlb_bytes`` their size if that was requested.
     """
 
     IDENTITY: ClassVar = (
@@ -118,14 +117,14 @@ class LatencyPoint(Point):
 
     cpu: int
     nodes: tuple[int, ...]
-    pages: str | None = None
-    hugetlb_bytes: int | None = None
+    pages: str
+    hugetlb_bytes: int | None
     copies: int
     size_bytes: int
     stride_bytes: int
     line_bytes: int
     order: str
-    chains: int = 1
+    chains: int
     chain_nodes: int
     touched_bytes: int
     chain_proved: bool

@@ -54,8 +54,7 @@ class Interference(Model):
 class Pages(Model):
     """The pages of a buffer, read back: how many of those checked lie on the wanted node.
 
-    The buffer has ``total`` pages of base size, ``None`` in older documents, which checked a sample; all are checked,
-    or none if the kernel does not report their nodes.
+    The buffer has ``total`` pages of base size; all are checked, or none if the kernel does not report their nodes.
     """
 
     wanted: str
@@ -63,7 +62,7 @@ class Pages(Model):
     base_bytes: int
     huge_bytes: int | None
     huge_fraction: float
-    total: int | None = None
+    total: int
     checked: int
     on_node: int
     elsewhere: int
