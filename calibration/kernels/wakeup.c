@@ -32,8 +32,6 @@
 /* Wake-ups that do not count, before the first that does: caches and the clock of the core are as they will be. */
 #define PREHEAT_NS 20000000u
 #define PREHEAT_PERIOD_NS 500000u
-/* What the supervising thread needs to let another thread go on. */
-#define RELEASE_NS 20000u
 /* A thread of the usual policy is woken up to 50 us late to save interrupts; what is asked for here is no delay at all. */
 #define TIMER_SLACK_NS 1u
 /* Of the CPU time that the kernel allows real-time threads; used to this share, others may take the rest. */
@@ -128,8 +126,8 @@ struct sleeper {
 struct pass {
 	enum load load;
 	bool traced;
-	uint64_t first_ns, end_ns; /* of the timer's clock */
-	uint64_t began_unix_ns;    /* at first_ns */
+	_Atomic uint64_t first_ns; /* of the timer's clock; 0: not known yet */
+	uint64_t end_ns, began_unix_ns;
 	double wall_s;
 	_Atomic bool reached; /* the threshold */
 	bool recorded;        /* the kernel's events */
@@ -203,22 +201,26 @@ static bool sleep_until(uint64_t deadline_ns, struct error *error)
 	return reason == 0 || error_set(error, ERROR_INTERNAL, "clock_nanosleep: %s", strerror(reason));
 }
 
-static void preheat(struct sleeper *sleeper, uint64_t until_ns)
+/* Returns the first deadline. */
+static uint64_t preheat(struct sleeper *sleeper, const struct pass *pass)
 {
+	/* CPUs take their turns within a period: they would otherwise all ask for the kernel's locks at once. */
+	const size_t place = (size_t)(sleeper - work.sleepers);
+	const uint64_t offset_ns = work.period_ns * place / work.cpus.count;
 	struct view *scratch = &sleeper->views[work.count];
-	uint64_t deadline_ns = clock_read_ns(CLOCK_MONOTONIC) + PREHEAT_PERIOD_NS;
-	for (; deadline_ns + PREHEAT_PERIOD_NS < until_ns && sleep_until(deadline_ns, &sleeper->worker.error);
-	     deadline_ns += PREHEAT_PERIOD_NS)
+	uint64_t first_ns, deadline_ns = clock_read_ns(CLOCK_MONOTONIC) + PREHEAT_PERIOD_NS;
+	while ((!(first_ns = atomic_load(&pass->first_ns)) || deadline_ns + PREHEAT_PERIOD_NS < first_ns + offset_ns) &&
+	       sleep_until(deadline_ns, &sleeper->worker.error)) {
 		(void)view_take(scratch, deadline_ns, clock_read_ns(CLOCK_MONOTONIC));
+		deadline_ns += PREHEAT_PERIOD_NS;
+	}
+	return first_ns + offset_ns;
 }
 
 static void measure_pass(struct sleeper *sleeper, struct pass *pass, struct view *view)
 {
-	/* CPUs take their turns within a period: they would otherwise all ask for the kernel's locks at once. */
-	const size_t place = (size_t)(sleeper - work.sleepers);
-	uint64_t deadline_ns = pass->first_ns + work.period_ns * place / work.cpus.count;
 	const int64_t threshold_ns = options.threshold_us ? (int64_t)options.threshold_us * 1000 : INT64_MAX;
-	preheat(sleeper, deadline_ns);
+	uint64_t deadline_ns = preheat(sleeper, pass);
 	struct thread_counts before = thread_counts_now();
 	uint64_t began_cpu_ns = clock_cpu_ns(), began_ns = clock_read_ns(CLOCK_MONOTONIC);
 	while (deadline_ns < pass->end_ns && !stop_requested() &&
@@ -575,24 +577,31 @@ static void load_end(struct pass *pass, uint64_t began_ns, struct error *error)
 	}
 }
 
-static void run_pass(struct pass *pass, struct error *error)
+static void run_threads(struct pass *pass, struct error *error)
 {
-	const uint64_t lead_ns = PREHEAT_NS + work.cpus.count * RELEASE_NS, began_ns = clock_raw_ns();
 	const uint64_t seconds_ns = pass == &work.passes[options.loads.count] ? work.seconds_ns / 2 : work.seconds_ns;
-	pass->recorded = pass->traced && work.traced && tracing_start(&work.tracing);
-	load_begin(pass, error);
 	snapshot_take(&pass->before, &work.cpus);
-	pass->first_ns = clock_read_ns(CLOCK_MONOTONIC) + lead_ns;
-	pass->end_ns = pass->first_ns + (seconds_ns > work.period_ns ? seconds_ns : work.period_ns);
-	pass->began_unix_ns = clock_read_ns(CLOCK_REALTIME) + lead_ns;
 	continue_all();
+	/* Only now: a deadline that passed while this thread waited for its CPU would count as a late wake-up of others. */
+	const uint64_t first_ns = clock_read_ns(CLOCK_MONOTONIC) + PREHEAT_NS;
+	pass->began_unix_ns = clock_read_ns(CLOCK_REALTIME) + PREHEAT_NS;
+	pass->end_ns = first_ns + (seconds_ns > work.period_ns ? seconds_ns : work.period_ns);
+	atomic_store(&pass->first_ns, first_ns);
 	for (size_t i = 0; i < work.cpus.count; i++)
 		if (!worker_wait(&work.sleepers[i].worker))
 			error_take(error, &work.sleepers[i].worker.error);
 	uint64_t ended_ns = clock_read_ns(CLOCK_MONOTONIC);
 	ended_ns = ended_ns < pass->end_ns ? ended_ns : pass->end_ns;
-	pass->wall_s = ended_ns > pass->first_ns ? (double)(ended_ns - pass->first_ns) / 1e9 : 0;
+	pass->wall_s = ended_ns > first_ns ? (double)(ended_ns - first_ns) / 1e9 : 0;
 	snapshot_take_again(&pass->after, &pass->before);
+}
+
+static void run_pass(struct pass *pass, struct error *error)
+{
+	const uint64_t began_ns = clock_raw_ns();
+	pass->recorded = pass->traced && work.traced && tracing_start(&work.tracing);
+	load_begin(pass, error);
+	run_threads(pass, error);
 	load_end(pass, began_ns, error);
 	if (pass->recorded)
 		tracing_stop(&work.tracing);

@@ -1,6 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Wake-ups: their histogram, the latest of many, what is missed. The source itself is compiled here, because none of
- * this is of use to other sources. */
+/* Wake-ups: their histogram, the latest of many, what is missed, and when the first is due. The source itself is compiled
+ * here, because none of this is of use to other sources. */
+#include <time.h>
+
+#include "worker.h"
+
+static unsigned supervisor_waits_s;
+
+/* The supervising thread, which has to wait for its CPU before it lets a measuring thread go on. */
+static void continue_late(struct worker *worker)
+{
+	nanosleep(&(struct timespec){.tv_sec = supervisor_waits_s}, NULL);
+	worker_continue(worker);
+}
+#define worker_continue continue_late
 #include "wakeup.c"
 
 #include "host.h"
@@ -49,12 +62,32 @@ static bool case_wake_books(struct error *error)
 	return true;
 }
 
+/* What the supervising thread waits for is no lateness of the measuring ones. */
+static bool case_released_late(struct error *error)
+{
+	options.worst = 1;
+	work.period_ns = 1000000;
+	work.seconds_ns = 20000000;
+	cpu_list_add(&work.cpus, affinity_allowed()->cpus[0]);
+	work.passes = allocate(1, sizeof(*work.passes));
+	work.count = 1;
+	supervisor_waits_s = 3;
+	if (!sleepers_open(error) || !run_passes(error))
+		return false;
+	EXPECT(work.sleepers[0].views[0].wakes > 0 && work.sleepers[0].views[0].late_ns.longest < 1500000000);
+	return true;
+}
+
 static const struct host_case cases[] = {
 	{"wake_books", case_wake_books},
+	{"released_late", case_released_late},
 };
 
 int main(void)
 {
+	struct error error = {0};
 	clock_begin();
+	if (!affinity_begin(&error))
+		return 1;
 	return host_run(cases, sizeof(cases) / sizeof(cases[0]));
 }
