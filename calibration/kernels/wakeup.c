@@ -144,7 +144,7 @@ struct chore {
 	struct chore_state {
 		_Atomic bool working;
 		_Atomic uint64_t turns;
-		_Atomic int reason; /* an errno, where the work cannot be done */
+		struct error error; /* where the work cannot be done */
 	} *state;
 };
 
@@ -318,20 +318,20 @@ static bool turn(void)
 /* A process of its own, which ends with ours. */
 static _Noreturn void do_chores(unsigned cpu, int socket, struct chore_state *state)
 {
-	struct error error = {0};
+	struct error *error = &state->error;
 	char byte;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 ||
 	    dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || prctl(PR_SET_NAME, "sutprobe-chore") != 0)
-		atomic_store(&state->reason, errno);
-	else if (!affinity_pin(cpu, &error))
-		atomic_store(&state->reason, EINVAL);
+		error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", cpu, strerror(errno));
+	else
+		(void)affinity_pin(cpu, error);
 	while (read(socket, &byte, 1) == 1) {
-		while (atomic_load(&state->working) && !atomic_load(&state->reason))
+		while (atomic_load(&state->working) && error->code == ERROR_NONE)
 			if (turn())
 				atomic_fetch_add(&state->turns, 1);
 			else
-				atomic_store(&state->reason, errno);
+				error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", cpu, strerror(errno));
 		if (write(socket, &byte, 1) != 1)
 			break;
 	}
@@ -374,15 +374,18 @@ static bool chores_open(struct error *error)
 	return true;
 }
 
+/* Begins all that are alive, so that chores_end has an answer from each. */
 static bool chores_begin(struct error *error)
 {
+	bool good = true;
 	for (size_t i = 0; i < work.housekeeping.count; i++) {
 		atomic_store(&work.chores[i].state->turns, 0);
 		atomic_store(&work.chores[i].state->working, true);
 		if (send(work.chores[i].socket, "", 1, MSG_NOSIGNAL) != 1)
-			return error_set(error, ERROR_INTERNAL, "the housekeeping load ended: %s", strerror(errno));
+			good = error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u has ended: %s",
+			                 work.housekeeping.cpus[i], strerror(errno));
 	}
-	return true;
+	return good;
 }
 
 /* Returns the turns of all. */
@@ -397,10 +400,9 @@ static uint64_t chores_end(struct error *error)
 		ssize_t got;
 		while ((got = read(chore->socket, &byte, 1)) < 0 && errno == EINTR)
 			continue;
-		int reason = atomic_load(&chore->state->reason);
-		if (got != 1 || reason)
-			error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u: %s", work.housekeeping.cpus[i],
-			          reason ? strerror(reason) : "its process ended");
+		if (got != 1)
+			error_set(error, ERROR_INTERNAL, "the housekeeping load on CPU %u has ended", work.housekeeping.cpus[i]);
+		error_take(error, &chore->state->error);
 		turns += atomic_load(&chore->state->turns);
 	}
 	return turns;
@@ -557,12 +559,11 @@ static void continue_all(void)
 		worker_continue(&work.sleepers[i].worker);
 }
 
-static void load_begin(const struct pass *pass, struct error *error)
+static bool load_begin(const struct pass *pass, struct error *error)
 {
 	if (pass->load == LOAD_MEMORY)
 		companions_begin(work.companions, work.companion_count);
-	else if (pass->load == LOAD_HOUSEKEEPING)
-		(void)chores_begin(error);
+	return pass->load != LOAD_HOUSEKEEPING || chores_begin(error);
 }
 
 static void load_end(struct pass *pass, uint64_t began_ns, struct error *error)
@@ -600,8 +601,8 @@ static void run_pass(struct pass *pass, struct error *error)
 {
 	const uint64_t began_ns = clock_raw_ns();
 	pass->recorded = pass->traced && work.traced && tracing_start(&work.tracing);
-	load_begin(pass, error);
-	run_threads(pass, error);
+	if (load_begin(pass, error))
+		run_threads(pass, error);
 	load_end(pass, began_ns, error);
 	if (pass->recorded)
 		tracing_stop(&work.tracing);

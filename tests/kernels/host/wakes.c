@@ -78,13 +78,36 @@ static bool case_released_late(struct error *error)
 	return true;
 }
 
+/* One process of the load that is gone is an error, and the other is not waited for in vain. */
+static bool case_lost_chore(struct error *error)
+{
+	struct error lost = {0};
+	unsigned twice[] = {affinity_allowed()->cpus[0], affinity_allowed()->cpus[0]};
+	work.housekeeping = (struct cpu_list){twice, 2};
+	if (!chores_open(error))
+		return false;
+	EXPECT(kill(work.chores[0].process, SIGKILL) == 0 && waitpid(work.chores[0].process, NULL, 0) > 0);
+	alarm(60);
+	bool began = chores_begin(&lost);
+	(void)chores_end(&lost);
+	alarm(0);
+	chores_close();
+	EXPECT(!began && lost.code == ERROR_INTERNAL);
+	return true;
+}
+
 static const struct host_case cases[] = {
 	{"wake_books", case_wake_books},
 	{"released_late", case_released_late},
+	{"lost_chore", case_lost_chore},
 };
 
-int main(void)
+int main(int count, char **words)
 {
+	(void)words;
+	/* The load starts this program in place of sutprobe. */
+	if (count > 1)
+		return 0;
 	struct error error = {0};
 	clock_begin();
 	if (!affinity_begin(&error))
