@@ -617,7 +617,7 @@ static bool run_passes(struct error *error)
 		for (size_t k = 0; k < work.cpus.count; k++)
 			wakes += work.sleepers[k].views[i].wakes;
 		/* Told to stop before each CPU had a deadline: nothing to report of this pass. */
-		work.done += wakes >= work.cpus.count;
+		work.done += !stop_requested() || wakes >= work.cpus.count;
 	}
 	atomic_store(&work.now, work.count);
 	continue_all();

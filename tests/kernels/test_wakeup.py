@@ -240,6 +240,17 @@ def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int
     assert abandoned(TRACEFS) <= before
 
 
+def test_a_threshold_reached_at_once_is_reported(probe: Probe, cpus: list[int]) -> None:
+    require_two(cpus)
+    words = ("--seconds", "60", "--period-us", "500000", "--threshold-us", "1", "--under", "none,none")
+    for condition in conditions(probe("wakeup", "--cpus", f"{cpus[0]},{cpus[-1]}", *words)):
+        first, second = condition.cpus
+        assert condition.stopped == "threshold"
+        assert first.wakes == 1
+        assert first.worst[0].late_ns >= 1000
+        assert second.wakes == 0
+
+
 def test_without_permission_the_reason_is_told(public: Path, cpus: list[int]) -> None:
     require_root()
     nobody = Probe(require("util-linux", "setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", str(public))
