@@ -68,6 +68,11 @@ static void begin_all(struct companion *companions, size_t count, worker_job job
 bool companions_open(struct companion *companions, size_t count, struct error *error)
 {
 	struct demand demand = {.wanted = PAGES_BASE};
+	if (count && !ARCH_FLUSHES)
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"reading memory at a rate needs an instruction that takes a line out of the caches, which this "
+			"architecture has not");
 	for (size_t i = 0; i < count; i++)
 		demand_regions(&demand, BUFFER_BYTES, 1, companions[i].node);
 	demand_threads(&demand, count);

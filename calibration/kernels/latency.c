@@ -268,10 +268,6 @@ static bool prepare_places(uint64_t longest, struct error *error)
 static bool prepare_companions(struct error *error)
 {
 	struct cpu_list others = {0};
-	if (options.companions.count && !ARCH_FLUSHES)
-		return error_set(error, ERROR_UNSUPPORTED,
-		                 "--companion: needs an instruction that takes a line out of the caches, which this "
-		                 "architecture has not");
 	work.companions = allocate(options.companions.count, sizeof(*work.companions));
 	for (size_t i = 0; i < options.companions.count; i++) {
 		struct companion *companion = &work.companions[i];

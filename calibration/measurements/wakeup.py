@@ -29,6 +29,7 @@ from calibration.measurements.base import (
     Values,
 )
 from calibration.measurements.evidence import document_flags
+from calibration.measurements.instructions import without_flush
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
@@ -380,11 +381,13 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             return
         helpers = sorted(sut.cpus - sut.isolated - {other for cpu in cpus for other in sut.siblings(cpu)})
         helpers = helpers or sorted(sut.cpus - sut.isolated - set(cpus))
-        loads = [load for load in settings.loads if load == "none" or helpers]
-        for load in settings.loads:
-            if load not in loads:
-                yield self.not_planned("no CPU is left to load", f"Wake-up latency under the load {load}")
-        if loads:
+        reasons = {load: without_flush(context) if load == "memory" else None for load in settings.loads}
+        if not helpers:
+            reasons.update((load, "no CPU is left to load") for load in settings.loads if load != "none")
+        for load, reason in reasons.items():
+            if reason is not None:
+                yield self.not_planned(reason, f"Wake-up latency under the load {load}")
+        if loads := [load for load, reason in reasons.items() if reason is None]:
             yield self._step(sut, settings, cpus, helpers, loads=loads)
         if settings.idle_latency_us is not None:
             yield self._step(sut, settings, cpus, helpers, loads=["none"], held_us=settings.idle_latency_us)

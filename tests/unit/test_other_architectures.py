@@ -82,8 +82,10 @@ def test_what_is_left_out_is_said_with_the_reason(name: str, profile: str) -> No
     mixes = {item.kind for item in left if "non-temporal stores" in item.reason}
     assert {"max_bandwidth", "peak_injection_bandwidth"} <= mixes
     flushed = {item.kind for item in left if "takes a line out of the caches" in item.reason}
-    expected = {"c2c_latency", "idle_latency", "latency_matrix"} if architecture == "riscv64" else set()
-    assert flushed == expected
+    expected = {"c2c_latency", "idle_latency", "latency_matrix"}
+    if profile != "quick":
+        expected.add("wakeup")  # under memory load
+    assert flushed == (expected if architecture == "riscv64" else set())
 
 
 def test_every_kind_of_the_profile_is_planned_on_power() -> None:
