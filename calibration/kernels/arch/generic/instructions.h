@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What other architectures do in assembly, in C11. An empty assembly statement that may change a value keeps the compiler
  * from computing ahead: what follows is still to be executed, one operation after the other. An architecture that has a
- * counter, or instructions for its cache lines, includes this after its own. */
+ * counter, or instructions for its cache lines, includes this after its own: ARCH_COUNTER, how the counter is read
+ * (ARCH_COUNTER_READ, into operand 0) and how with fences around (ARCH_COUNTER_FENCED), and arch_relax. */
 #pragma once
 
 #include <stdatomic.h>
@@ -27,16 +28,30 @@ static inline uint64_t arch_counter_start(void)
 	return arch_counter_read();
 }
 
-static inline uint64_t arch_counter_stop(void)
-{
-	return arch_counter_read();
-}
-
 static inline void arch_relax(void)
 {
 	__asm__ volatile("" ::: "memory");
 }
+#else
+static inline uint64_t arch_counter_read(void)
+{
+	uint64_t ticks;
+	__asm__ volatile(ARCH_COUNTER_READ : "=r"(ticks)::"memory");
+	return ticks;
+}
+
+static inline uint64_t arch_counter_start(void)
+{
+	uint64_t ticks;
+	__asm__ volatile(ARCH_COUNTER_FENCED : "=r"(ticks)::"memory");
+	return ticks;
+}
 #endif
+
+static inline uint64_t arch_counter_stop(void)
+{
+	return arch_counter_start();
+}
 
 #ifndef ARCH_FLUSHES
 #define ARCH_FLUSHES false
@@ -52,14 +67,14 @@ static inline void arch_prefetch_to_write(const void *line)
 	__builtin_prefetch(line, 1, 3);
 }
 
-static inline void arch_store_fence(void)
+static inline void arch_full_fence(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-static inline void arch_full_fence(void)
+static inline void arch_store_fence(void)
 {
-	atomic_thread_fence(memory_order_seq_cst);
+	arch_full_fence();
 }
 
 /* Additions of a register each, of the machine's own word: longer ones would take several instructions. */

@@ -6,27 +6,10 @@
 
 /* The time base: one count for the whole machine, of 512 MHz on every server. */
 #define ARCH_COUNTER "timebase"
-
-static inline uint64_t arch_counter_read(void)
-{
-	uint64_t ticks;
-	__asm__ volatile("mfspr %0, 268" : "=r"(ticks)::"memory");
-	return ticks;
-}
-
+#define ARCH_COUNTER_READ "mfspr %0, 268"
 /* ISYNC lets nothing begin before everything earlier has completed; a load completes when it has its data. SYNC would also
  * wait until other cores have seen the stores, which is not part of what is timed. */
-static inline uint64_t arch_counter_start(void)
-{
-	uint64_t ticks;
-	__asm__ volatile("isync\n\tmfspr %0, 268\n\tisync" : "=r"(ticks)::"memory");
-	return ticks;
-}
-
-static inline uint64_t arch_counter_stop(void)
-{
-	return arch_counter_start();
-}
+#define ARCH_COUNTER_FENCED "isync\n\t" ARCH_COUNTER_READ "\n\tisync"
 
 /* The hint to give shared resources to the core's other threads. */
 static inline void arch_relax(void)

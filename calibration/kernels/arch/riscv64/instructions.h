@@ -7,26 +7,9 @@
 
 /* The real-time counter; its rate is the platform's: from 1 MHz to 1 GHz. */
 #define ARCH_COUNTER "time"
-
-static inline uint64_t arch_counter_read(void)
-{
-	uint64_t ticks;
-	__asm__ volatile("rdtime %0" : "=r"(ticks)::"memory");
-	return ticks;
-}
-
+#define ARCH_COUNTER_READ "rdtime %0"
 /* To a fence, reading the counter is device input. */
-static inline uint64_t arch_counter_start(void)
-{
-	uint64_t ticks;
-	__asm__ volatile("fence rw, i\n\trdtime %0\n\tfence i, rw" : "=r"(ticks)::"memory");
-	return ticks;
-}
-
-static inline uint64_t arch_counter_stop(void)
-{
-	return arch_counter_start();
-}
+#define ARCH_COUNTER_FENCED "fence rw, i\n\t" ARCH_COUNTER_READ "\n\tfence i, rw"
 
 /* PAUSE, a hint that every processor may ignore; spelt out because it is younger than the baseline. */
 static inline void arch_relax(void)
