@@ -3,6 +3,19 @@
 
 #include <string.h>
 
+#include "arch/arch.h"
+
+uint64_t work_scalar(uint64_t blocks, struct work_lanes *lanes)
+{
+	(void)lanes;
+	return arch_dependent_adds(blocks);
+}
+
+bool work_always(void)
+{
+	return true;
+}
+
 const struct work *work_find(const char *name)
 {
 	for (const struct work *work = works; work->name; work++)

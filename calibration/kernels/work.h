@@ -45,6 +45,10 @@ struct work {
 
 /* Ended by a row without a name. */
 extern const struct work works[];
+/* The row of the chain alone, which every architecture has. */
+uint64_t work_scalar(uint64_t blocks, struct work_lanes *lanes);
+bool work_always(void);
+#define WORK_SCALAR {"scalar", work_always, work_scalar, NULL}
 #define WORK_CHOICES "scalar|avx2|avx512|neon|sve"
 
 /* NULL where this processor cannot do it. */

@@ -63,17 +63,6 @@ __attribute__((target("+sve"))) static size_t bytes_sve(void)
 	return bytes;
 }
 
-static uint64_t run_scalar(uint64_t blocks, struct work_lanes *lanes)
-{
-	(void)lanes;
-	return arch_dependent_adds(blocks);
-}
-
-static bool always(void)
-{
-	return true;
-}
-
 static bool has_neon(void)
 {
 	return arch_has("neon");
@@ -90,7 +79,7 @@ static size_t bytes_neon(void)
 }
 
 const struct work works[] = {
-	{"scalar", always, run_scalar, NULL},
+	WORK_SCALAR,
 	{"neon", has_neon, run_neon, bytes_neon},
 	{"sve", has_sve, run_sve, bytes_sve},
 	{0},

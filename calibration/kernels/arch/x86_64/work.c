@@ -54,17 +54,6 @@
 RUN(run_avx2, "y", "32")
 RUN(run_avx512, "z", "64")
 
-static uint64_t run_scalar(uint64_t blocks, struct work_lanes *lanes)
-{
-	(void)lanes;
-	return arch_dependent_adds(blocks);
-}
-
-static bool always(void)
-{
-	return true;
-}
-
 static bool has_avx2(void)
 {
 	return arch_has("avx2") && arch_has("fma");
@@ -86,7 +75,7 @@ static size_t bytes_avx512(void)
 }
 
 const struct work works[] = {
-	{"scalar", always, run_scalar, NULL},
+	WORK_SCALAR,
 	{"avx2", has_avx2, run_avx2, bytes_avx2},
 	{"avx512", has_avx512, run_avx512, bytes_avx512},
 	{0},
