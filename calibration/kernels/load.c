@@ -47,7 +47,7 @@ bool load_mix_parse(const char *word, enum load_mix *mix)
 }
 
 static const char *const hints[HINTS + 1] = {
-	[HINT_T0] = "t0", [HINT_T1] = "t1", [HINT_T2] = "t2", [HINT_NTA] = "nta", [HINT_W] = "w", [HINT_NONE] = "none",
+	[HINT_T0] = "t0", [HINT_T1] = "t1", [HINT_NTA] = "nta", [HINT_W] = "w", [HINT_NONE] = "none",
 };
 
 static const char *const instructions[INSTRUCTIONS] = {

@@ -58,18 +58,18 @@ struct load_accounting {
 
 extern const struct load_accounting load_mixes[MIXES];
 
-/* Where a prefetch puts a line, or what for: all caches, the second level and beyond, the third, past the caches as far as the
- * core can, and to be written. W asks so for lines that the core will own, and T0 for the others. */
+/* Where a prefetch puts a line, or what for: all caches, the second level and beyond, past the caches as far as the core can,
+ * and to be written. W asks so for lines that the core will own, and T0 for the others. Not the third level alone (T2): from
+ * memory a line is then still to be waited for, and most cores of x86_64 take it as T1. */
 enum load_hint {
 	HINT_T0,
 	HINT_T1,
-	HINT_T2,
 	HINT_NTA,
 	HINT_W,
 	HINT_NONE,
 };
 #define HINTS HINT_NONE
-#define LOAD_HINT_CHOICES "t0|t1|t2|nta|w"
+#define LOAD_HINT_CHOICES "t0|t1|nta|w"
 
 /* What moves a line: vectors, or an instruction that takes a line at a time and is of no vector width. */
 enum load_instruction {

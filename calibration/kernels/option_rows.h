@@ -56,7 +56,7 @@ const struct load_width *common_width(struct error *error);
 #define OPTIONS_WIDTH                                                                                                  \
 	OPTION_ROW_WORD("--width", &common.width, LOAD_WIDTH_CHOICES, "auto", "vector width; auto: the widest there is")
 /* t0 is what compilers make of a prefetch without a hint. */
-#define LOAD_HINT_HELP "where prefetches put lines: nearest cache, second, third, past the caches, to be written"
+#define LOAD_HINT_HELP "where prefetches put lines: nearest cache, second, past the caches, to be written"
 /* 0 spreads four lines over the streams: as many as follow one another before a delay. */
 #define LOAD_VISIT_HELP "lines of a stream at each of its turns: 1, 2 or 4; 0: four over all streams, at least one"
 #define OPTIONS_SAMPLE OPTION_ROW_OPTIONAL_TEXT("--sample", &common.sample, SAMPLES_NOTATION, SAMPLES_HELP)

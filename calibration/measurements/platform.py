@@ -29,7 +29,7 @@ TRAFFIC_SOURCES = ("load.*", "generator*", "arch/streams*", "arch/*/streams*", "
 """The sources of sutprobe that turn a shape into loads and stores: patterns below the source directory."""
 
 
-Hint = Literal["t0", "t1", "t2", "nta", "w"]
+Hint = Literal["t0", "t1", "nta", "w"]
 """Where a software prefetch puts a line: the nearest cache, the second or third level, past the caches as far as the
 core can; w: to be written, for lines that the core changes, else t0."""
 

@@ -73,7 +73,7 @@ class BandwidthPoint(Point):
     mix: str
     streams: int
     prefetch_bytes: int
-    hint: Literal["none", "t0", "t1", "t2", "nta", "w"]
+    hint: Literal["none", "t0", "t1", "nta", "w"]
     visit_lines: int
     instruction: Literal["vector", "clzero", "movdir64b", "rep_stosb", "dc_zva", "ldnp"]
     width: str

@@ -146,19 +146,19 @@ def window_of(point: BandwidthPoint) -> float:
 
 def test_each_mix_has_its_own_shapes(probe: Probe, cpus: list[int]) -> None:
     command = ("bandwidth", "--group", f"{cpus[0]}@0", "--buffer-bytes", "65536", "--placements", "1", *SHORT)
-    rows = ("reads=2/512/t2/4/vector", "reads=1/0/t0/0/vector", "triad_nt=8/512/nta/2/vector")
+    rows = ("reads=2/512/t1/4/vector", "reads=1/0/t0/0/vector", "triad_nt=8/512/nta/2/vector")
     done = probe(*command, "--mix", "reads,triad_nt,copy", *(word for row in rows for word in ("--shape", row)))
     assert done.code == 0, done.stderr
     points = read_result(read_document(done.document), BandwidthResult).points
     assert [(point.mix, setting_of(point).shape.text) for point in points] == [
-        ("reads", "2/512/t2/4/vector"), ("reads", "1/0/t0/0/vector"), ("stream_triad", "8/512/nta/2/vector"),
+        ("reads", "2/512/t1/4/vector"), ("reads", "1/0/t0/0/vector"), ("stream_triad", "8/512/nta/2/vector"),
         ("copy", "4/0/t0/0/vector"),
     ]  # fmt: skip
     assert all(point.checked for point in points)
     triad = points[2].accounting
     assert triad.program_bytes_per_step == triad.model_dram_bytes_per_step == 8 * 24
     for wrong in (
-        ("--shape", "reads=2/512/t2/4"), ("--shape", "copy=1/0/t0/0/vector"), ("--shape", "reads=3/0/t0/0/vector"),
+        ("--shape", "reads=2/512/t1/4"), ("--shape", "copy=1/0/t0/0/vector"), ("--shape", "reads=3/0/t0/0/vector"),
         ("--shape", "reads=1/0/t0/0/clzero"), ("--shape", "reads=1/512/w/0/vector"), ("--instruction", "clzero"),
         ("--visit-lines", "3"), ("--hint", "w", "--prefetch-bytes", "512"),
     ):  # fmt: skip

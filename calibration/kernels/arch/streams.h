@@ -59,8 +59,6 @@ INLINE void prefetch_line(const unsigned char *line, enum load_hint hint, bool o
 		__builtin_prefetch(line, 0, 3);
 	else if (hint == HINT_T1)
 		__builtin_prefetch(line, 0, 2);
-	else if (hint == HINT_T2)
-		__builtin_prefetch(line, 0, 1);
 	else if (hint == HINT_NTA)
 		__builtin_prefetch(line, 0, 0);
 }
@@ -149,7 +147,7 @@ INLINE uint64_t run_steps(struct load_call *call, enum load_mix mix, unsigned st
 
 /* The same with so many lines of each stream in its turn, and any hint. The number of streams is not compiled in, nor whether
  * there is a delay: counting streams costs a few operations a visit, which matters in the nearest cache alone, and each
- * number of streams would have 17 kernels more for each mix. */
+ * number of streams would have 14 kernels more for each mix. */
 INLINE uint64_t run_visits(struct load_call *call, enum load_mix mix, unsigned lines, enum load_hint hint)
 {
 	unsigned char *arrays[LOAD_ARRAYS_MAX] = {call->arrays[0], call->arrays[1], call->arrays[2]};
@@ -237,7 +235,6 @@ const load_kernel VECTOR_TABLE[MIXES][4][2][2] = {
 	VISITS_OF_HINT(mix, HINT_NONE)                                                                                     \
 	VISITS_OF_HINT(mix, HINT_T0)                                                                                       \
 	VISITS_OF_HINT(mix, HINT_T1)                                                                                       \
-	VISITS_OF_HINT(mix, HINT_T2)                                                                                       \
 	VISITS_OF_HINT(mix, HINT_NTA)
 #define VISITS_OF_OWNED(mix) VISITS_OF_READS(mix) VISITS_OF_HINT(mix, HINT_W)
 
@@ -260,8 +257,7 @@ VISITS_OF_STREAMED(MIX_WRITE_NT)
 
 #define VISIT_ROW(mix, hint) [hint] = {visit_##mix##_1_##hint, visit_##mix##_2_##hint, visit_##mix##_4_##hint}
 #define VISIT_ROWS(mix)                                                                                                \
-	VISIT_ROW(mix, HINT_NONE), VISIT_ROW(mix, HINT_T0), VISIT_ROW(mix, HINT_T1), VISIT_ROW(mix, HINT_T2),              \
-		VISIT_ROW(mix, HINT_NTA)
+	VISIT_ROW(mix, HINT_NONE), VISIT_ROW(mix, HINT_T0), VISIT_ROW(mix, HINT_T1), VISIT_ROW(mix, HINT_NTA)
 #define VISIT_ROWS_OWNED(mix) VISIT_ROWS(mix), VISIT_ROW(mix, HINT_W)
 
 extern const load_kernel VECTOR_VISITS[MIXES][HINTS + 1][3];
