@@ -386,10 +386,11 @@ static void run_all(struct chase_group *group)
 		group->chases[i].error = error;
 }
 
-/* One after another, in a random order, so that what drifts meanwhile does not follow the CPUs. A walk goes on where the one before it ended: the first at the start of the cycle, whose lines the
- * builder has not touched for longer than any others. So each line that is asked for was last touched, on whatever CPU,
- * as long ago as can be: a whole lap, or never since the chain was built. While the walks of a round do not come as far as
- * what the builder's caches still hold of the end of the cycle, no line comes out of another CPU's cache. */
+/* One after another, in a random order, so that what drifts meanwhile does not follow the CPUs. A walk goes on where the one
+ * before it ended: the first at the start of the cycle, whose lines the builder has not touched for longer than any others.
+ * So each line that is asked for was last touched, on whatever CPU, as long ago as can be: a whole lap, or never since the
+ * chain was built. While the walks of a round do not come as far as what the builder's caches still hold of the end of the
+ * cycle, no line comes out of another CPU's cache. */
 static void run_in_turn(struct chase_group *group)
 {
 	uint64_t seed = 0;

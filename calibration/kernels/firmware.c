@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hardware's floor: what takes a CPU with interrupts off is no setting of the operating system's. The kernel's tracer hwlat
- * looks for gaps in the clock; beside it are the counts of system management interrupts and of thermal throttling. */
+/* Latency of hardware and firmware: with interrupts off, nothing of the operating system's takes a CPU. The kernel's tracer
+ * hwlat looks for gaps in the clock; beside it are the counts of system management interrupts and of thermal throttling. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -36,9 +36,9 @@ static const struct option table[] = {
 	OPTION_ROW_F64("--seconds", &options.seconds, "S", "10", 0, 86400, "how long to observe"),
 	/* Nothing else runs on the CPU for so long: longer than this and the kernel's own timers come noticeably late. */
 	OPTION_ROW_U64("--width-us", &options.width_us, "US", "90000", 1000, 900000,
-	               "interrupts are off for so long at a time"),
+	               "time with interrupts off in each window"),
 	/* The rest is for what has waited; less than 10 ms is less than three ticks of a kernel with 250 Hz. */
-	OPTION_ROW_U64("--window-us", &options.window_us, "US", "100000", 2000, 1000000, "once in each of these"),
+	OPTION_ROW_U64("--window-us", &options.window_us, "US", "100000", 2000, 1000000, "length of a window"),
 	OPTION_ROW_U64("--longest", &options.longest, "N", "20", 1, 1000,
 	               "longest gaps of each CPU to list with their time"),
 };
@@ -99,7 +99,7 @@ static bool windows_read(struct station *station)
 	struct hwlat_window window;
 	FILE *text = tracing_text(&state.tracing, station->cpu);
 	if (!text)
-		return refuse("the tracing's text cannot be read");
+		return refuse("the trace cannot be read");
 	while (fgets(line, sizeof(line), text)) {
 		if (!hwlat_line(line, &window))
 			continue;
@@ -145,8 +145,7 @@ static bool all_observed(void)
 	for (size_t i = 0; i < state.cpus.count; i++)
 		if (state.stations[i].observed_s < 0)
 			return refuse(
-				"how long the tracer observed is unknown: its threads hwlatd are not in /proc, or the kernel does "
-				"not book their time (schedstat)");
+				"unknown for how long the tracer observed: no threads hwlatd in /proc, or no schedstat of them");
 	return true;
 }
 

@@ -229,8 +229,8 @@ static bool prepare_chains(uint64_t shortest, uint64_t longest, struct error *er
 		return true;
 	if (options.together || options.payload_bytes || options.single_loads || shortest < CHAIN_NUMBERED_STRIDE_MIN)
 		return error_set(error, ERROR_USAGE,
-		                 "--chains: needs no --together, --payload-bytes or --single-loads, and --stride-bytes of at "
-		                 "least %u",
+		                 "--chains: cannot be combined with --together, --payload-bytes or --single-loads, and needs "
+		                 "--stride-bytes of at least %u",
 		                 CHAIN_NUMBERED_STRIDE_MIN);
 	if (options.chains.count > CHAIN_PARTS_MAX)
 		return error_set(error, ERROR_USAGE, "--chains: must be at most %u numbers, not %zu", CHAIN_PARTS_MAX,
@@ -240,7 +240,7 @@ static bool prepare_chains(uint64_t shortest, uint64_t longest, struct error *er
 			return error_set(error, ERROR_USAGE, "--chains: needs a --size-bytes of at least %u nodes", CHAIN_MARKS);
 	for (size_t i = 0; i < options.at.count; i++) {
 		if (work.places[i].stride_bytes)
-			return error_set(error, ERROR_USAGE, "--chains: needs no stride in --at");
+			return error_set(error, ERROR_USAGE, "--chains: cannot be combined with a stride in --at");
 		if (work.places[i].size_bytes && work.places[i].size_bytes / longest < CHAIN_MARKS)
 			return error_set(error, ERROR_USAGE, "--chains: needs a size in --at of at least %u nodes", CHAIN_MARKS);
 	}
@@ -321,7 +321,7 @@ static bool prepare(struct error *error)
 		if (!prepare_size(options.sizes.values[i], shortest, error))
 			return false;
 	if (options.together && options.single_loads)
-		return error_set(error, ERROR_USAGE, "--single-loads: not of copies that run --together");
+		return error_set(error, ERROR_USAGE, "--single-loads: cannot be combined with --together");
 	return prepare_places(longest, error) && prepare_chains(shortest, longest, error) && prepare_companions(error) &&
 	       prepare_pages(error) && common_parse(false, &work.sampled, &work.pmu, error);
 }

@@ -539,8 +539,8 @@ static bool look(void *context, uint64_t delay, double *rate, struct error *erro
 	return true;
 }
 
-/* Finds the delays of the shares unless they are known, and times all delays, once for all placements, with the probes running as they will be. Where
- * the search fails the other points are measured still. */
+/* Finds the delays of the shares unless they are known, and times all delays, once for all placements, with the probes running
+ * as they will be. Where the search fails the other points are measured still. */
 static bool choose_delays(struct error *error)
 {
 	size_t first = options.delays.count, count = options.share_percents.count;

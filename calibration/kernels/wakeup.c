@@ -165,7 +165,7 @@ static struct {
 	_Atomic size_t now; /* the pass */
 } work = {.dma_latency = -1};
 
-/* -- books -- */
+/* -- counts -- */
 
 static void keep_worst(struct view *view, const struct wake *wake)
 {
@@ -175,7 +175,7 @@ static void keep_worst(struct view *view, const struct wake *wake)
 	view->worst[place] = *wake;
 }
 
-/* Enters a wake-up into the books and returns how many further deadlines had passed by then. */
+/* Counts a wake-up and returns how many further deadlines had passed by then. */
 static uint64_t view_take(struct view *view, uint64_t deadline_ns, uint64_t now_ns)
 {
 	const uint64_t late_ns = now_ns > deadline_ns ? now_ns - deadline_ns : 0, missed = late_ns / work.period_ns;
@@ -248,10 +248,11 @@ static void check_throttling(const struct view *view)
 	struct realtime_limit limit = realtime_limit();
 	double allowed = (double)limit.runtime_us / (double)limit.period_us;
 	if (realtime_throttled(&limit) && view->busy >= THROTTLE_SHARE * allowed)
-		warning_add("RT_THROTTLE_POSSIBLE",
-		            "a measuring thread ran for %.0f %% of the time under a real-time policy, of which the kernel "
-		            "allows %lld us in %lld: it may have been stopped, and late for that",
-		            view->busy * 100, limit.runtime_us, limit.period_us);
+		warning_add(
+			"RT_THROTTLE_POSSIBLE",
+			"a real-time thread used %.0f %% of its CPU, of which the kernel allows %lld us in %lld: throttling may "
+			"have made it late",
+			view->busy * 100, limit.runtime_us, limit.period_us);
 }
 
 static void body(struct worker *worker)
@@ -473,11 +474,11 @@ static bool prepare(struct error *error)
 	work.period_ns = options.period_us * 1000;
 	work.seconds_ns = (uint64_t)(options.seconds * 1e9);
 	if (work.seconds_ns < work.period_ns)
-		return error_set(error, ERROR_USAGE, "--seconds: at least one period of %llu us, not %g",
+		return error_set(error, ERROR_USAGE, "--seconds: must be at least one period of %llu us, not %g",
 		                 (unsigned long long)options.period_us, options.seconds);
 	if (strcmp(options.idle_latency_us, "none") != 0 &&
 	    (!options_u64(options.idle_latency_us, &idle_us) || idle_us > INT32_MAX))
-		return error_set(error, ERROR_USAGE, "--idle-latency-us: none or 0 to %d, not '%s'", INT32_MAX,
+		return error_set(error, ERROR_USAGE, "--idle-latency-us: must be none or 0 to %d, not '%s'", INT32_MAX,
 		                 options.idle_latency_us);
 	work.idle_latency_us = (uint32_t)idle_us;
 	/* Named CPUs are compared with those of the loads now; which are isolated only the machine knows. */
@@ -525,7 +526,7 @@ static bool sleepers_open(struct error *error)
 	for (size_t i = 0; i < started; i++)
 		if (!worker_wait(&work.sleepers[i].worker))
 			error_take(error, &work.sleepers[i].worker.error);
-	/* What is there now, and no more. Not allowed, pages may be reclaimed, and a wake-up then waits for them; the document says which. */
+	/* Pages that are there now. Where that is not allowed they may be reclaimed, and a wake-up then waits for them. */
 	work.locked = mlockall(MCL_CURRENT | MCL_ONFAULT) == 0;
 	return error->code == ERROR_NONE;
 }

@@ -200,9 +200,9 @@ LINE_READS = "--mix line_reads: needs --streams 1"
         (("latency", *CPU, *LONG, "--chains", "33"), "--chains"),
         (("latency", *CPU, *LONG, "--chains", "0"), "--chains"),
         (("latency", *CPU, *LONG, "--chains", ",".join(["2"] * 17)), "--chains: must be at most 16 numbers, not 17"),
-        (("latency", *CPU, *LONG, "--chains", "2", "--together"), "--chains: needs no --together"),
-        (("latency", *CPU, *LONG, "--chains", "2", "--payload-bytes", "8"), "--chains: needs no --together"),
-        (("latency", *CPU, *LONG, "--chains", "2", "--stride-bytes", "8"), "--chains: needs no --together"),
+        (("latency", *CPU, *LONG, "--chains", "2", "--together"), "--chains: cannot be combined"),
+        (("latency", *CPU, *LONG, "--chains", "2", "--payload-bytes", "8"), "--chains: cannot be combined"),
+        (("latency", *CPU, *LONG, "--chains", "2", "--stride-bytes", "8"), "--chains: cannot be combined"),
         (
             ("latency", *CPU, "--size-bytes", "98240", "--chains", "2"),
             "--chains: needs a --size-bytes of at least 1536",
