@@ -34,13 +34,17 @@ static struct source {
 static size_t source_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static const char *event_name(void)
+{
+	return arch_smi() == ARCH_SMI_AMD ? "cpu/event=0x2b/" : "msr/smi/";
+}
+
 /* The kernel's own event costs no counter; AMD's takes one of six. */
-static bool event_find(struct pmu_spec *spec, const char **name)
+static bool event_find(struct pmu_spec *spec)
 {
 	char text[32];
 	bool amd = arch_smi() == ARCH_SMI_AMD;
 	*spec = (struct pmu_spec){.config = {AMD_SMI_EVENT}};
-	*name = amd ? "cpu/event=0x2b/" : "msr/smi/";
 	snprintf(spec->source, sizeof(spec->source), "%s", amd ? "cpu" : "msr");
 	if (amd)
 		return pmu_find(spec);
@@ -67,8 +71,9 @@ static int event_open(const struct pmu_spec *spec, unsigned cpu)
 	return descriptor;
 }
 
-static struct source *source_of(unsigned cpu, const struct pmu_spec *spec, bool known)
+static struct source *source_of(unsigned cpu)
 {
+	struct pmu_spec spec;
 	if (cpu >= source_count) {
 		sources = reallocate(sources, cpu + 1, sizeof(*sources));
 		memset(sources + source_count, 0, (cpu + 1 - source_count) * sizeof(*sources));
@@ -76,7 +81,8 @@ static struct source *source_of(unsigned cpu, const struct pmu_spec *spec, bool 
 	}
 	struct source *source = &sources[cpu];
 	if (!source->tried) {
-		source->descriptor = known ? event_open(spec, cpu) : -1;
+		bool known = event_find(&spec);
+		source->descriptor = known ? event_open(&spec, cpu) : -1;
 		source->reason = known ? errno : ENOENT;
 		source->tried = true;
 	}
@@ -114,22 +120,19 @@ static bool register_read(unsigned cpu, int64_t *count, char text[SMI_TEXT_BYTES
 
 bool smi_read(unsigned cpu, int64_t *count, char text[SMI_TEXT_BYTES])
 {
-	struct pmu_spec spec;
-	const char *name;
 	if (arch_smi() == ARCH_SMI_NONE) {
 		snprintf(text, SMI_TEXT_BYTES, "this processor does not count system management interrupts");
 		return false;
 	}
 	pthread_mutex_lock(&lock);
-	bool known = event_find(&spec, &name);
-	struct source source = *source_of(cpu, &spec, known);
+	struct source source = *source_of(cpu);
 	pthread_mutex_unlock(&lock);
 	if (source.descriptor >= 0)
-		return event_read(source.descriptor, name, count, text);
+		return event_read(source.descriptor, event_name(), count, text);
 	if (arch_smi() == ARCH_SMI_INTEL && register_read(cpu, count, text))
 		return true;
 	size_t length = arch_smi() == ARCH_SMI_INTEL ? strlen(text) : 0;
-	snprintf(text + length, SMI_TEXT_BYTES - length, "%sthe event %s: %s", length ? "; " : "", name,
+	snprintf(text + length, SMI_TEXT_BYTES - length, "%sthe event %s: %s", length ? "; " : "", event_name(),
 	         strerror(source.reason));
 	return false;
 }
