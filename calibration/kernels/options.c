@@ -180,7 +180,7 @@ void options_usage(const struct option *options, size_t count)
 		fprintf(stderr, "  %s", option->name);
 		if (option->kind != OPTION_FLAG)
 			fprintf(stderr, " %s", option->choices ? option->choices : option->placeholder);
-		if (option->kind == OPTION_WORDS || option->kind == OPTION_U64_LIST)
+		if (option->kind == OPTION_WORDS)
 			fprintf(stderr, "[,...]");
 		if (option->kind == OPTION_REPEATED)
 			fprintf(stderr, " (may be given several times)");

@@ -53,6 +53,7 @@ class Option:
 def options_of(native: Path, subcommand: str) -> list[Option]:
     said = subprocess.run([native, subcommand, "--help"], capture_output=True, text=True, check=True, timeout=20).stderr
     found = re.findall(r"^  (--\S+)(.*)$", said, flags=re.MULTILINE)
+    assert "][,...]" not in said
     return [Option(name, bool(rest.strip()), "several times" in rest) for name, rest in found]
 
 
