@@ -10,7 +10,7 @@ from calibration.context.hardware import Device, Tuned
 from calibration.context.model import Context
 from calibration.context.resctrl import allocation_text
 from calibration.report.environment import Fact
-from calibration.results.health import WORDS, CounterKind, Health, Temperature
+from calibration.results.health import THROTTLE_KINDS, WORDS, CounterKind, Health, Temperature
 
 MAX_NAMES: Final = 4
 """Devices named in a row; the rest is counted."""
@@ -103,7 +103,7 @@ def tuned_text(tuned: Tuned) -> str:
 COUNTED: Final[dict[str, tuple[CounterKind, ...]]] = {
     "memory errors": ("memory_corrected", "memory_uncorrected"),
     "PCIe errors": ("link_corrected", "link_nonfatal", "link_fatal"),
-    "throttling": ("core_throttled", "package_throttled"),
+    "throttling": THROTTLE_KINDS,
 }
 
 
@@ -136,14 +136,12 @@ def _counted(healths: Sequence[Health]) -> Iterator[str]:
     """Yield for each kind of event how many there were, or why that is unknown."""
     for what, kinds in COUNTED.items():
         found = [counted for health in healths for kind in kinds if (counted := health.of(kind)) is not None]
-        events = [
-            f"{units.plural(total, WORDS[counted.kind])}" if counted.kind in WORDS else f"{what} of {len(rose)} CPUs"
-            for counted in found
-            if (rose := [change for change in counted.changed if change.count and " " not in change.name])
-            and (total := sum(change.count or 0 for change in rose))
-        ]
-        if events:
-            yield ", ".join(events)
+        events = [(counted.kind, change) for counted in found for change in counted.risen]
+        if events and kinds == THROTTLE_KINDS:
+            yield f"{what} of {units.plural(len({change.name for _, change in events}), 'CPU')}"
+        elif events:
+            totals = {kind: sum(change.count or 0 for of, change in events if of == kind) for kind, _ in events}
+            yield ", ".join(units.plural(total, WORDS[kind]) for kind, total in totals.items())
         elif not any(counted.read for counted in found):
             yield f"{what} are not counted by this machine" if what != "throttling" else f"{what} is not counted"
         elif all(counted.known or not counted.read for counted in found):

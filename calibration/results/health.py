@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a SUT counted while it was measured: errors, throttling, temperatures and energy, and the flags for them."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calibration.cpulists import format_cpulist
 from calibration.model import Model
@@ -21,6 +22,8 @@ CounterKind = Literal[
     "core_throttled",
     "package_throttled",
 ]
+
+THROTTLE_KINDS: Final[tuple[CounterKind, ...]] = ("core_throttled", "package_throttled")
 
 MAX_NAMED: Final = 6
 """Devices named in the reason of a flag; the rest is counted."""
@@ -43,6 +46,11 @@ class CounterChange(Model):
         """What was counted in between."""
         return self.after - self.before if self.after >= self.before else None
 
+    @property
+    def owner(self) -> str:
+        """The controller of a module; anything else itself."""
+        return self.name.partition(" ")[0]
+
 
 class Counted(Model):
     """The counters of one kind: ``read`` were read before and after; ``lost`` disappeared in between.
@@ -60,6 +68,12 @@ class Counted(Model):
     def known(self) -> bool:
         """Whether it is known that nothing, or what, was counted."""
         return self.read > 0 and not self.lost and all(change.count is not None for change in self.changed)
+
+    @property
+    def risen(self) -> tuple[CounterChange, ...]:
+        """Counters that rose, without modules whose controller did: they add up to what was counted."""
+        rose = {change.name: change for change in self.changed if change.count}
+        return tuple(change for name, change in rose.items() if change.owner == name or change.owner not in rose)
 
 
 class Temperature(Model):
@@ -103,7 +117,7 @@ class _Told(BaseModel):
 class _ToldCounted(_Told):
     read: NonNegativeInt
     lost: list[str]
-    changed: dict[str, list[int]]
+    changed: dict[str, list[Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]]]
 
 
 class _ToldEnergy(_Told):
@@ -142,6 +156,9 @@ def read_health(record: Mapping[str, Any]) -> Health | None:
 
 
 def _counted(kind: CounterKind, told: _ToldCounted) -> Counted:
+    """Return the counters of *kind*. Raises ``ValueError`` if throttling is of anything but CPUs."""
+    if kind in THROTTLE_KINDS and not all(re.fullmatch("[0-9]{1,4}", name, re.ASCII) for name in told.changed):
+        raise ValueError(f"{kind}: not a CPU among {list(told.changed)[:MAX_NAMED]}")
     return Counted(
         kind=kind,
         read=told.read,
@@ -167,17 +184,15 @@ def _name(text: str) -> str:
     return visible(text[:MAX_NAME])
 
 
-class _Rule(NamedTuple):
-    kinds: tuple[CounterKind, ...]
-    code: str
-    what: str
-
-
-RULES: Final = (
-    _Rule(("memory_corrected", "link_corrected"), "ERRORS_CORRECTED", "corrected"),
-    _Rule(("memory_uncorrected", "link_nonfatal", "link_fatal"), "ERRORS_UNCORRECTED", "uncorrected"),
-    _Rule(("core_throttled", "package_throttled"), "THROTTLED", "throttled"),
-)
+RULES: Final[dict[CounterKind, str]] = {
+    "memory_corrected": "ERRORS_CORRECTED",
+    "link_corrected": "ERRORS_CORRECTED",
+    "memory_uncorrected": "ERRORS_UNCORRECTED",
+    "link_nonfatal": "ERRORS_UNCORRECTED",
+    "link_fatal": "ERRORS_UNCORRECTED",
+    "core_throttled": "THROTTLED",
+    "package_throttled": "THROTTLED",
+}
 """Which counters raise which flag."""
 
 WORDS: Final[dict[CounterKind, str]] = {
@@ -192,27 +207,24 @@ WORDS: Final[dict[CounterKind, str]] = {
 def health_flags(healths: Iterable[Health]) -> Iterator[Flag]:
     """Yield a flag for each kind of error or throttling that was counted during a run."""
     for health in healths:
-        for rule in RULES:
-            for kind in rule.kinds:
-                counted = health.of(kind)
-                if counted is not None and (reason := _reason(counted)):
-                    yield flag(rule.code, reason)
+        for kind, code in RULES.items():
+            counted = health.of(kind)
+            if counted is not None and counted.risen:
+                yield flag(code, _reason(counted))
 
 
-def _reason(counted: Counted) -> str | None:
-    """Return what was counted, as a sentence; None if nothing was."""
-    rose = [change for change in counted.changed if change.count]
-    if not rose:
-        return None
-    if counted.kind in ("core_throttled", "package_throttled"):
-        cpus = format_cpulist(int(change.name) for change in rose if change.name.isdigit())
-        most = max(change.count or 0 for change in rose)
+def _reason(counted: Counted) -> str:
+    """Return what was counted, as a sentence."""
+    risen = counted.risen
+    if counted.kind in THROTTLE_KINDS:
+        cpus = format_cpulist(int(change.name) for change in risen)
+        most = max(change.count or 0 for change in risen)
         what = "the core" if counted.kind == "core_throttled" else "the package"
         return f"{what} of CPUs {cpus} throttled during the run, up to {plural(most, 'time')}"
-    # A controller has the counts of its modules, which say where.
-    whole = [change for change in rose if " " not in change.name] or rose
-    parts = [change for change in rose if " " in change.name] or whole
-    total = sum(change.count or 0 for change in whole)
+    # The counts of a controller's modules say where.
+    owners = {change.owner for change in counted.changed if change.count and change.owner != change.name}
+    parts = [change for change in counted.changed if change.count and change.name not in owners]
+    total = sum(change.count or 0 for change in risen)
     return f"{plural(total, WORDS[counted.kind])} during the run: {_named(parts)}"
 
 
