@@ -48,6 +48,12 @@ CHIPS = {
 MAX_SENSORS = 128
 """Temperatures read; a module's takes about a millisecond of its slow bus. Two sockets have up to 48 modules."""
 
+NAME_BYTES = 64
+"""Bytes read of a name or number: the record has one for each counter, and labels of modules have at most 31."""
+
+PAGE_BYTES = 4096
+"""Bytes read of a table: no file of sysfs has more."""
+
 MAX_POWER_W = 800.0
 """More than a package takes: what an energy counter could have counted between two readings."""
 
@@ -63,10 +69,10 @@ class Reader:
     def __init__(self, machine):
         self.collector = Collector(machine.root)
 
-    def text(self, path):
-        """Return the stripped text of a file; None if it cannot be read."""
+    def text(self, path, most_bytes=NAME_BYTES):
+        """Return the first *most_bytes* of a file as stripped text; None if it cannot be read."""
         content = self.collector.read(path)
-        return None if content is None else content.decode("utf-8", "replace").strip("\0 \n")
+        return None if content is None else content[:most_bytes].decode("utf-8", "replace").strip("\0 \n")
 
     def number(self, path):
         """Return the number in a file; None if there is none."""
@@ -76,11 +82,6 @@ class Reader:
     def names(self, directory, pattern):
         """Return the entries of a directory that match a pattern."""
         return [name for name in self.collector.names(directory) if fnmatch.fnmatchcase(name, pattern)]
-
-    def reason(self, prefix):
-        """Return why a file below *prefix* could not be read; None if all could."""
-        failed = [why for path, why in self.collector.unreadable.items() if path.startswith(prefix)]
-        return failed[0] if failed else None
 
 
 def counters(reader):
@@ -107,7 +108,7 @@ def counters(reader):
                 continue
             seen.add(directory)
             for kind, file, row in AER_KINDS:
-                match = re.search(r"(?m)^%s\s+([0-9]+)$" % row, reader.text(directory + "/" + file) or "")
+                match = re.search(r"(?m)^%s\s+([0-9]+)$" % row, reader.text(directory + "/" + file, PAGE_BYTES) or "")
                 keep(kind, os.path.basename(directory), match and int(match.group(1)))
     for cpu in reader.names(CPU, "cpu[0-9]*"):
         for kind, file in THROTTLE_KINDS:
@@ -163,7 +164,8 @@ class Energy:
             place = POWERCAP + "/" + zone
             now, at = reader.number(place + "/energy_uj"), self.clock()
             if now is None:
-                self.reasons[zone] = reader.reason(place) or "it has no number in energy_uj"
+                refused = reader.collector.unreadable.get(place + "/energy_uj")
+                self.reasons[zone] = refused or "it has no number in energy_uj"
                 continue
             if zone in self.last:
                 self.add(zone, now, at, reader.number(place + "/max_energy_range_uj"))

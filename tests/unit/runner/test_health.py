@@ -112,6 +112,25 @@ def test_a_controller_that_disappears_is_lost_not_zero(tmp_path: Path) -> None:
     assert (counted["lost"], counted["changed"]) == (["mc0"], {})
 
 
+def test_names_are_short_and_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    """Nothing that stands in sysfs makes a record longer than what is reserved for it."""
+    modules = {f"{MC}/dimm{number}/dimm_ce_count": "1\n" for number in range(96)}
+    labels = {f"{MC}/dimm{number}/dimm_label": "|*`\n" * 10_000 for number in range(96)}
+    machine = put(tmp_path, {**FILES, **modules, **labels, f"{RAPL}/intel-rapl:0/name": "p" * 10_000})
+    (tmp_path / MC[1:] / "ue_count").unlink()
+    os.mkfifo(tmp_path / MC[1:] / "ue_count")
+    health = Health(machine)
+    put(tmp_path, dict.fromkeys(modules, "2\n"))
+    found = health.since()
+    assert len(found["counters"]["memory_corrected"]["changed"]) == 96
+    assert len(json.dumps(found)) < 128 << 10  # what is reserved for a record
+    assert found["counters"]["memory_uncorrected"]["read"] == 0
+    assert found["unreadable"] == {f"{MC}/ue_count": "not a regular file"}
+    kept = read_health(json.loads(json.dumps(found)))
+    assert kept is not None
+    assert "\n" not in kept.counters[0].changed[0].name
+
+
 class Clock:
     now = 0.0
 
