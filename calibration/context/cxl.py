@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from calibration.context.hardware import Cxl, CxlMemory, CxlRegion, Interleaving
+from calibration.context.memory import NODE
 from calibration.context.tree import Tree, count, integer
 
 CXL = "/sys/bus/cxl/devices"
@@ -42,7 +43,7 @@ def read_cxl(tree: Tree) -> Cxl | None:
     for device in tree.names(DAX):
         region = re.search(r"/(region[0-9]+)/", tree.link(f"{DAX}/{device}") or "")
         node = _node(tree.parse(f"{DAX}/{device}/target_node", integer))
-        if region is not None and node is not None:
+        if region is not None and node is not None and tree.is_dir(f"{NODE}/node{node}"):  # else not online
             nodes[region.group(1)] = node
     devices = (f"mem{number}" for number in tree.numbered(CXL, "mem"))
     regions = (f"region{number}" for number in tree.numbered(CXL, "region"))

@@ -17,10 +17,14 @@ from calibration.context.tree import Tree
 from calibration.runner.devices import MAX_PROFILES, MAX_SETTINGS, PROFILES, TUNED, sections, setting_path
 from calibration.text import visible
 
-MAX_LISTED: Final = 50
-"""Settings listed of those that differ, and of those that are not checked."""
+MAX_SHOWN: Final = 200
+"""Characters kept of a name or a value."""
 
 PAGES: Final = ("transparent_hugepages", "transparent_hugepage")
+
+
+def _shown(text: str) -> str:
+    return visible(text[:MAX_SHOWN])
 
 
 def _path(tree: Tree, name: str) -> str | None:
@@ -38,11 +42,11 @@ def _chain(tree: Tree, active: str) -> tuple[list[str], list[str], dict[tuple[st
 
     def read(name: str) -> None:
         """Merge the profile *name* into the settings, after those that it includes."""
-        if name in profiles or name in absent or len(profiles) >= MAX_PROFILES:
+        if name in profiles or name in absent or len(profiles) + len(absent) >= MAX_PROFILES:
             return
         path = _path(tree, name)
         if path is None:
-            absent.append(visible(name))
+            absent.append(_shown(name))
             return
         profiles.append(name)
         found = list(sections(tree.text(path) or ""))
@@ -71,19 +75,19 @@ def read_tuned(tree: Tree, frequency: Frequency, pages: TransparentHugePages) ->
     unchecked: list[str] = []
     for name, wanted, found in _compared(tree, settings, frequency, pages):
         if "${" in wanted or "${" in name or found is None:
-            unchecked.append(visible(name))
+            unchecked.append(_shown(name))
         elif is_met(wanted, found):
             met += 1
         else:
-            differing.append(TunedSetting(name=visible(name), wanted=visible(wanted), found=visible(found)))
+            differing.append(TunedSetting(name=_shown(name), wanted=_shown(wanted), found=_shown(found)))
     return Tuned(
         active=active,
         mode=tree.word(f"{TUNED}/profile_mode"),
         profiles=tuple(map(visible, profiles)),
         absent=tuple(absent),
         met=met,
-        differing=tuple(differing[:MAX_LISTED]),
-        unchecked=tuple(unchecked[:MAX_LISTED]),
+        differing=tuple(differing),
+        unchecked=tuple(unchecked),
     )
 
 

@@ -319,20 +319,27 @@ def test_cxl_memory_and_weights(make_root):
         f"{bus}/region0/interleave_ways": "2\n",
         f"{bus}/region0/interleave_granularity": "256\n",
         "/sys/devices/platform/region0/dax_region0/dax0.0/target_node": "2\n",
+        "/sys/devices/system/node/node2/meminfo": "Node 2 MemTotal: 100 kB\n",
+        f"{bus}/region1/size": "0x4000000000\n",
+        f"{bus}/region1/interleave_ways": "4\n",
+        "/sys/devices/platform/region1/dax_region1/dax1.0/target_node": "3\n",  # a device of its own, no node
         "/sys/kernel/mm/mempolicy/weighted_interleave/node0": "5\n",
         "/sys/kernel/mm/mempolicy/weighted_interleave/node2": "2\n",
         "/sys/kernel/mm/mempolicy/weighted_interleave/auto": "true\n",
         "/sys/bus/pci/devices/nothing/class": "0x060000\n",
     }
     root = make_root({**BASE, **files})
-    link(root, "/sys/bus/dax/devices/dax0.0", "../../../devices/platform/region0/dax_region0/dax0.0")
-    context = load(root)
+    for number in range(2):
+        target = f"../../../devices/platform/region{number}/dax_region{number}/dax{number}.0"
+        link(root, f"/sys/bus/dax/devices/dax{number}.0", target)
+    context = both(root)
     assert (context.cxl.nodes, context.cxl.regions[0].node, context.cxl.regions[0].ways) == ((2,), 2, 2)
+    assert context.cxl.regions[1].node is None
     assert context.cxl.devices[0].volatile_bytes == 256 << 30
     assert context.interleaving.weights == {0: 5, 2: 2}
     assert context.interleaving.automatic
     found = facts(context, None)
-    assert found["CXL memory"] == "1 x 256 GiB, region0 of 2 devices, node 2"
+    assert found["CXL memory"] == "1 x 256 GiB, region0 of 2 devices, region1 of 4 devices, node 2"
     assert found["interleave weights"] == "0: 5, 2: 2"
     collector = capture.collect(str(root))
     assert "/sys/bus/dax/devices/dax0.0" in collector.links
@@ -376,6 +383,19 @@ def test_profiles_that_include_each_other_or_nothing(make_root):
     }
     tuned = both(make_root({**BASE, **loop, "/etc/tuned/active_profile": "a\n"})).tuned
     assert (tuned.profiles, tuned.absent) == (("a", "b"), ("../x", "gone"))
+
+
+def test_long_profiles_are_counted_whole_and_bounded(make_root):
+    settings = "".join(f"kernel.a{number}=1\nkernel.b{number}=1\nkernel.c{number}=${{x}}\n" for number in range(100))
+    files = {f"/proc/sys/kernel/a{number}": "0" * 1000 + "\n" for number in range(100)}
+    files |= {f"/proc/sys/kernel/b{number}": "1\n" for number in range(100)}
+    include = " ".join(f"gone{number}" for number in range(5000))
+    profile = {"/etc/tuned/a/tuned.conf": f"[main]\ninclude={include}\n[sysctl]\n{settings}"}
+    tuned = both(make_root({**BASE, **files, **profile, "/etc/tuned/active_profile": "a\n"})).tuned
+    text = report.tuned_text(tuned)
+    assert text.startswith("a: 100 of 200 settings met, 100 not checked; kernel.a0 is 000")
+    assert " and 96 more; no file of gone0, gone1" in text
+    assert len(text) < 2000
 
 
 def test_a_profile_reads_nothing_but_settings(make_root):
