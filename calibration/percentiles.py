@@ -9,6 +9,7 @@ too few samples for this percentile: it is not estimated.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil, exp, lgamma, log, log1p, sqrt
 from typing import NamedTuple, Self
@@ -124,6 +125,7 @@ def percentile(histogram: Histogram, percent: float, step: float = 1.0) -> Perce
     return Percentile(histogram.value_at(ceil(share * count), step), (max(0.0, first - step), last + step), coverage)
 
 
+@lru_cache(maxsize=64)  # hundreds of CPUs have as many samples each
 def quantile_ranks(count: int, share: float) -> tuple[int, int, float] | None:
     """Return the ranks (1-based) of *count* samples that enclose the quantile at *share*, and how often they do.
 
