@@ -821,14 +821,15 @@ def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
         ("interference", "core_throttle", 1, "THROTTLED"),
         ("interference", "package_throttle", 1, "THROTTLED"),
         ("interference", "smi", 1, "SMI"),
+        ("clock", "resolution_ns", 1.95, "CLOCK_COARSE"),
     ],
 )
 def test_flags_of_jitter(of: str, field: str, value: object, code: str) -> None:
     raw = read("jitter")
     cpu = points(raw)[0]
-    (cpu if of == "cpu" else cpu["gaps"]["interference"])[field] = value
-    parsed = one("jitter", raw)
-    assert code in codes(parsed)
+    {"cpu": cpu, "interference": cpu["gaps"]["interference"], "clock": raw["clock"]}[of][field] = value
+    assert code not in codes(one("jitter", read("jitter")))
+    assert code in codes(one("jitter", raw))
 
 
 def sustained(windows: list[float]) -> Any:

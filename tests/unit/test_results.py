@@ -13,6 +13,7 @@ import pytest
 
 from calibration import lifecycle
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.gates.rules import check_errors
 from calibration.lifecycle import BegunRun, NotBegunError, finish, resume
 from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
@@ -30,6 +31,7 @@ from calibration.results.model import CheckerRun, Kernels
 from calibration.results.outcomes import completed_values
 from calibration.results.records import (
     EndRecord,
+    HealthRecord,
     NoteRecord,
     RestoredRecord,
     StepRecord,
@@ -43,6 +45,7 @@ from calibration.results.store import read_run, write_document
 from calibration.tuning import Change
 from tests.report.report_documents import flagged, index_of, replace, run_document, scaled
 from tests.rounds import numbered
+from tests.unit.test_health import health
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CAPTURE = (FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
@@ -651,6 +654,16 @@ def test_switch_for_a_step_is_reported_once_however_restored(begun: BegunRun) ->
     append_record(directory, SwitchedRecord(changes=(other, off)))
     append_record(directory, RestoredRecord(changes=(back,)))
     assert finish(directory, now=NOW).attempts[0].changes == (back, other)
+
+
+def test_what_the_sut_counted_flags_the_run(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency")
+    append_record(begun.directory, HealthRecord(health=health(memory_corrected={"mc0": [0, 2]})))
+    run = finish(begun.directory, now=NOW)
+    assert run.attempts[0].health == health(memory_corrected={"mc0": [0, 2]})
+    (found,) = (flag.reason for flag in run.flags if flag.code == "ERRORS_CORRECTED")
+    assert found == "2 corrected memory errors during the run: 2 at mc0"
+    assert [result.outcome for result in check_errors(run)] == ["failed"]
 
 
 def test_the_newest_incomplete_run_is_found(tmp_path: Path) -> None:
