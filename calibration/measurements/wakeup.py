@@ -464,12 +464,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         yield line_chart(
             self.kind,
             run.of(self.kind),
-            curves_of(
-                (values.condition, point)
-                for values in run.values(self.kind)
-                for points in [[(max(1, start), share) for start, share in values.late_ns.exceeding()]]
-                for point in points[:: ceil(len(points) / CURVE_POINTS) or 1]
-            ),
+            curves_of((values.condition, point) for values in run.values(self.kind) for point in curve(values.late_ns)),
             (
                 Axis("Later than", kind="decades", labels=base.TIME_LABEL, text=units.time_ns),
                 Axis("Share of wake-ups", kind="decades"),
@@ -498,6 +493,12 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             if best is not None:
                 yield self.metric(f"{values.condition}.{name}", f"{title}, {percent:g} %", best)
         yield self.metric(f"{values.condition}.max_ns", f"{title}, latest of {values.wakes}", values.max_ns)
+
+
+def curve(late_ns: Histogram) -> list[tuple[int, float]]:
+    """Return times in ns with the share of wake-ups at least so late: so many of the buckets, the last among them."""
+    points = [(max(1, start), share) for start, share in late_ns.exceeding()]
+    return points[:: -(ceil(len(points) / CURVE_POINTS) or 1)][::-1]
 
 
 NAMES: dict[Condition, str] = {

@@ -14,13 +14,16 @@ import pytest
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.base import NotPlanned, Planned, Step
+from calibration.measurements.base import NotPlanned, Parsed, Planned, Step
+from calibration.measurements.sut import Sut
 from calibration.measurements.wakeup import (
+    CURVE_POINTS,
     MEASUREMENT,
     Percentile,
     WakeupResult,
     WakeupSettings,
     WakeupValues,
+    curve,
     percentile_of,
 )
 from calibration.percentiles import Histogram
@@ -91,10 +94,14 @@ def document(raws: list[dict[str, Any]]) -> ProbeDocument:
     return ProbeDocument.merged([(number, read_document(raw), None) for number, raw in enumerate(raws)])
 
 
-def values_of(raws: list[dict[str, Any]]) -> list[WakeupValues]:
-    context = captured("x86_64-two-nodes-smt")
+def parsed_of(raws: list[dict[str, Any]], context: Context | None = None) -> list[Parsed]:
+    context = context or captured("x86_64-two-nodes-smt")
     (step, *_) = [item for item in MEASUREMENT.steps(context, WakeupSettings()) if isinstance(item, Step)]
-    return [parsed.values for parsed in MEASUREMENT.parse(document(raws), step, context)]  # type: ignore[misc]
+    return list(MEASUREMENT.parse(document(raws), step, context))
+
+
+def values_of(raws: list[dict[str, Any]]) -> list[WakeupValues]:
+    return [parsed.values for parsed in parsed_of(raws)]  # type: ignore[misc]
 
 
 def test_rounds_add_up_and_their_medians_make_the_interval() -> None:
@@ -132,6 +139,72 @@ def test_traced_wake_ups_are_in_no_other_value() -> None:
     assert memory.traced is housekeeping.traced is None
     assert memory.asked_mb_s == 500
     assert idle.asked_mb_s is None
+
+
+def with_change(of: str, field: str, value: object) -> dict[str, Any]:
+    """Return the recorded document, whose memory load has another *value*."""
+    raw: dict[str, Any] = copy.deepcopy(RAW)
+    condition = next(condition for condition in raw["result"]["conditions"] if condition["load"] == "memory")
+    (condition["cpus"][0] if of == "cpu" else condition["interference"])[field] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("of", "field", "value", "code"),
+    [
+        ("cpu", "cpu_verified", False, "CPU_UNVERIFIED"),
+        ("interference", "smi", 3, "SMI"),
+        ("interference", "core_throttle", 1, "THROTTLED"),
+        ("interference", "package_throttle", 1, "THROTTLED"),
+    ],
+)
+def test_what_hit_one_load_in_one_round_flags_that_load(of: str, field: str, value: object, code: str) -> None:
+    codes = [{flag.code for flag in item.flags} for item in parsed_of([RAW, with_change(of, field, value)])]
+    assert [code in found for found in codes] == [False, True, False]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_cpus_that_are_not_isolated_are_flagged(isolated: bool) -> None:
+    raw: dict[str, Any] = copy.deepcopy(RAW)
+    context = captured("x86_64-isolated")
+    for condition in raw["result"]["conditions"]:
+        (cpu,) = condition["cpus"]
+        cpu["cpu"] = min(context.isolated_cpus) if isolated else min(Sut(context).cpus - set(context.isolated_cpus))
+    for item in parsed_of([raw], context):
+        assert any(flag.code == "NOT_ISOLATED" for flag in item.flags) is not isolated
+        assert item.values.isolated is isolated
+
+
+def test_metrics_are_the_percentiles_and_the_latest() -> None:
+    (values, *_) = values_of([shifted(late, 5000) for late in (20_000, 90_000, 30_000)])
+    found = {metric.name: metric for metric in MEASUREMENT.metrics(values)}
+    assert {name: metric.unit for name, metric in found.items()} == dict.fromkeys(
+        [f"wakeup.idle.{name}_ns" for name in ("p50", "p99", "p99_9", "max")], "ns"
+    )
+    assert found["wakeup.idle.p50_ns"].value == pytest.approx(30_000, abs=1)
+    assert found["wakeup.idle.p50_ns"].placements == 3
+    assert found["wakeup.idle.max_ns"].value == 90_000
+    (values, *_) = values_of([{**RAW, "result": spread_out()}])
+    found = {metric.name: metric for metric in MEASUREMENT.metrics(values)}
+    for percent, name in ((50, "p50"), (99, "p99"), (99.9, "p99_9")):
+        assert found[f"wakeup.idle.{name}_ns"].value == pytest.approx(1000 + 100 * percent, abs=1)
+
+
+def spread_out() -> dict[str, Any]:
+    """Return the recorded result with wake-ups that are 1000 to 10,999 ns late, each once."""
+    raw: dict[str, Any] = copy.deepcopy(RAW["result"])
+    for condition in raw["conditions"]:
+        late_ns = histogram(list(range(1000, 11_000))).model_dump(mode="json")
+        condition["cpus"][0] |= {"wakes": 10_000, "late_ns": late_ns, "min_ns": 1000}
+    return raw
+
+
+def test_a_curve_of_many_buckets_ends_at_the_latest() -> None:
+    (values, *_) = values_of([{**RAW, "result": spread_out()}])
+    points = curve(values.late_ns)
+    assert len(points) <= CURVE_POINTS
+    assert points[-1] == (10_999, pytest.approx(1 / 10_000))
+    assert points == sorted(points)
 
 
 def test_a_histogram_that_lost_a_sample_is_refused() -> None:
