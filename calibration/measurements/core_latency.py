@@ -220,9 +220,10 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         ordered = sorted(values.points, key=lambda point: point.latency_ns.value)
         latencies = [point.latency_ns for point in ordered]
         yield self.metric("lowest_ns", f"{self.title}, lowest", latencies[0])
-        yield self.metric("median_ns", f"{self.title}, median of the cores", combined(latencies, median, "ns"))
+        whole = [point.latency_ns for point in in_all_rounds(values.points)]
+        yield self.metric("median_ns", f"{self.title}, median of the cores", combined(whole, median, "ns"))
         yield self.metric("highest_ns", f"{self.title}, highest", latencies[-1])
-        yield self.metric("spread", f"{self.title}, spread of the cores", combined(latencies, _spread, "fraction"))
+        yield self.metric("spread", f"{self.title}, spread of the cores", combined(whole, _spread, "fraction"))
 
 
 def _spread(latencies: Sequence[float]) -> float:
@@ -233,6 +234,12 @@ def _middle(points: Iterable[CoreLatencyPoint]) -> float:
     return median(point.latency_ns.value for point in points)
 
 
+def in_all_rounds(points: Sequence[CoreLatencyPoint]) -> list[CoreLatencyPoint]:
+    """Return those of *points* that have most rounds: rounds of the others do not tell which they were."""
+    rounds = max(len(point.latency_ns.centres) for point in points)
+    return [point for point in points if len(point.latency_ns.centres) == rounds]
+
+
 def slow_cores(points: Sequence[CoreLatencyPoint]) -> tuple[float, tuple[SlowCore, ...]]:
     """Return the limit of a slow core among *points*, and the slow cores, slowest first.
 
@@ -240,8 +247,10 @@ def slow_cores(points: Sequence[CoreLatencyPoint]) -> tuple[float, tuple[SlowCor
     to round. It is slow if the whole interval of that is beyond the limit: ``MIN_SLOWDOWN``, or more if the cores of
     the machine differ more, so that normally distributed differences, whatever their size, exceed it by chance in at
     most ``FALSE_ALARMS`` of all runs. The spread of the cores is the median of their absolute deviations, which slow
-    cores, if fewer than half, hardly change. Two cores are never told apart: neither is known to be the usual one.
+    cores, if fewer than half, hardly change. Two cores are never told apart: neither is known to be the usual one. A
+    core that lacks a round is not compared.
     """
+    points = in_all_rounds(points)
     ratios = list(_relative(points))
     deviations = [abs(log(ratio.value)) for _, ratio in ratios]
     chance = NormalDist().inv_cdf(1 - FALSE_ALARMS / len(points))
@@ -266,13 +275,13 @@ def _relative(points: Sequence[CoreLatencyPoint]) -> Iterator[tuple[CoreLatencyP
         node: _centres(own if len(own) > 2 else points) for node, own in by_node.items()
     }
     for point in points:
-        ratios = [ns / middle for ns, middle in zip(point.latency_ns.centres, middles[point.node], strict=False)]
+        ratios = [ns / middle for ns, middle in zip(point.latency_ns.centres, middles[point.node], strict=True)]
         yield point, estimate([[ratio] for ratio in ratios], "fraction", rounds=range(len(ratios)))
 
 
 def _centres(points: Sequence[CoreLatencyPoint]) -> list[float]:
     """Return the median of *points* in each round."""
-    return [median(values) for values in zip(*(point.latency_ns.centres for point in points), strict=False)]
+    return [median(values) for values in zip(*(point.latency_ns.centres for point in points), strict=True)]
 
 
 def _less_one(ratio: Estimate) -> Estimate:
