@@ -188,9 +188,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
         placements = latency.placements
         if document.clock is None or any(placement.single_loads is None for placement in placements):
             raise InputError("no single loads in a placement, or no clock")
-        values = _values(
-            placements, document.clock.resolution_ns, point.loop_overhead_ns or 0.0, step.target_half_width
-        )
+        values = _values(placements, document.clock.resolution_ns, point.overhead_ns, step.target_half_width)
         companions = companions_of(result.points)
         yield Parsed(
             id=step.id,

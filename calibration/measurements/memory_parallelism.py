@@ -14,6 +14,7 @@ from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.measurements.base import (
     Declaration,
+    HalfWidth,
     MeasuredRun,
     Metric,
     MetricPattern,
@@ -53,12 +54,12 @@ class MemoryParallelismSettings(ChaseSettings):
     *far* also measures the memory of the most distant node.
     """
 
-    chains: tuple[Annotated[int, Field(ge=1, le=CHAINS_MAX)], ...] = CHAINS
+    chains: Annotated[tuple[Annotated[int, Field(ge=1, le=CHAINS_MAX)], ...], Field(min_length=1)] = CHAINS
     far: bool = True
     placements: PositiveInt = 1
     windows: PositiveInt = 5
     hops: PositiveInt = 50_000
-    target_half_width: Annotated[float, Field(gt=0, le=1)] = 0.03
+    target_half_width: HalfWidth = 0.03
 
 
 class ParallelPoint(Model):
@@ -246,7 +247,7 @@ def _curve(points: Sequence[LatencyPoint], target_half_width: float | None) -> P
             chains=point.chains,
             load_ns=ns,
             in_flight=None if one is None else combined([one, ns], _ratio, "loads"),
-            loop_overhead_ns=point.loop_overhead_ns or 0.0,
+            loop_overhead_ns=point.overhead_ns,
         )
         for point, ns in sorted(measured, key=lambda item: item[0].chains)
     )

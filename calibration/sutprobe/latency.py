@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+from calibration.errors import InputError
 from calibration.model import Model
 from calibration.percentiles import Histogram
 from calibration.sutprobe.counters import CountedPlacement, Counters, Samples
@@ -132,6 +133,13 @@ class LatencyPoint(Point):
     order_check: OrderCheck | None
     loop_overhead_ns: float | None
     placements: tuple[LatencyPlacement, ...] | None
+
+    @property
+    def overhead_ns(self) -> float:
+        """``loop_overhead_ns``, which each point with placements has. Raises ``InputError`` without one."""
+        if self.loop_overhead_ns is None:
+            raise InputError("a point with placements has no overhead of its loop")
+        return self.loop_overhead_ns
 
     @classmethod
     def combined(cls, parts: Sequence[tuple[Part, Self]]) -> dict[str, Any]:

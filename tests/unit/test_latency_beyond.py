@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
 from calibration.measurements.core_latency import (
@@ -120,6 +122,22 @@ def test_two_cores_are_not_told_apart_and_one_in_three_is() -> None:
     assert [core.cpu for core in slow_cores(cores(4, noisy(0.001, slow={1: 2.0}), count=3, nodes=1))[1]] == [1]
 
 
+def test_a_core_without_all_rounds_takes_none_from_the_others() -> None:
+    """The first round is twice as slow, and core 3 lacks it: its second would be compared with their first."""
+    found = cores(6, noisy(0.002, slow={7: 1.3}, drift=1.0), count=16, nodes=1)
+    for lost in (1, ROUNDS - 1):
+        (short,) = (point for point in found if point.cpu == 3)
+        kept = [[value] for value in short.latency_ns.centres[lost:]]
+        short = short.model_copy(update={"latency_ns": estimate(kept, "ns", rounds=range(len(kept)))})
+        points = tuple(short if point.cpu == 3 else point for point in found)
+        assert [core.cpu for core in slow_cores(points)[1]] == [7]
+        values = CoreLatencyValues(points=points, slow_limit=0.05, slow=())
+        (middle,) = (
+            metric for metric in declaration("core_latency").metrics(values) if metric.name.endswith("median_ns")
+        )
+        assert middle.placements == ROUNDS
+
+
 def test_the_document_of_a_large_machine_stays_small() -> None:
     points = cores(5, noisy(0.01, slow={7: 2.0}))
     limit, slow = slow_cores(points)
@@ -188,6 +206,20 @@ def test_a_gain_that_is_not_sure_is_none() -> None:
                 change = 1.2 if number == 0 else 1 - 2 * MIN_GAIN
                 placement["windows_ns"] = [ns * change for ns in placement["windows_ns"]]
     assert one("memory_parallelism", raw).values.curves[0].enough_chains == 16
+
+
+@pytest.mark.parametrize("kind", ["memory_parallelism", "load_tail"])
+def test_a_point_without_overhead_is_refused_not_zero(kind: str) -> None:
+    raw = read(kind)
+    for point in raw["result"]["points"]:
+        point["loop_overhead_ns"] = None
+    with pytest.raises(InputError, match="no overhead of its loop"):
+        one(kind, raw)
+
+
+def test_no_chains_are_no_settings() -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        declaration("memory_parallelism").settings(chains=())
 
 
 def test_without_one_chain_nothing_is_known_to_be_in_flight() -> None:
