@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
@@ -21,10 +22,10 @@ import click
 
 from bench.contenders import Start, allowed_cpus
 from bench.outputs import NotComparedError
-from bench.peers import run_starts
+from bench.peers import program_of, run_starts
 from bench.ratios import FEWEST, Spread, spread
 from bench.tables import table
-from calibration.build import build
+from calibration.errors import CalibrationError
 from calibration.measurements.wakeup import WakeupResult
 from calibration.percentiles import percentile
 from calibration.runner.intervals import median_ranks
@@ -189,35 +190,46 @@ def rows(runs: Mapping[str, Sequence[Seen]]) -> list[tuple[str, ...]]:
     return found
 
 
+def copied(program: str, login: Sequence[str]) -> str:
+    """Copy sutprobe to the SUT of *login* and return its path there. Raises ``NotComparedError`` if that fails."""
+    command = (*login, f"cat > {ON_SUT} && chmod 755 {ON_SUT}")
+    done = subprocess.run(command, input=Path(program).read_bytes(), capture_output=True, check=False)
+    if done.returncode:
+        raise NotComparedError(f"sutprobe could not be copied: {done.stderr.decode(errors='replace').strip()}")
+    return ON_SUT
+
+
+def located(name: str, login: Sequence[str]) -> str | None:
+    """Return the path of a tool on the SUT of *login*, on this machine without one."""
+    if not login:
+        return shutil.which(name)
+    done = subprocess.run((*login, f"command -v {name}"), capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
 @click.command()
-@click.option("--cpu", type=int, help="CPU to measure; by default the last allowed one.")
-@click.option("--period-us", default=1000, show_default=True, help="Time between two deadlines.")
-@click.option("--seconds", default=5, show_default=True, help="Length of each run.")
-@click.option("--alternations", default=12, show_default=True, help="Runs of each tool.")
-@click.option("--ssh", help="Command that logs in as root to the SUT, an x86_64; by default this machine is measured.")
-def main(*, cpu: int | None, period_us: int, seconds: int, alternations: int, ssh: str | None) -> None:
+@click.option("--cpu", type=click.IntRange(0), help="CPU to measure; by default the last allowed one.")
+@click.option(
+    "--period-us", type=click.IntRange(1), default=1000, show_default=True, help="Time between two deadlines."
+)
+@click.option("--seconds", type=click.IntRange(1), default=5, show_default=True, help="Length of each run.")
+@click.option("--alternations", type=click.IntRange(1), default=12, show_default=True, help="Runs of each tool.")
+@click.option("--ssh", default="", help="Command that logs in as root to a SUT of this architecture, to measure there.")
+def main(*, cpu: int | None, period_us: int, seconds: int, alternations: int, ssh: str) -> None:
     """Alternate between sutprobe wakeup, cyclictest and rtla timerlat, and print a table."""
-    program = build("x86_64").path
-    login = tuple(shlex.split(ssh or ""))
-    if login:
-        subprocess.run((*login, f"cat > {ON_SUT} && chmod 755 {ON_SUT}"), input=program.read_bytes(), check=True)
-
-    def found(name: str) -> str | None:
-        if not login:
-            return shutil.which(name)
-        done = subprocess.run((*login, f"command -v {name}"), capture_output=True, text=True, check=False)
-        return done.stdout.strip() or None
-
-    there = tools(
-        ON_SUT if login else str(program),
-        max(allowed_cpus()) if cpu is None else cpu,
-        period_us,
-        seconds,
-        found,
-        held=bool(login) or DMA_LATENCY.exists(),
-    )
-    there = {name: Tool((*login, *tool.command), tool.read) for name, tool in there.items()}
-    runs = alternate(there, alternations, seconds, lambda line: click.echo(line, err=True))
+    login = tuple(shlex.split(ssh))
+    chosen = max(allowed_cpus()) if cpu is None else cpu
+    try:
+        program = program_of()
+        if login:
+            program = copied(program, login)
+        held = bool(login) or DMA_LATENCY.exists()
+        there = tools(program, chosen, period_us, seconds, lambda name: located(name, login), held=held)
+        there = {name: Tool((*login, *tool.command), tool.read) for name, tool in there.items()}
+        runs = alternate(there, alternations, seconds, lambda line: click.echo(line, err=True))
+    except (CalibrationError, NotComparedError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
     click.echo("\n".join(table(("Tool", "Quantity", "Ours", "Theirs", "Ratio, paired"), rows(runs))))
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from bench.outputs import NotComparedError
 from bench.wakeup import (
@@ -14,6 +15,7 @@ from bench.wakeup import (
     Seen,
     Tool,
     alternate,
+    main,
     read_cyclictest,
     read_ours,
     read_timerlat,
@@ -104,3 +106,19 @@ def test_a_tool_that_fails_is_left_out_and_ours_may_not() -> None:
     assert len(said) == 1
     with pytest.raises(NotComparedError):
         alternate({OURS: bad}, 1, 1, said.append)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--alternations", "0"), 2, "--alternations"),
+        (("--period-us", "0"), 2, "--period-us"),
+        (("--seconds", "0"), 2, "--seconds"),
+        (("--ssh", "false"), 1, "error: sutprobe could not be copied"),
+    ],
+)
+def test_faults_are_said_in_a_line(arguments: tuple[str, ...], code: int, says: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == code
+    assert says in result.output
+    assert isinstance(result.exception, SystemExit)
