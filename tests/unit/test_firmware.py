@@ -130,6 +130,8 @@ def test_without_an_instrument_counts_remain_and_nothing_is_zero() -> None:
     values = values_of(result(None, None, smi=5))
     assert (values.headline, values.max_gap_ns, values.rate_per_hour, values.observed_s) == (None, None, None, None)
     assert (values.smi, values.core_throttle) == (5, None)
+    assert values_of(result(None, throttle=2)).smi is None
+    assert values_of(result(None, throttle=2)).package_throttle == 2
     assert metrics(values) == {}
     (sentence,) = MEASUREMENT.summary([values])
     assert "CONFIG_HWLAT_TRACER" in sentence

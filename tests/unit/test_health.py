@@ -135,6 +135,10 @@ def test_a_machine_that_counts_nothing_is_undecided_and_says_so() -> None:
     assert found is not None
     assert [result.outcome for result in check_errors(document(found))] == ["undecided"]
     assert [result.outcome for result in check_errors(document())] == ["undecided"]
+    record["counters"]["core_throttled"]["read"] = 8  # which says nothing of errors
+    throttling = read_health(record)
+    assert throttling is not None
+    assert [result.outcome for result in check_errors(document(throttling))] == ["undecided"]
     assert [fact.value for fact in health_facts([])] == [None]
     (text,) = [fact.value for fact in health_facts([found]) if fact.name.startswith("Errors")]
     assert text == (

@@ -169,6 +169,7 @@ def test_a_slow_core_is_named_in_flag_summary_and_metrics() -> None:
     assert "CPU 5" in next(iter(kind.summary([bad.values])))
     metrics = {metric.name.partition(".")[2]: metric.value for metric in kind.metrics(bad.values)}
     assert metrics["highest_ns"] == pytest.approx(1.2 * metrics["median_ns"], rel=0.01)
+    assert metrics["lowest_ns"] == pytest.approx(metrics["median_ns"], rel=0.01)
     assert metrics["spread"] == pytest.approx(0.2, rel=0.05)
     assert [(row.node, len(row.points)) for row in bad.values.rows] == [(0, 8), (1, 8)]
 
@@ -193,6 +194,11 @@ def test_loads_in_flight_and_the_chains_that_suffice(most: float, enough: int | 
     assert curve.best.in_flight is not None
     assert curve.best.in_flight.value == pytest.approx(min(most, 32))
     assert curve.best.load_ns.value == pytest.approx(100 / min(most, 32), rel=0.01)
+    metrics = {metric.name: metric.value for metric in declaration("memory_parallelism").metrics(values)}
+    assert metrics == {
+        "memory_parallelism.0.load_ns": curve.best.load_ns.value,
+        "memory_parallelism.0.in_flight": curve.best.in_flight.value,
+    }
     (sentence,) = declaration("memory_parallelism").summary([values])
     assert ("at least" in sentence) == (enough is None)
 
@@ -318,5 +324,10 @@ def test_the_share_of_sequential_reads_is_that_of_the_same_cpus() -> None:
     assert share is not None
     expected = values.reads.bandwidth_mb_s.value / peak.mixes["reads"].bandwidth_mb_s.value
     assert share.value == pytest.approx(expected, rel=0.2), "of medians, and the median of ratios"
+    metrics = {metric.name: metric.value for metric in kind.metrics(kind.completed(values, {"peak": peak}))}
+    assert metrics == {
+        "random_bandwidth.bandwidth_mb_s": values.reads.bandwidth_mb_s.value,
+        "random_bandwidth.sequential_share": share.value,
+    }
     for other in ({"plain": True}, {"group": "0@0"}, {"mixes": {}}):
         assert kind.completed(values, {"peak": peak.model_copy(update=other)}).sequential_share is None

@@ -84,6 +84,8 @@ def test_percentiles_are_by_rounds_only_if_each_round_has_loads_enough() -> None
     assert metrics["load_tail.p99_9.latency_ns"].estimator == "derived"
     assert metrics["load_tail.p99_99.latency_ns"].estimator is None
     assert metrics["load_tail.p99_99.latency_ns"].interval is not None
+    assert metrics["load_tail.p99_99.latency_ns"].value == pytest.approx(300.0, abs=TICK_NS)
+    assert metrics["load_tail.p99_9.latency_ns"].value == pytest.approx(300.0, abs=TICK_NS)
     assert "load_tail.p99_999.latency_ns" not in metrics
 
 

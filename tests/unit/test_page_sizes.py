@@ -131,6 +131,7 @@ def test_a_miss_is_what_spread_lines_take_more_than_packed_ones_on_the_largest_p
         metric.name: metric.value for metric in declaration("page_sizes").metrics(values(plant(read("page_sizes"))))
     }
     assert names["page_sizes.tlb_miss_ns"] == base.added_ns.value
+    assert [names[f"page_sizes.{row.label}.latency_ns"] for row in rows] == [row.memory_ns.value for row in rows]
     assert names.keys() == {
         "page_sizes.tlb_miss_ns", "page_sizes.base_4k.latency_ns", "page_sizes.thp_2m.latency_ns",
         "page_sizes.hugetlb_2m.latency_ns",
