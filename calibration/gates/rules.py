@@ -51,15 +51,20 @@ def check_settings_restored(document: RunDocument) -> Iterator[Result]:
 
 
 def check_errors(document: RunDocument) -> Iterator[Result]:
-    """Yield the errors of memory and PCIe links during the run; undecided if none are counted."""
+    """Yield the errors of memory and PCIe links during the run; undecided if none are counted, or a count was lost."""
     healths = [attempt.health for attempt in document.attempts if attempt.health is not None]
+    counters = [counted for health in healths for counted in health.counters if counted.kind in WORDS]
     errors = [flag for flag in document.flags if flag.code in {"ERRORS_CORRECTED", "ERRORS_UNCORRECTED"}]
     for error in errors:
         yield Result("failed", error.reason)
-    read = sum(counted.read for health in healths for counted in health.counters if counted.kind in WORDS)
-    if not errors and not read:
+    read = sum(counted.read for counted in counters)
+    if errors:
+        return
+    if any(counted.unknown for counted in counters):
+        yield Result("undecided", "a counter of errors was reset or disappeared during the run")
+    elif not read:
         yield Result("undecided", "the SUT counts no errors of memory and PCIe links")
-    elif not errors:
+    else:
         yield Result("passed", f"no errors in {read} counters of memory and PCIe links")
 
 

@@ -142,12 +142,12 @@ def _counted(healths: Sequence[Health]) -> Iterator[str]:
         elif events:
             totals = {kind: sum(change.count or 0 for of, change in events if of == kind) for kind, _ in events}
             yield ", ".join(units.plural(total, WORDS[kind]) for kind, total in totals.items())
-        elif not any(counted.read for counted in found):
-            yield f"{what} are not counted by this machine" if what != "throttling" else f"{what} is not counted"
-        elif all(counted.known or not counted.read for counted in found):
+        elif any(counted.unknown for counted in found):
+            yield f"{what}: unknown, a counter was reset or disappeared"
+        elif any(counted.read for counted in found):
             yield f"no {what}"
         else:
-            yield f"{what}: unknown, a counter was reset or disappeared"
+            yield f"{what} are not counted by this machine" if what != "throttling" else f"{what} is not counted"
 
 
 def _warmest(health: Health) -> Iterator[Temperature]:

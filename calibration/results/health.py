@@ -65,9 +65,9 @@ class Counted(Model):
     changed: tuple[CounterChange, ...]
 
     @property
-    def known(self) -> bool:
-        """Whether it is known that nothing, or what, was counted."""
-        return self.read > 0 and not self.lost and all(change.count is not None for change in self.changed)
+    def unknown(self) -> bool:
+        """Whether something may have been counted that nobody saw: a counter was reset or disappeared."""
+        return bool(self.lost) or any(change.count is None for change in self.changed)
 
     @property
     def risen(self) -> tuple[CounterChange, ...]:

@@ -115,10 +115,22 @@ def test_a_counter_that_was_reset_is_unknown_not_negative() -> None:
     assert flags(found) == []
     (change,) = found.counters[0].changed
     assert change.count is None
-    assert not found.counters[0].known
+    assert found.counters[0].unknown
+    assert [result.outcome for result in check_errors(document(found))] == ["undecided"]
     (text,) = [fact.value for fact in health_facts([found]) if fact.name.startswith("Errors")]
     assert text is not None
     assert text.startswith("memory errors: unknown, a counter was reset or disappeared; no PCIe errors")
+
+
+def test_the_only_counter_that_disappeared_is_not_one_that_never_was() -> None:
+    record = told()
+    record["counters"]["memory_corrected"] = {"read": 0, "lost": ["mc0"], "changed": {}}
+    record["counters"]["memory_uncorrected"]["read"] = 0
+    found = read_health(record)
+    assert found is not None
+    assert [result.outcome for result in check_errors(document(found))] == ["undecided"]
+    (text,) = [fact.value for fact in health_facts([found]) if fact.name.startswith("Errors")]
+    assert text == "memory errors: unknown, a counter was reset or disappeared; no PCIe errors; no throttling"
 
 
 def test_many_modules_are_counted_not_listed() -> None:
