@@ -254,12 +254,12 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
             for row in values.pages:
                 for chain, found in (
                     ("memory", row.memory_ns),
-                    ("cached, a line per page", row.spread_ns),
-                    ("cached, packed lines", row.dense_ns),
+                    ("a line per page", row.spread_ns),
+                    ("packed lines", row.dense_ns),
                 ):
                     value, low, high = bounds(found)
                     shown = {"v": value, "l": low, "h": high, "t": units.significant(value)}
-                    rows.append({"g": page_text(row), "s": chain, **shown})
+                    rows.append({"g": f"{units.size(row.page_bytes)} {row.pages}", "s": chain, **shown})
         high = max(min(row["h"], row["v"] * 1.3) for row in rows) * 1.05
         spec = bars(rows, "Latency, ns per load", high, measurements=run.of(self.kind))
         alt = "Latency in ns by page size: over memory, over one cached line per page, and over as many packed lines."
