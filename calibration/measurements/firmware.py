@@ -185,7 +185,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             if headline is None or rate is None or values.observed_s is None:
                 yield f"Gaps with interrupts off were not measured: {values.refused}."
                 continue
-            yield f"{headline}."
+            yield f"{headline.capitalize()}."
             low, high = map(_plain, rate.interval)
             gap, confidence = units.exact_time_ns(values.threshold_ns or 0.0), units.percent(POISSON_CONFIDENCE)
             if values.gaps:

@@ -475,15 +475,17 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         )
 
     def summary(self, measured: Sequence[WakeupValues]) -> Iterator[str]:
-        """Yield the median and the latest wake-up under each condition."""
+        """Yield the median and the latest wake-up under each condition, those of the same CPUs in a sentence."""
+        by_cpus: dict[tuple[bool, tuple[int, ...]], list[str]] = {}
         for values in measured:
-            where = f"{len(values.cpus)} CPUs" if len(values.cpus) > 1 else f"CPU {values.cpus[0]}"
             best = values.percentile(50.0).best
             middle = "unknown" if best is None else units.time_ns(best.value if isinstance(best, Estimate) else best)
-            yield (
-                f"{where} ({'isolated' if values.isolated else 'not isolated'}), {NAMES[values.condition]}: median "
-                f"{middle}, latest of {values.wakes} wake-ups {units.time_ns(values.max_ns)}."
-            )
+            ends = f"{NAMES[values.condition]} {middle} and {units.time_ns(values.max_ns)}"
+            by_cpus.setdefault((values.isolated, values.cpus), []).append(ends)
+        for (isolated, cpus), found in by_cpus.items():
+            where = f"{len(cpus)} CPUs" if len(cpus) > 1 else f"CPU {cpus[0]}"
+            kind = "isolated" if isolated else "not isolated"
+            yield f"Wake-ups of {where} ({kind}), median and latest: {'; '.join(found)}."
 
     def metrics(self, values: WakeupValues) -> Iterator[Metric]:
         """Yield the percentiles that the samples support, and the latest wake-up."""

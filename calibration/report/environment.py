@@ -136,6 +136,7 @@ def kind_modules(**names: Any) -> dict[str, Any]:
     """Return the macros and settings of each kind's file, ordered by the files' positions.
 
     A file has the macro ``one``, for a measurement and its values, or ``all``, for all measurements together, or both.
+    ``brief`` is a pattern of the metrics that the section's table shows, if not all.
     They may use *names* and the kind's ``declaration`` besides their arguments.
 
     Raises ``jinja2.TemplateNotFound`` if a kind has no file.

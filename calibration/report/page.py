@@ -5,6 +5,7 @@ No clock, host or file is read; all ordering follows from the document.
 """
 
 import hashlib
+import re
 from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -102,21 +103,28 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
         class_share=class_share,
     )
     for title in SECTIONS:
-        found = {kind: rows(document, kind) for kind, module in modules.items() if module.section == title}
+        found = {kind: _split(rows(document, kind), of) for kind, of in modules.items() if of.section == title}
         yield {
             "title": title,
             "sentences": tuple(sentences(title, facts, found)),
             "charts": tuple(charts.of(found)),
-            "rows": [row for those in found.values() for row in those[:MAX_ROWS]],
+            "rows": [row for shown, _ in found.values() for row in shown],
             "warnings": _warnings(document.measurements, found),
             "parts": [
-                _part(document, kind, modules[kind], those[MAX_ROWS:])
-                for kind, those in found.items()
+                _part(document, kind, modules[kind], more)
+                for kind, (_, more) in found.items()
                 if any(
                     measurement.kind == kind for measurement in document.measurements
                 )  # others are listed in Skipped
             ],
         }
+
+
+def _split(found: Sequence[Row], module: Any) -> tuple[list[Row], list[Row]]:
+    """Return those rows of a kind that its section's table shows, and those that are folded."""
+    brief = [row for row in found if re.search(getattr(module, "brief", ""), row.name)]
+    shown = brief[:MAX_ROWS]
+    return shown, [row for row in found if row not in shown]
 
 
 def _part(document: RunDocument, kind: str, module: Any, more: Sequence[Row]) -> dict[str, Any]:

@@ -20,12 +20,13 @@ MAX_FAMILY: Final = 8
 """Of more metrics than this that differ only in a number, a table shows the lowest and the highest."""
 
 MAX_ROWS: Final = 8
-"""Rows of a kind in its section's table; the rest is folded."""
+"""Rows of a kind in its section's table, and of those that its file calls ``brief``; the rest is folded."""
 
 
 class Row(NamedTuple):
-    """One table row: name, value, half-width in per cent, trust and verdict."""
+    """One table row: the metric, its title, value, half-width in per cent, trust and verdict."""
 
+    name: str
     title: str
     value: str
     plus_minus: str
@@ -63,6 +64,7 @@ def _rows(family: Sequence[tuple[Measurement, Metric]], failed: Container[str]) 
     for measurement, metric, which in shown:
         trust, reason = measurement.trust_in(metric)
         yield Row(
+            name=metric.name,
             title=f"{metric.title}{which}",
             value=units.headline(metric),
             plus_minus=units.plus_minus(metric) or "",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from calibration import units
 from calibration.context.confinement import limits
@@ -17,8 +17,10 @@ from calibration.context.model import Context
 from calibration.context.population import Population, UnknownPopulation, population
 from calibration.judge.words import within
 from calibration.measurements.base import Metric
+from calibration.measurements.firmware import FirmwareValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.wakeup import WakeupValues
 from calibration.report.advice import advice
 from calibration.report.machine import counted
 from calibration.results.consistency import RULES, ConsistencyCheck
@@ -322,10 +324,46 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
         for figure in found[family][:1]:
             where = re.search(r"CPU \d+", figure.title)
             yield _tile(document, title, [figure], [figure], f"{where[0]}, {isolated}" if where else None)
+    for measurement in document.measurements:
+        if isinstance(measurement.values, WakeupValues) and measurement.values.condition == "idle":
+            yield _wakeup(document, measurement, measurement.values)
+    for measurement in document.measurements:
+        if isinstance(measurement.values, FirmwareValues) and measurement.values.observed_s is not None:
+            yield _firmware(document, measurement, measurement.values)
+
+
+class _Seen(NamedTuple):
+    """A metric that is not of record, with its trust and the worst reason against it."""
+
+    metric: Metric
+    trust: Trust
+    reason: Flag | None
+
+
+def _wakeup(document: RunDocument, measurement: Measurement, values: WakeupValues) -> Tile:
+    """Return the tile of the latest wake-up of an idle machine."""
+    *others, latest = measurement.metrics()
+    median_text = "".join(f"median {units.headline(metric)}, " for metric in others if metric.name.endswith(".p50_ns"))
+    where = f"CPU {values.cpus[0]}" if len(values.cpus) == 1 else f"{len(values.cpus)} CPUs"
+    isolated = "isolated" if values.isolated else "not isolated"
+    shown = [_Seen(latest, *measurement.trust_in(latest))]
+    return _tile(document, "Latest wake-up", shown, shown, f"{median_text}{where}, {isolated}")
+
+
+def _firmware(document: RunDocument, measurement: Measurement, values: FirmwareValues) -> Tile:
+    """Return the tile of the longest gap with interrupts off; without any that is the threshold."""
+    gap, rate = measurement.metrics()
+    often = units.headline(rate) if values.gaps else f"none longer in {units.duration(values.observed_s)}"
+    shown = [_Seen(gap, *measurement.trust_in(gap))]
+    return _tile(document, "Firmware gap", shown, shown, f"{often}, interrupts off")
 
 
 def _tile(
-    document: RunDocument, title: str, shown: Sequence[RecordMetric], behind: Sequence[RecordMetric], extra: str | None
+    document: RunDocument,
+    title: str,
+    shown: Sequence[RecordMetric | _Seen],
+    behind: Sequence[RecordMetric | _Seen],
+    extra: str | None,
 ) -> Tile:
     """Return the tile of the metrics *shown*; uncertainty and trust are the worst of those *behind* it."""
     trust = lowest(item.trust for item in behind) or "observed"

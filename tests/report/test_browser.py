@@ -60,7 +60,17 @@ def test_the_first_screen_has_the_verdict_and_the_tiles(browser: webdriver.Chrom
 
 def test_a_page_of_eight_nodes_is_at_most_9000_px_tall_on_a_desk(browser: webdriver.Chrome) -> None:
     width, height = browser.execute_script("return [window.innerWidth, document.documentElement.scrollHeight]")
-    assert height <= (9000 if width > 1000 else 20000)
+    assert height <= (9000 if width > 1000 else 15500)
+
+
+def test_metrics_and_tiles_do_not_scroll_sideways(browser: webdriver.Chrome) -> None:
+    found = browser.find_elements(By.CSS_SELECTOR, "article :is(table.metrics, table.tiles)")
+    assert len(found) > len(SECTIONS)
+    for table in found:
+        box = browser.execute_script("return arguments[0].closest('.table-wrapper') ?? arguments[0]", table)
+        assert browser.execute_script("return arguments[0].scrollWidth - arguments[0].clientWidth", box) <= 1, (
+            table.text
+        )
 
 
 def test_every_chart_is_visible_interactive_and_named(browser: webdriver.Chrome) -> None:

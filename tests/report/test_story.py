@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first screen of a page."""
 
+from calibration import units
+from calibration.measurements.firmware import FirmwareValues
+from calibration.measurements.wakeup import WakeupValues
 from calibration.report.story import MAX_FINDINGS, Tile, story
 from calibration.results.model import RunDocument, Verdict
 from tests.report.report_documents import flagged, index_of
@@ -31,6 +34,36 @@ def test_the_tiles_are_the_metrics_of_record(document: RunDocument) -> None:
     assert found["Idle latency"].value.split()[0] == f"{idle.metric.value:.0f}"
     assert found["Idle latency"].trust == idle.trust
     assert found["Longest gap"].plus_minus is None
+
+
+def test_idle_wake_ups_and_the_firmware_have_a_tile(document: RunDocument) -> None:
+    found = tiles(document)
+    (idle,) = (
+        values
+        for item in document.measurements
+        if isinstance(values := item.values, WakeupValues) and values.condition == "idle"
+    )
+    assert found["Latest wake-up"].value == units.time_ns(idle.max_ns)
+    assert found["Latest wake-up"].extra == "median 33.2 µs, CPU 1, not isolated"
+    index = index_of(document, "firmware")
+    assert found["Firmware gap"].extra == "614871 per hour, interrupts off"
+    seen = document.measurements[index].values
+    assert isinstance(seen, FirmwareValues)
+    none = [cpu.model_copy(update={"gaps": 0, "max_gap_ns": None}) for cpu in seen.cpus]
+    quiet = seen.model_copy(update={"cpus": tuple(none), "max_gap_ns": seen.threshold_ns})
+    found = tiles(with_values(document, index, quiet))
+    assert (found["Firmware gap"].value, found["Firmware gap"].extra) == (
+        "10.0 µs",
+        "none longer in 15.7 s, interrupts off",
+    )
+    refused = {"instrument": None, "observed_s": None, "rate_per_hour": None, "max_gap_ns": None}
+    assert "Firmware gap" not in tiles(with_values(document, index, seen.model_copy(update=refused)))
+
+
+def with_values(document: RunDocument, index: int, values: FirmwareValues) -> RunDocument:
+    measurements = list(document.measurements)
+    measurements[index] = measurements[index].model_copy(update={"values": values})
+    return document.model_copy(update={"measurements": tuple(measurements)})
 
 
 def test_a_complete_run_says_how_many_are_on_target(document: RunDocument) -> None:

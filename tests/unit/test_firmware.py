@@ -72,7 +72,7 @@ def test_none_seen_is_an_upper_bound_and_not_zero() -> None:
     assert (values.rate_per_hour.cpu, values.rate_per_hour.value) == (1, 0.0)
     assert values.rate_per_hour.interval == pytest.approx((0.0, -2 * log(0.05)))
     assert list(MEASUREMENT.summary([values])) == [
-        "firmware: 10 µs at most, 0 per hour.",
+        "Firmware: 10 µs at most, 0 per hour.",
         "No gap longer than 10 µs was seen in 30 min 0 s: at most 5.99 per hour with 95 % confidence.",
     ]
 
