@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every captured machine is read consistently with its files: adding a capture adds a test.
 
-One machine of each architecture has its whole document beside it, a line for each subject; ``CALIBRATION_BLESS=1``
-writes these again, to be reviewed before they are committed.
+At least one machine of each architecture has its whole document beside it, a line for each subject;
+``CALIBRATION_BLESS=1`` writes these again, to be reviewed before they are committed.
 """
 
 import json
@@ -59,7 +59,7 @@ def test_capture_matches_its_files(archive):
 
     (words,) = re.findall(r"^proc/cmdline=(.*)$", text, re.MULTILINE)
     assert [parameter.name for parameter in context.cmdline.parameters] == re.findall(r"(?:^|(?<= ))[^ =]+", words)
-    flags = re.findall(r"^proc/cpuinfo=(?:flags|[Ff]eatures)\s*: (.*)$", text, re.MULTILINE)
+    flags = re.findall(r"^proc/cpuinfo=(?:flags|[Ff]eatures|isa)\s*: (.*)$", text, re.MULTILINE)
     assert list(context.processor.flags) == (flags[0].split() if flags else [])
 
 
@@ -156,6 +156,19 @@ def test_other_architectures():
     assert power.caches[0].line_bytes == 128
     assert mainframe.virtualization.vendor == "KVM"
     assert mainframe.processor.architecture == "s390x"
+
+
+def test_eight_threads_per_core():
+    context = by_name("ppc64le-smt8")
+    assert context.topology.threads_per_core == 8
+    assert context.siblings(9) == tuple(range(8, 16))
+
+
+def test_riscv():
+    context = by_name("riscv64-two-nodes")
+    assert context.processor.architecture == "riscv64"
+    assert context.clocksource.current == "riscv_clocksource"
+    assert context.caches == ()
 
 
 def test_capture_has_no_serial_numbers(unpack):
