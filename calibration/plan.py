@@ -18,7 +18,7 @@ from calibration.measurements.counting import uncounted
 from calibration.measurements.instructions import possible_mixes
 from calibration.measurements.platform import CacheReference, ShapeReference
 from calibration.measurements.sut import confined, sized, without_memory_limits
-from calibration.mlc import NAME, MlcCommand
+from calibration.mlc import ARCHITECTURE, NAME, MlcCommand
 from calibration.model import Model
 from calibration.profiles import Profile
 from calibration.text import WIDTH, duration
@@ -119,7 +119,7 @@ def make_plan(
         **_durations(steps),
         traffic_shape=kept,
         last_level_cache=last_level_cache,
-        mlc=profile.mlc,
+        mlc=profile.mlc if context.processor.architecture == ARCHITECTURE else (),
     )
 
 

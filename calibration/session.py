@@ -27,7 +27,6 @@ from calibration.errors import (
     GOOD,
     CalibrationError,
     ConnectionLostError,
-    EnvironmentLacksError,
     InputError,
     NoAnswerError,
     SutError,
@@ -35,7 +34,7 @@ from calibration.errors import (
 from calibration.files import read_regular
 from calibration.lifecycle import BegunRun, Examine, begin, resume
 from calibration.measurements.base import Step
-from calibration.mlc import ARCHITECTURE, NAME, MlcCommand, Program, read_program
+from calibration.mlc import NAME, MlcCommand, Program, read_program
 from calibration.model import UtcTime, complete_models, fault_of, format_time
 from calibration.plan import Plan
 from calibration.preflight.checks import Check, taken_over_check
@@ -291,7 +290,7 @@ def _programs(
             plan["before"] = [_checker_step(request, _hashes({"": script})[""])]
     commands = mlc_commands(begun.directory)
     if request.mlc is not None and commands:
-        program = _read_mlc(request.mlc, begun.directory, built.target, say)
+        program = _read_mlc(request.mlc, begun.directory, say)
         if program is not None:
             programs["mlc"] = program.content
             plan["after"] = [_mlc_step(request.mlc, command, program.sha256) for command in commands]
@@ -377,18 +376,15 @@ def _mlc_step(mlc: Mlc, command: MlcCommand, digest: str) -> dict[str, Any]:
     }
 
 
-def _read_mlc(mlc: Mlc, directory: Path, target: str, say: Say) -> Program | None:
+def _read_mlc(mlc: Mlc, directory: Path, say: Say) -> Program | None:
     """Record the operator's Intel MLC and return it; if it cannot be run, record why and return None."""
-    planned = target == ARCHITECTURE
     found: Program | None = None
     reason = None
     try:
-        if not planned:
-            raise EnvironmentLacksError(f"{NAME} is for {ARCHITECTURE} only, the SUT is {target}")
         found = read_program(mlc.archive)
     except CalibrationError as error:
         reason = str(error)[:MAX_REASON]
-        say(f"{NAME} is not run: {reason}", "failed" if planned else None)
+        say(f"{NAME} is not run: {reason}", "failed")
     program = MlcProgram(
         started_at=datetime.now(UTC),
         archive=mlc.archive.name,
@@ -398,7 +394,6 @@ def _read_mlc(mlc: Mlc, directory: Path, target: str, say: Say) -> Program | Non
         form=None if found is None else found.form,
         prefetchers_ok=mlc.prefetchers_ok,
         publish=mlc.publish,
-        planned=planned,
         reason=reason,
     )
     append_record(directory, MlcProgramRecord(program=program))

@@ -146,11 +146,9 @@ def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Re
     runs: list[MlcRun] = []
     for command in plan.mlc:
         run = log.mlc_runs.get(command.command)
-        cause: Literal["failed", "not_planned", "interrupted"] = "failed"
+        interrupted = run is None and log.attempts[-1].interrupted
         if run is None:
-            interrupted = log.attempts[-1].interrupted
             reason: str | None = log.mlc.reason or (INTERRUPTED if interrupted else NO_REASON)
-            cause = "not_planned" if not log.mlc.planned else "interrupted" if interrupted else "failed"
         else:
             found: tuple[Reading, ...] = ()
             reason = run.reason
@@ -162,6 +160,7 @@ def _mlc(directory: Path, plan: Plan, log: RunLog) -> tuple[Mlc | None, tuple[Re
             runs.append(run.model_copy(update={"reason": reason, "readings": tuple(reading.id for reading in found)}))
             readings += found
         if reason is not None:
+            cause: Literal["failed", "interrupted"] = "interrupted" if interrupted else "failed"
             gone.append(NotMeasured(kind=MLC, what=command.title, reason=reason, cause=cause))
     return Mlc(**dict(log.mlc), commands=tuple(runs)), tuple(readings), gone
 

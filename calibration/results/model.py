@@ -147,8 +147,7 @@ class MlcProgram(Model):
 
     ``archive`` is the name of the file, ``member`` the program's path in it (``None`` if the file itself is the
     program), ``form`` whether it is a script. ``prefetchers_ok`` is the consent to switch prefetchers, ``publish`` to
-    show metrics on pages. ``planned`` is false for a machine without MLC support. ``reason`` says why none of it was
-    run; ``None`` if the program was on the SUT.
+    show metrics on pages. ``reason`` says why none of it was run; ``None`` if the program was on the SUT.
     """
 
     started_at: UtcTime
@@ -159,7 +158,6 @@ class MlcProgram(Model):
     form: Literal["elf", "script"] | None
     prefetchers_ok: bool
     publish: bool
-    planned: bool
     reason: str | None
 
 

@@ -284,7 +284,6 @@ def second_document(
         "form": "elf",
         "prefetchers_ok": False,
         "publish": publish,
-        "planned": True,
         "reason": None,
         "commands": tuple(runs),
     }

@@ -222,9 +222,7 @@ def test_invalid_prefetcher_states_are_refused(raw: Any) -> None:
 # The document
 
 
-def assembled(
-    folder: Path, *runs: tuple[str, str, bytes | None], planned: bool = True, reason: str | None = None
-) -> RunDocument:
+def assembled(folder: Path, *runs: tuple[str, str, bytes | None], reason: str | None = None) -> RunDocument:
     """Return the document of a run of which nothing but commands of MLC is recorded: command, outcome and output."""
     profile = folder / "p.yml"
     profile.write_text(
@@ -245,7 +243,6 @@ def assembled(
                 form="elf",
                 prefetchers_ok=False,
                 publish=False,
-                planned=planned,
                 reason=reason,
             )
         ),
@@ -292,10 +289,9 @@ def test_the_last_try_counts(tmp_path: Path) -> None:
     assert [command.command for command in mlc_commands(directory)] == ["latency_matrix"]
 
 
-@pytest.mark.parametrize(("planned", "cause"), [(True, "failed"), (False, "not_planned")])
-def test_a_program_that_cannot_run_is_the_reason_for_all_commands(tmp_path: Path, planned: bool, cause: str) -> None:
-    document = assembled(tmp_path, planned=planned, reason="no program")
-    assert [item[1:] for item in gone(document)] == [(cause, "no program")] * 2
+def test_a_program_that_cannot_run_is_the_reason_for_all_commands(tmp_path: Path) -> None:
+    document = assembled(tmp_path, reason="no program")
+    assert [item[1:] for item in gone(document)] == [("failed", "no program")] * 2
 
 
 def test_altered_output_is_not_read(tmp_path: Path) -> None:
@@ -346,7 +342,8 @@ def test_unsupported_commands_of_a_guest_do_not_fail_the_run(tmp_path: Path) -> 
 
 
 def test_the_plan_lists_the_commands() -> None:
-    context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
-    plan = make_plan(context, load_profile("quick"))
+    x86, power = (load(FIXTURES / "context" / f"{name}.tar.gz") for name in ("x86_64-two-nodes-smt", "ppc64le-smt8"))
+    plan = make_plan(x86, load_profile("quick"))
     assert plan.mlc == load_profile("quick").mlc
+    assert make_plan(power, load_profile("quick")).mlc == ()
     assert "Intel MLC, where the inventory has it (mlc_archive): --idle_latency, --latency_matrix" in plan_text(plan)

@@ -130,7 +130,6 @@ def everything(made: Request) -> list[Any]:
         form="elf",
         prefetchers_ok=False,
         publish=False,
-        planned=True,
         reason=None,
     )
     append_record(made.directory, MlcProgramRecord(program=mlc))
