@@ -149,7 +149,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             {
                 "at": [f"{place}{own[place.node]}" for place in places],
                 "size-bytes": largest,
-                "stride-bytes": 64,
+                "stride-bytes": sut.line_bytes,
                 "order": "random",
                 **settings.options(),
             },

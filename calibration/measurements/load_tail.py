@@ -163,7 +163,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
                 {
                     "at": place,
                     "size-bytes": size_bytes,
-                    "stride-bytes": 64,
+                    "stride-bytes": sut.line_bytes,
                     "order": "random",
                     **settings.options(),
                     "single-loads": settings.single_loads,

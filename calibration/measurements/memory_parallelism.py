@@ -145,7 +145,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 {
                     "at": [f"{Place(cpu, memory)}{size}" for memory, size in zip(nodes, own, strict=True)],
                     "size-bytes": max(sizes),
-                    "stride-bytes": 64,
+                    "stride-bytes": sut.line_bytes,
                     "order": "random",
                     **settings.options(),
                     "chains": ",".join(map(str, counts)),

@@ -39,8 +39,6 @@ from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import LatencyPlacement, LatencyPoint, LatencyResult
 
-LINE_BYTES: Final = 64
-
 LINES_MIN, LINES_MAX = 4096, 16384
 """Pages of a spread chain: more than any second-level TLB holds (1280 to 4096 entries), with lines that still fit into
 most second-level caches."""
@@ -148,9 +146,9 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
             base_bytes = base_page_bytes(context)
-            lines = min(LINES_MAX, max(LINES_MIN, sut.l2_bytes // L2_SHARE // LINE_BYTES))
+            lines = min(LINES_MAX, max(LINES_MIN, sut.l2_bytes // L2_SHARE // sut.line_bytes))
             chains = Chains(
-                spread=lines * base_bytes, dense=lines * LINE_BYTES, memory=idle_bytes(sut, settings, place.node, 1)
+                spread=lines * base_bytes, dense=lines * sut.line_bytes, memory=idle_bytes(sut, settings, place.node, 1)
             )
             wanted = []
             for item in self._pages(context, place.node, chains):
@@ -168,7 +166,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 {
                     "at": [f"{place}:{chains.spread}/{base_bytes}", f"{place}:{chains.dense}", str(place)],
                     "size-bytes": chains.memory,
-                    "stride-bytes": LINE_BYTES,
+                    "stride-bytes": sut.line_bytes,
                     "order": "random",
                     "pages": ",".join(kinds),
                     **({"hugetlb-bytes": ",".join(map(str, sizes))} if sizes else {}),
