@@ -144,11 +144,13 @@ class Sut:
     def measuring_cpu(self, node: int) -> int:
         """Return the CPU of *node* for single-CPU measurements.
 
-        The first isolated CPU; without one the first CPU that is not the lowest online, which does the machine's
-        housekeeping.
+        The first isolated CPU; without one the first CPU on another core than the lowest online, which does the
+        machine's housekeeping, or else another CPU than that.
         """
         cpus = self.cpus_of(node)
-        preferred = [cpu for cpu in cpus if cpu in self.isolated] or [cpu for cpu in cpus if cpu != self._lowest]
+        others = [cpu for cpu in cpus if cpu != self._lowest]
+        undisturbed = [cpu for cpu in others if self._lowest not in self.siblings(cpu)]
+        preferred = [cpu for cpu in cpus if cpu in self.isolated] or undisturbed or others
         return (preferred or cpus)[0]
 
     def housekeeping_cpu(self) -> int | None:
