@@ -245,9 +245,10 @@ class _Chooser:
 
     def _no_event(self, role: str) -> str:
         if self.table is None:
-            model = self._context.processor.models[0] if self._context.processor.models else None
-            shown = f"{model.vendor} family {model.family} model {model.model}" if model else "an unknown processor"
-            return f"no event table for {shown}"
+            models = self._context.processor.models
+            found = (models[0].vendor, models[0].family, models[0].model) if models else ()
+            words = [f"{word}{value}" for word, value in zip(("", "family ", "model "), found, strict=False) if value]
+            return f"no event table for {' '.join(words) or 'an unknown processor'}"
         return self.table.absent.get(role, f"no event of {self.table.microarchitecture} counts it")
 
     def _smt_off(self) -> bool:

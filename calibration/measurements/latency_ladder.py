@@ -165,7 +165,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
             chosen = [cpu, *(core for core in cores if core not in sut.siblings(cpu))]
             for copies in settings.copies:
                 if copies > len(chosen):
-                    reason = f"node {node} has {len(chosen)} cores to measure with"
+                    reason = f"node {node} has {units.plural(len(chosen), 'core')} to measure with"
                     yield self.not_planned(reason, f"{copies} copies at the same time")
                     continue
                 places = [str(Place(number, home)) for number in chosen[:copies]]
