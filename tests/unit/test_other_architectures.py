@@ -8,49 +8,38 @@ import pytest
 
 from calibration.context import load
 from calibration.context.model import Context
+from calibration.measurements.bandwidth_ladder import shares
 from calibration.measurements.evidence import resolution_flags
 from calibration.measurements.instructions import NON_TEMPORAL, possible_mixes
 from calibration.measurements.max_bandwidth import MaxSettings
 from calibration.measurements.regulation import RegulationSettings
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut
+from calibration.measurements.traffic import all_cpus
 from calibration.measurements.traffic_shape import ShapeSettings
 from calibration.plan import Plan, make_plan
 from calibration.preflight.clock import check_clock_source
 from calibration.profiles import load_profile
 from calibration.sutprobe.document import read_document
-from tests.unit.machines import GIB, MIB, machine
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-CAPTURED = load(FIXTURES / "context" / "ppc64le-two-nodes.tar.gz")
 PROFILES = ("quick", "nightly", "full")
 
 
-def with_lines(context: Context, line_bytes: int) -> Context:
-    caches = tuple(cache.model_copy(update={"line_bytes": line_bytes}) for cache in context.caches)
-    return context.model_copy(update={"caches": caches})
+def captured(name: str) -> Context:
+    return load(FIXTURES / "context" / f"{name}.tar.gz")
 
 
 def power() -> Context:
-    """Two sockets of POWER9, eight threads a core, an L3 for two cores; nodes 0 and 8, as firmware numbers them."""
-    made = machine(
-        packages=2, nodes=2, cores=12, threads=8, node_bytes=128 * GIB, llc_bytes=10 * MIB, llc_cores=2,
-        l2_bytes=MIB // 2, architecture="ppc64le",
-    )  # fmt: skip
-    nodes = tuple(node.model_copy(update={"id": 8 * node.id}) for node in made.nodes)
-    processor = made.processor.model_copy(update={"flags": ()})
-    return with_lines(made.model_copy(update={"nodes": nodes, "processor": processor}), 128)
-
-
-def riscv() -> Context:
-    """64 cores in four nodes, with a system-level cache that the kernel does not report."""
-    made = machine(
-        packages=1, nodes=4, cores=16, node_bytes=32 * GIB, llc_bytes=None, l2_bytes=MIB, architecture="riscv64"
+    """Four cores of eight threads, with nodes 0 and 8, as firmware numbers them."""
+    context = captured("ppc64le-smt8")
+    return context.model_copy(
+        update={"nodes": tuple(node.model_copy(update={"id": 8 * node.id}) for node in context.nodes)}
     )
-    return made.model_copy(update={"processor": made.processor.model_copy(update={"flags": ()})})
 
 
-MACHINES = {"ppc64le-captured": CAPTURED, "ppc64le-smt8": power(), "riscv64": riscv()}
+POWER, RISCV = power(), captured("riscv64-two-nodes")
+MACHINES = {"ppc64le": captured("ppc64le-two-nodes"), "ppc64le-smt8": POWER, "riscv64": RISCV}
 
 
 def plan(context: Context, profile: str) -> Plan:
@@ -91,49 +80,57 @@ def test_what_is_left_out_is_said_with_the_reason(name: str, profile: str) -> No
 def test_every_kind_of_the_profile_is_planned_on_power() -> None:
     """Nothing but events of the processor's own counters is missing: no kind at all is without a step."""
     profile = load_profile("full")
-    planned = plan(power(), "full")
+    planned = plan(POWER, "full")
     missing = set(profile.measurements) - {step.kind for step in planned.steps}
     explained = {item.kind for item in planned.not_planned}
     assert missing <= explained
     assert {"jitter", "core_frequency", "c2c_latency", "loaded_latency", "prefetcher_effect"}.isdisjoint(missing)
 
 
-@pytest.mark.parametrize("kind", ["idle_latency", "latency_matrix", "latency_ladder"])
-def test_a_random_chase_visits_each_line_once(kind: str) -> None:
-    strides = {
-        int(stride)
-        for step in plan(power(), "full").steps
-        if step.id == kind
-        for text in values_of(step.argv, "--stride-bytes")
-        for stride in [text]
-    }
-    assert strides
-    assert min(strides) == 128
-    assert Sut(riscv()).line_bytes == 64
-    assert Sut(with_lines(riscv(), 64).model_copy(update={"caches": ()})).line_bytes == 64
+def test_a_random_chase_visits_each_line_once() -> None:
+    random = [step for step in plan(POWER, "full").steps if values_of(step.argv, "--order") == ["random"]]
+    kinds = {"idle_latency", "latency_ladder", "latency_matrix", "load_tail", "memory_parallelism", "page_sizes"}
+    assert {step.kind for step in random} == kinds | {"core_latency"}
+    assert {min(map(int, values_of(step.argv, "--stride-bytes"))) for step in random} == {128}
+    assert Sut(RISCV).line_bytes == 64
+
+
+def test_a_measuring_cpu_shares_no_core_with_the_lowest_cpu() -> None:
+    assert [Sut(POWER).measuring_cpu(node.id) for node in POWER.nodes] == [8, 16]
+
+
+def test_all_threads_of_a_core_share_its_first_level_cache() -> None:
+    sut = Sut(POWER)
+    (first,) = shares(sut, all_cpus(sut))
+    assert (first.level, first.threads, first.share_bytes) == (1, 8, 4096)
 
 
 def test_settings_that_list_only_streamed_mixes_are_left_out() -> None:
     settings = ShapeSettings(mixes=("stream_triad",))
-    assert possible_mixes(power(), settings) == (None, "stream_triad: ppc64le has no non-temporal stores")
+    assert possible_mixes(POWER, settings) == (None, "stream_triad: ppc64le has no non-temporal stores")
     both = MaxSettings(mixes=("reads", "stream_triad"))
-    possible, reason = possible_mixes(power(), both)
+    possible, reason = possible_mixes(POWER, both)
     assert possible is not None
     assert possible.mixes == ("reads",)
     assert reason.startswith("stream_triad: ")
-    assert possible_mixes(MACHINES["riscv64"], RegulationSettings())[1] == ""
-    elsewhere = load(FIXTURES / "context" / "aarch64-four-nodes.tar.gz")
+    assert possible_mixes(RISCV, RegulationSettings())[1] == ""
+    elsewhere = captured("aarch64-four-nodes")
     assert possible_mixes(elsewhere, both) == (both, "")
 
 
 def test_stores_of_a_riscv_core_are_an_assumption() -> None:
-    (found,) = stores_flags(riscv(), ["write"], counted=False)
+    (found,) = stores_flags(RISCV, ["write"], counted=False)
     assert "RISC-V" in found.reason
-    assert not list(stores_flags(power(), ["write", "copy"], counted=False))
+    assert not list(stores_flags(POWER, ["write", "copy"], counted=False))
+
+
+def test_a_processor_without_event_table_is_named_by_what_it_says() -> None:
+    reasons = {item.reason for item in plan(RISCV, "quick").not_planned if item.kind == "counters"}
+    assert reasons == {"no event table for 0x0 model 0x70216"}
 
 
 @pytest.mark.parametrize(
-    ("context", "source"), [(power(), "timebase"), (riscv(), "riscv_clocksource")], ids=["ppc64le", "riscv64"]
+    ("context", "source"), [(POWER, "timebase"), (RISCV, "riscv_clocksource")], ids=["ppc64le", "riscv64"]
 )
 def test_the_clock_source_of_each_architecture(context: Context, source: str) -> None:
     for current, outcome in ((source, "met"), ("jiffies", "not_met"), (None, "unknown")):
