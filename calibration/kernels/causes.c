@@ -192,6 +192,9 @@ static struct cause *named(struct causes *causes, const struct line *line)
 		copy_until(cause.function, sizeof(cause.function), function + strlen(event->function), " ,\n");
 	if (number)
 		cause.number = strtoll(number + strlen(event->number), NULL, 10);
+	/* POWER's IPIs are interrupts like a device's, named IPI or IPI-1, of node 1. */
+	if (cause.class == CAUSE_INTERRUPT && !strncmp(cause.name, "IPI", 3))
+		cause.class = CAUSE_IPI;
 	return cause_of(causes->list, &causes->count, &cause);
 }
 

@@ -194,9 +194,10 @@ static void compare(void)
 			functions = functions || !strcmp(scene.causes.list[i].function, plants[p].function);
 		for (size_t i = 0; i < scene.causes.count; i++) {
 			const struct cause *cause = &scene.causes.list[i];
-			/* Older kernels tell no functions. Other architectures have "Function call interrupts". */
-			bool same =
-				functions ? !strcmp(cause->function, plants[p].function) : strstr(cause->name, plants[p].name) != NULL;
+			/* Older kernels tell no functions. Other architectures have "Function call interrupts"; POWER has one IPI
+			 * for everything. */
+			bool same = functions ? !strcmp(cause->function, plants[p].function)
+			                      : strstr(cause->name, plants[p].name) || !strncmp(cause->name, "IPI", 3);
 			if (cause->class == plants[p].class && same) {
 				plant->found += cause->events;
 				/* Several threads of one name have no number; and timers and interrupts are of whoever asks. */

@@ -125,13 +125,16 @@ static bool case_trace_text(struct error *error)
 	static char coarse[] =
 		"        sutprobe-77      [001] d.h1.   99.999950: reschedule_exit: vector=253\n"
 		"        sutprobe-77      [001] d.h1.  100.000002: irq_handler_entry: irq=3 name=arch_timer\n"
-		"        sutprobe-77      [001] d.h1.  100.000007: irq_handler_exit: irq=3 ret=handled\n";
+		"        sutprobe-77      [001] d.h1.  100.000007: irq_handler_exit: irq=3 ret=handled\n"
+		"        sutprobe-77      [001] d.h1.  100.000007: irq_handler_entry: irq=17 name=IPI-1\n"
+		"        sutprobe-77      [001] d.h1.  100.000008: irq_handler_exit: irq=17 ret=handled\n";
 	const struct gap later[] = {{0, 900}, {1002, 6}};
 	const struct trace_clock raw = {.raw_ns = 100e9, .ticks = 1000, .per_ns = 1e-3, .tolerance = 1};
 	file = fmemopen(coarse, sizeof(coarse) - 1, "r");
 	EXPECT(file && causes_read(&causes, file, later, 2, 77, false, &raw, true));
 	(void)fclose(file);
 	EXPECT(causes.gaps == 1 && fabs(caused(&causes, "arch_timer", "")->ticks - 5) < 1e-3);
+	EXPECT(caused(&causes, "IPI-1", "")->class == CAUSE_IPI);
 	/* Another thread ran when the gap began: its time is all but the interrupt's. The idle one is not told of. */
 	static char asleep[] =
 		"           rival-9       [001] d.h1. 1000300: local_timer_entry: vector=236\n"
