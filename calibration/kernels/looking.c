@@ -106,11 +106,14 @@ void looking_warn(void)
 {
 	char text[256] = "";
 	size_t length = 0;
-	for (enum look look = 0; look < LOOKS && length < sizeof(text); look++)
+	for (enum look look = 0; look < LOOKS && length < sizeof(text); look++) {
+		char cost[24] = ""; /* unknown where others left no time for the first reading */
+		if (looks[look].cost_s > 0)
+			snprintf(cost, sizeof(cost), " (%.2g ms each)", looks[look].cost_s * 1e3);
 		if (looks[look].left_out)
-			length +=
-				(size_t)snprintf(text + length, sizeof(text) - length, "%s%s in %" PRIu64 " (%.2g ms each)",
-				                 length ? ", " : "", looks[look].name, looks[look].left_out, looks[look].cost_s * 1e3);
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s in %" PRIu64 "%s",
+			                           length ? ", " : "", looks[look].name, looks[look].left_out, cost);
+	}
 	if (length)
 		warning_add("LOOKED_LESS",
 		            "not read in all of %" PRIu64 " measurements, because it takes too long: left out %s", measurements,

@@ -6,7 +6,9 @@
 
 #include "affinity.h"
 #include "host.h"
+#include "looking.h"
 #include "subcommand.h"
+#include "warning.h"
 
 static bool case_json(struct error *error)
 {
@@ -81,9 +83,23 @@ static bool case_cpu_lists(struct error *error)
 	return true;
 }
 
+static bool case_left_out(struct error *error)
+{
+	struct json json = {0};
+	looking_count();
+	looking_leave_out(LOOK_SMI);
+	looking_warn();
+	warning_write(&json, NULL);
+	bool told = strstr(json.text, "left out SMI counts in 1\"") != NULL;
+	json_free(&json);
+	EXPECT(told);
+	return true;
+}
+
 static const struct host_case cases[] = {
 	{"cpu_lists", case_cpu_lists},
 	{"json", case_json},
+	{"left_out", case_left_out},
 	{"options", case_options},
 };
 
