@@ -10,9 +10,8 @@ from run to run. A value measured in one round is treated the same way one level
 not time.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from itertools import accumulate, combinations, islice
+from itertools import accumulate, combinations
 from math import factorial, log, sqrt
 from operator import itemgetter
 from statistics import NormalDist, fmean, median
@@ -110,10 +109,10 @@ class Estimate(Model):
     """One measured value with its uncertainty and samples.
 
     ``value``, ``interval``, ``prediction``, ``minimum``, ``maximum`` and ``samples`` are in ``unit``; spreads are
-    relative standard deviations. ``samples`` has one list of windows per placement, round by round; ``rounds`` is the
-    number of placements in each, empty if all were measured at one time. ``interval`` holds the median over all such
-    runs with the probability ``coverage``, ``prediction`` about as often the value of the next run of the same plan.
-    ``within_spread`` is that of windows in a placement, ``between_spread`` that of placements in a round, and
+    relative standard deviations. ``samples`` has one list of windows per placement, round by round; ``rounds`` has
+    the number of the round of each, and is empty if all were measured at one time. ``interval`` holds the median over
+    all such runs with the probability ``coverage``, ``prediction`` about as often the value of the next run of the same
+    plan. ``within_spread`` is that of windows in a placement, ``between_spread`` that of placements in a round, and
     ``rounds_spread`` that of rounds, without what placements explain if a round has several. ``target_half_width`` is
     relative, ``None`` without a target. ``flags`` name what moved the value.
     """
@@ -158,9 +157,9 @@ class Estimate(Model):
         return tuple(map(median, _grouped(medians, self.rounds))) if self.rounds else tuple(medians)
 
     @property
-    def round_of_samples(self) -> list[int]:
-        """The number of the round of each placement in ``samples``; empty without rounds."""
-        return [number for number, size in enumerate(self.rounds) for _ in range(size)]
+    def centre_of_rounds(self) -> dict[int, float]:
+        """The same by the number of the round or, if all was measured at one time, of the placement."""
+        return dict(zip(dict.fromkeys(self.rounds) or range(self.placements), self.centres, strict=True))
 
     @property
     def largest_spread(self) -> tuple[Level, float] | None:
@@ -201,8 +200,8 @@ def estimate(
     order = sorted(range(len(samples)), key=lambda index: rounds[index]) if rounds else range(len(samples))
     kept = tuple(tuple(float(window) for window in samples[index]) for index in order)
     flat = [window for placement in kept for window in placement]
-    sizes = tuple(Counter(rounds[index] for index in order).values()) if rounds else ()
-    grouped = _grouped([median(placement) for placement in kept], sizes)
+    numbers = tuple(rounds[index] for index in order) if rounds else ()
+    grouped = _grouped([median(placement) for placement in kept], numbers)
     estimator: Estimator = "median_of_rounds"
     centres = sorted(median(group) for group in grouped)
     if len(grouped) == 1:
@@ -227,7 +226,7 @@ def estimate(
         interval=interval,
         coverage=coverage,
         prediction=prediction,
-        rounds=sizes,
+        rounds=numbers,
         placements=len(kept),
         windows=len(flat),
         within_spread=median(within) if within else None,
@@ -259,26 +258,32 @@ def _wider(value: float, bounds: tuple[float, float], factor: float) -> tuple[fl
     return max(value - factor * (value - low), min(0.0, low)), value + factor * (high - value)
 
 
-def combined(estimates: Sequence[Estimate], function: Callable[[Sequence[float]], float], unit: str) -> Estimate:
+def combined(estimates: Sequence[Estimate], function: Callable[[Sequence[float]], float], unit: str) -> Estimate | None:
     """Return the *function* of several *estimates*, computed in each round: their median, or their spread.
 
-    Rounds that some of them lack are left out. Without rounds, placements take their place.
+    Rounds that some of them lack are left out; ``None`` if no other is left. Without rounds, placements take their
+    place.
     """
-    centres = [function(values) for values in zip(*(each.centres for each in estimates), strict=False)]
+    centres = [each.centre_of_rounds for each in estimates]
+    common = [number for number in centres[0] if all(number in each for each in centres)]
+    if not common:
+        return None
     targets = {each.target_half_width for each in estimates}
     found = estimate(
-        [[centre] for centre in centres],
+        [[function([each[number] for each in centres])] for number in common],
         unit,
-        rounds=range(len(centres)) if all(each.rounds for each in estimates) else (),
+        rounds=common if all(each.rounds for each in estimates) else (),
         target_half_width=targets.pop() if len(targets) == 1 else None,
     )
     return found.model_copy(update={"estimator": "derived"})
 
 
-def _grouped(centres: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
-    """Return the *centres* of placements by round, of *sizes*; one round without sizes."""
-    found = iter(centres)
-    return [list(islice(found, size)) for size in sizes or (len(centres),)]
+def _grouped(centres: Sequence[T], rounds: Sequence[int]) -> list[list[T]]:
+    """Return the *centres* of placements by the number of their round; one round without numbers."""
+    found: dict[int, list[T]] = {}
+    for number, centre in zip(rounds or [0] * len(centres), centres, strict=True):
+        found.setdefault(number, []).append(centre)
+    return list(found.values())
 
 
 def _mean_squares(grouped: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
@@ -342,13 +347,13 @@ def course_flags(
     change = (max(centres) - min(centres)) / abs(value or 1)
     if change <= 2 * (target or RELEVANT) or not differs(grouped):
         return
-    sizes = [len(group) for group in grouped]
+    numbers = [number for number, group in enumerate(grouped) for _ in group]
     causes = []
     for name, values in course.items():
         known = [value for value in values if value is not None]
         if len(known) < len(values):
             continue
-        over = [fmean(group) for group in _grouped(known, sizes)]
+        over = [fmean(group) for group in _grouped(known, numbers)]
         if abs(_agreement(over, centres)) >= GOES_WITH:
             causes.append(f"{name} from {min(over):.4g} to {max(over):.4g}")
     reason = f"its rounds differ by {change * 100:.2g} %, from {centres[0]:.4g} in the first to {centres[-1]:.4g}"

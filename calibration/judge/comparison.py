@@ -22,8 +22,8 @@ of an unchanged machine whose interval excludes 1: 0.2 % with six independent ro
 eight to twelve; 1.6 and 3.6 % with six and nine where runs differ by twice what independent rounds explain. The
 tolerance leaves fewer that differ.
 
-Otherwise (imports, values measured once) the ends of both intervals are combined. That is wider, because intervals of one
-moment leave out what varies over minutes.
+Otherwise (imports, values measured once) the ends of both intervals are combined. That is wider, because intervals of
+one moment leave out what varies over minutes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

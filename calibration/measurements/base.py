@@ -346,7 +346,7 @@ class Declaration(ABC, Generic[S, V]):
         if isinstance(value, Estimate):
             trust, doubt = trust_of(value)
             known = {field: getattr(value, field) for field in known} | {"trust": trust, "doubt": doubt}
-            known["rounds"] = len(value.rounds) or None
+            known["rounds"] = len(set(value.rounds)) or None
             value = value.value
         given = {**known, **details}
         return Metric(name=name, title=title, value=value, unit=pattern.unit, better=pattern.better, **given)

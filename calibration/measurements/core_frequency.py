@@ -268,10 +268,10 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
             for name, point in (("lowest", row.points[0]), ("highest", row.points[-1])):
                 yield self.metric(f"{prefix}.{name}_hz", f"{title}, {name}", point.frequency_hz)
             clocks = [point.frequency_hz for point in row.points]
-            median_hz = combined(clocks, median, "Hz")
-            yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", median_hz)
-            spread = combined(clocks, _spread, "fraction")
-            yield self.metric(f"{prefix}.spread", f"{title}, spread of the cores", spread)
+            if (median_hz := combined(clocks, median, "Hz")) is not None:
+                yield self.metric(f"{prefix}.median_hz", f"{title}, median of the cores", median_hz)
+            if (spread := combined(clocks, _spread, "fraction")) is not None:
+                yield self.metric(f"{prefix}.spread", f"{title}, spread of the cores", spread)
 
 
 def spread_over(sut: Sut, cpus: Sequence[int], most: int) -> list[int]:

@@ -221,9 +221,11 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         latencies = [point.latency_ns for point in ordered]
         yield self.metric("lowest_ns", f"{self.title}, lowest", latencies[0])
         whole = [point.latency_ns for point in in_all_rounds(values.points)]
-        yield self.metric("median_ns", f"{self.title}, median of the cores", combined(whole, median, "ns"))
+        if (median_ns := combined(whole, median, "ns")) is not None:
+            yield self.metric("median_ns", f"{self.title}, median of the cores", median_ns)
         yield self.metric("highest_ns", f"{self.title}, highest", latencies[-1])
-        yield self.metric("spread", f"{self.title}, spread of the cores", combined(whole, _spread, "fraction"))
+        if (spread := combined(whole, _spread, "fraction")) is not None:
+            yield self.metric("spread", f"{self.title}, spread of the cores", spread)
 
 
 def _spread(latencies: Sequence[float]) -> float:
@@ -235,9 +237,9 @@ def _middle(points: Iterable[CoreLatencyPoint]) -> float:
 
 
 def in_all_rounds(points: Sequence[CoreLatencyPoint]) -> list[CoreLatencyPoint]:
-    """Return those of *points* that have most rounds: rounds of the others do not tell which they were."""
-    rounds = max(len(point.latency_ns.centres) for point in points)
-    return [point for point in points if len(point.latency_ns.centres) == rounds]
+    """Return those of *points* that have most rounds: a core that lacks one would take it from all."""
+    rounds = max((point.latency_ns.centre_of_rounds.keys() for point in points), key=len)
+    return [point for point in points if point.latency_ns.centre_of_rounds.keys() == rounds]
 
 
 def slow_cores(points: Sequence[CoreLatencyPoint]) -> tuple[float, tuple[SlowCore, ...]]:
@@ -289,7 +291,7 @@ def _less_one(ratio: Estimate) -> Estimate:
     return estimate(
         [[value - 1 for value in placement] for placement in ratio.samples],
         "fraction",
-        rounds=ratio.round_of_samples,
+        rounds=ratio.rounds,
     )
 
 

@@ -325,7 +325,7 @@ def _over_copies(latencies: Sequence[Estimate], target: float | None) -> Estimat
         return latencies[0]
     placements = zip(*(latency.samples for latency in latencies), strict=True)
     samples = [[window for windows in placement for window in windows] for placement in placements]
-    return estimate(samples, "ns", rounds=latencies[0].round_of_samples, target_half_width=target)
+    return estimate(samples, "ns", rounds=latencies[0].rounds, target_half_width=target)
 
 
 def _clocked(level: Level, points: Sequence[LadderPoint]) -> Level:

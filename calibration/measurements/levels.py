@@ -121,7 +121,7 @@ def _plateau_latency(latencies: Sequence[Estimate]) -> Estimate:
     middle = latencies[quarter : len(latencies) - quarter]
     target = latencies[0].target_half_width
     samples = [placement for point in middle for placement in point.samples]
-    rounds = [number for point in middle for number in point.round_of_samples]
+    rounds = [number for point in middle for number in point.rounds]
     return estimate(samples, "ns", rounds=rounds, target_half_width=target)
 
 

@@ -270,7 +270,7 @@ def enough_chains(points: Sequence[ParallelPoint]) -> int | None:
     """
     for index, point in enumerate(points[:-1]):
         gains = [combined([point.load_ns, more.load_ns], _ratio, "fraction") for more in points[index + 1 :]]
-        if all((gain.value if gain.interval is None else gain.interval[0]) <= 1 + MIN_GAIN for gain in gains):
+        if all(gain is not None and (gain.interval or (gain.value,))[0] <= 1 + MIN_GAIN for gain in gains):
             return point.chains
     return None
 

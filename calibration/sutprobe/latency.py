@@ -101,7 +101,8 @@ class LatencyPoint(Point):
     """One pointer chase: where, how large, in which order, and its placements.
 
     Pages are interleaved over ``nodes`` if there are several; ``copies`` chases ran at the same time, and one thread
-    walked ``chains`` at the same time. ``pages`` is the kind requested, ``hugetlb_bytes`` their size if that was requested.
+    walked ``chains`` at the same time. ``pages`` is the kind requested, ``hugetlb_bytes``
+    their size if that was requested.
     """
 
     IDENTITY: ClassVar = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from calibration.runner.intervals import median_ranks
-from calibration.statistics import Estimate, estimate, is_bimodal, relative_spread
+from calibration.statistics import Estimate, combined, estimate, is_bimodal, relative_spread
 
 
 @pytest.mark.parametrize(
@@ -174,3 +174,16 @@ def test_the_spreads_of_rounds_and_placements_are_told_apart() -> None:
     assert found.rounds_spread == pytest.approx(0.02, rel=0.2)  # 0.031 with what placements explain
     assert found.between_spread == pytest.approx(0.04, rel=0.1)
     assert found.largest_spread == ("placements", found.between_spread)
+
+
+def test_what_is_combined_is_of_the_same_round() -> None:
+    """One lost its second round; the others go on drifting alike."""
+    drift = [[100.0], [110.0], [120.0], [130.0]]
+    whole = estimate(drift, "ns", rounds=(1, 2, 3, 4))
+    lacking = estimate([drift[0], *drift[2:]], "ns", rounds=(1, 3, 4))
+    ratio = combined([whole, lacking], lambda values: values[0] / values[1], "fraction")
+    assert ratio is not None
+    assert ratio.rounds == (1, 3, 4)
+    assert ratio.centres == (1.0, 1.0, 1.0)
+    last = estimate(drift[:1], "ns", rounds=(2,))
+    assert combined([lacking, last], max, "ns") is None
