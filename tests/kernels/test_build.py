@@ -37,8 +37,9 @@ def test_binary_is_static_and_for_its_target(built: BuiltKernel) -> None:
     assert image[:4] == b"\x7fELF"
     assert struct.unpack_from("<H", image, 18)[0] == ELF_MACHINE[built.target]
     offset, size, count = struct.unpack_from("<Q", image, 32)[0], *struct.unpack_from("<HH", image, 54)
-    kinds = [struct.unpack_from("<I", image, offset + i * size)[0] for i in range(count)]
-    assert 3 not in kinds, "an interpreter (PT_INTERP): the binary must run on a SUT without libraries"
+    segments = [struct.unpack_from("<I4xQ16xQ", image, offset + i * size) for i in range(count)]
+    assert 3 not in {kind for kind, _, _ in segments}, "PT_INTERP: the binary must run on a SUT without libraries"
+    assert all(begin + length <= len(image) for _, begin, length in segments), "an offset that differs between builders"
     assert len(image) < 3 << 19, "every run sends it to every SUT, over slow links too"
     assert os.access(built.path, os.X_OK)
 
