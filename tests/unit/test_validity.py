@@ -31,6 +31,7 @@ GOOD_PAGES = Pages(
     base_bytes=4096,
     huge_bytes=2097152,
     huge_fraction=1.0,
+    total=64,
     checked=64,
     on_node=64,
     elsewhere=0,
