@@ -163,10 +163,11 @@ def steps_of(context: Context, **settings: Any) -> list[Step]:
 
 def test_cpus_are_few_and_spread() -> None:
     online = tuple(sorted(cpu for node in MACHINE.nodes for cpu in node.cpus))
-    isolated = MACHINE.model_copy(update={"isolated_cpus": online[1:]})
-    (step,) = steps_of(isolated, cpus=2)
-    assert len(step.cpus) == 2
+    isolation = MACHINE.isolation.model_copy(update={"isolated": online[1:]})
+    isolated = MACHINE.model_copy(update={"isolation": isolation})
+    (step,) = steps_of(isolated, cpus=3)
+    assert len(step.cpus) == 3
     assert step.cpus[0] == online[1]
-    assert step.cpus[1] >= online[len(online) // 2]
-    (step,) = steps_of(MACHINE.model_copy(update={"isolated_cpus": ()}))
+    assert step.cpus[2] >= online[len(online) // 2]
+    (step,) = steps_of(MACHINE)
     assert len(step.cpus) == len([node for node in MACHINE.nodes if node.cpus])
