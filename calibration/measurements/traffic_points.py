@@ -40,7 +40,7 @@ class Setting(Model):
     @property
     def shape(self) -> Shape:
         """The shape of the traffic, as a profile would ask for it."""
-        natural = self.visit_lines in {0, natural_visit_lines(self.streams)}
+        natural = self.visit_lines == natural_visit_lines(self.streams)
         return Shape.model_validate(
             {
                 "streams": self.streams,

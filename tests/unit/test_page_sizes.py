@@ -155,7 +155,7 @@ def test_differences_are_taken_within_each_round() -> None:
     (parsed,) = declaration("page_sizes").parse(ProbeDocument.merged(documents), step, MACHINE)
     found = parsed.values
     assert isinstance(found, PageSizesValues)
-    assert found.pages[0].added_ns.rounds == (1,) * 5
+    assert found.pages[0].added_ns.rounds == (0, 2, 3, 4, 5)
     assert [sample for (sample,) in found.pages[0].added_ns.samples] == pytest.approx(
         [MISS * drift for drift in (1.0, 1.0, 2.0, 1.0, 2.0)]
     )

@@ -17,7 +17,14 @@ from calibration.lifecycle import finish
 from calibration.measurements import declaration
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
-from calibration.measurements.platform import CacheReference, ChosenShape, ShapeReference, platform_of, traffic_sha256
+from calibration.measurements.platform import (
+    CacheReference,
+    ChosenShape,
+    ShapeReference,
+    natural_visit_lines,
+    platform_of,
+    traffic_sha256,
+)
 from calibration.measurements.sut import Sut, sized
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.measurements.traffic_points import Setting, Tried
@@ -278,7 +285,15 @@ def test_traffic_hash_covers_only_its_sources(tmp_path: Path) -> None:
 
 def look(mix: str, streams: int, prefetch_bytes: int, width: str, mb_s: float) -> Tried:
     setting = Setting(
-        threads=2, streams=streams, prefetch_bytes=prefetch_bytes, width=width, delay=0, buffer_bytes=1 << 26
+        threads=2,
+        streams=streams,
+        prefetch_bytes=prefetch_bytes,
+        hint="t0" if prefetch_bytes else "none",
+        visit_lines=natural_visit_lines(streams),
+        instruction="vector",
+        width=width,
+        delay=0,
+        buffer_bytes=1 << 26,
     )
     return Tried(mix=mix, group="0-1@0", setting=setting, bandwidth_mb_s=estimate([[mb_s] * 3], "MB/s"))
 

@@ -329,7 +329,7 @@ def test_rounds_of_a_step_are_one_measurement(begun: BegunRun) -> None:
     end_step(begun, "idle_latency")
     (measured,) = finish(begun.directory, now=NOW).measurements
     placements = recorded("idle_latency")["result"]["points"][0]["placements"]
-    assert measured.values.latency_ns.rounds == (1,) * 6
+    assert measured.values.latency_ns.rounds == (1, 2, 3, 4, 5, 6)
     assert [list(windows) for windows in measured.values.latency_ns.samples] == [
         undisturbed(placement["windows_ns"], placement["dirty_windows"]) for placement in placements[:6]
     ]

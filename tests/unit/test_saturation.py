@@ -157,7 +157,7 @@ def test_instructions_are_searched_where_the_processor_has_them() -> None:
 
 
 def test_a_setting_is_the_shape_that_asks_for_it() -> None:
-    given = {"threads": 2, "width": "avx2", "delay": 0, "buffer_bytes": 4096}
+    given = {"threads": 2, "width": "avx2", "delay": 0, "buffer_bytes": 4096, "instruction": "vector"}
     plain = Setting.model_validate({**given, "streams": 4, "prefetch_bytes": 0, "hint": "none", "visit_lines": 1})
     assert plain.shape == Shape(streams=4, prefetch_bytes=0)
     own = Setting.model_validate({**given, "streams": 2, "prefetch_bytes": 512, "hint": "nta", "visit_lines": 4})

@@ -36,7 +36,11 @@ def test_placements_as_units_would_claim_too_much(design: Design) -> None:
 def test_rounds_are_what_the_estimate_is_given() -> None:
     (run,) = runs_of(Design(6, 2), 1.0, 1)
     found = estimate_of(run)
-    assert (found.estimator, found.rounds, found.windows) == ("median_of_rounds", (2,) * 6, run.size)
+    assert (found.estimator, found.rounds, found.windows) == (
+        "median_of_rounds",
+        tuple(number for number in range(6) for _ in range(2)),
+        run.size,
+    )
 
 
 def test_simulated_variances_are_as_stated() -> None:
