@@ -437,13 +437,16 @@ def our_bandwidth_searches(machine: Machine, quantity: str, program: str) -> lis
     return searches
 
 
-def our_best_setting(machine: Machine, quantity: str, program: str, searched: Sequence[Output]) -> Contender:
-    """Return the contender with the setting that the searches found best."""
+def our_best_settings(machine: Machine, quantity: str, program: str, searched: Sequence[Output]) -> list[Contender]:
+    """Return a contender for each of the settings that the searches found best and measured again."""
     points = [point for one in searched for point in read_result(document_of(one), BandwidthResult).points]
     measured = [point for point in points if point.phase == "full" and point.placements]
     if not measured:
         raise NotComparedError("sutprobe: the search measured no setting")
-    best = max(measured, key=_rate)
+    return [_our_setting(machine, quantity, program, point) for point in measured]
+
+
+def _our_setting(machine: Machine, quantity: str, program: str, best: BandwidthPoint) -> Contender:
     shape = {option: str(getattr(best, option.replace("-", "_"))) for option in ("mix", *machine.search, "width")}
     if shape.get("hint") == "none":
         del shape["hint"]

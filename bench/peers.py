@@ -51,8 +51,11 @@ EXACTLY: Final = {"latency_time": 2, "l1_cycles": 8}
 MAX_S: Final = 150.0
 """Longest alternation of a section: with its scouting, the whole table takes an hour."""
 
+SCOUTED: Final = 3
+"""Starts of a good setting before the alternation: one cannot distinguish them."""
+
 SCOUT_AGAIN: Final = 0.85
-"""Settings this close to the best in their first start get two more: one start cannot distinguish them."""
+"""Settings of a peer this close to the best in their first start get the other starts."""
 
 AS_GOOD: Final = 0.95
 """A second setting this close to the best after that alternates too: it may be the best."""
@@ -167,6 +170,14 @@ def values_of(contender: Contender) -> dict[str, float]:
         raise NotComparedError(str(error)) from error
 
 
+def best_of(quantity: str, settings: Sequence[Contender]) -> Contender:
+    """Return the best of our settings by the median of as many starts as a good setting of a peer gets."""
+    rates: dict[str, list[float]] = {}
+    for contender in [*settings] * SCOUTED:
+        rates.setdefault(contender.label, []).append(values_of(contender)[quantity])
+    return max(settings, key=lambda contender: median(rates[contender.label]))
+
+
 def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[Contender]:
     """Start every setting of every peer, good ones three times. Return the best that counts, and a second if as good.
 
@@ -185,7 +196,7 @@ def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[C
         start(contender)
     measured = [contender for contender in peers if rates.get(contender.label)]
     best = max((rates[contender.label][0] for contender in measured if contender.counts), default=0.0)
-    for contender in [rival for rival in measured if rates[rival.label][0] >= SCOUT_AGAIN * best] * 2:
+    for contender in [rival for rival in measured if rates[rival.label][0] >= SCOUT_AGAIN * best] * (SCOUTED - 1):
         start(contender)
     value = {contender.label: median(rates[contender.label]) for contender in measured}
     measured.sort(key=lambda contender: value[contender.label], reverse=True)
@@ -283,7 +294,7 @@ def contenders_of(session: Session, section: str) -> list[Contender]:
                 session.latency_ns = who.our_latency(run_starts([start], {}, 60.0)[0])
         searches = who.our_bandwidth_searches(machine, quantity, program)
         searched = [run_starts([search], {}, 300.0)[0] for search in searches]
-        ours = who.our_best_setting(machine, quantity, program, searched)
+        ours = best_of(quantity, who.our_best_settings(machine, quantity, program, searched))
         session.say(f"  {ours.label}")
         return [ours, *scout(session, quantity, who.bandwidth_peers(machine, quantity, found))]
     makers = {

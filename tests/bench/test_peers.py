@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -416,27 +415,32 @@ def test_every_width_is_searched_with_all_settings(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("hint", ["none", "nta"])
-def test_the_best_of_the_searches_runs_again_with_all_it_was_searched_over(machine: Machine, hint: str) -> None:
+def test_what_the_searches_found_best_runs_again_with_all_it_was_searched_over(machine: Machine, hint: str) -> None:
     text = (CHECKOUT / "tests" / "fixtures" / "sutprobe" / "max_bandwidth.json").read_text(encoding="utf-8")
     document = json.loads(text)
     for point in document["result"]["points"]:
         point["hint"] = hint
-        for placement in point["placements"] or ():
-            placement["windows_mb_s"] = [2 * rate for rate in placement["windows_mb_s"]]
-    slow, fast = (contenders.Output(words, "", 1.0) for words in (text, json.dumps(document)))
-    for searched in ([slow, fast], [fast, slow]):
-        made = contenders.our_best_setting(machine, "read", "/p", searched)
+    searched = contenders.Output(json.dumps(document), "", 1.0)
+    points = read_result(contenders.document_of(searched), BandwidthResult).points
+    full = [point for point in points if point.phase == "full" and point.placements]
+    settings = contenders.our_best_settings(machine, "read", "/p", [searched, searched])
+    assert len(settings) == 2 * len(full)
+    for point, made in zip((*full, *full), settings, strict=True):
         command = made.starts[0].command
-        points = read_result(contenders.document_of(fast), BandwidthResult).points
-        full = [point for point in points if point.phase == "full" and point.placements]
-        best = max(
-            full, key=lambda point: median(median(placement.windows_mb_s) for placement in point.placements or ())
-        )
-        assert value_after("--mix", command) == best.mix
+        assert value_after("--mix", command) == point.mix
         for option in ("streams", "prefetch-bytes", "instruction", "width"):
-            assert value_after(f"--{option}", command) == str(getattr(best, option.replace("-", "_")))
+            assert value_after(f"--{option}", command) == str(getattr(point, option.replace("-", "_")))
         assert value_after("--hint", command) == (None if hint == "none" else hint)
         assert (made.traffic, made.threads, made.window) == (TRAFFIC["read"], 2, "common")
+
+
+def test_our_best_setting_is_not_the_one_with_the_luckiest_start() -> None:
+    rates = {"steady": iter((100.0, 101.0, 102.0)), "lucky": iter((90.0, 200.0, 91.0))}
+    settings = [
+        Contender(contenders.OURS, label, (Start(("true",)),), {"read": lambda _, found=found: next(found)})
+        for label, found in rates.items()
+    ]
+    assert peers.best_of("read", settings).label == "steady"
 
 
 def test_this_machine_is_described() -> None:
