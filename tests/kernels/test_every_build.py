@@ -2,6 +2,7 @@
 """Every subcommand, with small parameters, on the other architectures and under each sanitizer."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -91,8 +92,11 @@ def possible(probe: Probe, subcommand: str) -> Iterator[tuple[str, ...]]:
         words = list(arguments)
         if target in WITHOUT_STREAMS:
             words = [word.replace(",copy_nt", "").replace(",write_nt", "") for word in words]
-        if target in WITHOUT_FLUSH and (clean := "{one}@{other}:0:hit") in words:
-            del words[words.index(clean) - 1 : words.index(clean) + 1]
+        if target in WITHOUT_FLUSH:
+            words = [word.replace(",memory", "") for word in words]
+            for option, value in pairwise(tuple(words)):
+                if (option, value) in {("--pair", "{one}@{other}:0:hit"), ("--load-group", "{one}@0")}:
+                    del words[words.index(value) - 1 : words.index(value) + 1]
         yield tuple(words)
 
 
