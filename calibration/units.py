@@ -267,6 +267,8 @@ def measured_interval(bounds: tuple[float, float] | None, unit: str) -> str:
     """Return an interval with its unit, or with two units if its ends are orders of magnitude apart."""
     if bounds is None:
         return ABSENT
+    if bounds[0] == 0:
+        return f"0 to {measured(bounds[1], unit)}"
     low, high = (measured(bound, unit).rsplit(" ", 1) for bound in bounds)
     return f"{low[0]} to {high[0]} {high[1]}" if low[1] == high[1] else f"{' '.join(low)} to {' '.join(high)}"
 

@@ -151,6 +151,7 @@ def test_measured(value: float | None, unit: str, text: str) -> None:
 
 def test_an_interval_names_its_unit_once_or_both_units() -> None:
     assert units.measured_interval(None, "ns") == "-"
+    assert units.measured_interval((0.0, 1.069e6), "ns") == "0 to 1.069 ms"
     assert units.measured_interval((96.9, 98.2), "ns") == "96.90 to 98.20 ns"
     assert units.measured_interval((8509.2, 27622.5), "ns") == "8509.2 ns to 27.62 µs"
 
