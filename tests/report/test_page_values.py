@@ -464,7 +464,7 @@ def is_row_of(row: dict[str, str], estimate: Json, unit: str) -> bool:
     if interval is None:
         interval = row["Confidence interval (coverage)"]
         prediction = estimate["prediction"]
-        cells.append(row["Rounds / placements / windows"] == f"{len(estimate['rounds']) or '-'} / {counts}")
+        cells.append(row["Rounds / placements / windows"] == f"{len(set(estimate['rounds'])) or '-'} / {counts}")
         cells.append(is_range(row["Prediction, next run"], prediction and [end / scale for end in prediction]))
     else:
         cells.append(row["Placements / windows"] == counts)
@@ -547,7 +547,7 @@ def test_a_table_of_rounds_has_predictions_and_names_the_largest_spread() -> Non
         assert is_range(latency, estimate.prediction)
         assert is_range(bandwidth, point.bandwidth_mb_s.prediction)
         row = dict(named)
-        counts = f"{len(estimate.rounds)} / {estimate.placements} / {estimate.windows}"
+        counts = f"{len(set(estimate.rounds))} / {estimate.placements} / {estimate.windows}"
         assert row["Rounds / placements / windows"] == counts
         assert estimate.largest_spread is not None
         spreads = row["Spread of rounds / placements / windows (largest)"]

@@ -144,7 +144,7 @@ def test_json_and_csv_have_predictions_of_values_in_rounds() -> None:
     low, high = values.latency_ns.prediction
     assert plain["latency_ns_prediction"] == [low, high]
     row = next(rows(document))
-    assert (row.prediction_low, row.prediction_high, row.rounds) == (low, high, len(values.latency_ns.rounds))
+    assert (row.prediction_low, row.prediction_high, row.rounds) == (low, high, len(set(values.latency_ns.rounds)))
 
 
 def test_json_has_every_estimate() -> None:
