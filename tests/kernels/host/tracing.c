@@ -135,7 +135,7 @@ static bool case_trace_text(struct error *error)
 	(void)fclose(file);
 	EXPECT(causes.gaps == 1 && fabs(caused(&causes, "arch_timer", "")->ticks - 5) < 1e-3);
 	EXPECT(caused(&causes, "IPI-1", "")->class == CAUSE_IPI);
-	/* Another thread ran when the gap began: its time is all but the interrupt's. The idle one is not told of. */
+	/* Another thread ran when the gap began: its time is all but the interrupt's. The idle task is left out. */
 	static char asleep[] =
 		"           rival-9       [001] d.h1. 1000300: local_timer_entry: vector=236\n"
 		"           rival-9       [001] d.h1. 1000400: local_timer_exit: vector=236\n"
@@ -283,7 +283,7 @@ static bool hwlat_checks(const char *root, int instances, struct error *error)
 	EXPECT(hwlat_is(instances, "400000", "800000", "[round-robin]"));
 	hwlat_open(&second, instances, "own", &wanted);
 	EXPECT(strstr(second.refused, "locked"));
-	/* Taken; the threshold is told, and unknown where it is not. */
+	/* Ours now; the threshold is read back, and 0 means unknown. */
 	snprintf(path, sizeof(path), "%s/tracing_on", memory);
 	EXPECT(put(root, path, "1\n") && put(root, "/instances/own/current_tracer", "nop\n"));
 	EXPECT(hwlat_take(&hwlat, instances, "own") && hwlat_is(instances, "90000", "100000", "per-cpu"));
