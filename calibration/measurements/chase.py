@@ -77,6 +77,15 @@ class ChaseSettings(RepeatedSettings):
             "hops": self.hops,
         }
 
+    def random_options(self, sut: Sut, size_bytes: int) -> dict[str, object]:
+        """Return the options of a random chase that visits each line of *size_bytes* once."""
+        return {
+            "size-bytes": size_bytes,
+            "stride-bytes": sut.line_bytes,
+            "order": "random",
+            **self.options(),
+        }
+
     def map_s(self, size_bytes: int) -> float:
         """Return the expected time in s to start the threads and map fresh memory, for all placements."""
         return self.placements * (ROUND_S + size_bytes / TOUCH_BYTES_PER_S)

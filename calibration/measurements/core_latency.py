@@ -148,10 +148,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             "latency",
             {
                 "at": [f"{place}{own[place.node]}" for place in places],
-                "size-bytes": largest,
-                "stride-bytes": sut.line_bytes,
-                "order": "random",
-                **settings.options(),
+                **settings.random_options(sut, largest),
             },
             cpus=[place.cpu for place in places],
             nodes=sorted(cores),

@@ -81,10 +81,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
                 "latency",
                 {
                     "at": place,
-                    "size-bytes": size_bytes,
-                    "stride-bytes": sut.line_bytes,
-                    "order": "random",
-                    **settings.options(),
+                    **settings.random_options(sut, size_bytes),
                     "companion": list(companions),
                     **counters,
                 },

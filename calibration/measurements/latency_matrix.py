@@ -112,10 +112,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             "latency",
             {
                 "at": places,
-                "size-bytes": largest,
-                "stride-bytes": sut.line_bytes,
-                "order": "random",
-                **settings.options(),
+                **settings.random_options(sut, largest),
                 "companion": list(companions),
             },
             cpus=rows,

@@ -162,10 +162,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
                 "latency",
                 {
                     "at": place,
-                    "size-bytes": size_bytes,
-                    "stride-bytes": sut.line_bytes,
-                    "order": "random",
-                    **settings.options(),
+                    **settings.random_options(sut, size_bytes),
                     "single-loads": settings.single_loads,
                     "companion": list(companions),
                 },

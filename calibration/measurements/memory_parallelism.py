@@ -144,10 +144,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
                 "latency",
                 {
                     "at": [f"{Place(cpu, memory)}{size}" for memory, size in zip(nodes, own, strict=True)],
-                    "size-bytes": max(sizes),
-                    "stride-bytes": sut.line_bytes,
-                    "order": "random",
-                    **settings.options(),
+                    **settings.random_options(sut, max(sizes)),
                     "chains": ",".join(map(str, counts)),
                 },
                 cpus=(cpu,),

@@ -165,12 +165,9 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 "latency",
                 {
                     "at": [f"{place}:{chains.spread}/{base_bytes}", f"{place}:{chains.dense}", str(place)],
-                    "size-bytes": chains.memory,
-                    "stride-bytes": sut.line_bytes,
-                    "order": "random",
+                    **settings.random_options(sut, chains.memory),
                     "pages": ",".join(kinds),
                     **({"hugetlb-bytes": ",".join(map(str, sizes))} if sizes else {}),
-                    **settings.options(),
                 },
                 cpus=(place.cpu,),
                 nodes=(place.node,),
