@@ -128,7 +128,7 @@ def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
     bound = memory_bound_bytes(sut, node, largest_bytes=settings.largest_bytes)
     if cpus == 1:
         return bound
-    walked = cpus * 2 * settings.walk_hops(bound) * 64
+    walked = cpus * 2 * settings.walk_hops(bound, sut.line_bytes) * sut.line_bytes
     wanted = max(bound, walked + (sut.llc_bytes or ASSUMED_LLC_BYTES))
     return capped_bytes(sut, node, min(settings.largest_bytes, wanted), beside=CHAIN_BESIDE)
 
@@ -141,7 +141,11 @@ def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint])
     for point in points:
         walked = WARM_HOPS + document.parameters["windows"] * point.hops_per_window
         hops[point.nodes] = hops.get(point.nodes, 0) + walks * walked
-    nodes = [point.chain_nodes for point in points if llc and hops[point.nodes] * 64 + llc > point.touched_bytes]
+    nodes = [
+        point.chain_nodes
+        for point in points
+        if llc and hops[point.nodes] * point.stride_bytes + llc > point.touched_bytes
+    ]
     if nodes and len({point.cpu for point in points}) > 1:
         yield flag(
             "BUFFER_TOO_SMALL",

@@ -9,6 +9,7 @@ import pytest
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import shares
+from calibration.measurements.chase import WARM_HOPS, lap_flags
 from calibration.measurements.evidence import resolution_flags
 from calibration.measurements.instructions import NON_TEMPORAL, possible_mixes
 from calibration.measurements.max_bandwidth import MaxSettings
@@ -20,7 +21,8 @@ from calibration.measurements.traffic_shape import ShapeSettings
 from calibration.plan import Plan, make_plan
 from calibration.preflight.clock import check_clock_source
 from calibration.profiles import load_profile
-from calibration.sutprobe.document import read_document
+from calibration.sutprobe.document import read_document, read_result
+from calibration.sutprobe.latency import LatencyResult
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROFILES = ("quick", "nightly", "full")
@@ -93,6 +95,20 @@ def test_a_random_chase_visits_each_line_once() -> None:
     assert {step.kind for step in random} == kinds | {"core_latency"}
     assert {min(map(int, values_of(step.argv, "--stride-bytes"))) for step in random} == {128}
     assert Sut(RISCV).line_bytes == 64
+
+
+@pytest.mark.parametrize(("stride_bytes", "expected"), [(64, []), (128, ["BUFFER_TOO_SMALL"])])
+def test_walks_along_long_lines_reach_what_the_builder_left(stride_bytes: int, expected: list[str]) -> None:
+    document = read_document(json.loads((FIXTURES / "sutprobe" / "idle_latency.json").read_text(encoding="utf-8")))
+    (point,) = read_result(document, LatencyResult).points
+    machine = Sut(captured("x86_64-two-nodes-smt"))
+    assert machine.llc_bytes is not None
+    hops = 2 * (WARM_HOPS + document.parameters["windows"] * point.hops_per_window)
+    touched = hops * 96 + machine.llc_bytes
+    points = [
+        point.model_copy(update={"cpu": cpu, "stride_bytes": stride_bytes, "touched_bytes": touched}) for cpu in (0, 1)
+    ]
+    assert [flag.code for flag in lap_flags(machine, document, points)] == expected
 
 
 def test_a_measuring_cpu_shares_no_core_with_the_lowest_cpu() -> None:
