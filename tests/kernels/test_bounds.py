@@ -59,7 +59,10 @@ def cores(cpu: int) -> str:
 
 @pytest.mark.parametrize("state", ["hit", "hitm"])
 def test_a_line_of_another_core_is_no_hit_in_the_readers_own_cache(probe: Probe, cpus: list[int], state: str) -> None:
-    """Left in the reader's cache it would be read in a few clocks, in some of many rounds at least."""
+    """Left in the reader's cache it would be read as fast as any load from there, in some of many rounds at least.
+
+    Four times would not do: two CPUs of a virtual machine may be threads of one core, where a line took 3.9 times.
+    """
     require_two(cpus)
     other = next((cpu for cpu in cpus[1:] if cores(cpu) != cores(cpus[0])), None)
     if other is None:
@@ -69,4 +72,4 @@ def test_a_line_of_another_core_is_no_hit_in_the_readers_own_cache(probe: Probe,
                  "--placements", "1", "--windows", "300")  # fmt: skip
     assert done.code == 0, done.stderr
     (placement,) = done.document["result"]["pairs"][0]["placements"]
-    assert min(placement["windows_ns"]) > 4 * own
+    assert min(placement["windows_ns"]) > 2 * own

@@ -37,6 +37,16 @@ def off_s(event: Counted) -> float:
     return event.wall_uncertainty_s + 1e-4 * event.wall_s
 
 
+def has_counted(event: Counted, per_ns: float = 1) -> bool:
+    """Return whether it counted all of ``wall_s``.
+
+    The kernel takes the counters of a CPU off and puts them back when other processes come and go that have some, and
+    what that takes is missing from the count, though not from the time it says they ran.
+    """
+    expected, off = event.wall_s * 1e9 * per_ns, off_s(event) * 1e9 * per_ns
+    return 0.99 * expected - off <= event.count <= expected + off
+
+
 def most_ns(event: Counted) -> float:
     """Return the longest that threads can have run."""
     assert event.threads is not None
@@ -133,9 +143,9 @@ def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, 
         assert event.running_fraction == 1
         assert event.background_count is None
         if event.name in ("clock", "cpu.clock"):
-            assert event.count == pytest.approx(event.wall_s * 1e9, abs=off_s(event) * 1e9)
+            assert has_counted(event)
     twice = only(counters, "twice")
-    assert twice.count == pytest.approx(2 * twice.wall_s * 1e9, abs=2 * off_s(twice) * 1e9)
+    assert has_counted(twice, per_ns=2)
     assert only(counters, "switches").count > 0, "the command itself slept and woke"
     assert only(counters, "switches").wall_s == only(counters, "faults").wall_s, "a group is read at once"
 
@@ -151,7 +161,7 @@ def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: l
     assert clock is not None
     if clock.source != "tsc":
         pytest.skip(f"this machine is timed by {clock.source}, and nothing tells the rate of its time stamp counter")
-    assert tsc.count == pytest.approx(tsc.wall_s * clock.hz, abs=off_s(tsc) * clock.hz)
+    assert has_counted(tsc, per_ns=clock.hz / 1e9)
 
 
 def refusal(done: Finished, name: str) -> tuple[str | None, str]:
@@ -312,7 +322,7 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
     assert refused == [("dram.reads", False, None), ("wrong", True, "ENOENT")], "said once, however many threads"
     clock, task = only(counters, "clock"), only(counters, "task")
     assert clock.threads is None
-    assert clock.count == pytest.approx(clock.wall_s * 1e9, abs=off_s(clock) * 1e9)
+    assert has_counted(clock)
     assert clock.background_count is not None
     assert clock.background_wall_s is not None
     assert clock.background_wall_s >= float(BACKGROUND_S)
