@@ -279,8 +279,9 @@ def level(name: str, ends_at_bytes: int | None) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return *count* and *noun*, in singular or plural: ``1 thread``, ``4 threads``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    """Return *count* and *noun*, in singular or plural: ``1 thread``, ``4 threads``, ``2 mixes``."""
+    ending = "es" if noun.endswith("x") else "s"
+    return f"{count} {noun}{ending * (count != 1)}"
 
 
 def middle(samples: Sequence[float]) -> float | None:

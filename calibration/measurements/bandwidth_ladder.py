@@ -148,7 +148,7 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
             cost_s = settings.cost_s([Run(parts, mix, size) for size in sizes for mix in settings.mixes])
             shape = {"streams": settings.shape.streams, "prefetch-bytes": settings.shape.prefetch_bytes}
             yield self.traffic_step(
-                f"{who}, {len(sizes)} sizes x {len(settings.mixes)} mixes",
+                f"{who}, {units.plural(len(sizes), 'size')} x {units.plural(len(settings.mixes), 'mix')}",
                 [parts],
                 settings.mixes,
                 ",".join(map(str, sizes)),

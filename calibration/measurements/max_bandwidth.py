@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from calibration import units
 from calibration.context.model import Context
 from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
@@ -112,7 +113,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         cost_s = settings.cost_s(runs, full)
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield self.traffic_step(
-            f"{tries * len(groups)} settings x {len(settings.mixes)} mixes",
+            f"{tries * len(groups)} settings x {units.plural(len(settings.mixes), 'mix')}",
             groups,
             settings.mixes,
             sizes,

@@ -92,7 +92,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
                 continue
             cost_s = settings.cost_s([Run(parts, mix, size_bytes) for mix in mixes])
             yield self.traffic_step(
-                f"{'one plain stream' if suffix else 'tuned shape'}, {len(mixes)} mixes",
+                f"{'one plain stream' if suffix else 'tuned shape'}, {units.plural(len(mixes), 'mix')}",
                 [parts],
                 mixes,
                 size_bytes,

@@ -88,7 +88,7 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
             return
         size_bytes = random_bytes(sut, threads_by_node(parts), buffer_bytes(sut, parts, (MIX,)))
         yield self.traffic_step(
-            f"{sum(len(part.cpus) for part in parts)} CPUs",
+            units.plural(sum(len(part.cpus) for part in parts), "CPU"),
             [parts],
             (MIX,),
             size_bytes,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from calibration import units
 from calibration.context.model import Context
 from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
 from calibration.measurements.platform import ChosenShape, Hint, Instruction, ShapeReference
@@ -144,7 +145,8 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
             cost_s = settings.cost_s(runs) + PLACEMENT_S + fill_s(runs) + looks_s
             yield self.traffic_step(
-                f"{width}, {tries} settings x {len(settings.mixes)} mixes{'; then others' if extras else ''}",
+                f"{width}, {tries} settings x {units.plural(len(settings.mixes), 'mix')}"
+                f"{'; then others' if extras else ''}",
                 [parts],
                 settings.mixes,
                 size_bytes,
