@@ -8,6 +8,7 @@ import pytest
 
 from calibration.errors import InputError
 from calibration.measurements import declaration
+from calibration.measurements.chase import COMPANION_MB_S_MIN
 from calibration.measurements.load_tail import INTERRUPTION_NS, LoadTailValues, name_of
 from calibration.results.cross_checks import cross_checks
 from calibration.statistics import Estimate
@@ -163,7 +164,8 @@ def test_names_of_percentiles_hold_no_dot() -> None:
     assert [name_of(percent) for percent in (50.0, 99.9, 99.999)] == ["p50", "p99_9", "p99_999"]
 
 
-def test_the_loads_of_the_condition_of_record_are_shown() -> None:
+def awake(mb_s: float) -> Any:
+    """Return the planted document with loads twice as fast beside a companion that reads *mb_s*."""
     raw = planted()
     for placement in points(raw)[0]["placements"]:
         faster = copy.deepcopy(placement["single_loads"])
@@ -177,8 +179,18 @@ def test_the_loads_of_the_condition_of_record_are_shown() -> None:
             "first": False,
             "windows_ns": [ns / 2 for ns in placement["windows_ns"]],
             "single_loads": faster,
-            "companions": [{"cpu": 3, "node": 0, "mb_s": 300.0}],
+            "companions": [{"cpu": 3, "node": 0, "mb_s": mb_s}],
         }
-    values = tail(raw)
+    return raw
+
+
+def test_the_loads_of_the_condition_of_record_are_shown() -> None:
+    values = tail(awake(300.0))
     assert values.condition == "awake"
     assert values.percentiles[0].value_ns == pytest.approx(50, abs=TICK_NS)
+
+
+@pytest.mark.parametrize("mb_s", [COMPANION_MB_S_MIN - 1, COMPANION_MB_S_MIN])
+def test_a_companion_that_reads_too_little_is_flagged(mb_s: float) -> None:
+    flags = {flag.code for flag in one("load_tail", awake(mb_s), target_half_width=0.05).flags}
+    assert ("COMPANION_SLOW" in flags) == (mb_s < COMPANION_MB_S_MIN)
