@@ -33,7 +33,7 @@ SEEDED = frozenset({"latency", "bandwidth", "loaded", "c2c"})
 DEADLINE_FACTOR = 4
 """A step may take this many times its expected duration: slow SUTs finish, hung ones are caught."""
 
-DEADLINE_FLOOR_S = 30
+DEADLINE_FLOOR_S = 60
 """Shortest deadline, so that start-up on an emulated or busy SUT never decides."""
 
 START_UP_S = 0.03
