@@ -55,18 +55,28 @@ SABOTAGE: Final = {
     "buckets": ("histogram", "histogram.c", "% HISTOGRAM_PARTS) << ", "% HISTOGRAM_PARTS + 1) << "),
     "written": ("histogram", "histogram.c", "if (histogram->counts[i])", "if (histogram->counts[i] > 1)"),
     "singles": ("histogram", "single.c", "loads - done < BLOCK ? loads - done : BLOCK", "BLOCK"),
-    "control_groups": ("memory", "cgroup.c", "room < least", "room > least"),
+    "control_groups": ("memory", "cgroup.c", "room < question->least_bytes", "room > question->least_bytes"),
 }
 """By case: the program, a file of sutprobe, what it says, and a fault."""
+
+
+def sources(case: str) -> str:
+    _, name, right, _ = SABOTAGE[case]
+    text = (SOURCES_DIRECTORY / name).read_text(encoding="utf-8")
+    assert right in text, f"{name} no longer says {right!r}"
+    return text
+
+
+def test_every_fault_has_its_place() -> None:
+    for case in SABOTAGE:
+        sources(case)
 
 
 @sweep
 @pytest.mark.parametrize("case", SABOTAGE)
 def test_a_fault_is_found_by_its_case(case: str, answers: Callable[..., CompletedProcess[str]], tmp_path: Path) -> None:
     program, name, right, wrong = SABOTAGE[case]
-    text = (SOURCES_DIRECTORY / name).read_text(encoding="utf-8")
-    assert right in text, f"{name} no longer says {right!r}"
-    (tmp_path / name).write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    (tmp_path / name).write_text(sources(case).replace(right, wrong, 1), encoding="utf-8")
     done = answers(program, tmp_path / name)
     assert done.returncode == 1
     assert f"failed {case}:" in done.stdout
