@@ -2,9 +2,11 @@
 """Events are counted and compared with what is known otherwise, or are refused with the cause."""
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -25,6 +27,9 @@ NOBODY: Final = ("--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps
 CPU_CLOCK, TASK_CLOCK, PAGE_FAULTS, CONTEXT_SWITCHES = "0x0", "0x1", "0x2", "0x3"
 CORE_CYCLES: Final = "core.cycles=hardware/config=0x0,user/"
 
+ATTEMPTS: Final = 3
+"""Runs of a test whose counters of CPUs were taken off each time before that is a fault."""
+
 
 def events(asked: Iterable[str]) -> list[str]:
     return [word for event in asked for word in ("--event", event)]
@@ -37,14 +42,33 @@ def off_s(event: Counted) -> float:
     return event.wall_uncertainty_s + 1e-4 * event.wall_s
 
 
-def has_counted(event: Counted, per_ns: float = 1) -> bool:
-    """Return whether it counted all of ``wall_s``.
+class CounterTakenOffError(AssertionError):
+    """A counter missed part of its time."""
 
-    The kernel takes the counters of a CPU off and puts them back when other processes come and go that have some, and
-    what that takes is missing from the count, though not from the time it says they ran.
+
+def again_if_taken_off(test: Callable[..., None]) -> Callable[..., None]:
+    """Run *test* up to three times until its counters of CPUs have counted all of their time.
+
+    The kernel takes them off for a moment as other processes' counters come and go; what that takes is missing from the
+    count, though not from the time they say they ran. A fault of sutprobe is there every time.
     """
+
+    @wraps(test)
+    def attempts(*arguments: Any, **named: Any) -> None:
+        for _ in range(ATTEMPTS - 1):
+            with suppress(CounterTakenOffError):
+                return test(*arguments, **named)
+        return test(*arguments, **named)
+
+    return attempts
+
+
+def assert_counted(event: Counted, per_ns: float = 1) -> None:
+    """Require that *event* counted *per_ns* in all of ``wall_s``."""
     expected, off = event.wall_s * 1e9 * per_ns, off_s(event) * 1e9 * per_ns
-    return 0.99 * expected - off <= event.count <= expected + off
+    assert event.count <= expected + off
+    if event.count < expected - off:
+        raise CounterTakenOffError(f"{event.name}: {event.count}, not {expected:.0f} ± {off:.0f}")
 
 
 def most_ns(event: Counted) -> float:
@@ -122,6 +146,7 @@ def test_a_thread_that_works_is_counted_and_one_that_sleeps_is_not(probe: Probe,
 
 
 @pytest.mark.usefixtures("of_cpus")
+@again_if_taken_off
 def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, cpus: list[int]) -> None:
     one, other = cpus[0], cpus[-1]
     both = ",".join(map(str, sorted({one, other})))
@@ -143,14 +168,15 @@ def test_cpus_are_counted_each_by_itself_and_equal_names_together(probe: Probe, 
         assert event.running_fraction == 1
         assert event.background_count is None
         if event.name in ("clock", "cpu.clock"):
-            assert has_counted(event)
+            assert_counted(event)
     twice = only(counters, "twice")
-    assert has_counted(twice, per_ns=2)
+    assert_counted(twice, per_ns=2)
     assert only(counters, "switches").count > 0, "the command itself slept and woke"
     assert only(counters, "switches").wall_s == only(counters, "faults").wall_s, "a group is read at once"
 
 
 @pytest.mark.usefixtures("of_cpus")
+@again_if_taken_off
 def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: list[int]) -> None:
     """The PMU ``msr`` counts the time stamp counter, whose frequency sutprobe measures by other means."""
     if not (SOURCES / "msr" / "events" / "tsc").exists():
@@ -161,7 +187,7 @@ def test_a_hardware_counter_whose_truth_is_known_counts_it(probe: Probe, cpus: l
     assert clock is not None
     if clock.source != "tsc":
         pytest.skip(f"this machine is timed by {clock.source}, and nothing tells the rate of its time stamp counter")
-    assert has_counted(tsc, per_ns=clock.hz / 1e9)
+    assert_counted(tsc, per_ns=clock.hz / 1e9)
 
 
 def refusal(done: Finished, name: str) -> tuple[str | None, str]:
@@ -322,7 +348,7 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
     assert refused == [("dram.reads", False, None), ("wrong", True, "ENOENT")], "said once, however many threads"
     clock, task = only(counters, "clock"), only(counters, "task")
     assert clock.threads is None
-    assert has_counted(clock)
+    assert_counted(clock)
     assert clock.background_count is not None
     assert clock.background_wall_s is not None
     assert clock.background_wall_s >= float(BACKGROUND_S)
@@ -336,6 +362,7 @@ def checked(counters: Counters | None) -> tuple[Counted, Counted]:
 
 
 @pytest.mark.usefixtures("of_cpus")
+@again_if_taken_off
 def test_bandwidth_counts_while_all_threads_run_and_says_how_much_they_did(probe: Probe, cpus: list[int]) -> None:
     done = probe(
         "bandwidth", "--group", f"{cpus[0]},{cpus[-1]}@0" if len(cpus) > 1 else f"{cpus[0]}@0", "--mix", "copy",
@@ -395,6 +422,7 @@ def test_copies_together_count_each_its_own_thread_and_cpus_for_all(probe: Probe
 
 
 @pytest.mark.usefixtures("of_cpus")
+@again_if_taken_off
 def test_loaded_counts_the_load_and_the_probes_each_with_its_own_work(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     done = probe(
