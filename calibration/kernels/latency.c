@@ -306,7 +306,7 @@ static bool prepare_pages(struct error *error)
 static bool prepare(struct error *error)
 {
 	size_t line = line_bytes();
-	uint64_t shortest = UINT64_MAX, longest = 1; /* at least 8 after the strides, of which there is always one */
+	uint64_t shortest = UINT64_MAX, longest = 1; /* a divisor, so never 0 */
 	if (line < 16 || line & (line - 1))
 		return error_set(error, ERROR_USAGE, "--line-bytes: must be a power of two from 16 to 4096, not %llu",
 		                 (unsigned long long)options.line_bytes);
