@@ -150,7 +150,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
             runs = [Run(parts, settings.mix, size) for parts, size in zip(groups, sizes, strict=True)]
             cost_s = settings.cost_s(runs)
             yield self.traffic_step(
-                f"{ORDERS[order] if len(orders) > 1 else 'one node'}, {len(groups)} counts",
+                f"{ORDERS[order] if len(orders) > 1 else 'one node'}, {units.plural(len(groups), 'count')}",
                 groups,
                 (settings.mix,),
                 sizes,

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
+from calibration import units
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.base import (
@@ -160,7 +161,7 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
         per_placement_s = PLACEMENT_S + settings.windows * WINDOW_S
         cost_s = settings.placements * per_placement_s
         yield self.step(
-            f"{len(transfers)} transfers {nodes}",
+            f"{units.plural(len(transfers), 'transfer')} {nodes}",
             "c2c",
             {
                 "pair": transfers,

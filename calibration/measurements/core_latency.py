@@ -144,7 +144,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
         largest = max(sizes.values())
         own = {node: "" if size == largest else f":{size}" for node, size in sizes.items()}
         yield self.step(
-            f"{len(places)} cores",
+            units.plural(len(places), "core"),
             "latency",
             {
                 "at": [f"{place}{own[place.node]}" for place in places],

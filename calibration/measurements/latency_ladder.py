@@ -209,7 +209,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
         }[series]
         cpus = tuple(int(place.partition("@")[0]) for place in places)
         return self.step(
-            f"{title}, CPU {format_cpulist(cpus)}, {len(chases) * len(orders)} points",
+            f"{title}, CPU {format_cpulist(cpus)}, {units.plural(len(chases) * len(orders), 'point')}",
             "latency",
             {
                 "at": list(places),

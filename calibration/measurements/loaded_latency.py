@@ -209,7 +209,8 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
         search_s = LOOKS_PER_SHARE * len(settings.shares) * (LOOK_S + run_s(run))
         counters = event_options(context, BYTE_ROLES, LATENCY_ROLES) if settings.counters else {}
         yield self.step(
-            f"{len(delays)} delays, {len(settings.shares)} shares of peak, {units.plural(len(probes), 'probe')}",
+            f"{units.plural(len(delays), 'delay')}, {units.plural(len(settings.shares), 'share')} of peak, "
+            f"{units.plural(len(probes), 'probe')}",
             "loaded",
             {
                 "probe": probes,

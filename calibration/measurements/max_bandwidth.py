@@ -113,7 +113,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
         cost_s = settings.cost_s(runs, full)
         counters = event_options(context, BYTE_ROLES) if settings.counters else {}
         yield self.traffic_step(
-            f"{tries * len(groups)} settings x {units.plural(len(settings.mixes), 'mix')}",
+            f"{units.plural(tries * len(groups), 'setting')} x {units.plural(len(settings.mixes), 'mix')}",
             groups,
             settings.mixes,
             sizes,

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import LATENCY, SIZES, curves_of, line_chart
 from calibration.context.model import Context
@@ -119,7 +120,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
             costs_s = [settings.chase_s(size_bytes, stride) for stride in settings.strides_bytes for _ in orders]
             for prefetchers in SWITCHED:
                 yield self.step(
-                    f"CPU {place.cpu}, memory of node {place.node}, {len(costs_s)} points",
+                    f"CPU {place.cpu}, memory of node {place.node}, {units.plural(len(costs_s), 'point')}",
                     "latency",
                     {
                         "at": place,

@@ -145,7 +145,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
             looks_s = sum(count * (SCAN_S - RUN_S + run_s(run)) for count, run in zip(looks, runs, strict=True))
             cost_s = settings.cost_s(runs) + PLACEMENT_S + fill_s(runs) + looks_s
             yield self.traffic_step(
-                f"{width}, {tries} settings x {units.plural(len(settings.mixes), 'mix')}"
+                f"{width}, {units.plural(tries, 'setting')} x {units.plural(len(settings.mixes), 'mix')}"
                 f"{'; then others' if extras else ''}",
                 [parts],
                 settings.mixes,
