@@ -26,12 +26,17 @@ def latency_chart(
     caption: str,
     *,
     unloaded: Sequence[float] = (),
+    knee_mb_s: float | None = None,
     width: int = WIDE,
 ) -> Chart:
-    """Return *what* (ns) against bandwidth (MB/s), with the *unloaded* latency (ns) if known."""
+    """Return *what* (ns) against bandwidth (MB/s), with the *unloaded* latency (ns) if known.
+
+    A ring marks the point of each curve nearest *knee_mb_s*, by default ``KNEE`` of the highest bandwidth.
+    """
     points = list(curves.rows(found, x_scale=1e3))
     peak = max(row["x"] for row in points)
-    ranked = sorted(points, key=lambda row: abs(row["x"] - KNEE * peak), reverse=True)
+    knee = KNEE * peak if knee_mb_s is None else knee_mb_s / 1e3
+    ranked = sorted(points, key=lambda row: abs(row["x"] - knee), reverse=True)
     knees = {row["s"]: row for row in ranked}  # the last of each curve is the nearest
     coloured = {label: label for label in found}
     if len(found) > MIN_CURVES_RANKED:

@@ -296,7 +296,17 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             "Each point is one injection delay, bars are the intervals of both. The ring marks the point nearest "
             f"{units.exact_percent(KNEE)} of the peak."
         )
-        return latency_chart(measurement.id, [measurement], curves, PROBE, caption, unloaded=unloaded, width=width)
+        knee_mb_s = next((point.bandwidth_mb_s.value for point in values.points if point.share == RECORD_SHARE), None)
+        return latency_chart(
+            measurement.id,
+            [measurement],
+            curves,
+            PROBE,
+            caption,
+            unloaded=unloaded,
+            knee_mb_s=knee_mb_s,
+            width=width,
+        )
 
     def metrics(self, values: LoadedLatencyValues) -> Iterator[Metric]:
         """Yield latency and bandwidth at full load and at ``RECORD_SHARE``, and latency at the longest delay.

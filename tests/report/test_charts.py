@@ -23,6 +23,7 @@ from calibration.measurements import registry
 from calibration.measurements.base import MeasuredRun
 from calibration.measurements.c2c_matrix import C2cClass
 from calibration.measurements.jitter import exceedance
+from calibration.measurements.loaded_latency import RECORD_SHARE
 from calibration.measurements.neighbourhood import Class
 from calibration.report import pictures
 from calibration.report.pictures import VERSION, _svg, keep, picture
@@ -348,6 +349,15 @@ def test_the_point_near_the_knee_is_marked() -> None:
     (probe,) = loaded(1).values.points[4].probes  # type: ignore[attr-defined] # it has some
     near = f"{base.shown(probe.latency_ns.value, 'ns')} at 342 GB/s, which is {100 * KNEE:.0f} % of the peak"
     assert near in chart.alt
+
+
+def test_the_point_of_the_metric_of_record_is_marked_wherever_it_is() -> None:
+    found = loaded(1)
+    points = list(found.values.points)  # type: ignore[attr-defined] # as above
+    points[3] = points[3].model_copy(update={"share": RECORD_SHARE})
+    chart = drawn(lambda: main_chart(with_values(found, points=tuple(points))))
+    ns = points[3].probes[0].latency_ns.value
+    assert f"{base.shown(ns, 'ns')} at 285 GB/s, which is 75 % of the peak" in chart.alt
 
 
 def test_many_probes_are_drawn_as_worst_and_median() -> None:
