@@ -299,6 +299,7 @@ def test_the_next_run_ends_what_a_killed_one_left_running(sut: Sut) -> None:
     run.begin(step("long", "long"), long=waiting(sut, more="setsid ${0%/*}/orphan 600 &"), orphan=SLEEP)
     await_step(sut)
     run.kill(*run.processes()[:2])
+    wait_until(lambda: len(runners(sut)) == 1)  # the step dies with its parent, a moment later
     (orphan,) = runners(sut)
     sut.start("run2")
     wait_until(lambda: gone(orphan))
