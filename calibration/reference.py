@@ -222,6 +222,8 @@ def settings() -> Iterator[str]:
 def name_form(names: str) -> str:
     """Return a regular expression of metrics' names in readable form: N, (this|that), [maybe]."""
     form = names.replace(r"\.", ".").replace(r"\d+", "N").replace(r"\d", "N").replace("[a-z0-9]+", "WIDTH")
+    form = re.sub(r"\?P<\w+>", "?:", form)
+    form = re.sub(r"\(\?:((?:\(\?:[^()]*\)|[^()|])*)\)(?!\?)", r"\1", form)  # named, and no choice
     form = re.sub(r"\(\?:([^()]*)\)\?", r"[\1]", form)
     return form.replace("(?:", "(")
 

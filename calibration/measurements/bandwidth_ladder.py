@@ -123,7 +123,8 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
     values = BandwidthLadderValues
     metric_patterns = (
         MetricPattern(
-            rf"bandwidth_ladder\.(?:one_CPU|all_CPUs)\.{ANY_MIX}\.(?:{'|'.join(LEVELS.values())})\.program_mb_s",
+            rf"bandwidth_ladder\.(?P<cpus>one_CPU|all_CPUs)\.(?P<mix>{ANY_MIX})\.(?P<level>{'|'.join(LEVELS.values())})"
+            r"\.program_mb_s",
             "MB/s",
             "higher",
             "bandwidth of one CPU, or of all, at a level of the memory hierarchy, by mix",

@@ -81,7 +81,7 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
     main_chart_rank = 41
     metric_patterns = (
         MetricPattern(
-            r"bandwidth_matrix\.\d+\.\d+\.bandwidth_mb_s",
+            r"bandwidth_matrix\.(?P<cpu_node>\d+)\.(?P<memory_node>\d+)\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "what the CPUs of the first node read from the memory of the second",

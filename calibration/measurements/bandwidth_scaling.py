@@ -116,13 +116,13 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
     values = BandwidthScalingValues
     metric_patterns = (
         MetricPattern(
-            r"bandwidth_scaling\.(?:fill|spread)\.\d+\.bandwidth_mb_s",
+            r"bandwidth_scaling\.(?P<order>fill|spread)\.(?P<threads>\d+)\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "bandwidth of so many threads, which fill node after node or are spread over the nodes",
         ),
         MetricPattern(
-            r"bandwidth_scaling\.(?:fill|spread)\.(?:node|machine)\.fewer_share",
+            r"bandwidth_scaling\.(?P<order>fill|spread)\.(?P<part>node|machine)\.fewer_share",
             "fraction",
             "higher",
             "share of its cores' bandwidth that a node or the machine reaches with an eighth of the cores idle: near "

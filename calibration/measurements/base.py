@@ -134,7 +134,10 @@ Better = Literal["lower", "higher"]
 
 
 class MetricPattern(NamedTuple):
-    """Metrics whose names match a regular expression, and their common properties."""
+    """Metrics whose names match a regular expression, and their common properties.
+
+    Its named groups are the labels of exports (``calibration.exports``).
+    """
 
     names: str
     unit: str

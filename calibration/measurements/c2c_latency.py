@@ -108,13 +108,13 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     values = C2cLatencyValues
     metric_patterns = (
         MetricPattern(
-            r"c2c_latency\.local_(?:hit|hitm)_ns",
+            r"c2c_latency\.local_(?P<line>hit|hitm)_ns",
             "ns",
             "lower",
             "a line that another core of the same node has in its cache, clean or modified",
         ),
         MetricPattern(
-            r"c2c_latency\.\d+\.\d+\.remote_hitm_(?:writer|reader)_homed_ns",
+            r"c2c_latency\.(?P<writer_node>\d+)\.(?P<reader_node>\d+)\.remote_hitm_(?P<home>writer|reader)_homed_ns",
             "ns",
             "lower",
             "a modified line from a writer in the first node to a reader in the second, by whose memory is its home",

@@ -122,7 +122,7 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     values = C2cMatrixValues
     metric_patterns = (
         MetricPattern(
-            rf"c2c_matrix\.(?:pingpong|transfer)\.(?:{'|'.join(CLASSES)})_ns",
+            rf"c2c_matrix\.(?P<method>pingpong|transfer)\.(?P<pairs>{'|'.join(CLASSES)})_ns",
             "ns",
             "lower",
             "median of the pairs of CPUs that lie to each other like this",

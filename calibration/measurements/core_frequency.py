@@ -152,13 +152,13 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     values = CoreFrequencyValues
     metric_patterns = (
         MetricPattern(
-            rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.(?:lowest|median|highest)_hz",
+            rf"core_frequency\.(?P<work>{ANY_WORK})\.(?P<cores>alone|all)\.(?P<core>lowest|median|highest)_hz",
             "Hz",
             "higher",
             "clock of the slowest core, of the fastest, or their median, each alone or all at once, by work",
         ),
         MetricPattern(
-            rf"core_frequency\.{ANY_WORK}\.(?:alone|all)\.spread",
+            rf"core_frequency\.(?P<work>{ANY_WORK})\.(?P<cores>alone|all)\.spread",
             "fraction",
             "lower",
             "difference of the fastest and the slowest core, by their median",

@@ -117,7 +117,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
     values = CoreLatencyValues
     metric_patterns = (
         MetricPattern(
-            r"core_latency\.(?:lowest|median|highest)_ns",
+            r"core_latency\.(?P<core>lowest|median|highest)_ns",
             "ns",
             "lower",
             "one load from the nearest memory by the core with the least latency, the most, or their median",

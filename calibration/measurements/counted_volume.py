@@ -104,7 +104,7 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     metric_patterns = (
         MetricPattern(r"counted_volume\.triad_s", "s", "lower", "all triads of one repeat, on all CPUs"),
         MetricPattern(
-            r"counted_volume\.(?:reads|writes|reads_and_writes)\.difference",
+            r"counted_volume\.(?P<mix>reads|writes|reads_and_writes)\.difference",
             "fraction",
             "lower",
             "by how much the bytes that the memory controllers counted differ from those known to be moved, either way",

@@ -149,13 +149,15 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     main_chart_rank = 30
     metric_patterns = (
         MetricPattern(
-            r"jitter\.cpu\d+\.inst_jitter_ns",
+            r"jitter\.cpu(?P<cpu>\d+)\.inst_jitter_ns",
             "ns",
             "lower",
             "longest less shortest execution of the fixed work within a display interval",
         ),
-        MetricPattern(r"jitter\.cpu\d+\.gaps\.max_ns", "ns", "lower", "the longest gap that was seen, once"),
-        MetricPattern(r"jitter\.cpu\d+\.gaps\.lost_fraction", "fraction", "lower", "share of the time that gaps took"),
+        MetricPattern(r"jitter\.cpu(?P<cpu>\d+)\.gaps\.max_ns", "ns", "lower", "the longest gap that was seen, once"),
+        MetricPattern(
+            r"jitter\.cpu(?P<cpu>\d+)\.gaps\.lost_fraction", "fraction", "lower", "share of the time that gaps took"
+        ),
     )
 
     def steps(self, context: Context, settings: JitterSettings) -> Iterator[Planned]:

@@ -138,7 +138,7 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     main_chart_rank = 10
     metric_patterns = (
         MetricPattern(
-            r"latency_ladder\.(?:L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
+            r"latency_ladder\.(?P<point>L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
             "ns",
             "lower",
             "one load at a level of the memory hierarchy; or, at the largest size, with pages interleaved over all "

@@ -79,7 +79,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     main_chart_rank = 40
     metric_patterns = (
         MetricPattern(
-            r"latency_matrix\.\d+\.\d+\.latency_ns",
+            r"latency_matrix\.(?P<cpu_node>\d+)\.(?P<memory_node>\d+)\.latency_ns",
             "ns",
             "lower",
             "one load by a CPU of the first node from the memory of the second",

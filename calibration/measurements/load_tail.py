@@ -142,7 +142,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
     values = LoadTailValues
     metric_patterns = (
         MetricPattern(
-            r"load_tail\.p\d+(?:_\d+)?\.latency_ns",
+            r"load_tail\.(?P<percentile>p\d+(?:_\d+)?)\.latency_ns",
             "ns",
             "lower",
             "percentile of loads from local memory timed one by one, those that were interrupted left out",

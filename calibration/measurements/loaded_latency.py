@@ -157,25 +157,25 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     main_chart_rank = 20
     metric_patterns = (
         MetricPattern(
-            r"loaded_latency\.\d+\.latency_ns",
+            r"loaded_latency\.(?P<delay>\d+)\.latency_ns",
             "ns",
             "lower",
             "one load of the probe beside a load with that injection delay",
         ),
         MetricPattern(
-            r"loaded_latency\.\d+\.bandwidth_mb_s",
+            r"loaded_latency\.(?P<delay>\d+)\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "what the load moves beside the probe, at the shortest delay",
         ),
         MetricPattern(
-            r"loaded_latency\.\d+pct(?:\.cpu\d+)?\.latency_ns",
+            r"loaded_latency\.(?P<load>\d+pct)(?:\.cpu(?P<cpu>\d+))?\.latency_ns",
             "ns",
             "lower",
             "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
         ),
         MetricPattern(
-            r"loaded_latency\.\d+pct\.bandwidth_mb_s",
+            r"loaded_latency\.(?P<load>\d+pct)\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "what the load moves beside the probe, at that share of its full bandwidth",

@@ -85,7 +85,7 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
     values = MaxValues
     metric_patterns = (
         MetricPattern(
-            rf"max_bandwidth\.{ANY_MIX}\.bandwidth_mb_s",
+            rf"max_bandwidth\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "the best of the search, measured again, by mix",

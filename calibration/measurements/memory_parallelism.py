@@ -113,13 +113,13 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
     values = MemoryParallelismValues
     metric_patterns = (
         MetricPattern(
-            r"memory_parallelism\.\d+\.load_ns",
+            r"memory_parallelism\.(?P<memory_node>\d+)\.load_ns",
             "ns",
             "lower",
             "time per load of one core with the best number of chains",
         ),
         MetricPattern(
-            r"memory_parallelism\.\d+\.in_flight",
+            r"memory_parallelism\.(?P<memory_node>\d+)\.in_flight",
             "loads",
             "higher",
             "loads in flight with the best number of chains, by node of the memory",

@@ -127,7 +127,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
     values = PageSizesValues
     metric_patterns = (
         MetricPattern(
-            r"page_sizes\.(?:base|thp|hugetlb)_\d+[bkmg]?\.latency_ns",
+            r"page_sizes\.(?P<page>(?:base|thp|hugetlb)_\d+[bkmg]?)\.latency_ns",
             "ns",
             "lower",
             "one load from local memory on pages of this kind and size",

@@ -64,7 +64,7 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     main_chart_rank = 50
     metric_patterns = (
         MetricPattern(
-            rf"peak_injection_bandwidth(?:\.plain)?\.{ANY_MIX}\.bandwidth_mb_s",
+            rf"peak_injection_bandwidth(?:\.(?P<shape>plain))?\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "one thread on every core without a delay, by mix; plain is one stream without software prefetch",

@@ -102,7 +102,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
     values = PrefetcherEffectValues
     metric_patterns = (
         MetricPattern(
-            r"prefetcher_effect\.(?:off\.)?(?:forward|backward|random)_\d+\.latency_ns",
+            r"prefetcher_effect\.(?:(?P<prefetchers>off)\.)?(?P<order>(?:forward|backward|random)_\d+)\.latency_ns",
             "ns",
             "lower",
             "one load from memory in order with a stride of so many bytes, or of as many lines in random order; with "

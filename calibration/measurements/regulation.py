@@ -195,13 +195,13 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     methods = METHODS
     metric_patterns = (
         MetricPattern(
-            r"regulation\.(?:as_found|off)\.bandwidth_mb_s",
+            r"regulation\.(?P<prefetchers>as_found|off)\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "all cores of a node reading one word of each line without no-ops, prefetchers as found or off",
         ),
         MetricPattern(
-            r"regulation\.(?:as_found|off)\.latency_ns",
+            r"regulation\.(?P<prefetchers>as_found|off)\.latency_ns",
             "ns",
             "lower",
             "one load of the probe while all other cores of the node read so, prefetchers as found or off",

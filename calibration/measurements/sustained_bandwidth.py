@@ -88,13 +88,13 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
     values = SustainedBandwidthValues
     metric_patterns = (
         MetricPattern(
-            rf"sustained_bandwidth\.{ANY_MIX}\.bandwidth_mb_s",
+            rf"sustained_bandwidth\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "all CPUs in the second half of a load that goes on for seconds",
         ),
         MetricPattern(
-            rf"sustained_bandwidth\.{ANY_MIX}\.lost_fraction",
+            rf"sustained_bandwidth\.(?P<mix>{ANY_MIX})\.lost_fraction",
             "fraction",
             "lower",
             "share of the first second's bandwidth that was gone in the last",

@@ -122,7 +122,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     values = TrafficShapeValues
     metric_patterns = (
         MetricPattern(
-            rf"traffic_shape\.[a-z0-9]+\.{ANY_MIX}\.bandwidth_mb_s",
+            rf"traffic_shape\.(?P<vector>[a-z0-9]+)\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
             "MB/s",
             "higher",
             "the best shape with that vector width, by mix",

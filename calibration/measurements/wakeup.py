@@ -354,7 +354,7 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
     metric_patterns = (
         *(
             MetricPattern(
-                rf"wakeup\.(idle|held|memory|housekeeping)\.{name}",
+                rf"wakeup\.(?P<state>idle|held|memory|housekeeping)\.{name}",
                 "ns",
                 "lower",
                 f"{percent:g} % of the wake-ups are at most this late",
@@ -362,7 +362,10 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             for percent, name in METRICS.items()
         ),
         MetricPattern(
-            r"wakeup\.(idle|held|memory|housekeeping)\.max_ns", "ns", "lower", "the latest wake-up that was seen, once"
+            r"wakeup\.(?P<state>idle|held|memory|housekeeping)\.max_ns",
+            "ns",
+            "lower",
+            "the latest wake-up that was seen, once",
         ),
     )
 
