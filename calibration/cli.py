@@ -36,6 +36,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "report": "calibration.commands.report:report_command",
         "compare": "calibration.commands.judging:compare_command",
         "trend": "calibration.commands.judging:trend_command",
+        "export": "calibration.commands.export:export_command",
         "import": "calibration.commands.imports:import_command",
     },
     "Nightly": {

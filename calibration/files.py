@@ -96,6 +96,19 @@ def write_whole(path: Path, content: bytes) -> None:
         written.replace(path)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a file beside *path* to be written in the block; it then replaces *path* atomically.
+
+    After an exception *path* is as before.
+    """
+    with pending(path, b"") as written:
+        yield written
+        with written.open("rb") as file:
+            os.fsync(file.fileno())
+        written.replace(path)
+
+
 def _find(path: Path, below: Path) -> int:
     """Return an ``O_PATH`` descriptor of *path*, reached from *below* without following a link."""
     names = path.relative_to(below).parts if path.is_relative_to(below) else ("..",)

@@ -16,6 +16,7 @@ from math import isfinite
 from typing import Any, Final, Literal, NamedTuple
 
 from calibration.judge.completeness import RUN
+from calibration.judge.state import State
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import changed_fact
 from calibration.report.tonight import (
@@ -23,7 +24,6 @@ from calibration.report.tonight import (
     Finding,
     Nights,
     Standing,
-    State,
     describe,
     findings,
     listed,

@@ -10,7 +10,7 @@ from datetime import date
 from functools import cached_property
 from math import copysign, inf, isfinite, sqrt
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
 from calibration import units
 from calibration.judge.baseline_files import Baselines
@@ -19,14 +19,12 @@ from calibration.judge.completeness import RUN
 from calibration.judge.drift import Analysis, Change, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.night import judge_history
+from calibration.judge.state import State, state_of
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.judge.waivers import read_waivers
 from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
-
-State = Literal["fails", "unmeasured", "no_reference", "good", "gone"]
-"""State of a SUT, most urgent first."""
 
 CHECKS: Final = ("unreadable", "missing", "drift", "limits", "homogeneity", "consistency", "spread", "bimodal")
 """Checks by importance."""
@@ -260,15 +258,9 @@ def standings(nights: Nights) -> list[Standing]:
 def _standing(nights: Nights, sut: Sut, wrong: Sequence[Finding]) -> Standing:
     runs = nights.history.runs.get(sut, {})
     newest = runs[max(runs)] if runs else None
-    verdicts = nights.of_sut.get(sut, ())
-    limits = [verdict for verdict in verdicts if verdict.check == "limits"]
-    if wrong:
-        absent = wrong[0].metrics[0] == RUN and all(limit.value is None for limit in limits)
-        since = wrong[0].since
-        return Standing(*sut, "unmeasured" if absent else "fails", newest, None if since is None else runs.get(since))
-    if all(verdict.check == "unreadable" for verdict in verdicts):
-        return Standing(*sut, "gone", newest)
-    return Standing(*sut, "good" if any(limit.outcome == "pass" for limit in limits) else "no_reference", newest)
+    state = state_of(nights.of_sut.get(sut, ()))
+    since = wrong[0].since if wrong else None
+    return Standing(*sut, state, newest, None if since is None else runs.get(since))
 
 
 def listed(words: Sequence[str]) -> str:

@@ -14,12 +14,12 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import duckdb
 
@@ -30,7 +30,7 @@ from calibration.results.history import History
 from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Version of the index: part of its path, so that each version has its own."""
 
 DATABASE: Final = "index.duckdb"
@@ -48,12 +48,16 @@ COLUMNS: Final = {
     "run": "STRUCT(started_at VARCHAR, status VARCHAR)",
     "facts": "JSON",
     "not_measured": "STRUCT(kind VARCHAR, what VARCHAR, reason VARCHAR)[]",
-    "verdicts": "STRUCT(name VARCHAR, metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], better VARCHAR), "
-    "lower DOUBLE, upper DOUBLE, outcome VARCHAR, reason VARCHAR)[]",
+    "verdicts": "STRUCT(name VARCHAR, measurement VARCHAR, "
+    "metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], "
+    "better VARCHAR, trust VARCHAR), lower DOUBLE, upper DOUBLE, outcome VARCHAR, reason VARCHAR)[]",
+    "measured": "MAP(VARCHAR, VARCHAR)",
     "consistency": "STRUCT(figure STRUCT(name VARCHAR, unit VARCHAR, value DOUBLE, interval DOUBLE[]), "
     "bound DOUBLE[], outcome VARCHAR, reason VARCHAR)[]",
 }
-"""Columns of a document: its place, its state when read, and either its ``fault`` or the rest."""
+"""Columns of a document: its place, its state when read, and either its ``fault`` or the rest.
+
+``measured`` has the start of each measurement by its identifier."""
 
 NIGHT: Final = r"""coalesce(
     CASE WHEN regexp_full_match(directory, '[0-9]{8}T[0-9]{6}Z.*')
@@ -76,8 +80,10 @@ METRICS: Final = f"""
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.value END AS value,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[1] END AS low,
            CASE WHEN verdict.outcome <> 'invalid' THEN verdict.metric.interval[2] END AS high,
-           verdict.lower AS lower, verdict.upper AS upper, verdict.outcome AS outcome, verdict.reason AS reason
-    FROM (SELECT testbed, sut, directory, {NIGHT} AS night, unnest(verdicts) AS verdict FROM documents)"""
+           verdict.lower AS lower, verdict.upper AS upper, verdict.outcome AS outcome, verdict.reason AS reason,
+           CASE WHEN verdict.outcome = 'invalid' THEN 'invalid' ELSE verdict.metric.trust END AS trust,
+           try_cast(measured[verdict.measurement] AS TIMESTAMP) AS measured_at
+    FROM (SELECT testbed, sut, directory, measured, {NIGHT} AS night, unnest(verdicts) AS verdict FROM documents)"""
 
 CHECKS: Final = f"""
     SELECT testbed, sut, directory, night, item.figure.name AS metric, item.figure.unit AS unit,
@@ -91,6 +97,7 @@ TABLES: Final = {"runs": RUNS, "metrics": METRICS, "checks": CHECKS}
 ``series`` stands for testbed, SUT, metric and unit: comparing a number is much faster than comparing four texts."""
 
 _Run = tuple[str, str, str]
+T = TypeVar("T")
 
 
 class _Stored(NamedTuple):
@@ -124,17 +131,50 @@ def read_history(
     """
     if not results.is_dir():
         raise InputError(f"no directory of results at {results}")
-    home = index_of(results)
     scope = Scope(testbed=testbed, sut=sut, metric=metric, until=until)
+
+    def read() -> History:
+        with _updated(results, home, scope) as db:
+            return query_history(db, scope)
+
+    home = index_of(results)
     with locked(home):
-        with suppress(duckdb.Error, OSError):
-            return _read(results, home, scope)
-        try:
-            for path in home.glob(f"{DATABASE}*"):
-                path.unlink()  # it may be damaged
-            return _read(results, home, scope)
-        except (duckdb.Error, OSError) as error:
-            raise unusable(home, error) from error
+        return _repaired(home, read)
+
+
+@contextmanager
+def open_index(results: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield the index of *results*, up to date and locked, with the tables ``runs`` and ``metrics``.
+
+    Raises like ``read_history``.
+    """
+    if not results.is_dir():
+        raise InputError(f"no directory of results at {results}")
+    home = index_of(results)
+
+    def update() -> None:
+        with _updated(results, home, Scope(testbed=None, sut=None)):
+            pass
+
+    with locked(home):
+        _repaired(home, update)
+        with _connected(home) as db:
+            yield db
+
+
+def _repaired(home: Path, use: Callable[[], T]) -> T:
+    """Return what *use* returns; if it fails, remove the index and try once more: it may be damaged.
+
+    Raises ``EnvironmentLacksError`` if that fails too.
+    """
+    with suppress(duckdb.Error, OSError):
+        return use()
+    try:
+        for path in home.glob(f"{DATABASE}*"):
+            path.unlink()
+        return use()
+    except (duckdb.Error, OSError) as error:
+        raise unusable(home, error) from error
 
 
 def index_of(results: Path) -> Path:
@@ -166,7 +206,15 @@ def unusable(home: Path, error: Exception) -> EnvironmentLacksError:
     )
 
 
-def _read(results: Path, home: Path, scope: Scope) -> History:
+@contextmanager
+def _updated(results: Path, home: Path, scope: Scope) -> Iterator[duckdb.DuckDBPyConnection]:
+    with _connected(home) as db:
+        _refresh(db, results, home, scope)
+        yield db
+
+
+@contextmanager
+def _connected(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     config: dict[str, str | bool | int | float | list[str]] = {
         "allow_community_extensions": False,
         "allow_persistent_secrets": False,
@@ -178,8 +226,7 @@ def _read(results: Path, home: Path, scope: Scope) -> History:
     }
     with duckdb.connect(home / DATABASE, config=config) as db:
         db.execute("SET enable_progress_bar = false")  # without a script it would draw one into the output
-        _refresh(db, results, home, scope)
-        return query_history(db, scope)
+        yield db
 
 
 def _refresh(db: duckdb.DuckDBPyConnection, results: Path, home: Path, scope: Scope) -> None:
@@ -283,4 +330,6 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     if named != stored.run:
         raise InputError(f"contains the run {'/'.join(named)}")
     date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
-    return {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
+    measured = {measurement["id"]: measurement["started_at"] for measurement in raw["measurements"]}
+    kept = {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
+    return {**kept, "measured": measured}

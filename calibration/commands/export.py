@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration export``: metrics for Prometheus, InfluxDB and data frames."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal, TextIO
+
+import click
+
+from calibration.errors import EnvironmentLacksError
+from calibration.files import replacing
+from calibration.options import results_argument
+from calibration.text import visible
+
+MAX_LEFT_OUT: Final = 20
+"""Metrics left out that are named on the terminal; the others are counted."""
+
+
+@click.command("export", epilog="Example: calibration export openmetrics -o /var/lib/node_exporter/calibration.prom")
+@click.argument("form", metavar="FORMAT", type=click.Choice(["openmetrics", "influx", "parquet"]))
+@results_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File to replace when the export is complete. Default: standard output, except for parquet.",
+)
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="influx: only nights from this one on.",
+)
+def export_command(
+    form: Literal["openmetrics", "influx", "parquet"], *, results: Path, output: Path | None, since: datetime | None
+) -> None:
+    """Export metrics for Prometheus, InfluxDB or data frames.
+
+    FORMAT is openmetrics (the newest run of each SUT and its state), influx (line protocol of all runs) or parquet (the
+    whole history with invalid values and verdicts). docs/guide/exports.rst has names, units and the schema.
+    """
+    if since is not None and form != "influx":
+        raise click.UsageError(f"--since goes with influx, not with {form}")
+    if form == "parquet":
+        if output is None:
+            raise click.UsageError("parquet needs -o FILE")
+        from calibration.exports.history import write_parquet  # noqa: PLC0415 - slow, and not needed for --help
+
+        click.echo(f"{output}: {write_parquet(results, output)} rows")
+        return
+    with _written(output) as file, _LeftOut() as left_out:
+        if form == "openmetrics":
+            from calibration.exports.openmetrics import openmetrics  # noqa: PLC0415 - as above
+
+            file.write(openmetrics(results, left_out))
+        else:
+            from calibration.exports.influx import influx  # noqa: PLC0415 - as above
+
+            for line in influx(results, None if since is None else since.date(), left_out):
+                file.write(f"{line}\n")
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[TextIO]:
+    """Yield standard output, or a file that replaces *output* after the block."""
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with replacing(output) as written, written.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise EnvironmentLacksError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+class _LeftOut:
+    """Prints the first metrics that are left out, with the reason, and the number of the others."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, sentence: str) -> None:
+        self.count += 1
+        if self.count <= MAX_LEFT_OUT:
+            click.echo(visible(sentence), err=True)
+
+    def __enter__(self) -> Callable[[str], None]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.count > MAX_LEFT_OUT:
+            click.echo(f"{self.count - MAX_LEFT_OUT} more left out", err=True)

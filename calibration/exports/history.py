@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
+"""Every stored value of every run, as Parquet or as records, read from the index of the run documents.
+
+Imports and unreadable documents are left out.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import duckdb
+
+from calibration.errors import EnvironmentLacksError
+from calibration.files import replacing
+from calibration.results.index import open_index
+
+SCHEMA_VERSION: Final = "calibration-history/1"
+"""Version of the Parquet file's columns, in its metadata as ``schema_version``."""
+
+ROW_GROUP: Final = 100_000
+"""Rows that DuckDB holds for each thread before it writes them."""
+
+BATCH: Final = 10_000
+"""Records fetched at once."""
+
+
+class Column(NamedTuple):
+    """A column of the Parquet file: its DuckDB type, what it is read from, and its meaning."""
+
+    name: str
+    type: str
+    source: str
+    meaning: str
+
+
+COLUMNS: Final = (
+    Column("testbed", "VARCHAR", "testbed", "name of the testbed"),
+    Column("sut", "VARCHAR", "sut", "name of the SUT"),
+    Column("run_id", "VARCHAR", "directory", "identifier of the run"),
+    Column("night", "DATE", "runs.night", "night of the run (UTC)"),
+    Column("run_status", "VARCHAR", "status", "status of the run: complete, incomplete, interrupted or not_begun"),
+    Column(
+        "for_night",
+        "BOOLEAN",
+        "for_night",
+        "whether this run represents the SUT's night: the newest complete one, else the newest",
+    ),
+    Column("metric", "VARCHAR", "metric", "name of the metric"),
+    Column("kind", "VARCHAR", "split_part(metric, '.', 1)", "kind of the measurement"),
+    Column("unit", "VARCHAR", "unit", "unit of value, low and high, as in the reference of metrics"),
+    Column("better", "VARCHAR", "better", "better direction: lower or higher"),
+    Column("measured_at", "TIMESTAMP WITH TIME ZONE", "measured_at AT TIME ZONE 'UTC'", "start of its measurement"),
+    Column("value", "DOUBLE", "value", "value; null if invalid or not measured, see reason"),
+    Column("low", "DOUBLE", "low", "lower end of the value's interval; null if it has none"),
+    Column("high", "DOUBLE", "high", "upper end of the value's interval; null if it has none"),
+    Column(
+        "trust",
+        "VARCHAR",
+        "trust",
+        "trust in the value: on_target, near, poor, invalid or observed; null if not measured",
+    ),
+    Column("limit_low", "DOUBLE", "lower", "lower limit of the inventory at that time; null if it had none"),
+    Column("limit_high", "DOUBLE", "upper", "upper limit of the inventory at that time; null if it had none"),
+    Column("outcome", "VARCHAR", "outcome", "verdict of the run by that limit: pass, fail, no_reference or invalid"),
+    Column("reason", "VARCHAR", "reason", "reason of the verdict; why a value is null"),
+)
+"""Columns of the Parquet file, in order."""
+
+OF_RUNS: Final = """(SELECT *, row_number() OVER (PARTITION BY testbed, sut, night
+        ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1 AS for_night
+    FROM (SELECT testbed, sut, directory, night, status, started_at FROM runs
+          WHERE fault IS NULL AND status <> 'imported'))"""
+"""Runs with whether they represent their night, as ``calibration.results.index_queries`` chooses them."""
+
+
+def write_parquet(results: Path, path: Path) -> int:
+    """Write the whole history of *results* to the Parquet file *path*, and return its number of rows.
+
+    Raises ``EnvironmentLacksError`` if it cannot be written.
+    """
+    columns = ", ".join(f"{column.source} AS {column.name}" for column in COLUMNS)
+    try:
+        with open_index(results) as db, replacing(path) as written:
+            db.execute("SET preserve_insertion_order = false")  # else DuckDB collects row groups in memory
+            (rows,) = db.execute(
+                f"COPY (SELECT {columns} FROM metrics JOIN {OF_RUNS} AS runs USING (testbed, sut, directory)) TO ? "
+                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}, "
+                f"KV_METADATA {{schema_version: '{SCHEMA_VERSION}'}})",
+                [str(written)],
+            ).fetchone() or (0,)
+    except (duckdb.Error, OSError) as error:
+        raise EnvironmentLacksError(f"cannot write {path}: {error}") from error
+    return int(rows)
+
+
+class Record(NamedTuple):
+    """A metric of a run. ``value`` is ``None`` if it is invalid: ``reason`` says why."""
+
+    testbed: str
+    sut: str
+    metric: str
+    measured_at: datetime
+    value: float | None
+    low: float | None
+    high: float | None
+    trust: str
+    reason: str
+
+
+def records(db: duckdb.DuckDBPyConnection, *, since: date | None = None, newest: bool = False) -> Iterator[Record]:
+    """Yield the measured metrics of all runs in the index *db* from the night *since* on.
+
+    If *newest*, only those of the newest run of each SUT that has any, sorted.
+    """
+    chosen = f"""SELECT testbed, sut, directory FROM {OF_RUNS} WHERE night >= ?"""
+    if newest:
+        chosen += """ AND for_night AND (testbed, sut, directory) IN (SELECT (testbed, sut, directory) FROM metrics)
+            QUALIFY row_number() OVER (PARTITION BY testbed, sut ORDER BY night DESC) = 1"""
+    db.execute(
+        f"""SELECT testbed, sut, metric, measured_at, value, low, high, trust, reason
+            FROM metrics JOIN ({chosen}) USING (testbed, sut, directory)
+            WHERE unit IS NOT NULL AND measured_at IS NOT NULL {"ORDER BY testbed, sut, metric" if newest else ""}""",
+        [since or date.min],
+    )
+    while rows := db.fetchmany(BATCH):
+        for testbed, sut, metric, measured_at, *rest in rows:
+            yield Record(testbed, sut, metric, measured_at.replace(tzinfo=UTC), *rest)
