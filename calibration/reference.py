@@ -22,10 +22,12 @@ from sphinx.util.typing import ExtensionMetadata
 
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
+from calibration.exports.history import COLUMNS
 from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.tolerances import DEFAULT_TOLERANCE, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
+from calibration.nightly.notify import Notification
 from calibration.places import COLLECTION, PACKAGE
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.sections import page_order
@@ -140,8 +142,8 @@ def records() -> Iterator[str]:
 
 
 def judgement() -> Iterator[str]:
-    """Yield the fields of a night's verdicts, and of the files of accepted limits."""
-    return _models("judgement", (NightVerdict, BaselineFile), {})
+    """Yield the fields of a night's verdicts, of the files of accepted limits, and of notifications."""
+    return _models("judgement", (NightVerdict, BaselineFile, Notification), {})
 
 
 def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:
@@ -186,6 +188,14 @@ def _worded(schema: Mapping[str, Any], known: Mapping[str, str], *, inner: bool 
             return " ".join((schema.get("type", "anything"), *bounds))
     choice = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
     return f"({choice})" if inner else choice
+
+
+def history() -> Iterator[str]:
+    """Yield the columns of the history as Parquet."""
+    return _table(
+        ("Column", "Type and meaning"),
+        ((f"``{column.name}``", f"{column.type}: {_shown(column.meaning)}") for column in COLUMNS),
+    )
 
 
 def metrics() -> Iterator[str]:
@@ -253,6 +263,7 @@ SOURCES = (
     run_document,
     records,
     judgement,
+    history,
     metrics,
     methods,
     settings,

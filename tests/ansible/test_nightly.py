@@ -65,7 +65,13 @@ def keep_old_run(lab: Lab, sut: str, calibrated: Lab, name: str = LONG_AGO) -> P
 def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tuple[Lab, Ended], site_dir: Path) -> None:
     old = {"a": keep_old_run(lab, "a", calibrated_lab[0])}
     www = lab.directory / "www"
-    places = {"report_site": True, "report_site_dir": str(site_dir), "publish_dir": str(www)}
+    told = lab.directory / "told"
+    places = {
+        "report_site": True,
+        "report_site_dir": str(site_dir),
+        "publish_dir": str(www),
+        "notify_command": ["tee", "-a", str(told)],
+    }
     both = inventory_of(lab, hosts("a", "b"))
     first = nightly(lab, both, "--limit", "a", retention_raw_nights=30, **places)
     assert first.rc == 0, first.text
@@ -106,8 +112,21 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     # other SUT has left the inventory.
     kept = (done / "run.json").read_bytes()
     limit = {"metric": "idle_latency.latency_ns", "unit": "ns", "upper": 0.001, "reason": "nothing is so fast"}
-    third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), **places)
+    assert not told.exists(), "nothing has changed for the worse"
+    hook = {"notify_url": "http://127.0.0.1:1/s3cr3t"}
+    third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), "-vvv", **places, **hook)
     assert third.rc == 1, third.text
+    assert "Notification: the server of notify_url cannot be reached: Connection refused" in " ".join(
+        third.text.split()
+    )
+    assert outcome(third.text, "judge : Tell which SUTs changed their state") == "ok"
+    assert "s3cr3t" not in re.sub(r"-e .*?s3cr3t", "", third.text)
+    changes = {item["sut"]: item for item in json.loads(told.read_bytes())["changes"]}
+    assert {sut: (item["before"], item["after"]) for sut, item in changes.items()} == {
+        "a": ("no_reference", "fails"),
+        "b": (None, "unmeasured"),
+    }
+    assert changes["a"]["failures"][0].startswith("Verdict failed: idle_latency.latency_ns ")
     assert (done / "run.json").read_bytes() == kept
     assert "a: Calibration failed, run" in third.text
     assert "Tonight: Verdict failed: idle_latency.latency_ns " in third.text

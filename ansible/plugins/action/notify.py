@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells a command and a URL which SUTs changed their state by the judgement of the night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
+from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import hosts_by_names
+
+from calibration.errors import CalibrationError
+from calibration.text import message
+
+
+class ActionModule(CalibrationAction):
+    """Notify."""
+
+    SPEC = {
+        "argument_spec": {
+            **required("path", "results", "judgement"),
+            "command": {"type": "list", "elements": "str", "default": []},
+            "url": {"type": "str", "default": "", "no_log": True},
+        }
+    }
+
+    def act(self, arguments):
+        """Return ``told``, the SUTs whose state changed, and ``undelivered``, why they could not be told.
+
+        A notification that fails is a warning: it says nothing about a SUT.
+        """
+        from calibration.nightly.notify import Hook, notify  # noqa: PLC0415 - slow, and only this task needs it
+
+        places = (Path(arguments[name]) for name in ("results", "judgement"))
+        hosts = hosts_by_names(self.task_vars, self._loader)
+        only = set(hosts) if "ansible_limit" in self.task_vars else None
+        try:
+            told, undelivered = notify(*places, Hook(arguments["command"], arguments["url"]), only)
+        except CalibrationError as error:
+            told, undelivered = (), (str(error),)
+        for fault in undelivered:
+            self._display.warning(message(f"Notification: {fault}"))
+        return {"told": list(told), "undelivered": list(undelivered)}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell a command and a URL about the SUTs whose state changed.
+
+The states last told are in the file :data:`TOLD` of the results, so that a night that is judged again repeats nothing,
+and what could not be delivered is told next time.
+"""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import IO, Any, Final, Literal, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from pydantic import ValidationError
+
+from calibration.collector import paused_collector
+from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import read_regular, write_whole
+from calibration.gates.run import GateOutcome
+from calibration.judge.night import Judgement
+from calibration.judge.state import State, state_of
+from calibration.judge.verdicts import NightVerdict
+from calibration.model import Model
+from calibration.nightly.judgement import GATES, JUDGEMENT, failures
+from calibration.results.history import Sut
+from calibration.units import plural
+
+TOLD: Final = ".notified.json"
+
+MAX_TOLD_BYTES: Final = 1 << 20
+"""Limit for reading the states; those of 1000 SUTs take a tenth."""
+
+TIMEOUT_S: Final = 30.0
+"""Longest wait for the command, and for each answer of the URL's server: the site is not built before."""
+
+MAX_FAILURES: Final = 10
+"""Failures named for one SUT."""
+
+MAX_LINES: Final = 20
+"""SUTs named in the text; the others are counted."""
+
+QUIET: Final[Collection[State]] = ("good", "no_reference")
+"""States in which a SUT that was never mentioned needs no mention."""
+
+
+class Change(Model):
+    """A SUT whose state changed; ``before`` is ``None`` if it was never told.
+
+    ``failures`` are sentences, of at most ten failures. They may quote what the SUT reports.
+    """
+
+    testbed: str
+    sut: str
+    before: State | None
+    after: State
+    failures: tuple[str, ...]
+
+
+class Notification(Model):
+    """What the hook is told: the SUTs whose state changed on ``night``; ``text`` names them with their states."""
+
+    schema_version: Literal["notification/1"] = "notification/1"
+    night: date
+    text: str
+    changes: tuple[Change, ...]
+
+
+class _Told(Model):
+    states: dict[str, State]
+
+
+class Hook(NamedTuple):
+    """The command as a list of arguments and the URL; either may be empty."""
+
+    command: Sequence[str]
+    url: str
+
+
+class Outcome(NamedTuple):
+    """The SUTs whose state changed, and why they could not be told; empty on success."""
+
+    changed: tuple[str, ...]
+    undelivered: tuple[str, ...]
+
+
+@paused_collector()
+def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None = None) -> Outcome:
+    """Tell *hook* which SUTs have another state by the judgement in *folder* than when it was last told.
+
+    With *only*, other SUTs are ignored: they were left out on purpose. Raises ``InputError`` if the judgement cannot be
+    read, ``EnvironmentLacksError`` if the states cannot be written.
+    """
+    try:
+        judgement = Judgement.model_validate_json((folder / JUDGEMENT).read_bytes())
+        tested = [GateOutcome(**gate) for gate in json.loads((folder / GATES).read_bytes())]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"cannot read the judgement in {folder}: {error}") from error
+    states = _states(judgement.verdicts, tested)
+    if only is not None:
+        states = {sut: state for sut, state in states.items() if sut in only}
+    told = _read(results / TOLD)
+    changed = {
+        sut: state
+        for sut, state in states.items()
+        if state != (before := told.get("/".join(sut))) and (before is not None or state not in QUIET)
+    }
+    undelivered: tuple[str, ...] = ()
+    if changed:
+        notification = _notification(judgement, tested, changed, told)
+        undelivered = _deliver(hook, json.dumps(notification.model_dump(mode="json")).encode())
+    known = {"/".join(sut): state for sut, state in states.items() if not (undelivered and sut in changed)}
+    kept = told if only is not None or undelivered else {}
+    _write(results / TOLD, {**kept, **known})
+    return Outcome(tuple("/".join(sut) for sut in changed), undelivered)
+
+
+def _states(verdicts: Sequence[NightVerdict], tested: Sequence[GateOutcome]) -> dict[Sut, State]:
+    """Return the state of each SUT; a gate that failed, other than by a verdict, fails it too."""
+    by_sut: dict[Sut, list[NightVerdict]] = {}
+    for verdict in verdicts:
+        by_sut.setdefault((verdict.testbed, verdict.sut), []).append(verdict)
+    gates = {test.sut for test in tested if test.status == "FAIL" and not test.verdicts}
+    found: dict[Sut, State] = {}
+    for sut, those in sorted(by_sut.items()):
+        state = state_of(those)
+        found[sut] = "fails" if state in QUIET and " / ".join(sut) in gates else state
+    return {sut: state for sut, state in found.items() if state != "gone"}
+
+
+def _notification(
+    judgement: Judgement, tested: Sequence[GateOutcome], changed: Mapping[Sut, State], told: Mapping[str, State]
+) -> Notification:
+    sentences = failures(judgement.verdicts, tested, {sut: "/".join(sut) for sut in changed}, limited=True)
+    changes = tuple(
+        Change(
+            testbed=sut[0],
+            sut=sut[1],
+            before=told.get("/".join(sut)),
+            after=state,
+            failures=tuple(sentences.get("/".join(sut), ())[:MAX_FAILURES]),
+        )
+        for sut, state in changed.items()
+    )
+    lines = [f"{item.testbed}/{item.sut}: {_worded(item.before)} -> {_worded(item.after)}" for item in changes]
+    more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
+    first = f"Calibration {judgement.night}: {plural(len(lines), 'SUT')} changed"
+    return Notification(night=judgement.night, text="\n".join((first, *lines[:MAX_LINES], *more)), changes=changes)
+
+
+def _worded(state: State | None) -> str:
+    return "new" if state is None else state.replace("_", " ")
+
+
+def _read(path: Path) -> dict[str, State]:
+    """Return the states last told. A file that nobody can read is replaced: failures are then told again."""
+    try:
+        return _Told.model_validate_json(read_regular(path, MAX_TOLD_BYTES)).states
+    except (FileNotFoundError, ValidationError):
+        return {}
+
+
+def _write(path: Path, states: dict[str, State]) -> None:
+    content = f"{_Told(states=dict(sorted(states.items()))).to_json()}\n".encode()
+    try:
+        if not path.is_file() or path.read_bytes() != content:
+            write_whole(path, content)
+    except OSError as error:
+        raise EnvironmentLacksError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+# Delivery: neither a URL nor what a program printed is quoted, as they may contain secrets.
+
+
+def _deliver(hook: Hook, body: bytes) -> tuple[str, ...]:
+    """Return why *body* could not be delivered to the command or the URL."""
+    faults = (
+        _run(hook.command, body) if hook.command else None,
+        _post(hook.url, body) if hook.url else None,
+    )
+    return tuple(fault for fault in faults if fault is not None)
+
+
+def _run(command: Sequence[str], body: bytes) -> str | None:
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        return f"notify_command cannot be run: {getattr(error, 'strerror', None) or type(error).__name__}"
+    try:
+        process.communicate(body, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"notify_command has not ended within {TIMEOUT_S:g} s"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return None if process.returncode == 0 else f"notify_command ended with exit code {process.returncode}"
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Refuses redirects: a POST would arrive elsewhere as a GET without a body."""
+
+    def redirect_request(self, _request: Request, _stream: IO[bytes], *_: Any) -> None:
+        return None
+
+
+def _post(url: str, body: bytes) -> str | None:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            return "notify_url is not a URL that begins with http:// or https://"
+        request = Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - checked above
+        with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S):
+            return None
+    except HTTPError as error:
+        with error:
+            return f"the server of notify_url answered {error.code}"
+    except URLError as error:
+        reason = error.reason
+        return (
+            f"the server of notify_url cannot be reached: {getattr(reason, 'strerror', None) or type(reason).__name__}"
+        )
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return f"the server of notify_url gave no answer: {type(error).__name__}"
