@@ -22,6 +22,12 @@ SCHEMA_VERSION: Final = "calibration-history/1"
 ROW_GROUP: Final = 100_000
 """Rows that DuckDB holds for each thread before it writes them."""
 
+MEMORY: Final = "512MiB"
+"""Memory for writing Parquet; by default DuckDB keeps whatever it read. Each thread has a row group."""
+
+THREADS: Final = 2
+"""Threads that write Parquet: more need more memory, and compress a year of 100 SUTs no faster than it is read."""
+
 BATCH: Final = 10_000
 """Records fetched at once."""
 
@@ -84,6 +90,7 @@ def write_parquet(results: Path, path: Path) -> int:
     try:
         with open_index(results) as db, replacing(path) as written:
             db.execute("SET preserve_insertion_order = false")  # else DuckDB collects row groups in memory
+            db.execute(f"SET memory_limit = '{MEMORY}'; SET threads = {THREADS}")
             (rows,) = db.execute(
                 f"COPY (SELECT {columns} FROM metrics JOIN {OF_RUNS} AS runs USING (testbed, sut, directory)) TO ? "
                 f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}, "

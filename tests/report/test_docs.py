@@ -28,11 +28,13 @@ from sphinx.util.docutils import docutils_namespace
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
 from calibration.errors import EXIT_CODES
+from calibration.exports.history import COLUMNS
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
+from calibration.nightly.notify import Notification
 from calibration.preflight.checks import CHECKS
 from calibration.profiles import load_profile, profile_names
 from calibration.reference import COMMON_ROLE, name_form
@@ -462,9 +464,9 @@ def test_the_site_loads_nothing_from_other_servers(published: Path, pages: dict[
 # The reference, generated from the code
 
 
-def reference(doctrees: Path, topic: str) -> nodes.document:
-    """Return the tree of a page of the reference."""
-    kept = (doctrees / "reference" / f"{topic}.doctree").read_bytes()
+def reference(doctrees: Path, topic: str, folder: str = "reference") -> nodes.document:
+    """Return the tree of a page of the reference, or of another *folder*."""
+    kept = (doctrees / folder / f"{topic}.doctree").read_bytes()
     tree: nodes.document = pickle.loads(kept)  # noqa: S301 - this test's own Sphinx wrote it
     return tree
 
@@ -566,7 +568,13 @@ def test_reference_has_every_field_of_records_and_judgement(doctrees: Path) -> N
     models = models_in(ProbeDocument, models_in(Record, {}))
     records = {name: model for name, model in models.items() if name not in of_runs}
     check_fields(fields_shown(reference(doctrees, "records")), records)
-    check_fields(fields_shown(reference(doctrees, "judgement")), models_in(BaselineFile, models_in(NightVerdict, {})))
+    judged = models_in(Notification, models_in(BaselineFile, models_in(NightVerdict, {})))
+    check_fields(fields_shown(reference(doctrees, "judgement")), judged)
+
+
+def test_guide_has_every_column_of_the_history(doctrees: Path) -> None:
+    shown = table_rows(reference(doctrees, "exports", folder="guide"), "Column")
+    assert shown == [[column.name, f"{column.type}: {column.meaning}"] for column in COLUMNS]
 
 
 def test_reference_has_every_form_of_a_metric_s_name(doctrees: Path) -> None:

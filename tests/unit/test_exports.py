@@ -1,0 +1,605 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports: what other programs read from them is what the documents say."""
+
+import json
+import math
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as read_prometheus
+from pyarrow import parquet
+
+from calibration.cli import calibration
+from calibration.commands import export
+from calibration.errors import EnvironmentLacksError
+from calibration.exports import openmetrics as text_of
+from calibration.exports.families import BASE_UNITS, family_of
+from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Record, write_parquet
+from calibration.judge.run import verdicts_of
+from calibration.measurements import registry
+from calibration.places import SHARE
+from calibration.results import index
+from calibration.results.layout import RUN
+from tests.report.report_documents import flagged, index_of, run_document, store
+from tests.tools import require
+
+RULES = SHARE / "docs" / "guide" / "units" / "prometheus-rules.yml"
+DASHBOARD = SHARE / "docs" / "guide" / "units" / "grafana-dashboard.json"
+FIRST = datetime(2026, 1, 30, 1, 2, 3, tzinfo=UTC)
+TIME = "calibration_measurement_timestamp_seconds"
+ANSWER_S = 60.0
+
+Sample = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def run_id(night: int) -> str:
+    return f"{FIRST + timedelta(days=night):%Y%m%dT%H%M%SZ}-0a1b"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "CACHE", tmp_path_factory.mktemp("cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three nights with every kind of measurement.
+
+    The last idle latency of s2 is invalid, and s3 has no run in the last night.
+    """
+    path = tmp_path_factory.mktemp("it's [1] results")
+    document = run_document()
+    for sut, night in ((sut, night) for sut in ("s1", "s2", "s3") for night in range(3)):
+        if (sut, night) == ("s3", 2):
+            continue
+        made, when = document, FIRST + timedelta(days=night)
+        if (sut, night) == ("s2", 2):
+            made = flagged(made, index_of(made, "idle_latency"), "PLACEMENT_WRONG", "the pages lie in node 1")
+        measurements = tuple(
+            measurement.model_copy(update={"started_at": when + timedelta(seconds=10 + number)})
+            for number, measurement in enumerate(made.measurements)
+        )
+        names = {"id": run_id(night), "testbed": "t1", "sut": sut, "started_at": when, "finished_at": when}
+        made = made.model_copy(
+            update={
+                "run": made.run.model_copy(update=names),
+                "measurements": measurements,
+                "verdicts": tuple(verdicts_of(measurements)),
+            }
+        )
+        store(made, path)
+    return path
+
+
+def called(*words: object) -> Result:
+    return CliRunner().invoke(calibration, [*map(str, words)])
+
+
+def documents(results: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(results.rglob(RUN)):
+        yield json.loads(path.read_bytes())
+
+
+def stored(document: dict[str, Any]) -> Iterator[tuple[str, float, str, datetime]]:
+    """Yield the valid metrics of a raw document: name, value, unit, and the start of the measurement."""
+    started = {item["id"]: datetime.fromisoformat(item["started_at"]) for item in document["measurements"]}
+    for verdict in document["verdicts"]:
+        if verdict["outcome"] != "invalid":
+            metric = verdict["metric"]
+            yield metric["name"], metric["value"], metric["unit"], started[verdict["measurement"]]
+
+
+def samples(families: Iterator[Metric]) -> dict[Sample, float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def text(results: Path) -> str:
+    return text_of.openmetrics(results, lambda _: None)
+
+
+# Names
+
+
+def test_every_unit_of_a_metric_has_a_base_unit() -> None:
+    units = {pattern.unit for declaration in registry().values() for pattern in declaration.metric_patterns}
+    assert units <= set(BASE_UNITS), "add the new unit to calibration/exports/families.py"
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "labels", "factor"),
+    [
+        ("idle_latency.latency_ns", "calibration_idle_latency_seconds", {}, 1e-9),
+        (
+            "bandwidth_matrix.0.13.bandwidth_mb_s",
+            "calibration_bandwidth_matrix_bytes_per_second",
+            {"cpu_node": "0", "memory_node": "13"},
+            1e6,
+        ),
+        ("jitter.cpu317.gaps.lost_fraction", "calibration_jitter_gaps_lost_ratio", {"cpu": "317"}, 1.0),
+        ("firmware.rate_per_hour", "calibration_firmware_rate_per_second", {}, 1 / 3600),
+        ("counted_volume.triad_s", "calibration_counted_volume_triad_seconds", {}, 1.0),
+        (
+            "core_frequency.avx2.all.median_hz",
+            "calibration_core_frequency_hertz",
+            {"work": "avx2", "cores": "all", "core": "median"},
+            1.0,
+        ),
+        (
+            "c2c_latency.0.1.remote_hitm_reader_homed_ns",
+            "calibration_c2c_latency_remote_hitm_homed_seconds",
+            {"writer_node": "0", "reader_node": "1", "home": "reader"},
+            1e-9,
+        ),
+        (
+            "peak_injection_bandwidth.plain.3:1.bandwidth_mb_s",
+            "calibration_peak_injection_bandwidth_bytes_per_second",
+            {"shape": "plain", "mix": "3:1"},
+            1e6,
+        ),
+        ("memory_parallelism.0.in_flight", "calibration_memory_parallelism_in_flight", {"memory_node": "0"}, 1.0),
+    ],
+)
+def test_names_follow_prometheus(metric: str, name: str, labels: dict[str, str], factor: float) -> None:
+    family = family_of(metric)
+    assert family is not None
+    assert (family.name, dict(family.labels), family.factor) == (name, labels, factor)
+
+
+def test_metrics_of_another_version_have_no_name() -> None:
+    assert family_of("idle_latency.latency_furlongs") is None
+    assert family_of("unheard_of.latency_ns") is None
+
+
+def test_each_metric_has_a_series_of_its_own(results: Path) -> None:
+    names = [name for name, *_ in stored(next(documents(results)))]
+    found = [family for name in names if (family := family_of(name))]
+    assert len(found) == len(names) == len({(family.name, family.labels) for family in found})
+    assert {family.kind for family in found} == {name.partition(".")[0] for name in names}
+    for family in found:
+        assert re.fullmatch(r"calibration(_[a-z0-9]+)+", family.name)
+        assert family.name.endswith(family.unit)
+        assert not {"testbed", "sut", "kind", "state", "check"} & (dict(family.labels).keys() - {"state"})
+
+
+# OpenMetrics
+
+
+def test_both_parsers_read_the_values_of_the_newest_run(results: Path, text: str) -> None:
+    found = samples(read_openmetrics(text))
+    assert found == samples(read_prometheus(text)), "node_exporter reads the older format"
+    newest = {(document["run"]["testbed"], document["run"]["sut"]): document for document in documents(results)}
+    assert len(newest) == 3
+    expected: dict[Sample, float] = {}
+    for (testbed, sut), document in newest.items():
+        for name, value, unit, started in stored(document):
+            family = family_of(name)
+            assert family is not None
+            own = {"testbed": testbed, "sut": sut}
+            labels = {label: item for label, item in family.labels if label != "cpu"}
+            expected[family.name, tuple(sorted((own | labels).items()))] = value * BASE_UNITS[unit].factor
+            when = (TIME, tuple(sorted({**own, "kind": family.kind}.items())))
+            expected[when] = max(expected.get(when, 0.0), started.timestamp())
+    others = ("calibration_sut_state", "calibration_failed_verdicts")
+    measured = {sample: value for sample, value in found.items() if sample[0] not in others}
+    assert measured == expected
+    assert len(measured) > 300
+
+
+def test_families_have_unit_type_and_help(text: str) -> None:
+    for family in read_openmetrics(text):
+        assert family.type == "gauge"
+        assert family.documentation
+        assert family.name.endswith(family.unit)
+        assert all(sample.timestamp is None for sample in family.samples), "node_exporter refuses timestamps"
+        assert all(math.isfinite(sample.value) for sample in family.samples)
+    assert text.endswith("\n# EOF\n")
+
+
+def test_states_are_of_the_newest_night(text: str) -> None:
+    found = samples(read_openmetrics(text))
+
+    def value(name: str, **labels: str) -> float:
+        return found[name, tuple(sorted({"testbed": "t1", **labels}.items()))]
+
+    states = ("fails", "unmeasured", "no_reference", "good", "gone")
+    for sut, state in (("s1", "no_reference"), ("s2", "fails"), ("s3", "unmeasured")):
+        assert [value("calibration_sut_state", sut=sut, state=item) for item in states] == [
+            float(item == state) for item in states
+        ]
+    assert value("calibration_failed_verdicts", sut="s2", check="missing") == 1
+    assert value("calibration_failed_verdicts", sut="s1", check="missing") == 0
+    when = (FIRST + timedelta(days=1)).timestamp()
+    assert when < value(TIME, sut="s3", kind="idle_latency") < when + 3600, "an old run keeps its time"
+
+
+def test_an_invalid_metric_is_left_out_with_its_reason(results: Path, text: str) -> None:
+    assert 'calibration_idle_latency_seconds{testbed="t1",sut="s1"}' in text
+    assert 'calibration_idle_latency_seconds{testbed="t1",sut="s2"}' not in text
+    ended = called("export", "openmetrics", results)
+    assert ended.exit_code == 0
+    assert ended.stderr == "t1/s2: idle_latency.latency_ns left out: the pages lie in node 1\n"
+    assert ended.stdout == text
+
+
+def test_promtool_has_no_complaint(text: str) -> None:
+    checked = subprocess.run(
+        [require("prometheus", "promtool"), "check", "metrics"], input=text, text=True, capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    subprocess.run([require("prometheus", "promtool"), "check", "rules", RULES], check=True, capture_output=True)
+
+
+def of_cpus(count: int, monkeypatch: pytest.MonkeyPatch, results: Path) -> dict[Sample, float]:
+    """Return the samples of a SUT with *count* measured CPUs, the longest gap on the last but one."""
+    gaps = {cpu: 1000.0 + cpu for cpu in range(count)}
+    gaps[count - 2] = 5e6
+
+    def records(_db: object, **_: object) -> Iterator[Record]:
+        for cpu, gap in gaps.items():
+            yield Record("t1", "s1", f"jitter.cpu{cpu}.gaps.max_ns", FIRST, gap, None, None, "observed", "")
+            yield Record("t1", "s1", f"loaded_latency.90pct.cpu{cpu}.latency_ns", FIRST, gap, None, None, "near", "")
+
+    monkeypatch.setattr(text_of, "records", records)
+    return samples(read_openmetrics(text_of.openmetrics(results, lambda _: None)))
+
+
+def test_cpus_make_no_samples(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
+    few, many = (of_cpus(count, monkeypatch, results) for count in (2, 504))
+    assert few.keys() == many.keys()
+    own = (("sut", "s1"), ("testbed", "t1"))
+    assert many["calibration_jitter_gaps_max_seconds", own] == 5e6 * 1e-9
+
+
+def test_the_worst_of_what_should_be_high_is_the_lowest() -> None:
+    gauges = text_of._Gauges()
+    family = family_of("memory_parallelism.0.in_flight")
+    assert family is not None
+    family = family._replace(labels=(("cpu", "1"),))
+    for value in (20.0, 7.0, 12.0):
+        text_of._add_metric(gauges, family, (), value)
+    assert gauges[family.name].samples == {(): 7.0}
+
+
+def test_labels_and_help_are_escaped() -> None:
+    gauges = text_of._Gauges()
+    odd = 'a"b\\c\nd\\n'
+    gauges.add("m", "", odd, (("sut", odd),), 1.0)
+    lines = "\n".join((*gauges["m"].lines("m"), "# EOF", ""))
+    (family,) = read_openmetrics(lines)
+    assert family.documentation == odd
+    assert family.samples[0].labels == {"sut": odd}
+    (family,) = read_prometheus(lines)
+    assert family.samples[0].labels == {"sut": odd}
+
+
+def test_results_without_a_run_are_an_empty_export(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    assert called("export", "openmetrics", tmp_path / "results").stdout == "# EOF\n"
+    assert called("export", "influx", tmp_path / "results").stdout == ""
+    assert write_parquet(tmp_path / "results", tmp_path / "h.parquet") == 0
+    assert parquet.read_schema(tmp_path / "h.parquet").names == [column.name for column in COLUMNS]
+
+
+# Files
+
+
+@pytest.mark.parametrize("form", ["openmetrics", "influx", "parquet"])
+def test_a_file_is_replaced_when_the_export_is_complete(
+    results: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "calibration.prom"
+    path.write_text("before")
+    seen: list[str] = []
+    original = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        seen.append(self.name)
+        assert target.read_text() == "before"
+        return original(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    assert called("export", form, results, "-o", path).exit_code == 0
+    assert path.stat().st_size > 1000
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    assert seen
+    assert not seen[0].endswith(".prom"), "node_exporter must not read an incomplete file"
+
+
+@pytest.mark.parametrize("form", ["openmetrics", "influx", "parquet"])
+def test_a_file_that_cannot_be_written_stays(
+    results: Path, tmp_path: Path, form: str, file_size_limit: Callable[[int], None]
+) -> None:
+    path = tmp_path / "calibration.prom"
+    path.write_text("before")
+    called("export", form, results, "-o", tmp_path / "fills.index")
+    (tmp_path / "fills.index").unlink()
+    file_size_limit(4096)
+    ended = called("export", form, results, "-o", path)
+    assert isinstance(ended.exception, EnvironmentLacksError)
+    assert str(ended.exception).startswith(f"cannot write {path}: ")
+    assert path.read_text() == "before"
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_wrong_options_are_refused(results: Path) -> None:
+    assert "parquet needs -o FILE" in called("export", "parquet", results).stderr
+    refused = called("export", "openmetrics", results, "--since", "2026-01-30")
+    assert "--since goes with influx, not with openmetrics" in refused.stderr
+
+
+def test_many_metrics_left_out_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    with export._LeftOut() as left_out:
+        for number in range(export.MAX_LEFT_OUT + 7):
+            left_out(f"metric {number}\x1b[1m")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "7 more left out"
+    assert len(lines) == export.MAX_LEFT_OUT + 1
+    assert "\x1b" not in "".join(lines)
+
+
+# InfluxDB and Prometheus themselves
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(command: list[str], url: str, log: Path) -> Iterator[None]:
+    """Run a server until the end of the block; *url* answers when it is ready."""
+    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
+        try:
+            until = time.monotonic() + ANSWER_S
+            while not answers(url):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < until, log.read_text()
+                time.sleep(0.05)
+            yield
+        finally:
+            process.terminate()
+
+
+def asked(url: str, body: bytes | None = None) -> bytes:
+    """Return the answer of a local server, without a proxy."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, body, ANSWER_S) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def answers(url: str) -> bool:
+    try:
+        asked(url)
+    except OSError:
+        return False
+    return True
+
+
+def test_influxdb_returns_every_value_with_its_time(results: Path, tmp_path: Path) -> None:
+    server = require("influxdb", "influxd")
+    port, other = free_port(), free_port()
+    (tmp_path / "influxd.conf").write_text(
+        f'reporting-disabled = true\nbind-address = "127.0.0.1:{other}"\n[meta]\ndir = "{tmp_path}/meta"\n'
+        f'[data]\ndir = "{tmp_path}/data"\nwal-dir = "{tmp_path}/wal"\n[http]\nbind-address = "127.0.0.1:{port}"\n'
+    )
+    lines = called("export", "influx", results).stdout
+    expected = {}
+    for document in documents(results):
+        for name, value, unit, started in stored(document):
+            family = family_of(name)
+            assert family is not None
+            labels = {**dict(family.labels), "testbed": document["run"]["testbed"], "sut": document["run"]["sut"]}
+            tags = tuple(sorted(labels.items()))
+            expected[family.name, tags, int(started.timestamp()) * 10**9] = value * BASE_UNITS[unit].factor
+    assert len(lines.splitlines()) == len(expected)
+    base = f"http://127.0.0.1:{port}"
+    with serving([server, "-config", f"{tmp_path}/influxd.conf"], f"{base}/ping", tmp_path / "log"):
+        asked(f"{base}/query", b"q=CREATE DATABASE lab")
+        for _ in range(2):  # the second time changes nothing
+            asked(f"{base}/write?db=lab&precision=ns", lines.encode())
+        query = urllib.parse.urlencode({"db": "lab", "epoch": "ns", "q": "SELECT value FROM /.*/ GROUP BY *"})
+        (result,) = json.loads(asked(f"{base}/query?{query}"))["results"]
+    found = {
+        (series["name"], tuple(sorted((tag, text) for tag, text in series["tags"].items() if text)), when): value
+        for series in result["series"]
+        for when, value in series["values"]
+    }
+    assert found == expected
+
+
+def test_influx_since_a_night_has_only_later_ones(results: Path) -> None:
+    count = dict.fromkeys(range(3), 0)
+    for document in documents(results):
+        count[(datetime.fromisoformat(document["run"]["started_at"]) - FIRST).days] += len(list(stored(document)))
+    later = called("export", "influx", results, "--since", f"{FIRST + timedelta(days=1):%Y-%m-%d}")
+    assert len(later.stdout.splitlines()) == count[1] + count[2]
+    assert "idle_latency.latency_ns of 2026-02-01 left out: the pages lie in node 1" in later.stderr
+
+
+# Parquet
+
+
+def test_parquet_has_every_value_of_every_run(results: Path, tmp_path: Path) -> None:
+    path = tmp_path / "history.parquet"
+    rows = write_parquet(results, path)
+    table = parquet.read_table(path)
+    assert table.num_rows == rows
+    assert table.schema.metadata[b"schema_version"].decode() == SCHEMA_VERSION
+    expected: dict[tuple[str, ...], tuple[Any, ...]] = {}
+    for document in documents(results):
+        run = document["run"]
+        started = {item["id"]: datetime.fromisoformat(item["started_at"]) for item in document["measurements"]}
+        for verdict in document["verdicts"]:
+            metric, invalid = verdict["metric"], verdict["outcome"] == "invalid"
+            low, high = (None, None) if invalid or metric["interval"] is None else metric["interval"]
+            expected[run["sut"], run["id"], verdict["name"]] = (
+                metric["unit"],
+                started[verdict["measurement"]],
+                None if invalid else metric["value"],
+                low,
+                high,
+                "invalid" if invalid else metric["trust"],
+                verdict["reason"],
+            )
+    found = {
+        (row["sut"], row["run_id"], row["metric"]): tuple(
+            row[name] for name in ("unit", "measured_at", "value", "low", "high", "trust", "reason")
+        )
+        for row in table.to_pylist()
+    }
+    assert found == expected
+    assert len(expected) == rows
+
+
+def test_duckdb_and_pyarrow_read_the_documented_columns(results: Path, tmp_path: Path) -> None:
+    path = tmp_path / "history.parquet"
+    write_parquet(results, path)
+    with duckdb.connect() as db:
+        described = db.execute("DESCRIBE FROM read_parquet(?)", [str(path)]).fetchall()
+        (night, kind, chosen) = (
+            db.execute(
+                "SELECT min(night), min(kind) FILTER (metric LIKE 'idle_latency.%'), bool_and(for_night) "
+                "FROM read_parquet(?)",
+                [str(path)],
+            ).fetchone()
+            or ()
+        )
+    assert [tuple(row[:2]) for row in described] == [(column.name, column.type) for column in COLUMNS]
+    arrow = {"VARCHAR": "string", "DATE": "date32[day]", "BOOLEAN": "bool", "DOUBLE": "double"}
+    assert {field.name: str(field.type) for field in parquet.read_schema(path)} == {
+        column.name: arrow.get(column.type, "timestamp[us, tz=UTC]") for column in COLUMNS
+    }
+    assert (night, kind, chosen) == (FIRST.date(), "idle_latency", True)
+
+
+# Dashboard
+
+
+def test_grafana_knows_every_field_of_the_dashboard() -> None:
+    """Grafana's own models read the file, and nothing of it is lost when they write it."""
+    raw = json.loads(DASHBOARD.read_bytes())
+    plugins.register_default_plugins()
+    written = json.loads(JSONEncoder().encode(Dashboard.from_json(raw)))
+    assert lost(raw, written) == []
+
+
+def lost(one: Any, other: Any, place: str = "") -> list[str]:
+    """Return the places of *one* that *other* has not, or otherwise."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [
+            found
+            for name in one
+            for found in ([f"{place}.{name}"] if name not in other else lost(one[name], other[name], f"{place}.{name}"))
+        ]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [
+            found
+            for number, pair in enumerate(zip(one, other, strict=True))
+            for found in lost(*pair, f"{place}[{number}]")
+        ]
+    return [] if one == other else [place]
+
+
+def test_the_dashboard_can_be_imported_anywhere() -> None:
+    raw = json.loads(DASHBOARD.read_bytes())
+    assert "id" not in raw, "an id is that of one Grafana"
+    variables = {variable["name"]: variable for variable in raw["templating"]["list"]}
+    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+    sources = {json.dumps(source) for source in named(raw, "datasource")}
+    assert sources == {json.dumps({"type": "prometheus", "uid": "${datasource}"})}
+    panels = raw["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(taken) == len(set(taken)), "panels overlap"
+    assert max(x for x, _ in taken) < 24
+
+
+def named(content: Any, name: str) -> Iterator[Any]:
+    """Yield all objects in *content* with this *name*."""
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in items:
+        if key == name and isinstance(value, dict):
+            yield value
+        else:
+            yield from named(value, name)
+
+
+def test_every_query_of_the_dashboard_finds_data(tmp_path: Path) -> None:
+    """Prometheus itself answers them from the export of the example."""
+    example = SHARE / "results" / "example" / RUN
+    run = json.loads(example.read_bytes())["run"]
+    directory = tmp_path / "results" / run["testbed"] / run["sut"] / run["id"]
+    directory.mkdir(parents=True)
+    shutil.copy(example, directory / RUN)
+    text = text_of.openmetrics(tmp_path / "results", lambda _: None)
+    when = datetime.now(UTC).replace(microsecond=0)
+    dated = re.sub(r"^([^#].*)$", rf"\1 {when.timestamp():.0f}", text, flags=re.MULTILINE)
+    (tmp_path / "dated").write_text(dated)
+    (tmp_path / "data").mkdir()
+    made = [require("prometheus", "promtool"), "tsdb", "create-blocks-from", "openmetrics", "dated", "data"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "prometheus.yml").write_text("{}\n")
+    base = f"http://127.0.0.1:{free_port()}"
+    server = [
+        require("prometheus", "prometheus"),
+        f"--config.file={tmp_path}/prometheus.yml",
+        f"--storage.tsdb.path={tmp_path}/data",
+        f"--web.listen-address={base.removeprefix('http://')}",
+    ]
+    raw = json.loads(DASHBOARD.read_bytes())
+    alerts = yaml.safe_load(RULES.read_bytes())["groups"][0]["rules"]
+    queries = [(target["expr"], target["legendFormat"]) for panel in raw["panels"] for target in panel["targets"]]
+    queries += [(alert["expr"], alert["annotations"]["summary"].replace("$labels.", "")) for alert in alerts]
+    empty = []
+
+    def get(path: str, **query: str) -> Any:
+        return json.loads(asked(f"{base}/api/v1/{path}?{urllib.parse.urlencode(query)}"))["data"]
+
+    with serving(server, f"{base}/-/ready", tmp_path / "log"):
+        for query, legend in queries:
+            of_all = re.sub(" (==|>) .*", "", query)  # the example is neither bad nor old
+            of_all = of_all.replace("$testbed", run["testbed"]).replace("$sut", ".*")
+            answer = get("query", query=of_all, time=f"{when.timestamp():.0f}")["result"]
+            empty += [] if answer else [query]
+            for label in re.findall(r"{{ ?(\w+) ?}}", legend):
+                assert all(label in series["metric"] for series in answer), (query, label)
+        for variable in raw["templating"]["list"][1:]:
+            found = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
+            assert found
+            series = found[1].replace("$testbed", run["testbed"])
+            values = get(f"label/{found[2]}/values", **{"match[]": series})
+            assert values == [run[variable["name"]]]
+    assert empty == []
