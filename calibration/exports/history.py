@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
-"""Every stored value of every run, as Parquet or as records, read from the index of the run documents.
+"""Every stored value of every run, as Parquet or one by one, read from the index of the run documents.
 
 Imports and unreadable documents are left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import duckdb
 
 from calibration.errors import EnvironmentLacksError
+from calibration.exports.families import Family, family_of
 from calibration.files import replacing
+from calibration.results.history import Sut
 from calibration.results.index import open_index
 
 SCHEMA_VERSION: Final = "calibration-history/1"
@@ -29,7 +31,7 @@ THREADS: Final = 2
 """Threads that write Parquet: more need more memory, and compress a year of 100 SUTs no faster than it is read."""
 
 BATCH: Final = 10_000
-"""Records fetched at once."""
+"""Rows fetched at once."""
 
 
 class Column(NamedTuple):
@@ -102,35 +104,59 @@ def write_parquet(results: Path, path: Path) -> int:
     return int(rows)
 
 
-class Record(NamedTuple):
-    """A metric of a run. ``value`` is ``None`` if it is invalid: ``reason`` says why."""
+class Value(NamedTuple):
+    """A valid metric of a run: its value, and the ends of its interval if it has one, in the unit of its family."""
 
     testbed: str
     sut: str
-    metric: str
+    family: Family
     measured_at: datetime
-    value: float | None
+    value: float
     low: float | None
     high: float | None
     trust: str
-    reason: str
 
 
-def records(db: duckdb.DuckDBPyConnection, *, since: date | None = None, newest: bool = False) -> Iterator[Record]:
-    """Yield the measured metrics of all runs in the index *db* from the night *since* on.
+def values(
+    results: Path,
+    left_out: Callable[[str], None],
+    *,
+    since: date | None = None,
+    newest_of: Collection[Sut] | None = None,
+) -> Iterator[Value]:
+    """Yield the valid metrics of all runs in *results* from the night *since* on.
 
-    If *newest*, only those of the newest run of each SUT that has any, sorted.
+    With *newest_of*, only those of the newest run with metrics of each of these SUTs, sorted. Tell *left_out* which
+    metrics lack, and why. Raises like ``read_history``.
     """
-    chosen = f"""SELECT testbed, sut, directory FROM {OF_RUNS} WHERE night >= ?"""
-    if newest:
+    with open_index(results) as db:
+        for testbed, sut, directory, metric, measured_at, value, low, high, trust, reason in _rows(
+            db, since, newest_of
+        ):
+            family = family_of(metric)
+            if value is not None and measured_at is not None and family is not None:
+                ends = [None if end is None else end * family.factor for end in (low, high)]
+                when = measured_at.replace(tzinfo=UTC)
+                yield Value(testbed, sut, family, when, value * family.factor, ends[0], ends[1], trust)
+            elif value is None:
+                left_out(f"{testbed}/{sut}/{directory}: {metric} left out: {reason}")
+            else:
+                lacks = "this version has no such metric" if family is None else "when it was measured cannot be read"
+                left_out(f"{testbed}/{sut}/{directory}: {metric} left out: {lacks}")
+
+
+def _rows(
+    db: duckdb.DuckDBPyConnection, since: date | None, newest_of: Collection[Sut] | None
+) -> Iterator[tuple[Any, ...]]:
+    chosen = f"SELECT testbed, sut, directory FROM {OF_RUNS} WHERE night >= ?"
+    if newest_of is not None:
         chosen += """ AND for_night AND (testbed, sut, directory) IN (SELECT (testbed, sut, directory) FROM metrics)
             QUALIFY row_number() OVER (PARTITION BY testbed, sut ORDER BY night DESC) = 1"""
     db.execute(
-        f"""SELECT testbed, sut, metric, measured_at, value, low, high, trust, reason
+        f"""SELECT testbed, sut, directory, metric, measured_at, value, low, high, trust, reason
             FROM metrics JOIN ({chosen}) USING (testbed, sut, directory)
-            WHERE unit IS NOT NULL AND measured_at IS NOT NULL {"ORDER BY testbed, sut, metric" if newest else ""}""",
+            WHERE unit IS NOT NULL {"" if newest_of is None else "ORDER BY testbed, sut, metric"}""",
         [since or date.min],
     )
     while rows := db.fetchmany(BATCH):
-        for testbed, sut, metric, measured_at, *rest in rows:
-            yield Record(testbed, sut, metric, measured_at.replace(tzinfo=UTC), *rest)
+        yield from (row for row in rows if newest_of is None or row[:2] in newest_of)

@@ -10,34 +10,21 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
-from calibration.exports.families import family_of
-from calibration.exports.history import Record, records
-from calibration.results.index import open_index
+from calibration.exports.history import Value, values
 
 
 def influx(results: Path, since: date | None, left_out: Callable[[str], None]) -> Iterator[str]:
     """Yield a line for each valid metric in *results* from the night *since* on; tell *left_out* why others lack."""
-    with open_index(results) as db:
-        for record in records(db, since=since):
-            sut = f"{record.testbed}/{record.sut}"
-            if record.value is None:
-                left_out(f"{sut}: {record.metric} of {record.measured_at:%Y-%m-%d} left out: {record.reason}")
-            elif (line := _line(record, record.value)) is None:
-                left_out(f"{sut}: {record.metric} left out: this version has no such metric")
-            else:
-                yield line
+    return map(_line, values(results, left_out, since=since))
 
 
-def _line(record: Record, value: float) -> str | None:
-    family = family_of(record.metric)
-    if family is None:
-        return None
-    tags = (("sut", record.sut), ("testbed", record.testbed), *family.labels)
-    known = (("value", value), ("low", record.low), ("high", record.high))
-    fields = [f"{name}={number * family.factor!r}" for name, number in known if number is not None]
+def _line(item: Value) -> str:
+    tags = (("sut", item.sut), ("testbed", item.testbed), *item.family.labels)
     series = "".join(f",{name}={_escaped(text)}" for name, text in sorted(tags))
-    nanoseconds = int(record.measured_at.timestamp()) * 10**9  # documents have whole seconds
-    return f'{family.name}{series} {",".join(fields)},trust="{record.trust}" {nanoseconds}'
+    known = (("value", item.value), ("low", item.low), ("high", item.high))
+    fields = ",".join(f"{name}={number!r}" for name, number in known if number is not None)
+    nanoseconds = int(item.measured_at.timestamp()) * 10**9  # documents have whole seconds
+    return f'{item.family.name}{series} {fields},trust="{item.trust}" {nanoseconds}'
 
 
 def _escaped(text: str) -> str:

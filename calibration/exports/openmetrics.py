@@ -9,21 +9,21 @@ about 150 + 4 N^2 samples, whatever its number of CPUs.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, get_args
 
-from calibration.exports.families import PREFIX, Family, family_of
-from calibration.exports.history import Record, records
+from calibration.exports.families import PREFIX
+from calibration.exports.history import Value, values
 from calibration.judge.state import State
 from calibration.judge.verdicts import Check
 from calibration.report.tonight import Nights, read_nights, standings
 from calibration.results.history import Sut
-from calibration.results.index import open_index
 
 WORST_OF: Final = "cpu"
 """Label whose worst value represents all: a lab of 100 SUTs with 504 CPUs would have 150,000 samples of it."""
+
+TIME: Final = f"{PREFIX}_measurement_timestamp_seconds"
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -63,9 +63,8 @@ def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
     nights = read_nights(results)
     gauges = _Gauges()
     if nights is not None:
-        present = _add_states(gauges, nights)
-        with open_index(results) as db:
-            _add_records(gauges, records(db, newest=True), present, left_out)
+        for item in values(results, left_out, newest_of=_add_states(gauges, nights)):
+            _add_value(gauges, item)
     lines = [line for name in sorted(gauges) for line in gauges[name].lines(name)]
     return "\n".join((*lines, "# EOF", ""))
 
@@ -89,43 +88,20 @@ def _add_states(gauges: _Gauges, nights: Nights) -> set[Sut]:
     return present
 
 
-def _add_records(gauges: _Gauges, found: Iterable[Record], present: set[Sut], left_out: Callable[[str], None]) -> None:
-    """Add the metrics of the SUTs *present*, and when they were measured."""
-    for record in found:
-        sut, family = (record.testbed, record.sut), family_of(record.metric)
-        if sut not in present:
-            continue
-        own: Labels = (("testbed", sut[0]), ("sut", sut[1]))
-        if record.value is None:
-            left_out(f"{'/'.join(sut)}: {record.metric} left out: {record.reason}")
-        elif family is None:
-            left_out(f"{'/'.join(sut)}: {record.metric} left out: this version has no such metric")
-        else:
-            _add_metric(gauges, family, own, record.value)
-            _add_time(gauges, family, own, record.measured_at)
-
-
-def _add_metric(gauges: _Gauges, family: Family, own: Labels, value: float) -> None:
-    labels = (*own, *(pair for pair in family.labels if pair[0] != WORST_OF))
-    value *= family.factor
+def _add_value(gauges: _Gauges, item: Value) -> None:
+    """Add a metric, unless another CPU has a worse one, and when it was measured."""
+    family, own = item.family, (("testbed", item.testbed), ("sut", item.sut))
+    labels: Labels = (*own, *(pair for pair in family.labels if pair[0] != WORST_OF))
     meaning = family.meaning
     if len(labels) < len(own) + len(family.labels):
         meaning += ", on the worst CPU"
-    known = gauges[family.name].samples.get(labels, value) if family.name in gauges else value
-    worst = max(known, value) if family.better == "lower" else min(known, value)
-    gauges.add(family.name, family.unit, meaning, labels, worst)
-
-
-def _add_time(gauges: _Gauges, family: Family, own: Labels, when: datetime) -> None:
-    name, labels = f"{PREFIX}_measurement_timestamp_seconds", (*own, ("kind", family.kind))
-    known = gauges[name].samples.get(labels, 0.0) if name in gauges else 0.0
-    gauges.add(
-        name,
-        "seconds",
-        "when the SUT's newest metrics of this kind were measured",
-        labels,
-        max(known, when.timestamp()),
-    )
+    worst = max if family.better == "lower" else min
+    known = gauges[family.name].samples.get(labels, item.value) if family.name in gauges else item.value
+    gauges.add(family.name, family.unit, meaning, labels, worst(known, item.value))
+    labels, when = (*own, ("kind", family.kind)), item.measured_at.timestamp()
+    known = gauges[TIME].samples.get(labels, when) if TIME in gauges else when
+    meaning = "when the SUT's newest metrics of this kind were measured"
+    gauges.add(TIME, "seconds", meaning, labels, max(known, when))
 
 
 def _escaped(text: str) -> str:

@@ -33,7 +33,7 @@ from calibration.commands import export
 from calibration.errors import EnvironmentLacksError
 from calibration.exports import openmetrics as text_of
 from calibration.exports.families import BASE_UNITS, family_of
-from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Record, write_parquet
+from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Value, write_parquet
 from calibration.judge.run import verdicts_of
 from calibration.measurements import registry
 from calibration.places import SHARE
@@ -215,7 +215,8 @@ def test_families_have_unit_type_and_help(text: str) -> None:
     for family in read_openmetrics(text):
         assert family.type == "gauge"
         assert family.documentation
-        assert family.name.endswith(family.unit)
+        unit = next((unit.name for unit in BASE_UNITS.values() if unit.name and family.name.endswith(unit.name)), "")
+        assert family.unit == unit
         assert all(sample.timestamp is None for sample in family.samples), "node_exporter refuses timestamps"
         assert all(math.isfinite(sample.value) for sample in family.samples)
     assert text.endswith("\n# EOF\n")
@@ -243,7 +244,7 @@ def test_an_invalid_metric_is_left_out_with_its_reason(results: Path, text: str)
     assert 'calibration_idle_latency_seconds{testbed="t1",sut="s2"}' not in text
     ended = called("export", "openmetrics", results)
     assert ended.exit_code == 0
-    assert ended.stderr == "t1/s2: idle_latency.latency_ns left out: the pages lie in node 1\n"
+    assert ended.stderr == f"t1/s2/{run_id(2)}: idle_latency.latency_ns left out: the pages lie in node 1\n"
     assert ended.stdout == text
 
 
@@ -260,12 +261,14 @@ def of_cpus(count: int, monkeypatch: pytest.MonkeyPatch, results: Path) -> dict[
     gaps = {cpu: 1000.0 + cpu for cpu in range(count)}
     gaps[count - 2] = 5e6
 
-    def records(_db: object, **_: object) -> Iterator[Record]:
+    def values(*_: object, **__: object) -> Iterator[Value]:
         for cpu, gap in gaps.items():
-            yield Record("t1", "s1", f"jitter.cpu{cpu}.gaps.max_ns", FIRST, gap, None, None, "observed", "")
-            yield Record("t1", "s1", f"loaded_latency.90pct.cpu{cpu}.latency_ns", FIRST, gap, None, None, "near", "")
+            for name in (f"jitter.cpu{cpu}.gaps.max_ns", f"loaded_latency.90pct.cpu{cpu}.latency_ns"):
+                family = family_of(name)
+                assert family is not None
+                yield Value("t1", "s1", family, FIRST, gap * family.factor, None, None, "observed")
 
-    monkeypatch.setattr(text_of, "records", records)
+    monkeypatch.setattr(text_of, "values", values)
     return samples(read_openmetrics(text_of.openmetrics(results, lambda _: None)))
 
 
@@ -282,8 +285,8 @@ def test_the_worst_of_what_should_be_high_is_the_lowest() -> None:
     assert family is not None
     family = family._replace(labels=(("cpu", "1"),))
     for value in (20.0, 7.0, 12.0):
-        text_of._add_metric(gauges, family, (), value)
-    assert gauges[family.name].samples == {(): 7.0}
+        text_of._add_value(gauges, Value("t1", "s1", family, FIRST, value, None, None, "near"))
+    assert list(gauges[family.name].samples.values()) == [7.0]
 
 
 def test_labels_and_help_are_escaped() -> None:
@@ -441,7 +444,31 @@ def test_influx_since_a_night_has_only_later_ones(results: Path) -> None:
         count[(datetime.fromisoformat(document["run"]["started_at"]) - FIRST).days] += len(list(stored(document)))
     later = called("export", "influx", results, "--since", f"{FIRST + timedelta(days=1):%Y-%m-%d}")
     assert len(later.stdout.splitlines()) == count[1] + count[2]
-    assert "idle_latency.latency_ns of 2026-02-01 left out: the pages lie in node 1" in later.stderr
+    assert f"t1/s2/{run_id(2)}: idle_latency.latency_ns left out: the pages lie in node 1" in later.stderr
+
+
+def test_what_cannot_be_named_or_dated_is_left_out_with_the_reason(results: Path, tmp_path: Path) -> None:
+    document = next(documents(results))
+    names = [verdict["name"] for verdict in document["verdicts"]]
+    odd, undated = document["verdicts"][0], document["verdicts"][-1]
+    odd["name"] = odd["metric"]["name"] = "of.another.version_ns"
+    for measurement in document["measurements"]:
+        if measurement["id"] == undated["measurement"]:
+            measurement["started_at"] = "long ago"
+    of_undated = [item["name"] for item in document["verdicts"] if item["measurement"] == undated["measurement"]]
+    directory = tmp_path / "results" / "t1" / "s1" / document["run"]["id"]
+    directory.mkdir(parents=True)
+    (directory / RUN).write_text(json.dumps(document))
+    for form in ("openmetrics", "influx"):
+        ended = called("export", form, tmp_path / "results")
+        place = f"t1/s1/{document['run']['id']}"
+        assert sorted(ended.stderr.splitlines()) == sorted(
+            [
+                f"{place}: of.another.version_ns left out: this version has no such metric",
+                *(f"{place}: {name} left out: when it was measured cannot be read" for name in of_undated),
+            ]
+        )
+    assert len(ended.stdout.splitlines()) == len(names) - 1 - len(of_undated)
 
 
 # Parquet
@@ -498,6 +525,25 @@ def test_duckdb_and_pyarrow_read_the_documented_columns(results: Path, tmp_path:
         column.name: arrow.get(column.type, "timestamp[us, tz=UTC]") for column in COLUMNS
     }
     assert (night, kind, chosen) == (FIRST.date(), "idle_latency", True)
+
+
+def test_the_newest_complete_run_represents_its_night(results: Path, tmp_path: Path) -> None:
+    document = next(documents(results))
+    for name, status in (("20260130T030000Z-0001", "incomplete"), ("20260130T020000Z-0002", "complete")):
+        started = f"2026-01-30T{name[9:11]}:00:00Z"
+        document["run"] |= {"id": name, "status": status, "started_at": started}
+        directory = tmp_path / "results" / "t1" / "s1" / name
+        directory.mkdir(parents=True)
+        (directory / RUN).write_text(json.dumps(document))
+    path = tmp_path / "history.parquet"
+    write_parquet(tmp_path / "results", path)
+    table = parquet.read_table(path, columns=["run_id", "run_status", "for_night"]).to_pylist()
+    assert {(row["run_id"][-4:], row["run_status"], row["for_night"]) for row in table} == {
+        ("0001", "incomplete", False),
+        ("0002", "complete", True),
+    }
+    samples_of_one = called("export", "openmetrics", tmp_path / "results").stdout
+    assert samples_of_one.count("calibration_idle_latency_seconds{") == 1
 
 
 # Dashboard
