@@ -59,7 +59,12 @@ COLUMNS: Final = (
     Column("kind", "VARCHAR", "split_part(metric, '.', 1)", "kind of the measurement"),
     Column("unit", "VARCHAR", "unit", "unit of value, low and high, as in the reference of metrics"),
     Column("better", "VARCHAR", "better", "better direction: lower or higher"),
-    Column("measured_at", "TIMESTAMP WITH TIME ZONE", "measured_at AT TIME ZONE 'UTC'", "start of its measurement"),
+    Column(
+        "measured_at",
+        "TIMESTAMP WITH TIME ZONE",
+        "coalesce(measured_at, try_cast(started_at AS TIMESTAMP)) AT TIME ZONE 'UTC'",
+        "start of its measurement; of the run, if unknown",
+    ),
     Column("value", "DOUBLE", "value", "value; null if invalid or not measured, see reason"),
     Column("low", "DOUBLE", "low", "lower end of the value's interval; null if it has none"),
     Column("high", "DOUBLE", "high", "upper end of the value's interval; null if it has none"),

@@ -39,6 +39,7 @@ from calibration.measurements import registry
 from calibration.places import SHARE
 from calibration.results import index
 from calibration.results.layout import RUN
+from calibration.results.records import Limit
 from tests.report.report_documents import flagged, index_of, run_document, store
 from tests.tools import require
 
@@ -47,6 +48,12 @@ DASHBOARD = SHARE / "docs" / "guide" / "units" / "grafana-dashboard.json"
 FIRST = datetime(2026, 1, 30, 1, 2, 3, tzinfo=UTC)
 TIME = "calibration_measurement_timestamp_seconds"
 ANSWER_S = 60.0
+
+LIMITS = {
+    ("s1", 2): [Limit(metric="idle_latency.latency_ns", lower=1.0, upper=1e6, unit="ns", reason="as bought")],
+    ("s3", 0): [Limit(metric="page_sizes.hugetlb_1g.latency_ns", lower=None, upper=9.0, unit="ns", reason="as bought")],
+}
+"""Limits of runs by SUT and night; the second's metric was not measured."""
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -85,7 +92,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             update={
                 "run": made.run.model_copy(update=names),
                 "measurements": measurements,
-                "verdicts": tuple(verdicts_of(measurements)),
+                "verdicts": tuple(verdicts_of(measurements, LIMITS.get((sut, night), ()))),
             }
         )
         store(made, path)
@@ -105,8 +112,8 @@ def stored(document: dict[str, Any]) -> Iterator[tuple[str, float, str, datetime
     """Yield the valid metrics of a raw document: name, value, unit, and the start of the measurement."""
     started = {item["id"]: datetime.fromisoformat(item["started_at"]) for item in document["measurements"]}
     for verdict in document["verdicts"]:
-        if verdict["outcome"] != "invalid":
-            metric = verdict["metric"]
+        metric = verdict["metric"]
+        if metric is not None and verdict["outcome"] != "invalid":
             yield metric["name"], metric["value"], metric["unit"], started[verdict["measurement"]]
 
 
@@ -229,7 +236,7 @@ def test_states_are_of_the_newest_night(text: str) -> None:
         return found[name, tuple(sorted({"testbed": "t1", **labels}.items()))]
 
     states = ("fails", "unmeasured", "no_reference", "good", "gone")
-    for sut, state in (("s1", "no_reference"), ("s2", "fails"), ("s3", "unmeasured")):
+    for sut, state in (("s1", "good"), ("s2", "fails"), ("s3", "unmeasured")):
         assert [value("calibration_sut_state", sut=sut, state=item) for item in states] == [
             float(item == state) for item in states
         ]
@@ -485,24 +492,24 @@ def test_parquet_has_every_value_of_every_run(results: Path, tmp_path: Path) -> 
         run = document["run"]
         started = {item["id"]: datetime.fromisoformat(item["started_at"]) for item in document["measurements"]}
         for verdict in document["verdicts"]:
-            metric, invalid = verdict["metric"], verdict["outcome"] == "invalid"
+            metric = verdict["metric"] or {"unit": None, "value": None, "interval": None, "trust": None}
+            invalid = verdict["outcome"] == "invalid"
             low, high = (None, None) if invalid or metric["interval"] is None else metric["interval"]
             expected[run["sut"], run["id"], verdict["name"]] = (
                 metric["unit"],
-                started[verdict["measurement"]],
+                started.get(verdict["measurement"], datetime.fromisoformat(run["started_at"])),
                 None if invalid else metric["value"],
                 low,
                 high,
                 "invalid" if invalid else metric["trust"],
-                verdict["reason"],
+                *(verdict[name] for name in ("lower", "upper", "outcome", "reason")),
             )
+    names = ["unit", "measured_at", "value", "low", "high", "trust", "limit_low", "limit_high", "outcome", "reason"]
     found = {
-        (row["sut"], row["run_id"], row["metric"]): tuple(
-            row[name] for name in ("unit", "measured_at", "value", "low", "high", "trust", "reason")
-        )
-        for row in table.to_pylist()
+        (row["sut"], row["run_id"], row["metric"]): tuple(row[name] for name in names) for row in table.to_pylist()
     }
     assert found == expected
+    assert {row[-2] for row in expected.values()} == {"pass", "fail", "no_reference", "invalid"}
     assert len(expected) == rows
 
 
