@@ -116,7 +116,7 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     hook = {"notify_url": "http://127.0.0.1:1/s3cr3t"}
     third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), "-vvv", **places, **hook)
     assert third.rc == 1, third.text
-    assert "Notification: the server of notify_url cannot be reached: Connection refused" in " ".join(
+    assert "Warning: notification failed: the server of notify_url cannot be reached: Connection refused" in " ".join(
         third.text.split()
     )
     assert outcome(third.text, "judge : Tell which SUTs changed their state") == "ok"

@@ -40,7 +40,8 @@ WORKFLOWS = ("github-workflow.yml", "github-slices.yml")
 
 def test_every_unit_is_one_of_those_that_are_tested_here() -> None:
     known = {"Containerfile", "Jenkinsfile", "calibration.service", "calibration.timer", *WORKFLOWS}
-    assert {path.name for path in UNITS.iterdir()} == known
+    of_exports = {"grafana-dashboard.json", "prometheus-rules.yml"}  # tests/unit/test_exports.py
+    assert {path.name for path in UNITS.iterdir()} == known | of_exports
     for name in known:
         assert "SPDX-License-Identifier: Apache-2.0" in text_of(name).splitlines()[0], name
 

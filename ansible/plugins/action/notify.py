@@ -8,6 +8,7 @@ from pathlib import Path
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import hosts_by_names
 
+from ansible import constants as C
 from calibration.errors import CalibrationError
 from calibration.text import message
 
@@ -38,5 +39,6 @@ class ActionModule(CalibrationAction):
         except CalibrationError as error:
             told, undelivered = (), (str(error),)
         for fault in undelivered:
-            self._display.warning(message(f"Notification: {fault}"))
+            # As a warning it would be part of the result, which the task does not show.
+            self._display.display(message(f"Warning: notification failed: {fault}"), color=C.COLOR_WARN)
         return {"told": list(told), "undelivered": list(undelivered)}
