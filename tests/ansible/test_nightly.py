@@ -119,8 +119,7 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     assert "Warning: notification failed: the server of notify_url cannot be reached: Connection refused" in " ".join(
         third.text.split()
     )
-    assert outcome(third.text, "judge : Tell which SUTs changed their state") == "ok"
-    assert "s3cr3t" not in re.sub(r"-e .*?s3cr3t", "", third.text)
+    assert "s3cr3t" not in third.text
     changes = {item["sut"]: item for item in json.loads(told.read_bytes())["changes"]}
     assert {sut: (item["before"], item["after"]) for sut, item in changes.items()} == {
         "a": ("no_reference", "fails"),
