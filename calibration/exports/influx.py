@@ -28,5 +28,5 @@ def _line(item: Value) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* as a tag's value. Names of SUTs and labels have neither line breaks nor backslashes."""
-    return re.sub(r"([,= ])", r"\\\1", text)
+    """Return *text* as a tag's value; control characters and backslashes, which it cannot have, become ``_``."""
+    return re.sub(r"([,= ])", r"\\\1", re.sub(r"[\x00-\x1f\\]", "_", text))

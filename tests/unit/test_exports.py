@@ -31,6 +31,7 @@ from pyarrow import parquet
 from calibration.cli import calibration
 from calibration.commands import export
 from calibration.errors import EnvironmentLacksError
+from calibration.exports import influx
 from calibration.exports import openmetrics as text_of
 from calibration.exports.families import BASE_UNITS, family_of
 from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Value, write_parquet
@@ -43,6 +44,7 @@ from calibration.results.records import Limit
 from tests.report.report_documents import flagged, index_of, run_document, store
 from tests.tools import require
 
+GUIDE = SHARE / "docs" / "guide" / "exports.rst"
 RULES = SHARE / "docs" / "guide" / "units" / "prometheus-rules.yml"
 DASHBOARD = SHARE / "docs" / "guide" / "units" / "grafana-dashboard.json"
 FIRST = datetime(2026, 1, 30, 1, 2, 3, tzinfo=UTC)
@@ -176,6 +178,15 @@ def test_names_follow_prometheus(metric: str, name: str, labels: dict[str, str],
     family = family_of(metric)
     assert family is not None
     assert (family.name, dict(family.labels), family.factor) == (name, labels, factor)
+
+
+def test_the_names_in_the_guide_are_those_of_exports() -> None:
+    rows = re.findall(r"^``([a-z0-9_]+\..*)`` +``(calibration_.*?)(?:{(.*)})?``$", GUIDE.read_text(), re.MULTILINE)
+    assert len(rows) > 5
+    for metric, name, labels in rows:
+        family = family_of(metric)
+        assert family is not None
+        assert (family.name, dict(family.labels)) == (name, dict(re.findall(r'(\w+)="(.*?)"', labels)))
 
 
 def test_metrics_of_another_version_have_no_name() -> None:
@@ -430,6 +441,10 @@ def test_influxdb_returns_every_value_with_its_time(results: Path, tmp_path: Pat
             tags = tuple(sorted(labels.items()))
             expected[family.name, tags, int(started.timestamp()) * 10**9] = value * BASE_UNITS[unit].factor
     assert len(lines.splitlines()) == len(expected)
+    family = family_of("idle_latency.latency_ns")
+    assert family is not None
+    lines += influx._line(Value("t 1", "s,=\\\n1", family, FIRST, 1.5, None, None, "near"))
+    expected[family.name, (("sut", "s,=__1"), ("testbed", "t 1")), int(FIRST.timestamp()) * 10**9] = 1.5
     base = f"http://127.0.0.1:{port}"
     with serving([server, "-config", f"{tmp_path}/influxd.conf"], f"{base}/ping", tmp_path / "log"):
         asked(f"{base}/query", b"q=CREATE DATABASE lab")
