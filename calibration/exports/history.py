@@ -6,6 +6,7 @@ Imports and unreadable documents are left out.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,7 +26,7 @@ ROW_GROUP: Final = 100_000
 """Rows that DuckDB holds for each thread before it writes them."""
 
 MEMORY: Final = "512MiB"
-"""Memory for writing Parquet; by default DuckDB keeps whatever it read. Each thread has a row group."""
+"""Memory for reading the index, and for a row group of each thread; by default DuckDB keeps whatever it read."""
 
 THREADS: Final = 2
 """Threads that write Parquet: more need more memory, and compress a year of 100 SUTs no faster than it is read."""
@@ -88,6 +89,13 @@ OF_RUNS: Final = """(SELECT *, row_number() OVER (PARTITION BY testbed, sut, nig
 """Runs with whether they represent their night, as ``calibration.results.index_queries`` chooses them."""
 
 
+@contextmanager
+def _bounded_index(results: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with open_index(results) as db:
+        db.execute(f"SET memory_limit = '{MEMORY}'; SET threads = {THREADS}")
+        yield db
+
+
 def write_parquet(results: Path, path: Path) -> int:
     """Write the whole history of *results* to the Parquet file *path*, and return its number of rows.
 
@@ -95,9 +103,8 @@ def write_parquet(results: Path, path: Path) -> int:
     """
     columns = ", ".join(f"{column.source} AS {column.name}" for column in COLUMNS)
     try:
-        with open_index(results) as db, replacing(path) as written:
+        with _bounded_index(results) as db, replacing(path) as written:
             db.execute("SET preserve_insertion_order = false")  # else DuckDB collects row groups in memory
-            db.execute(f"SET memory_limit = '{MEMORY}'; SET threads = {THREADS}")
             (rows,) = db.execute(
                 f"COPY (SELECT {columns} FROM metrics JOIN {OF_RUNS} AS runs USING (testbed, sut, directory)) TO ? "
                 f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}, "
@@ -134,7 +141,7 @@ def values(
     With *newest_of*, only those of the newest run with metrics of each of these SUTs, sorted. Tell *left_out* which
     metrics lack, and why. Raises like ``read_history``.
     """
-    with open_index(results) as db:
+    with _bounded_index(results) as db:
         for testbed, sut, directory, metric, measured_at, value, low, high, trust, reason in _rows(
             db, since, newest_of
         ):
