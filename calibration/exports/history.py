@@ -29,7 +29,7 @@ MEMORY: Final = "512MiB"
 """Memory for reading the index, and for a row group of each thread; by default DuckDB keeps whatever it read."""
 
 THREADS: Final = 2
-"""Threads that write Parquet: more need more memory, and compress a year of 100 SUTs no faster than it is read."""
+"""Threads that write Parquet: each more needs memory for a row group."""
 
 BATCH: Final = 10_000
 """Rows fetched at once."""
