@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes in a lab's own results: of single SUTs, and of the whole lab at once.
+
+What all SUTs have in common on a night (new software under test, another traffic generator) is subtracted before the
+changes of single SUTs are looked for, and has changes of its own. docs/method/explanation.rst explains the method.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Final, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from calibration.judge.detector import Floats, normal_of_student
+from calibration.judge.drift import Analysis, Change, analyse
+
+FALSE_CHANGES: Final = 0.05
+"""Probability that any of all series of a lab without changes has one: the detector's own alarms are many more, and
+each would be a chance for a coincidence."""
+
+MIN_ROWS: Final = 3
+"""SUTs that most nights need for what all have in common: with two it is not known which one changed."""
+
+WINDOW: Final = 14
+"""Nights before and after a change that are compared directly. Fewer: the comparison is noisy. More: an earlier or
+later change falls into it."""
+
+HALF: Final = 0.5
+"""Part of what is seen of a change that must be a SUT's own."""
+
+
+NEAR: Final = 2
+"""Nights within which a change is dated like a common one."""
+
+
+class Moved(NamedTuple):
+    """A change of the level in one row: column of its first value, relative size with 95 % interval.
+
+    ``significance`` is in standard normal deviations.
+    """
+
+    column: int
+    size: float
+    interval: tuple[float, float]
+    significance: float
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of one test. ``own`` has those of each row, ``common`` those that most SUTs have in common.
+
+    ``controlled`` is whether there are enough SUTs to tell the two apart.
+    """
+
+    own: tuple[tuple[Moved, ...], ...]
+    common: tuple[Moved, ...]
+    controlled: bool
+
+
+def bound_of(count: int) -> float:
+    """Return the bound for changes among *count* values of all series together, in standard normal deviations."""
+    return float(-ndtri(FALSE_CHANGES / 2.0 / max(count, 1)))
+
+
+def significant(values: Floats, analyses: Sequence[Analysis], bound: float) -> list[tuple[Moved, ...]]:
+    """Return the changes of the level in *analyses*, those of the rows of *values*, that exceed *bound*."""
+    return [
+        tuple(_moved(row, analysis, bound)) if analysis.changes else ()
+        for row, analysis in zip(values, analyses, strict=True)
+    ]
+
+
+def _moved(row: Floats, analysis: Analysis, bound: float) -> list[Moved]:
+    known = np.concatenate(([0], np.cumsum(np.isfinite(row))))
+    edges = [0, *(item.night for item in analysis.changes), len(row)]
+    found = []
+    for number, item in enumerate(analysis.changes):
+        count = int(known[edges[number + 2]] - known[edges[number]])
+        normal = _normal(item, count)
+        if item.kind == "level" and normal >= bound:
+            found.append(Moved(item.night, item.size, item.interval, normal))
+    return found
+
+
+def _normal(change: Change, count: int) -> float:
+    """Return the significance of *change* between stretches of *count* values, in standard normal deviations."""
+    half = (change.interval[1] - change.interval[0]) / 2.0
+    if not (isfinite(change.size) and isfinite(half)):
+        return 0.0
+    if half <= 0.0:
+        return inf
+    degrees = max(count - 2.0, 1.0)
+    student = abs(change.size) / half * float(stdtrit(degrees, 0.975))
+    return float(normal_of_student(np.array([student]), np.array([degrees]))[0])
+
+
+def changes_of(tests: Sequence[Floats], bound: float) -> list[Changes]:
+    """Return the changes of *tests* that exceed *bound*: each has values of shape (SUTs, nights), NaN for missing.
+
+    Rows whose median is 0 have no relative changes, and no others.
+    """
+    relative = [values / _nonzero(medians(values))[:, None] for values in tests]
+    first = _changed(relative, bound)
+    commons = [_common(values, rows) for values, rows in zip(relative, first, strict=True)]
+    lines = {number: common[None] for number, common in enumerate(commons) if common is not None}
+    adjusted = _changed([relative[number] - line + 1.0 for number, line in lines.items()], bound)
+    second = dict(zip(lines, adjusted, strict=True))
+    shared = dict(zip(lines, (rows[0] for rows in _changed([*lines.values()], bound)), strict=True))
+    return [
+        _told_apart(values, second[number], shared[number])
+        if number in second
+        else Changes(tuple(first[number]), (), controlled=False)
+        for number, values in enumerate(relative)
+    ]
+
+
+def _changed(tests: Sequence[Floats], bound: float) -> list[list[tuple[Moved, ...]]]:
+    """Return the significant changes of each row of each of *tests*; all rows are searched together."""
+    if not tests:
+        return []
+    longest = max(values.shape[1] for values in tests)
+    rows = np.concatenate(
+        [np.pad(values, ((0, 0), (0, longest - values.shape[1])), constant_values=np.nan) for values in tests]
+    )
+    found = iter(significant(rows, analyse(rows), bound))
+    return [[next(found) for _ in values] for values in tests]
+
+
+def _common(relative: Floats, rows: Sequence[Sequence[Moved]]) -> Floats | None:
+    """Return what all SUTs have in common on each night, around 1; ``None`` unless most nights have enough SUTs.
+
+    It is the median of the SUTs without the changes in *rows* that are a SUT's own.
+    """
+    per_night = np.isfinite(relative).sum(axis=0)
+    if not per_night.any() or float(np.median(per_night[per_night > 0])) < MIN_ROWS:
+        return None
+    without = relative.copy()
+    for number, row in enumerate(rows):
+        for item in row:
+            contrasts = _contrasts(relative, item.column)
+            own = float(contrasts[number] - medians(contrasts[None])[0])
+            if _like(item.size, own):
+                without[number, item.column :] -= own
+    without /= _nonzero(medians(without))[:, None]
+    common = medians(without.T)
+    common[per_night < MIN_ROWS] = np.nan
+    known = np.isfinite(common)
+    at = np.maximum.accumulate(np.where(known, np.arange(len(common)), -1))
+    return np.asarray(common[np.where(at < 0, int(np.argmax(known)), at)])
+
+
+def _told_apart(relative: Floats, rows: Sequence[Sequence[Moved]], shared: Sequence[Moved]) -> Changes:
+    """Return the changes in *rows*, after what all have in common was subtracted, and those that are *shared*.
+
+    A SUT that did not change when most others did seems to have changed the other way, and one that changed more than
+    the others to have changed in part: neither is a change of its own.
+    """
+
+    def own(number: int, item: Moved) -> bool:
+        if all(abs(other.column - item.column) > NEAR for other in shared):
+            return True
+        seen = float(_contrasts(relative[number : number + 1], item.column)[0])
+        return _like(item.size, seen) and _like(seen, item.size)
+
+    return Changes(
+        tuple(tuple(item for item in row if own(number, item)) for number, row in enumerate(rows)),
+        tuple(shared),
+        controlled=True,
+    )
+
+
+def _nonzero(values: Floats) -> Floats:
+    return np.where(values == 0.0, np.nan, values)
+
+
+def _like(size: float, other: float) -> bool:
+    """Return whether *other* is in the direction of *size* and at least ``HALF`` of it."""
+    return bool(other * np.sign(size) >= HALF * abs(size))
+
+
+def _contrasts(relative: Floats, column: int) -> Floats:
+    """Return the relative change of each row at *column*, by the medians of ``WINDOW`` nights; NaN if unknown."""
+    before, after = (
+        medians(part) for part in (relative[:, max(0, column - WINDOW) : column], relative[:, column : column + WINDOW])
+    )
+    return np.asarray(after / before - 1.0)
+
+
+def medians(values: Floats) -> Floats:
+    """Return the median of each row without NaN; NaN if it has no other value."""
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
+    ordered = np.sort(values, axis=1)
+    count = np.isfinite(values).sum(axis=1)
+    rows = np.arange(len(values))
+    middle = ordered[rows, np.maximum(count - 1, 0) // 2] + ordered[rows, np.minimum(count // 2, len(ordered[0]) - 1)]
+    return np.asarray(np.where(count > 0, middle / 2.0, np.nan))
