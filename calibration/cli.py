@@ -37,6 +37,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "compare": "calibration.commands.judging:compare_command",
         "trend": "calibration.commands.judging:trend_command",
         "export": "calibration.commands.export:export_command",
+        "explain": "calibration.commands.explain:explain_command",
         "import": "calibration.commands.imports:import_command",
     },
     "Nightly": {

@@ -9,6 +9,7 @@ bench/explanation.py measures it.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -107,14 +108,14 @@ def associate(
     by_candidate: dict[Hashable, list[int]] = {}
     for number, occurrence in enumerate(occurrences):
         by_candidate.setdefault(occurrence.candidate, []).append(number)
-    strengths = _event_strengths(occurrences)
+    strengths, hits = _event_strengths(occurrences), _Hits(lengths, changes, shares)
     best = np.full(len(shares), -np.inf)
     found: dict[tuple[int, int], tuple[float, int, int]] = {}
     for numbers in by_candidate.values():
         ordered = sorted(numbers, key=lambda number: -occurrences[number].strength)
         own = [occurrences[number] for number in ordered]
         for effect in (1, -1):
-            hit = np.stack([_hits(item, lengths, changes, effect * item.direction, shares) for item in own])
+            hit = np.stack([hits.of(item.place, item.first, item.last, effect * item.direction) for item in own])
             scores = _scores(hit, np.array([item.strength for item in own]), strengths)
             best = np.maximum(best, scores.score[:, 1:].max(axis=0))
             for row in np.flatnonzero(hit[:, 0]).tolist():
@@ -127,39 +128,43 @@ def associate(
             return 1.0
         return (1.0 + len(best) - int(np.searchsorted(best, score - 1e-9))) / (1.0 + len(best))
 
-    evidence = {key: Evidence(chance(score), hits, alike) for key, (score, hits, alike) in found.items()}
+    evidence = {key: Evidence(chance(score), count, alike) for key, (score, count, alike) in found.items()}
     return Associated(evidence, len(shares))
 
 
 def _event_strengths(occurrences: Sequence[Occurrence]) -> Floats:
     """Return the strength of each event of the calibration, ascending: what changed at one place together is one."""
-    events: dict[tuple[int, int], float] = {}
-    for item in occurrences:
-        key = item.place, item.last
-        events[key] = max(events.get(key, 0.0), item.strength)
-    return np.sort(np.array(list(events.values())))
+    strengths: list[float] = []
+    place, position = -1, -1
+    for item in sorted(occurrences, key=lambda item: (item.place, item.last)):
+        if item.place != place or item.last - position > WITHIN:
+            strengths.append(0.0)
+        strengths[-1] = max(strengths[-1], item.strength)
+        place, position = item.place, item.last
+    return np.sort(np.array(strengths))
 
 
-def _hits(
-    item: Occurrence,
-    lengths: Sequence[int],
-    changes: Mapping[int, Sequence[tuple[int, int]]],
-    direction: int,
-    shares: Floats,
-) -> NDArray[np.bool_]:
-    """Return whether a change of the throughput in *direction* comes with *item*, unshifted and at each shift."""
-    length = lengths[item.place]
-    shifts = np.concatenate(([0], np.round(shares * length).astype(np.intp)))
-    hit = np.zeros(len(shifts), np.bool_)
-    span = item.last - item.first + 2 * WITHIN
-    for position, own in changes.get(item.place, ()):
-        if own == direction:
-            after = position + shifts
-            after[1:] %= length
-            off = after - (item.first - WITHIN)
-            off[1:] %= length  # a window across the ends continues at the other
-            hit |= (off >= 0) & (off <= span)
-    return hit
+class _Hits:
+    """Whether a change of the throughput comes with an occurrence, unshifted (first column) and at each shift."""
+
+    def __init__(
+        self, lengths: Sequence[int], changes: Mapping[int, Sequence[tuple[int, int]]], shares: Floats
+    ) -> None:
+        self.lengths, self.changes, self.shares = lengths, changes, shares
+        self.of = cache(self._of)
+
+    def _of(self, place: int, first: int, last: int, direction: int) -> NDArray[np.bool_]:
+        """Return it for changes in *direction*; metrics that change together share the answer."""
+        length = self.lengths[place]
+        shifts = np.concatenate(([0], np.round(self.shares * length).astype(np.intp)))
+        hit = np.zeros(len(shifts), np.bool_)
+        span = last - first + 2 * WITHIN
+        for position, own in self.changes.get(place, ()):
+            if own == direction:
+                off = position + shifts - (first - WITHIN)
+                off[1:] %= length  # time is a circle: what is moved beyond the last night comes in at the first
+                hit |= (off >= 0) & (off <= span)
+        return hit
 
 
 def _scores(hit: NDArray[np.bool_], strength: Floats, events: Floats) -> _Scores:

@@ -48,9 +48,8 @@ class Candidate(NamedTuple):
 
     @property
     def family(self) -> tuple[Kind, str, frozenset[str | None]]:
-        """What it is compared with at other SUTs and on other nights: its kind of metric, or the same fact."""
-        what = self.what.partition(".")[0] if self.kind == "metric" else self.what
-        return self.kind, what, frozenset((self.old, self.new))
+        """What it is compared with at other SUTs and on other nights: the metric, or the fact between the two texts."""
+        return self.kind, self.what, frozenset((self.old, self.new))
 
 
 class Calibration(NamedTuple):
@@ -88,7 +87,8 @@ def candidates_of(history: History, names: set[str], tolerances: Tolerances) -> 
     for sut, runs in history.runs.items():
         if sut[1] in names:
             facts = list(_facts(runs))
-            own = _strongest(metrics.get(sut, ()), [item.night for item in facts if item.what == INSTRUMENT])
+            instrument = [item.night for item in facts if item.what == INSTRUMENT]
+            own = [one for one in metrics.get(sut, ()) if not any(_together(one.night, night) for night in instrument)]
             found[sut] = [*_with_strength(facts, own), *own]
     return found
 
@@ -134,21 +134,6 @@ def _facts(runs: Mapping[date, NightRun]) -> Iterator[Candidate]:
                     old=item.before,
                     new=item.after,
                 )
-
-
-def _strongest(moved: Sequence[Candidate], instrument: Sequence[date]) -> list[Candidate]:
-    """Return the strongest of the metrics of each kind that *moved* together.
-
-    Without those of the nights on which the *instrument* changed.
-    """
-    found: list[Candidate] = []
-    for item in sorted(moved, key=lambda item: (-item.strength, item.night, item.what)):
-        if not any(_together(item.night, night) for night in instrument) and not any(
-            (item.family, item.direction) == (other.family, other.direction) and _together(item.night, other.night)
-            for other in found
-        ):
-            found.append(item)
-    return found
 
 
 def _with_strength(facts: Sequence[Candidate], metrics: Sequence[Candidate]) -> Iterator[Candidate]:

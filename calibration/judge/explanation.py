@@ -34,6 +34,7 @@ from calibration.model import Model
 from calibration.names import not_one
 from calibration.results.find import suts_of
 from calibration.results.history import Sut
+from calibration.units import plural
 
 Outcome = Literal["follows", "unexplained", "common"]
 """``follows``: it came with a change of the calibration, more closely than chance. ``unexplained``: calibration
@@ -46,7 +47,8 @@ Place = tuple[str, ...]
 class Coincidence(Model):
     """What changed in the calibration of ``sut`` (testbed/SUT) with a change of the throughput.
 
-    ``what`` is a metric, with its change as a share in ``size``, or a fact, with its text ``before`` and ``after``.
+    ``what`` is a metric, with its change as a share in ``size``, or a fact, with its text ``before`` and ``after``;
+    ``better`` is whether a metric changed for the better.
     ``chance`` is the probability of a coincidence as good anywhere in the lab if nothing follows the calibration; it is
     ``claimed`` if that is at most 0.05. Of ``alike`` such changes in the lab, ``hits`` had the same effect.
     """
@@ -56,6 +58,7 @@ class Coincidence(Model):
     what: str
     night: date
     size: float | None
+    better: bool | None
     before: str | None
     after: str | None
     chance: float
@@ -390,7 +393,7 @@ def _date(test: _Test, column: int) -> date:
 
 def _why_not(lab: _Lab, place: Place, values: int) -> str | None:
     if values < MIN_VALUES:
-        return f"{values} nights with a value, {MIN_VALUES} are needed to find a change"
+        return f"{plural(values, 'night')} with a value, {MIN_VALUES} are needed to find a change"
     if not lab.places[place]:
         return "not calibrated: no such SUT in the results"
     if not len(lab.days[place]):
@@ -401,7 +404,7 @@ def _why_not(lab: _Lab, place: Place, values: int) -> str | None:
 def _explained_change(lab: _Lab, associated: Associated, key: _Key, item: Moved) -> ThroughputChange:
     event, place = lab.event_of.get(key), lab.place_of(key)
     near = [] if event is None else list(_coincidences(lab, associated, place, event))
-    near.sort(key=lambda one: (one.chance, one.kind, -abs(one.size or 0.0), one.what))
+    near.sort(key=lambda one: one.chance)
     outcome: Outcome = "unexplained"
     reason: str | None = None
     if any(one.claimed for one in near):
@@ -427,8 +430,8 @@ def _explained_change(lab: _Lab, associated: Associated, key: _Key, item: Moved)
 
 
 def _coincidences(lab: _Lab, associated: Associated, place: Place, event: _Event) -> Iterator[Coincidence]:
-    """Yield what changed in the calibration of the SUTs of *place* with *event*."""
-    for number, occurrence, candidate in lab.found.get(place, ()):
+    """Yield what changed in the calibration of the SUTs of *place* with *event*, strongest first."""
+    for number, occurrence, candidate in sorted(lab.found.get(place, ()), key=lambda item: -item[1].strength):
         evidence = associated.evidence.get((number, event.direction))
         if evidence is not None and occurrence.first - WITHIN <= event.position <= occurrence.last + WITHIN:
             yield _coincidence(candidate, evidence)
@@ -441,6 +444,7 @@ def _coincidence(candidate: Candidate, evidence: Evidence) -> Coincidence:
         what=candidate.what,
         night=candidate.night,
         size=candidate.size,
+        better=candidate.direction > 0 if candidate.kind == "metric" else None,
         before=candidate.old,
         after=candidate.new,
         chance=evidence.chance,
