@@ -77,8 +77,8 @@ def _head(found: Explanation, groups: dict[Outcome, list[_Group]]) -> Iterator[s
     if found.shifts:
         yield (
             f"{plural(follows, 'change')} of single SUTs follow{'s' if follows == 1 else ''} the calibration, "
-            f"{unexplained} {'does' if unexplained == 1 else 'do'} not (probability of any false claim: at most "
-            f"{share(found.false_claims)})"
+            f"{unexplained} {'does' if unexplained == 1 else 'do'} not; any false claim: at most "
+            f"{share(found.false_claims)}"
         )
     else:
         yield "too few nights with throughput and calibration: nothing is claimed"

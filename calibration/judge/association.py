@@ -115,20 +115,22 @@ def associate(
         ordered = sorted(numbers, key=lambda number: -occurrences[number].strength)
         own = [occurrences[number] for number in ordered]
         for effect in (1, -1):
-            hit = np.stack([hits.of(item.place, item.first, item.last, effect * item.direction) for item in own])
-            scores = _scores(hit, np.array([item.strength for item in own]), strengths)
+            found_hits = [hits.of(item.place, item.first, item.last, effect * item.direction) for item in own]
+            hit = np.stack([row for row, _ in found_hits])
+            chances = np.array([chance for _, chance in found_hits])
+            scores = _scores(hit, chances, np.array([item.strength for item in own]), strengths)
             best = np.maximum(best, scores.score[:, 1:].max(axis=0))
             for row in np.flatnonzero(hit[:, 0]).tolist():
                 key = ordered[row], effect * own[row].direction
                 found[key] = float(scores.score[row, 0]), int(scores.hits[row]), int(scores.alike[row])
     best = np.sort(best)
 
-    def chance(score: float) -> float:
+    def rarity(score: float) -> float:
         if not np.isfinite(score):
             return 1.0
         return (1.0 + len(best) - int(np.searchsorted(best, score - 1e-9))) / (1.0 + len(best))
 
-    evidence = {key: Evidence(chance(score), count, alike) for key, (score, count, alike) in found.items()}
+    evidence = {key: Evidence(rarity(score), count, alike) for key, (score, count, alike) in found.items()}
     return Associated(evidence, len(shares))
 
 
@@ -145,7 +147,7 @@ def _event_strengths(occurrences: Sequence[Occurrence]) -> Floats:
 
 
 class _Hits:
-    """Whether a change of the throughput comes with an occurrence, unshifted (first column) and at each shift."""
+    """Where a change of the throughput comes with an occurrence."""
 
     def __init__(
         self, lengths: Sequence[int], changes: Mapping[int, Sequence[tuple[int, int]]], shares: Floats
@@ -153,28 +155,32 @@ class _Hits:
         self.lengths, self.changes, self.shares = lengths, changes, shares
         self.of = cache(self._of)
 
-    def _of(self, place: int, first: int, last: int, direction: int) -> NDArray[np.bool_]:
-        """Return it for changes in *direction*; metrics that change together share the answer."""
+    def _of(self, place: int, first: int, last: int, direction: int) -> tuple[NDArray[np.bool_], float]:
+        """Return whether a change in *direction* comes with it, unshifted (first) and at each shift, and the chance.
+
+        The chance is the share of all possible shifts. Metrics that change together share the answer.
+        """
         length = self.lengths[place]
         shifts = np.concatenate(([0], np.round(self.shares * length).astype(np.intp)))
-        hit = np.zeros(len(shifts), np.bool_)
+        hit, around = np.zeros(len(shifts), np.bool_), np.zeros(length, np.bool_)
         span = last - first + 2 * WITHIN
         for position, own in self.changes.get(place, ()):
             if own == direction:
-                off = position + shifts - (first - WITHIN)
-                off[1:] %= length  # time is a circle: what is moved beyond the last night comes in at the first
-                hit |= (off >= 0) & (off <= span)
-        return hit
+                off = position - (first - WITHIN)
+                hit[0] |= 0 <= off <= span
+                # Time is a circle: what is moved beyond the last night comes in at the first.
+                hit[1:] |= (off + shifts[1:]) % length <= span
+                around |= (off + np.arange(length)) % length <= span
+        return hit, float(around.mean())
 
 
-def _scores(hit: NDArray[np.bool_], strength: Floats, events: Floats) -> _Scores:
+def _scores(hit: NDArray[np.bool_], chance: Floats, strength: Floats, events: Floats) -> _Scores:
     """Return the scores of the occurrences of one candidate, strongest first, at each shift.
 
     The score of *n* changes of the candidate of which *k* came with a change of the throughput is the log-likelihood
     ratio against chance, minus the logarithm of how many sets of *n* there are among events as strong. An occurrence
     has the score of the best set of the strongest that it is in.
     """
-    chance = np.clip(hit[:, 1:].mean(axis=1), 1e-6, 1.0 - 1e-6)
     alike = np.searchsorted(-strength, -AS_STRONG * strength, side="right")
     counts = np.cumsum(hit, axis=0)[alike - 1].astype(np.float64)
     n = alike[:, None].astype(np.float64)

@@ -5,16 +5,25 @@ What all SUTs have in common on a night (new software under test, another traffi
 changes of single SUTs are looked for, and has changes of its own. docs/method/explanation.rst explains the method.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from calibration.judge.detector import Floats, normal_of_student
-from calibration.judge.drift import Analysis, Change, analyse
+from calibration.judge.detector import (
+    CLIP,
+    CORRELATION,
+    EPSILON,
+    JUMP_NIGHTS,
+    REFERENCE_NIGHTS,
+    Floats,
+    bounded,
+    normal_of_student,
+)
+from calibration.judge.drift import TRIMMED, Analysis, analyse
 
 FALSE_CHANGES: Final = 0.05
 """Probability that any of all series of a lab without changes has one: the detector's own alarms are many more, and
@@ -30,6 +39,10 @@ later change falls into it."""
 HALF: Final = 0.5
 """Part of what is seen of a change that must be a SUT's own."""
 
+
+REDATE: Final = 10
+"""Values by which a change is moved to where it fits best. Fewer: a change that the detector took for one of the spread
+at first keeps a wrong date. More: the date moves to another change."""
 
 NEAR: Final = 2
 """Nights within which a change is dated like a common one."""
@@ -65,35 +78,55 @@ def bound_of(count: int) -> float:
 
 
 def significant(values: Floats, analyses: Sequence[Analysis], bound: float) -> list[tuple[Moved, ...]]:
-    """Return the changes of the level in *analyses*, those of the rows of *values*, that exceed *bound*."""
+    """Return the changes of the level in *analyses*, those of the rows of *values*, that exceed *bound*.
+
+    A change of the spread may be one of the level too. All are dated anew: unlike the detector, which answers on each
+    night, this has seen the nights after.
+    """
     return [
         tuple(_moved(row, analysis, bound)) if analysis.changes else ()
         for row, analysis in zip(values, analyses, strict=True)
     ]
 
 
-def _moved(row: Floats, analysis: Analysis, bound: float) -> list[Moved]:
-    known = np.concatenate(([0], np.cumsum(np.isfinite(row))))
-    edges = [0, *(item.night for item in analysis.changes), len(row)]
-    found = []
-    for number, item in enumerate(analysis.changes):
-        count = int(known[edges[number + 2]] - known[edges[number]])
-        normal = _normal(item, count)
-        if item.kind == "level" and normal >= bound:
-            found.append(Moved(item.night, item.size, item.interval, normal))
-    return found
+def _moved(row: Floats, analysis: Analysis, bound: float) -> Iterator[Moved]:
+    known = np.flatnonzero(np.isfinite(row))
+    edges = np.searchsorted(known, [0, *(item.night for item in analysis.changes), len(row)])
+    for begin, middle, end in zip(edges, edges[1:], edges[2:], strict=False):
+        found = _step(row[known[begin:end]], int(middle - begin))
+        if found is not None and found.significance >= bound:
+            yield found._replace(column=int(known[begin + found.column]))
 
 
-def _normal(change: Change, count: int) -> float:
-    """Return the significance of *change* between stretches of *count* values, in standard normal deviations."""
-    half = (change.interval[1] - change.interval[0]) / 2.0
-    if not (isfinite(change.size) and isfinite(half)):
-        return 0.0
-    if half <= 0.0:
-        return inf
-    degrees = max(count - 2.0, 1.0)
-    student = abs(change.size) / half * float(stdtrit(degrees, 0.975))
-    return float(normal_of_student(np.array([student]), np.array([degrees]))[0])
+def _step(values: Floats, near: int) -> Moved | None:
+    """Return the step in *values* that fits best, within ``REDATE`` of *near*; ``None`` if there is no room for one."""
+    count = len(values)
+    splits = np.arange(max(JUMP_NIGHTS, near - REDATE), min(count - JUMP_NIGHTS, near + REDATE) + 1)
+    if not len(splits):
+        return None
+    levels = np.array([np.median(values[:near]), np.median(values[near:])])
+    off = np.abs(values - levels[(np.arange(count) >= near).astype(np.intp)])
+    reach = CLIP * 1.4826 * float(np.median(off))
+    sums = np.cumsum(np.clip(values, levels.min() - reach, levels.max() + reach))
+    means = sums[splits - 1] / splits, (sums[-1] - sums[splits - 1]) / (count - splits)
+    split = int(splits[np.argmax((means[1] - means[0]) ** 2 * splits * (count - splits))])
+    parts = bounded(values[:split]), bounded(values[split:])
+    before, after = (float(np.sort(part)[len(part) // 5 : len(part) - len(part) // 5].mean()) for part in parts)
+    rest = np.concatenate((parts[0] - before, parts[1] - after))
+    degrees = max(count - 2, 1)
+    variance = float((rest**2).sum()) / degrees
+    lagged = float((rest[1:] * rest[:-1]).sum()) / max(variance, EPSILON**2)
+    prior = REFERENCE_NIGHTS / 2.0  # few values hardly determine the autocorrelation: as the detector's
+    correlation = min(max((lagged + prior * CORRELATION) / (count + prior), 0.0), 0.9)
+    memory = TRIMMED * (1.0 + correlation) / (1.0 - correlation)
+    error = sqrt(memory * variance * (1.0 / split + 1.0 / (count - split)))
+    if before in {0.0, after}:
+        return None
+    student = abs(after - before) / max(error, EPSILON * abs(before))
+    half = float(stdtrit(degrees, 0.975)) * error / abs(before)
+    size = (after - before) / abs(before)
+    normal = float(normal_of_student(np.array([student]), np.array([float(degrees)]))[0])
+    return Moved(split, size, (size - half, size + half), normal)
 
 
 def changes_of(tests: Sequence[Floats], bound: float) -> list[Changes]:
@@ -140,9 +173,8 @@ def _common(relative: Floats, rows: Sequence[Sequence[Moved]]) -> Floats | None:
     for number, row in enumerate(rows):
         for item in row:
             contrasts = _contrasts(relative, item.column)
-            own = float(contrasts[number] - medians(contrasts[None])[0])
-            if _like(item.size, own):
-                without[number, item.column :] -= own
+            if _like(item.size, float(contrasts[number] - medians(contrasts[None])[0])):
+                without[number, item.column :] /= 1.0 + item.size
     without /= _nonzero(medians(without))[:, None]
     common = medians(without.T)
     common[per_night < MIN_ROWS] = np.nan
