@@ -11,7 +11,6 @@ import numpy as np
 
 from calibration.errors import InputError
 from calibration.judge.causes import context_changes
-from calibration.judge.drift import analyse
 from calibration.judge.events import SAME_NIGHT
 from calibration.judge.throughput import bound_of, significant
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
@@ -99,7 +98,7 @@ def _metrics(history: History, names: set[str], tolerances: Tolerances) -> dict[
     values = history.values[rows]
     bound = bound_of(int(np.isfinite(values).sum()))
     found: dict[Sut, list[Candidate]] = {}
-    for row, own, changes in zip(rows, values, significant(values, analyse(values), bound), strict=True):
+    for row, own, changes in zip(rows, values, significant(values, bound), strict=True):
         series = history.series[row]
         for item in changes:
             before = int(np.flatnonzero(np.isfinite(own[: item.column]))[-1])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from math import isfinite
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,8 @@ from calibration.judge.association import (
 )
 from calibration.judge.candidates import Calibration, Candidate, Kind, read_calibration
 from calibration.judge.components import Components, Share, components_of
-from calibration.judge.detector import MIN_VALUES, Floats, Integers
-from calibration.judge.throughput import NEAR, Changes, Moved, bound_of, changes_of
+from calibration.judge.detector import FIRST_REFERENCE, MIN_VALUES, Floats, Integers
+from calibration.judge.throughput import MIN_SIDE, NEAR, Changes, Moved, bound_of, changes_of
 from calibration.judge.words import changed_fact
 from calibration.model import Model
 from calibration.names import not_one
@@ -39,6 +39,9 @@ from calibration.units import plural
 Outcome = Literal["follows", "unexplained", "common"]
 """``follows``: it came with a change of the calibration, more closely than chance. ``unexplained``: calibration
 explains nothing here. ``common``: all SUTs of the test changed that night, so the cause is one they have in common."""
+
+MIN_TESTED: Final = MIN_NIGHTS + FIRST_REFERENCE + MIN_SIDE - 1
+"""Nights with throughput and calibration that are needed for a claim."""
 
 Place = tuple[str, ...]
 """Hosts that were tested together, as named in the lab's files."""
@@ -217,8 +220,8 @@ class _Key(NamedTuple):
 class _Lab:
     """Everything of a lab that is needed to answer for one change.
 
-    ``days`` are the nights, as ordinals, on which a place was tested while it was calibrated. ``found`` are the
-    occurrences with the candidates they were made from.
+    ``days`` are the nights, as ordinals, on which a place was tested while it was calibrated (``_days``). ``found`` are
+    the occurrences with the candidates they were made from.
     """
 
     places: Mapping[Place, tuple[Sut, ...]]
@@ -301,7 +304,10 @@ def _nightly(row: Measured) -> tuple[Integers, Floats]:
 def _days(
     tests: Sequence[_Test], places: Mapping[Place, tuple[Sut, ...]], calibration: Calibration
 ) -> dict[Place, Integers]:
-    """Return the nights of each place while one of its SUTs was calibrated."""
+    """Return the nights of each place while one of its SUTs was calibrated, without the first and the last.
+
+    No change is found there, so that leaving them in would make coincidences seem rarer than they are.
+    """
     days: dict[Place, list[Integers]] = {place: [] for place in places}
     for test in tests:
         for place, values in zip(test.places, test.values, strict=True):
@@ -312,7 +318,8 @@ def _days(
         all_days = np.unique(np.concatenate(own))
         first = min((night.toordinal() for night, _ in nights), default=0)
         last = max((night.toordinal() for _, night in nights), default=-1)
-        found[place] = all_days[(all_days >= first) & (all_days <= last)]
+        calibrated = all_days[(all_days >= first) & (all_days <= last)]
+        found[place] = calibrated[FIRST_REFERENCE : len(calibrated) - MIN_SIDE + 1]
     return found
 
 
@@ -325,7 +332,7 @@ def _find_events(lab: _Lab) -> None:
     for key, item in sorted(lab.keys(), key=lambda pair: -pair[1].significance):
         place, day = lab.place_of(key), int(lab.tests[key.test].days[key.column])
         days = lab.days[place]
-        if not len(days) or not days[0] < day <= days[-1] or lab.of_both(key, item):
+        if not len(days) or not days[0] <= day <= days[-1] or lab.of_both(key, item):
             continue
         position, direction = int(np.searchsorted(days, day)), 1 if item.size > 0.0 else -1
         own = lab.events.setdefault(place, [])
@@ -346,8 +353,8 @@ def _associated(lab: _Lab) -> Associated:
             for item in lab.calibration.candidates.get(sut, ()):
                 first = int(np.searchsorted(days, item.before.toordinal() + 1))
                 last = int(np.searchsorted(days, item.night.toordinal()))
-                if 0 < last < len(days):
-                    made = Occurrence(item.family, number, max(first, 1), last, item.direction, item.strength)
+                if days[0] <= item.night.toordinal() and last < len(days):
+                    made = Occurrence(item.family, number, first, last, item.direction, item.strength)
                     lab.found.setdefault(place, []).append((len(occurrences), made, item))
                     occurrences.append(made)
     return associate(
@@ -397,7 +404,7 @@ def _why_not(lab: _Lab, place: Place, values: int) -> str | None:
     if not lab.places[place]:
         return "not calibrated: no such SUT in the results"
     if not len(lab.days[place]):
-        return "not calibrated on the nights on which it was tested"
+        return "not calibrated for long enough while it was tested"
     return None
 
 
@@ -412,9 +419,9 @@ def _explained_change(lab: _Lab, associated: Associated, key: _Key, item: Moved)
     elif lab.of_both(key, item):
         outcome, reason = "common", "both SUTs changed: it cannot be told from a change of what they have in common"
     elif event is None:
-        reason = "the SUT was not calibrated before and after"
+        reason = "not calibrated for long enough before and after"
     elif not associated.shifts:
-        reason = f"too few nights to tell from chance: {MIN_NIGHTS} with throughput and calibration are needed"
+        reason = f"too few nights to tell from chance: {MIN_TESTED} with throughput and calibration are needed"
     elif not near:
         reason = "nothing in the calibration changed with it"
     else:

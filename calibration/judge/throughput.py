@@ -11,19 +11,19 @@ from math import sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from calibration.judge.detector import (
     CLIP,
     CORRELATION,
     EPSILON,
-    JUMP_NIGHTS,
     REFERENCE_NIGHTS,
     Floats,
     bounded,
     normal_of_student,
 )
-from calibration.judge.drift import TRIMMED, Analysis, analyse
+from calibration.judge.drift import TRIMMED, analyse
 
 FALSE_CHANGES: Final = 0.05
 """Probability that any of all series of a lab without changes has one: the detector's own alarms are many more, and
@@ -39,6 +39,9 @@ later change falls into it."""
 HALF: Final = 0.5
 """Part of what is seen of a change that must be a SUT's own."""
 
+
+MIN_SIDE: Final = 5
+"""Values needed before and after a change. Fewer: correlated outliers are a change. More: it is reported later."""
 
 REDATE: Final = 10
 """Values by which a change is moved to where it fits best. Fewer: a change that the detector took for one of the spread
@@ -77,51 +80,85 @@ def bound_of(count: int) -> float:
     return float(-ndtri(FALSE_CHANGES / 2.0 / max(count, 1)))
 
 
-def significant(values: Floats, analyses: Sequence[Analysis], bound: float) -> list[tuple[Moved, ...]]:
-    """Return the changes of the level in *analyses*, those of the rows of *values*, that exceed *bound*.
+def significant(values: Floats, bound: float) -> list[tuple[Moved, ...]]:
+    """Return the changes of the level of each row of *values*, NaN for missing, that exceed *bound*.
 
-    A change of the spread may be one of the level too. All are dated anew: unlike the detector, which answers on each
-    night, this has seen the nights after.
+    The detector, which answers on each night, finds short stretches; looking back at all nights finds what was too weak
+    or too early for it. All changes are dated by the nights before and after.
     """
-    return [
-        tuple(_moved(row, analysis, bound)) if analysis.changes else ()
-        for row, analysis in zip(values, analyses, strict=True)
-    ]
+    suspects = np.flatnonzero(_steps_somewhere(values, bound))
+    found: list[tuple[Moved, ...]] = [()] * len(values)
+    for row, analysis in enumerate(analyse(values)):
+        if analysis.changes or row in suspects:
+            found[row] = tuple(_moved(values[row], [item.night for item in analysis.changes], bound))
+    return found
 
 
-def _moved(row: Floats, analysis: Analysis, bound: float) -> Iterator[Moved]:
+def _steps_somewhere(values: Floats, bound: float) -> NDArray[np.bool_]:
+    """Return which rows may have a step that exceeds *bound*: those with one if noise were independent and normal."""
+    known = np.isfinite(values)
+    count = known.sum(axis=1)[:, None].astype(np.float64)
+    off = np.where(known, values - medians(values)[:, None], 0.0)
+    before = known.cumsum(axis=1).astype(np.float64)
+    after = count - before
+    sums = off.cumsum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = (sums / before - (sums[:, -1:] - sums) / after) ** 2 * before * after / count
+        gain = np.nan_to_num(np.where((before >= MIN_SIDE) & (after >= MIN_SIDE), gain, 0.0)).max(axis=1, initial=0.0)
+        rest = np.maximum((off**2).sum(axis=1) - sums[:, -1] ** 2 / count[:, 0] - gain, 0.0)
+        student = gain * np.maximum(count[:, 0] - 2.0, 1.0)
+    return np.asarray(student > bound**2 / 2.0 * rest)
+
+
+def _moved(row: Floats, nights: Sequence[int], bound: float) -> Iterator[Moved]:
+    """Yield the changes of *row* that exceed *bound*, given the *nights* at which the detector has some."""
     known = np.flatnonzero(np.isfinite(row))
-    edges = np.searchsorted(known, [0, *(item.night for item in analysis.changes), len(row)])
+    values = row[known]
+    edges = [0, *np.searchsorted(known, nights).tolist(), len(values)]
+    place = 0
+    while place < len(edges) - 1:
+        step = _step(values[edges[place] : edges[place + 1]])
+        if step is None or step.significance < bound:
+            place += 1
+        else:
+            edges.insert(place + 1, edges[place] + step.column)
     for begin, middle, end in zip(edges, edges[1:], edges[2:], strict=False):
-        found = _step(row[known[begin:end]], int(middle - begin))
-        if found is not None and found.significance >= bound:
-            yield found._replace(column=int(known[begin + found.column]))
+        step = _step(values[begin:end], middle - begin)
+        if step is not None and step.significance >= bound:
+            yield step._replace(column=int(known[begin + step.column]))
 
 
-def _step(values: Floats, near: int) -> Moved | None:
-    """Return the step in *values* that fits best, within ``REDATE`` of *near*; ``None`` if there is no room for one."""
+def _step(values: Floats, near: int | None = None) -> Moved | None:
+    """Return the step in *values* that fits best, within ``REDATE`` of *near* if given.
+
+    ``None`` if there is no room for one, or none.
+    """
     count = len(values)
-    splits = np.arange(max(JUMP_NIGHTS, near - REDATE), min(count - JUMP_NIGHTS, near + REDATE) + 1)
+    first, last = (0, count) if near is None else (near - REDATE, near + REDATE)
+    splits = np.arange(max(MIN_SIDE, first), min(count - MIN_SIDE, last) + 1)
     if not len(splits):
         return None
-    levels = np.array([np.median(values[:near]), np.median(values[near:])])
-    off = np.abs(values - levels[(np.arange(count) >= near).astype(np.intp)])
-    reach = CLIP * 1.4826 * float(np.median(off))
-    sums = np.cumsum(np.clip(values, levels.min() - reach, levels.max() + reach))
-    means = sums[splits - 1] / splits, (sums[-1] - sums[splits - 1]) / (count - splits)
-    split = int(splits[np.argmax((means[1] - means[0]) ** 2 * splits * (count - splits))])
+    calm = bounded(values)
+    if near is not None and 0 < near < count:
+        levels = np.array([np.median(values[:near]), np.median(values[near:])])
+        off = np.abs(values - levels[(np.arange(count) >= near).astype(np.intp)])
+        reach = CLIP * 1.4826 * float(np.median(off))
+        calm = np.clip(values, levels.min() - reach, levels.max() + reach)
+    sums = np.cumsum(calm)
+    gain = ((sums[-1] - sums[splits - 1]) / (count - splits) - sums[splits - 1] / splits) ** 2
+    split = int(splits[np.argmax(gain * splits * (count - splits))])
     parts = bounded(values[:split]), bounded(values[split:])
     before, after = (float(np.sort(part)[len(part) // 5 : len(part) - len(part) // 5].mean()) for part in parts)
+    if before in {0.0, after}:
+        return None
     rest = np.concatenate((parts[0] - before, parts[1] - after))
     degrees = max(count - 2, 1)
     variance = float((rest**2).sum()) / degrees
-    lagged = float((rest[1:] * rest[:-1]).sum()) / max(variance, EPSILON**2)
+    lagged = float((rest[1:] * rest[:-1]).sum()) / max(variance, (EPSILON * before) ** 2)
     prior = REFERENCE_NIGHTS / 2.0  # few values hardly determine the autocorrelation: as the detector's
     correlation = min(max((lagged + prior * CORRELATION) / (count + prior), 0.0), 0.9)
     memory = TRIMMED * (1.0 + correlation) / (1.0 - correlation)
     error = sqrt(memory * variance * (1.0 / split + 1.0 / (count - split)))
-    if before in {0.0, after}:
-        return None
     student = abs(after - before) / max(error, EPSILON * abs(before))
     half = float(stdtrit(degrees, 0.975)) * error / abs(before)
     size = (after - before) / abs(before)
@@ -157,7 +194,7 @@ def _changed(tests: Sequence[Floats], bound: float) -> list[list[tuple[Moved, ..
     rows = np.concatenate(
         [np.pad(values, ((0, 0), (0, longest - values.shape[1])), constant_values=np.nan) for values in tests]
     )
-    found = iter(significant(rows, analyse(rows), bound))
+    found = iter(significant(rows, bound))
     return [[next(found) for _ in values] for values in tests]
 
 

@@ -2,6 +2,7 @@
 """What moved the throughput: planted causes, coincidences and neither, told apart."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from calibration.commands.explain_screen import explanation_text
 from calibration.formats.throughput import Measured, Throughput
-from calibration.judge.association import MIN_NIGHTS, Occurrence, associate
+from calibration.judge.association import Occurrence, associate
 from calibration.judge.candidates import Calibration, candidates_of
-from calibration.judge.explanation import Explanation, ThroughputChange, explained
+from calibration.judge.explanation import MIN_TESTED, Explanation, ThroughputChange, explained
 from calibration.judge.throughput import bound_of, changes_of, medians
 from calibration.judge.tolerances import Tolerances
+from calibration.results.history import NightRun
 from tests.unit.histories import BANDWIDTH, FACTS, FIRST, history, night_of
 
 NIGHTS = 120
@@ -47,7 +49,8 @@ def calibration(
     metrics: Moves | None = None, facts: Mapping[tuple[str, int], Mapping[str, str]] | None = None
 ) -> Calibration:
     """Return the calibration of all SUTs: the bandwidth moves by *metrics*, *facts* change by SUT and night."""
-    candidates, nights = {}, {}
+    runs: dict[tuple[str, str], Mapping[date, NightRun]] = {}
+    figures = {}
     for number, sut in enumerate(SUTS):
         known: dict[str, str] = dict(FACTS)
         by_night: dict[int, Mapping[str, str]] = {0: known}
@@ -55,11 +58,10 @@ def calibration(
             if name == sut:
                 known = {**known, **changed}
                 by_night[night] = known
-        figures = {("lab", sut, BANDWIDTH): series(number, metrics or {}, 99).tolist()}
-        made = history(figures, facts=by_night)
-        candidates |= candidates_of(made, {sut}, Tolerances())
-        nights["lab", sut] = (made.nights[0], made.nights[-1])
-    return Calibration(candidates, nights)
+        figures["lab", sut, BANDWIDTH] = series(number, metrics or {}, 99).tolist()
+        runs |= history({("lab", sut, BANDWIDTH): figures["lab", sut, BANDWIDTH]}, facts=by_night).runs
+    found = candidates_of(replace(history(figures), runs=runs), set(SUTS), Tolerances())
+    return Calibration(found, dict.fromkeys(found, (night_of(0), night_of(NIGHTS - 1))))
 
 
 def explanation(found: Throughput, known: Calibration) -> Explanation:
@@ -208,15 +210,15 @@ def test_of_two_suts_that_change_together_none_is_claimed() -> None:
 # What cannot be answered
 
 
-@pytest.mark.parametrize("nights", [MIN_NIGHTS - 1, MIN_NIGHTS])
+@pytest.mark.parametrize("nights", [MIN_TESTED - 1, MIN_TESTED])
 def test_nothing_is_claimed_with_too_few_nights(nights: int) -> None:
     known = calibration({("t2", 60): -0.12})
-    short = known._replace(nights=dict.fromkeys(known.nights, (night_of(50), night_of(49 + nights))))
+    short = known._replace(nights=dict.fromkeys(known.nights, (night_of(40), night_of(39 + nights))))
     found = explanation(throughput({("t2", 60): -0.06}), short)
     (item, *_) = changes(found)["t2", 60]
-    if nights < MIN_NIGHTS:
+    if nights < MIN_TESTED:
         assert (found.shifts, item.outcome) == (0, "unexplained")
-        assert item.reason == "too few nights to tell from chance: 27 with throughput and calibration are needed"
+        assert item.reason == "too few nights to tell from chance: 41 with throughput and calibration are needed"
         assert "too few nights with throughput and calibration: nothing is claimed" in explanation_text(found)
     else:
         assert (found.shifts, item.outcome) == (20, "follows")
@@ -237,7 +239,7 @@ def test_a_change_before_the_first_calibration_cannot_be_explained() -> None:
     late = known._replace(nights={sut: (night_of(80), last) for sut, (_, last) in known.nights.items()})
     found = explanation(throughput({("t2", 60): -0.06}), late)
     (item, *_) = changes(found)["t2", 60]
-    assert item.reason == "the SUT was not calibrated before and after"
+    assert item.reason == "not calibrated for long enough before and after"
 
 
 def test_suts_tested_together_share_the_candidates_of_both() -> None:
@@ -341,10 +343,7 @@ def test_the_screen_has_the_three_answers_and_the_variance() -> None:
     assert len(text.splitlines()) <= 40
     one_line = " ".join(text.split())
     assert "3 tests on 4 SUTs, 2026-01-01 to 2026-04-30" in one_line
-    assert (
-        "1 change of single SUTs follows the calibration, 1 does not (probability of any false claim: at most 5 %)"
-        in one_line
-    )
+    assert "1 change of single SUTs follows the calibration, 1 does not; any false claim: at most 5 %" in one_line
     assert f"lab/t2 since {night_of(60)} -6" in one_line
     assert f"follows BIOS: Example 2.1 2025-01-01 -> Example 2.2; {BANDWIDTH} -12" in one_line
     assert f"lab/t3 since {night_of(90)} +6.96 %" in one_line
