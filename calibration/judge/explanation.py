@@ -202,10 +202,15 @@ class _Test:
 
 @dataclass
 class _Event:
-    """What changed at one place together: several tests, with one cause. ``position`` is among the place's nights."""
+    """What changed at one place together: several tests, with one cause. ``positions`` are among the place's nights."""
 
-    position: int
     direction: int
+    positions: list[int]
+
+    @property
+    def position(self) -> int:
+        """The median: single tests may be dated a night or two off."""
+        return sorted(self.positions)[len(self.positions) // 2]
 
 
 class _Key(NamedTuple):
@@ -326,8 +331,7 @@ def _days(
 def _find_events(lab: _Lab) -> None:
     """Group the changes of each place: tests that changed together, in one direction, have one cause.
 
-    The most significant change has the date. Changes outside of the calibrated nights, and those of both SUTs, belong
-    to no event.
+    Changes outside of the calibrated nights, and those of both SUTs, belong to no event.
     """
     for key, item in sorted(lab.keys(), key=lambda pair: -pair[1].significance):
         place, day = lab.place_of(key), int(lab.tests[key.test].days[key.column])
@@ -336,9 +340,11 @@ def _find_events(lab: _Lab) -> None:
             continue
         position, direction = int(np.searchsorted(days, day)), 1 if item.size > 0.0 else -1
         own = lab.events.setdefault(place, [])
-        near = [event for event in own if event.direction == direction and abs(event.position - position) <= NEAR]
-        if not near:
-            near = [_Event(position, direction)]
+        near = [one for one in own if one.direction == direction and abs(one.positions[0] - position) <= NEAR]
+        if near:
+            near[0].positions.append(position)
+        else:
+            near = [_Event(direction, [position])]
             own += near
         lab.event_of[key] = near[0]
 

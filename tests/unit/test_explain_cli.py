@@ -60,7 +60,8 @@ def _lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for night, value in enumerate(figures(sut, level, 0.006, test, steps)):
                 when = f"{FIRST + timedelta(days=night)}T06:00:00+01:00"
                 lines.append(f"lab/{sut},{('ip4-64b-2t1c', 'l2-64b-2t1c')[test]},{when},{value},Mpps")
-    with_facts(folder / "results", "t1-sut2", CAUSE, BIOS="Example 2.2 2026-01-15")
+        with_facts(folder / "results", sut, 0, BIOS="Example 2.1", kernel="Linux 6.12.6")
+    with_facts(folder / "results", "t1-sut2", CAUSE, BIOS="Example 2.2")
     with_facts(folder / "results", "t1-sut1", COINCIDENCE, kernel="Linux 6.12.9")
     with_facts(folder / "results", "t1-sut3", 30, kernel="Linux 6.12.9")
     (folder / "throughput.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
