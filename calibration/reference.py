@@ -24,6 +24,7 @@ from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
 from calibration.judge.baseline_files import BaselineFile
+from calibration.judge.explanation import Explanation
 from calibration.judge.tolerances import DEFAULT_TOLERANCE, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
@@ -142,8 +143,8 @@ def records() -> Iterator[str]:
 
 
 def judgement() -> Iterator[str]:
-    """Yield the fields of a night's verdicts, of the files of accepted limits, and of notifications."""
-    return _models("judgement", (NightVerdict, BaselineFile, Notification), {})
+    """Yield the fields of a night's verdicts, limits, notifications, and of what moved the throughput."""
+    return _models("judgement", (NightVerdict, BaselineFile, Notification, Explanation), {})
 
 
 def _models(prefix: str, roots: Any, known: dict[str, str]) -> Iterator[str]:

@@ -31,6 +31,7 @@ from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
 from calibration.formats.readings import INCONSISTENCIES
 from calibration.judge.baseline_files import BaselineFile, Method
+from calibration.judge.explanation import Explanation
 from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
@@ -568,8 +569,10 @@ def test_reference_has_every_field_of_records_and_judgement(doctrees: Path) -> N
     models = models_in(ProbeDocument, models_in(Record, {}))
     records = {name: model for name, model in models.items() if name not in of_runs}
     check_fields(fields_shown(reference(doctrees, "records")), records)
-    judged = models_in(Notification, models_in(BaselineFile, models_in(NightVerdict, {})))
-    check_fields(fields_shown(reference(doctrees, "judgement")), judged)
+    models: dict[str, dict[str, Any]] = {}
+    for model in (NightVerdict, BaselineFile, Notification, Explanation):
+        models_in(model, models)
+    check_fields(fields_shown(reference(doctrees, "judgement")), models)
 
 
 def test_guide_has_every_column_of_the_history(doctrees: Path) -> None:
