@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """False claims and found causes of ``calibration explain``, on generated labs: ``python -m bench.explanation COMMAND``.
 
-``false`` generates labs whose throughput and calibration both change, but never together for a reason. ``power`` plants
-causes in labs where other things change too, and coincidences. ``cost`` times a whole lab. The first two print a table
-in reStructuredText for docs/method/explanation.rst.
+``false`` generates labs whose throughput and calibration both change, but never together for a reason; ``dates`` the
+same without series, for many labs. ``power`` plants causes in labs where other things change too, and coincidences.
+``cost`` times a whole lab. The others print a table in reStructuredText for docs/method/explanation.rst.
 """
 
 import time
@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 import click
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from bench.tables import table
 from calibration.formats.throughput import Measured, Throughput
+from calibration.judge.association import Occurrence, associate
 from calibration.judge.candidates import Calibration, candidates_of
 from calibration.judge.explanation import Explanation, explained
 from calibration.judge.tolerances import Tolerances
@@ -224,6 +226,70 @@ def false_rows(labs: int) -> Iterator[tuple[str, ...]]:
         yield name, f"{100.0 * wrong / labs:.1f}", f"{moved / labs:.1f}"
 
 
+class Dates(NamedTuple):
+    """A lab of which only the dates of changes are drawn, without the series: thousands of labs take a minute.
+
+    ``rate`` is the number of changes of the throughput, of metrics and of facts per SUT. With ``shared``, a rollout
+    changes a fact of every SUT on one night, and a fault the throughput of a third of them. With ``phases``, all
+    changes are in the first third of the nights; with ``every``, on one night in so many.
+    """
+
+    suts: int = SUTS
+    nights: int = NIGHTS
+    rate: float = 1.0
+    shared: bool = False
+    phases: bool = False
+    every: int = 1
+
+    def claimed(self, chance: np.random.Generator) -> bool:
+        """Return whether anything is claimed in one lab."""
+
+        def night() -> int:
+            drawn = int(chance.integers(self.nights // 3 if self.phases else self.nights))
+            return drawn - drawn % self.every
+
+        def sign() -> int:
+            return int(chance.choice((-1, 1)))
+
+        changes = {sut: [(night(), sign()) for _ in range(chance.poisson(self.rate))] for sut in range(self.suts)}
+        occurrences: list[Occurrence] = []
+        for sut in range(self.suts):
+            for _ in range(chance.poisson(self.rate)):
+                at, direction, strength = night(), sign(), float(chance.uniform(1.5, 6.0))
+                for metric in range(first := int(chance.integers(METRICS - 3)), first + 3):
+                    occurrences.append(Occurrence(metric, sut, at, at, direction, strength * chance.uniform(0.9, 1.1)))
+            for number in range(chance.poisson(self.rate)):
+                at = night()
+                occurrences.append(Occurrence((f"fact {chance.integers(4)}", number), sut, at, at, 1, 0.0))
+        if self.shared:
+            at, fault = night(), night()
+            occurrences += [Occurrence("kernel", sut, at, at, 1, 0.0) for sut in range(self.suts)]
+            for sut in range(self.suts // 3):
+                changes[sut].append((fault, -1))
+        found = associate([self.nights] * self.suts, changes, occurrences)
+        return any(evidence.claimed for evidence in found.evidence.values())
+
+
+DATES: Final[Mapping[str, Dates]] = {
+    "8 SUTs, one change of each": Dates(),
+    "8 SUTs, three of each": Dates(rate=3.0),
+    "3 SUTs and 60 nights, one of each": Dates(3, 60),
+    "30 SUTs, one of each": Dates(30),
+    "8 SUTs, a rollout and a fault of three": Dates(shared=True),
+    "8 SUTs, all in the first third": Dates(phases=True),
+    "8 SUTs, on one weekday": Dates(every=7),
+}
+
+
+def dates_rows(labs: int) -> Iterator[tuple[str, str]]:
+    """Yield by kind of lab how many of the *labs* have any claim, in %, with the 95 % interval of that share."""
+    for name, dates in DATES.items():
+        wrong = sum(dates.claimed(np.random.default_rng([seed, len(name)])) for seed in range(labs))
+        low = betaincinv(wrong, labs - wrong + 1, 0.025) if wrong else 0.0
+        high = betaincinv(wrong + 1, labs - wrong, 0.975) if wrong < labs else 1.0
+        yield name, "{:.1f} [{:.1f}, {:.1f}]".format(*(100.0 * item for item in (wrong / labs, low, high)))
+
+
 class Planted(NamedTuple):
     """What is planted in a lab: where the throughput changes, and whether it follows the calibration."""
 
@@ -319,6 +385,13 @@ LABS = click.option("--labs", type=click.IntRange(1), default=200, show_default=
 def false_command(labs: int) -> None:
     """Count labs with a false claim."""
     click.echo("\n".join(table(("Lab", "With a claim, %", "Changes"), list(false_rows(labs)))))
+
+
+@explanation.command("dates")
+@click.option("--labs", type=click.IntRange(1), default=1000, show_default=True, help="Labs per row.")
+def dates_command(labs: int) -> None:
+    """Count labs with a false claim by the dates of their changes alone, without the series."""
+    click.echo("\n".join(table(("Lab", "With a claim, %"), list(dates_rows(labs)))))
 
 
 @explanation.command("power")

@@ -53,6 +53,14 @@ def test_the_tables_count_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[1].splitlines()[3].split() == ["cause", "100"]
 
 
+def test_dates_alone_are_claimed_falsely_in_at_most_a_twentieth_of_labs() -> None:
+    rows = dict(explanation.dates_rows(60))
+    assert list(rows) == list(explanation.DATES)
+    shares = [float(cell.split()[0]) for name, cell in rows.items() if "weekday" not in name]
+    assert np.mean(shares) < 5.0
+    assert {cell.count(",") for cell in rows.values()} == {1}
+
+
 def test_the_cost_is_that_of_a_lab_of_the_given_size() -> None:
     words = ["cost", "--suts", "2", "--nights", "60", "--tests", "2", "--metrics", "3"]
     done = CliRunner().invoke(explanation.explanation, words)

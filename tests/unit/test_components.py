@@ -49,6 +49,13 @@ def test_intervals_hold_the_true_share_as_often_as_they_say(correlation: float) 
     assert np.mean(inside) > 0.92
 
 
+def test_slow_noise_is_not_taken_for_differences_between_suts() -> None:
+    chance = np.random.default_rng(6)
+    found = [components_of(values(chance, (0.0, 0.0, 1.0), suts=20, nights=80, correlation=0.8)) for _ in range(10)]
+    assert sum(one.sut.low > 0.0 for one in found if one) <= 1
+    assert np.mean([one.sut.value for one in found if one]) < 0.05
+
+
 def test_a_constant_difference_is_all_between_suts() -> None:
     rows = np.array([[1.0], [2.0], [3.0]]) + np.random.default_rng(3).normal(0, 1e-6, (3, 40))
     found = components_of(rows)
