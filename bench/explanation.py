@@ -352,7 +352,7 @@ PLANTED: Final = {
     "coincidence: bandwidth -8 % on three SUTs, tests -5 % on one": _metric_coincides,
     "neither: tests -5 % on one SUT": _neither,
 }
-RATES: Final = (0.0, 0.3, 1.0)
+RATES: Final = (0.0, 0.5)
 """Other changes of tests, of metrics and of facts per SUT, for the causes."""
 
 

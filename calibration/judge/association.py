@@ -24,6 +24,10 @@ WITHIN: Final = 1
 """Values by which the dates of a cause and of its effect may differ. Lower: the effects of causes that are dated a
 night off are missed. Higher: more coincidences by chance, so that less can be claimed."""
 
+NEARBY: Final = 30
+"""The best coincidence must be as rare among the shifts by so many nights to each side: changes that come in phases,
+such as weeks of commissioning, meet more often than among all shifts. Fewer: nothing is rare among so few."""
+
 MIN_SHIFTS: Final = 20
 """Shifts needed for a claim: with fewer, even the best coincidence is not rare enough."""
 
@@ -55,8 +59,9 @@ class Occurrence(NamedTuple):
 class Evidence(NamedTuple):
     """What speaks for a coincidence: an occurrence, and a change of the throughput with it.
 
-    ``chance`` is the share of shifts with a coincidence as good anywhere in the lab, 1.0 if most changes of the
-    candidate had no effect. ``hits`` of the ``alike`` changes of the candidate had the same effect.
+    ``chance`` is the share of shifts, or of those nearby if that is larger, with a coincidence as good anywhere in the
+    lab; 1.0 if most changes of the candidate had no effect. ``hits`` of the ``alike`` changes of the candidate had the
+    same effect.
     """
 
     chance: float
@@ -123,12 +128,12 @@ def associate(
             for row in np.flatnonzero(hit[:, 0]).tolist():
                 key = ordered[row], effect * own[row].direction
                 found[key] = float(scores.score[row, 0]), int(scores.hits[row]), int(scores.alike[row])
-    best = np.sort(best)
+    nearby = best[np.minimum(shares, 1.0 - shares) * longest < 2 * WITHIN + 2 + NEARBY]
 
     def rarity(score: float) -> float:
         if not np.isfinite(score):
             return 1.0
-        return (1.0 + len(best) - int(np.searchsorted(best, score - 1e-9))) / (1.0 + len(best))
+        return max((1.0 + np.count_nonzero(among >= score - 1e-9)) / (1.0 + len(among)) for among in (best, nearby))
 
     evidence = {key: Evidence(rarity(score), count, alike) for key, (score, count, alike) in found.items()}
     return Associated(evidence, len(shares))

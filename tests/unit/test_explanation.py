@@ -10,7 +10,7 @@ import pytest
 
 from calibration.commands.explain_screen import explanation_text
 from calibration.formats.throughput import Measured, Throughput
-from calibration.judge.association import Occurrence, associate
+from calibration.judge.association import NEARBY, Occurrence, associate
 from calibration.judge.candidates import Calibration, candidates_of
 from calibration.judge.explanation import MIN_TESTED, Explanation, ThroughputChange, explained
 from calibration.judge.throughput import bound_of, changes_of, medians
@@ -308,15 +308,17 @@ def occurrence(place: int, night: int, strength: float = 5.0, candidate: str = "
 
 
 def test_the_chance_of_a_coincidence_is_the_share_of_shifts_with_one() -> None:
-    """One change of each at one place of 104 nights: of 99 shifts, those that meet again are left out."""
+    """One change of each at one place of 104 nights; shifts after which they meet again are left out."""
     found = associate([104], {0: [(50, 1)]}, [occurrence(0, 50)])
     assert found.shifts == 104 - 5 - 2
-    assert found.evidence == {(0, 1): (1 / (1 + found.shifts), 1, 1)}
+    assert found.evidence == {(0, 1): (1 / (1 + 2 * NEARBY), 1, 1)}
     far = associate([104], {0: [(50, 1)]}, [occurrence(0, 50), occurrence(0, 20), occurrence(0, 80, candidate="n")])
     assert far.evidence[0, 1].chance == 1.0  # one of two
     assert far.evidence[0, 1].alike == 2
+    far_off = associate([104], {0: [(50, 1)]}, [occurrence(0, 50), occurrence(0, 100, candidate="n")])
+    assert far_off.evidence[0, 1].chance == pytest.approx(4 / (1 + far_off.shifts))
     other = associate([104], {0: [(50, 1)]}, [occurrence(0, 50), occurrence(0, 80, candidate="n")])
-    assert other.evidence[0, 1].chance == pytest.approx(4 / (1 + other.shifts))
+    assert other.evidence[0, 1].chance == pytest.approx(4 / (1 + 2 * NEARBY))
 
 
 def test_much_weaker_changes_of_a_candidate_do_not_count_against_it() -> None:
@@ -330,7 +332,7 @@ def test_a_shift_keeps_what_places_have_in_common() -> None:
     occurrences = [occurrence(place, 50) for place in range(3)]
     one_night = associate([104] * 3, {place: [(50, 1)] for place in range(3)}, occurrences)
     busy = associate([104] * 3, {place: [(night, 1) for night in range(5, 100, 9)] for place in range(3)}, occurrences)
-    assert one_night.evidence[0, 1].chance == 1 / (1 + one_night.shifts)
+    assert one_night.evidence[0, 1].chance == 1 / (1 + 2 * NEARBY)
     assert busy.evidence[0, 1].chance > 0.2
 
 
