@@ -128,12 +128,15 @@ def associate(
             for row in np.flatnonzero(hit[:, 0]).tolist():
                 key = ordered[row], effect * own[row].direction
                 found[key] = float(scores.score[row, 0]), int(scores.hits[row]), int(scores.alike[row])
-    nearby = best[np.minimum(shares, 1.0 - shares) * longest < 2 * WITHIN + 2 + NEARBY]
+    nights = np.round(shares * longest)
+    nearby = best[np.minimum(nights, longest - nights) < 2 * WITHIN + 2 + NEARBY]
 
     def rarity(score: float) -> float:
         if not np.isfinite(score):
             return 1.0
-        return max((1.0 + np.count_nonzero(among >= score - 1e-9)) / (1.0 + len(among)) for among in (best, nearby))
+        return max(
+            (1.0 + int(np.count_nonzero(among >= score - 1e-9))) / (1.0 + len(among)) for among in (best, nearby)
+        )
 
     evidence = {key: Evidence(rarity(score), count, alike) for key, (score, count, alike) in found.items()}
     return Associated(evidence, len(shares))
