@@ -61,6 +61,7 @@ COMMON_GROUND = {
     "accounting",
     "counters",
     "drift",
+    "explanation",
     "homogeneity",
     "consistency",
 }
