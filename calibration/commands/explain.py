@@ -10,12 +10,12 @@ from calibration.options import results_option
 
 
 @click.command("explain", epilog="Example: calibration explain throughput.csv")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @results_option
 @click.option(
     "-i",
     "--inventory",
-    type=click.Path(path_type=Path, exists=True),
+    type=click.Path(path_type=Path),
     help="Inventory with the names of the SUTs whose addresses are in CSIT's files.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print every change and test.")
