@@ -9,15 +9,22 @@ from typing import Final
 
 import click
 
-from calibration.errors import GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
+from calibration.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
 from calibration.gates.run import print_summary, run_gates
 from calibration.options import results_argument
 
 VERDICTS: Final = "verdicts.json"
 """The file, beside Robot Framework's, with the verdicts used by the gates."""
 
+ANSWERS: Final = {
+    GOOD: "May we test? Yes: nothing has changed.",
+    VERDICT_FAILED: "May we test? No: something has changed.",
+    ENVIRONMENT: "May we test? Unknown: something could not be decided.",
+}
+"""The last line of the quick gate, by exit code."""
 
-@click.command("gate", epilog="Example: calibration gate --testbed t1 --output gate")
+
+@click.command("gate", epilog="Example: calibration gate --quick -i lab.yml --limit t1")
 @results_argument
 @click.option("--night", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Night to judge. Default: the newest.")
 @click.option("--testbed", help="Only the SUTs of this testbed.")
@@ -44,6 +51,14 @@ VERDICTS: Final = "verdicts.json"
     multiple=True,
     help="Suite, or directory of suites, with your own gates; repeatable.",
 )
+@click.option("--quick", is_flag=True, help="Measure sentinels now, and compare with what was accepted.")
+@click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path), help="With --quick: the SUTs. Default: Ansible's, this machine."
+)
+@click.option("--limit", metavar="SUTS", help="With --quick: hosts and groups of the inventory, as for calibration run.")
+@click.option(
+    "-e", "variables", metavar="NAME=VALUE", multiple=True, help="With --quick: an extra variable; repeatable."
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -61,12 +76,28 @@ def gate_command(
     live: Path | None,
     known_hosts: Path | None,
     gates: tuple[Path, ...],
+    quick: bool,
+    inventory: Path | None,
+    limit: str | None,
+    variables: tuple[str, ...],
     output: Path,
 ) -> None:
     """Run the gates of a night on every SUT, with a log and JUnit XML.
 
     The exit code is 1 if a gate failed. A skipped gate, for example without a baseline, does not fail.
+
+    --quick, before and after tests, takes at most a minute (docs/guide/quick_gate.rst). It measures a few sentinels on
+    all SUTs at once, into OUTPUT/runs, and compares settings, context and readings with the run accepted in RESULTS.
+    The exit code is 0 if the SUTs may be tested, 1 if one has changed, 3 if something could not be decided.
     """
+    of_a_night = (night, testbed, sut, verdicts, live, known_hosts, *gates)
+    if quick and any(item is not None for item in of_a_night):
+        raise click.UsageError("--quick takes only --inventory, --limit, -e and --output")
+    if not quick and any((inventory, limit, variables)):
+        raise click.UsageError("--inventory, --limit and -e need --quick")
+    _check_output(results, output)
+    if quick:
+        sys.exit(_quick_gate(results, output, inventory, limit, variables))
     from calibration.gates.night import read_night  # noqa: PLC0415 - slow, and not needed for --help
 
     for gate in gates:
@@ -74,7 +105,6 @@ def gate_command(
             raise InputError(f"no gates at {gate}")
     if known_hosts is not None and live is None:
         raise click.UsageError("--known-hosts needs --live INVENTORY")
-    _check_output(results, output)
     when = None if night is None else night.date()
     found = read_night(results, night=when, verdicts=verdicts, testbed=testbed, sut=sut)
     judged = [model.model_dump(mode="json") for of_sut in found.verdicts.values() for model in of_sut]
@@ -85,11 +115,29 @@ def gate_command(
         )
     except OSError as error:
         raise EnvironmentLacksError(f"cannot write to {output}: {error.strerror}") from error
-    variables = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
-    given = {name: value for name, value in variables.items() if value is not None}
+    known = {"RESULTS": results, "VERDICTS": output / VERDICTS, "LIVE": live, "KNOWN_HOSTS": known_hosts}
+    given = {name: value for name, value in known.items() if value is not None}
     tested = run_gates(output, given, gates, night=found.night)
-    print_summary(tested, found.night, output)
+    print_summary(tested, f"Night {found.night}", output)
     sys.exit(VERDICT_FAILED if any(test.status == "FAIL" for test in tested) else GOOD)
+
+
+def _quick_gate(
+    results: Path, output: Path, inventory: Path | None, limit: str | None, variables: tuple[str, ...]
+) -> int:
+    """Run the quick gate, print its summary, and return the exit code."""
+    from calibration.quick.gate import check_inventory, exit_code, log_checks  # noqa: PLC0415 - the same
+    from calibration.quick.measure import Wanted  # noqa: PLC0415
+
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        checks = check_inventory(output, results, Wanted(inventory, limit, variables), click.echo)
+        print_summary(log_checks(output, checks), "Quick gate", output)
+    except OSError as error:
+        raise EnvironmentLacksError(f"cannot write to {output}: {error.strerror}") from error
+    code = exit_code(checks)
+    click.echo(ANSWERS[code])
+    return code
 
 
 def _check_output(results: Path, output: Path) -> None:

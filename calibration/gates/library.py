@@ -76,7 +76,7 @@ class CalibrationLibrary:
         gates = [test for test in suite.tests if _names_a_sut(test)]
         tests = [test for test in suite.tests if test not in gates]
         if gates:
-            tests += [_about(test, testbed, sut) for testbed, sut in self._night.verdicts for test in gates]
+            tests += [about(test, testbed, sut) for testbed, sut in self._night.verdicts for test in gates]
         suite.tests.clear()
         suite.tests.extend(tests)
 
@@ -187,7 +187,7 @@ def _names_a_sut(test: TestCase) -> bool:
     return any(variable in name for name in names for variable in (SUT_VARIABLE, TESTBED_VARIABLE))
 
 
-def _about(test: TestCase, testbed: str, sut: str) -> TestCase:
+def about(test: TestCase, testbed: str, sut: str) -> TestCase:
     """Return a copy of *test* for one SUT, with its name, steps, tags and metadata filled in."""
     steps = [
         step.copy(name=step.name.replace(TESTBED_VARIABLE, testbed).replace(SUT_VARIABLE, sut))

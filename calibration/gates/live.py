@@ -71,14 +71,16 @@ class Live(NamedTuple):
     boot_id: str | None
 
 
-def read_inventory(inventory: Path) -> Mapping[str, Any]:
-    """Return the variables of each host, as merged by ``ansible-inventory --list``.
+def read_inventory(inventory: Path | None) -> Mapping[str, Any]:
+    """Return the variables of each host, as merged by ``ansible-inventory --list``; ``None`` is Ansible's default.
 
     Raises ``InputError`` if Ansible cannot read *inventory*, ``EnvironmentLacksError`` if it times out.
     """
-    if not inventory.exists():
-        raise InputError(f"no inventory at {inventory}")
-    command = [sys.executable, "-m", "ansible", "inventory", "-i", str(inventory.absolute()), "--list"]
+    command = [sys.executable, "-m", "ansible", "inventory", "--list"]
+    if inventory is not None:
+        if not inventory.exists():
+            raise InputError(f"no inventory at {inventory}")
+        command += ["-i", str(inventory.absolute())]
     try:
         done = subprocess.run(
             command,
@@ -100,20 +102,26 @@ def read_inventory(inventory: Path) -> Mapping[str, Any]:
     return hosts
 
 
-def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
-    """Return the login for *sut* of *testbed*, from the variables of its host in *hosts*.
-
-    Raises ``InputError`` unless exactly one host matches and paramiko can reach it that way.
-    """
+def host_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> str:
+    """Return the name of the host that is *sut* of *testbed*. Raises ``InputError`` unless exactly one is."""
     found = [
-        (name, variables)
+        name
         for name, variables in hosts.items()
         if str(variables.get("calibration_sut") or variables.get("hostname") or name) == sut
         and variables.get("calibration_testbed", testbed) == testbed
     ]
     if len(found) != 1:
         raise InputError(f"the inventory has {len(found)} hosts for SUT {sut} of testbed {testbed}, expected 1")
-    ((name, variables),) = found
+    return found[0]
+
+
+def login_of(hosts: Mapping[str, Any], testbed: str, sut: str) -> Login:
+    """Return the login for *sut* of *testbed*, from the variables of its host in *hosts*.
+
+    Raises ``InputError`` unless exactly one host matches and paramiko can reach it that way.
+    """
+    name = host_of(hosts, testbed, sut)
+    variables = hosts[name]
     for option in SSH_OPTIONS:
         if variables.get(option):
             raise InputError(f"{name}: {option} is not supported: use an inventory without, and --known-hosts")

@@ -4,7 +4,7 @@
 import io
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,27 +45,44 @@ def run_gates(
 ) -> list[GateOutcome]:
     """Run the suites, and those in *gates*, with *variables*; return the result of each gate for each SUT.
 
-    Robot Framework's files go to *output*, named with *night*.
+    Robot Framework's files go to *output*, named with *night*. Raises like ``run_suites``, and ``InputError`` if
+    nothing was tested.
+    """
+    tested = run_suites(
+        (SUITES, *gates),
+        output,
+        variables,
+        name="Gates of a night",
+        metadata=[] if night is None else [f"Night:{night}"],
+        exclude=[] if "LIVE" in variables else ["live"],
+    )
+    if not any(test.status in {"PASS", "FAIL"} for test in tested):
+        raise InputError(f"all {len(tested)} gates were skipped; see {output}")
+    return tested
 
-    Raises ``InputError`` if a suite cannot be used or nothing was tested, ``EnvironmentLacksError`` if Robot Framework
-    failed, ``KeyboardInterrupt`` if it was interrupted.
+
+def run_suites(
+    suites: Iterable[Path], output: Path, variables: Mapping[str, Path], *, name: str, **options: Any
+) -> list[GateOutcome]:
+    """Run *suites* as one called *name*; return the result of each test. *options* are Robot Framework's.
+
+    Raises ``InputError`` if a suite cannot be used, ``EnvironmentLacksError`` if Robot Framework failed,
+    ``KeyboardInterrupt`` if it was interrupted.
     """
     from robot.api import ExecutionResult  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here
 
     errors = io.StringIO()
     code: int = run(
-        SUITES,
-        *gates,
-        name="Gates of a night",
-        metadata=[] if night is None else [f"Night:{night}"],
-        variable=[f"{name}:{value.absolute()}" for name, value in variables.items()],
-        exclude=[] if "LIVE" in variables else ["live"],
+        *suites,
+        name=name,
+        variable=[f"{key}:{value.absolute()}" for key, value in variables.items()],
         outputdir=output,
         xunit="xunit.xml",
         console="quiet",
         stdout=io.StringIO(),
         stderr=errors,
+        **options,
     )
     if code == INTERRUPTED_CODE:
         raise KeyboardInterrupt
@@ -76,10 +93,7 @@ def run_gates(
     faults = [message.message for message in result.errors.messages if message.level == "ERROR"]
     if faults:
         raise InputError(f"Robot Framework cannot read the gates: {faults[0]}")
-    tested = [_tested(test) for test in result.suite.all_tests]
-    if not any(test.status in {"PASS", "FAIL"} for test in tested):
-        raise InputError(f"all {len(tested)} gates were skipped; see {output}")
-    return tested
+    return [_tested(test) for test in result.suite.all_tests]
 
 
 def _tested(test: Any) -> GateOutcome:
@@ -94,10 +108,10 @@ def _tested(test: Any) -> GateOutcome:
     )
 
 
-def print_summary(tested: list[GateOutcome], night: date, output: Path) -> None:
+def print_summary(tested: list[GateOutcome], title: str, output: Path) -> None:
     """Print one screen: each gate with its counts, and each failed or skipped SUT with the reason."""
     suts = {test.sut for test in tested if test.sut}
-    click.echo(f"Night {night}: {plural(len(suts), 'SUT')}\n")
+    click.echo(f"{title}: {plural(len(suts), 'SUT')}\n")
     width = max(len(test.gate) for test in tested)
     click.echo(f"  {'Gate':{width}}  {'passed':>6}  {'failed':>6}  {'skipped':>7}")
     counts: dict[str, Counter[str]] = {}

@@ -86,7 +86,7 @@ def screen(tested: list[GateOutcome], judgement: Judgement, output: Path) -> str
     if tested:
         with contextlib.redirect_stdout(text):
             click.echo()
-            print_summary(tested, judgement.night, output)
+            print_summary(tested, f"Night {judgement.night}", output)
     return text.getvalue().strip()
 
 

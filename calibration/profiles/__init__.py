@@ -38,7 +38,7 @@ class Profile(Model):
 
 def profile_names() -> list[str]:
     """Return the names of the built-in profiles: the shortest first, then those for one question."""
-    return ["quick", "nightly", "full", "counters"]
+    return ["quick", "nightly", "full", "counters", "sentinel"]
 
 
 def profile_named(name_or_path: str) -> str:

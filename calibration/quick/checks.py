@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the quick gate: one SUT's runs of the profile sentinel against what was accepted for it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from calibration.errors import InputError
+from calibration.gates import rules
+from calibration.gates.rules import Result
+from calibration.judge.baseline_files import Accepted, Baselines
+from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_gap, judge_level, level_of
+from calibration.judge.tolerances import Tolerances
+from calibration.judge.words import changed_fact
+from calibration.measurements.jitter import JitterValues
+from calibration.model import Model
+from calibration.preflight.checks import refusal
+from calibration.results.documents import read_document
+from calibration.results.history import NOT_KNOWN
+from calibration.results.layout import RUN, run_directory
+from calibration.results.model import Measurement, RunDocument, of_the_run
+from calibration.results.plain import DocumentMetric, metrics_of
+
+CheckName = Literal["measured", "promises", "context", "latency", "bandwidth", "clock", "gap"]
+"""The checks of a SUT, in the order of the log; each is a test of quick.robot, which has its name as tag."""
+
+LOAD: Final = "foreign_load"
+"""The expectation that is of the moment: while it is not met, a reading outside says nothing of the SUT."""
+
+INSTRUMENT: Final = "kernel bytes"
+"""The fact of the run that is no fact of the SUT: which build of sutprobe measured."""
+
+class QuickCheck(Model):
+    """The results of one check of one SUT; ``repeat`` names the kinds that may decide more if measured again."""
+
+    testbed: str
+    sut: str
+    check: CheckName
+    results: tuple[Result, ...]
+    repeat: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """The worst result: ``failed``, ``undecided`` or ``passed``."""
+        found = {result.outcome for result in self.results}
+        return next(outcome for outcome in ("failed", "undecided", "passed") if outcome in found)
+
+
+class State(NamedTuple):
+    """What is accepted for a SUT: bounds by metric, and the facts of the accepted run or why they are not known."""
+
+    accepted: Accepted
+    facts: Mapping[str, str]
+    missing: str | None
+
+
+def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -> State:
+    """Return what is accepted in *results* for the SUT of *document*, on the night of it."""
+    run = document.run
+    sut = run.testbed, run.sut
+    accepted = baselines.of(sut, document.facts, run.started_at.date())
+    newest = max(accepted.levels.values(), key=lambda level: level.night, default=None)
+    if newest is None:
+        return State(accepted, {}, "no run of this SUT is accepted: calibration accept RUN")
+    run_id = next(item.id for item in newest.acceptance.accepted if (item.testbed, item.sut) == sut)
+    path = run_directory(results, *sut, run_id) / RUN
+    try:
+        facts: Mapping[str, str] = read_document(path, below=results)[1]["facts"]
+    except FileNotFoundError:
+        return State(accepted, {}, f"the accepted run {run_id} is not in the results any more")
+    return State(accepted, facts, None if facts else f"the accepted run {run_id} has no context")
+
+
+def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolerances) -> Iterator[QuickCheck]:
+    """Yield the checks of a SUT from the *documents* of its run and, if anything was repeated, of that one.
+
+    Without a measurement only what is known is checked.
+    """
+    first, last = documents[0], documents[-1]
+    kinds = dict.fromkeys(measurement.kind for measurement in first.measurements)
+
+    def check(name: CheckName, results: Iterable[Result], repeat: Iterable[str] = ()) -> QuickCheck:
+        return QuickCheck(
+            testbed=first.run.testbed, sut=first.run.sut, check=name, results=tuple(results), repeat=tuple(repeat)
+        )
+
+    yield check("measured", _measured(first))
+    promises = list(_promises(last))
+    busy = any(result.outcome == "undecided" for result in promises)
+    if promises:
+        yield check("promises", promises, kinds if busy else ())
+    if first.facts:
+        yield check("context", _context(first.facts, state))
+    if not first.measurements:
+        return
+    for sentinel in SENTINELS:
+        verdict = _level(sentinel, documents, state.accepted, tolerances)
+        yield check(sentinel.name, [_result(verdict, busy)], [sentinel.kind] if verdict.repeat else ())
+    gaps = list(_gaps(documents, state.accepted))
+    if gaps:
+        repeat = ["jitter"] if any(verdict.repeat for verdict in gaps) else ()
+        yield check("gap", [_result(verdict, busy) for verdict in gaps], repeat)
+
+
+def _measured(document: RunDocument) -> Iterator[Result]:
+    """Yield whether anything was measured; what is missing of it, the sentinels say."""
+    if document.measurements:
+        yield Result("passed", f"{document.run.id} is {document.run.status}")
+        return
+    if any(refusal(attempt.checks) for attempt in document.attempts):
+        yield Result("undecided", "refused, as it is not what the inventory promises")
+        return
+    reasons = dict.fromkeys(lost.reason for lost in of_the_run(document.not_measured) if lost.cause != "not_planned")
+    yield Result("undecided", "; ".join(reasons) or f"the run is {document.run.status}")
+
+
+def _promises(document: RunDocument) -> Iterator[Result]:
+    """Yield whether the SUT is what the inventory promises; other load is a state of the moment and decides nothing."""
+    attempts = tuple(
+        attempt.model_copy(update={"checks": tuple(check for check in attempt.checks if check.name != LOAD)})
+        for attempt in document.attempts
+    )
+    yield from rules.check_promises(document.model_copy(update={"attempts": attempts}))
+    for check in (check for attempt in document.attempts[-1:] for check in attempt.checks if check.name == LOAD):
+        text = f"{check.title}: expected {check.expected}, found {check.found}"
+        yield Result("undecided" if check.failed else "passed", text)
+
+
+def _context(facts: Mapping[str, str], state: State) -> Iterator[Result]:
+    """Yield in which facts the SUT differs from the accepted run; one that is not known on a side decides nothing."""
+    if state.missing is not None:
+        yield Result("undecided", state.missing)
+        return
+    common = [name for name in state.facts if name in facts and name != INSTRUMENT]
+    differ = [name for name in common if facts[name] != state.facts[name]]
+    for name in differ:
+        known = NOT_KNOWN not in {facts[name], state.facts[name]}
+        text = f"{name}: {changed_fact(state.facts[name], facts[name])}"
+        yield Result("failed" if known else "undecided", text)
+    yield Result("passed", f"{len(common) - len(differ)} of {len(common)} facts are those of the accepted run")
+
+
+def _level(
+    sentinel: Sentinel, documents: Sequence[RunDocument], accepted: Accepted, tolerances: Tolerances
+) -> Verdict:
+    """Return the verdict on the first metric of *sentinel* that the SUT has."""
+    read = [{item.metric.name: item for item in metrics_of(document)} for document in documents]
+    name = next((name for name in sentinel.metrics if name in read[0]), None)
+    if name is None:
+        return Verdict("undecided", f"not measured: {_why_missing(documents[0], sentinel)}")
+    found = [items[name] for items in read if name in items]
+    baseline = accepted.bounds.get(name)
+    if baseline is None:
+        return Verdict("undecided", f"{name}: no accepted bounds: calibration accept RUN")
+    if invalid := next((item for item in found if not item.valid), None):
+        return Verdict("undecided", f"{name}: invalid: {', '.join(invalid.flags)}")
+    change = max(sentinel.change, tolerances.fraction(name))
+    try:
+        level = level_of(baseline.bounds, baseline.acceptance.outside)
+        return judge_level(level, change, [item.metric for item in found])
+    except ValueError as error:
+        return Verdict("undecided", f"{name}: {error}", repeat=True)
+
+
+def _why_missing(document: RunDocument, sentinel: Sentinel) -> str:
+    reasons = dict.fromkeys(lost.reason for lost in document.not_measured if lost.kind in {sentinel.kind, "run"})
+    return "; ".join(reasons) or "not planned"
+
+
+def _gaps(documents: Sequence[RunDocument], accepted: Accepted) -> Iterator[Verdict]:
+    """Yield the verdict on the longest gap of each isolated CPU."""
+    read = [dict(_isolated(document.measurements)) for document in documents]
+    for name, values in read[0].items():
+        gaps = [items[name].gaps for items in read if name in items]
+        baseline = accepted.bounds.get(name)
+        upper = None if baseline is None else baseline.bounds.upper
+        verdict = judge_gap(upper, [gap.max_ns for gap in gaps], values.gaps.wall_s)
+        yield verdict._replace(text=f"CPU {values.cpu}: {verdict.text}")
+
+
+def _isolated(measurements: Iterable[Measurement]) -> Iterator[tuple[str, JitterValues]]:
+    for measurement in measurements:
+        values = measurement.values
+        if isinstance(values, JitterValues) and values.isolated and measurement.validity.valid:
+            yield f"jitter.cpu{values.cpu}.gaps.max_ns", values
+
+
+def _result(verdict: Verdict, busy: bool) -> Result:
+    """Return *verdict* as a result; while other work runs, it cannot fail."""
+    if busy and verdict.outcome == "failed":
+        return Result("undecided", f"{verdict.text}; but other work runs on these CPUs")
+    return Result(verdict.outcome, verdict.text)
+
+
+class _Checked(Model):
+    """The results of a quick gate as a file."""
+
+    checks: tuple[QuickCheck, ...]
+
+
+def read_checks(path: Path) -> tuple[QuickCheck, ...]:
+    """Return the checks in the file at *path*. Raises ``InputError`` if they cannot be read."""
+    try:
+        return _Checked.model_validate_json(path.read_bytes()).checks
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not the results of a quick gate: {error}") from error
+
+
+def write_checks(path: Path, checks: Sequence[QuickCheck]) -> None:
+    """Write *checks* to the file at *path*. Raises ``OSError``."""
+    path.write_text(_Checked(checks=tuple(checks)).model_dump_json(indent=1) + "\n", encoding="utf-8")

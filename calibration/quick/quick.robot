@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+*** Settings ***
+Documentation       May the SUT be tested? Each check is run once per SUT. A skipped check is undecided: it is not passed.
+Name                Quick gate
+Library             calibration.quick.library.QuickLibrary    checks=${CHECKS}
+
+
+*** Variables ***
+${CHECKS}           ${None}
+# Replaced by each SUT
+${TESTBED}          ${EMPTY}
+${SUT}              ${EMPTY}
+
+
+*** Test Cases ***
+The SUT Was Measured
+    [Tags]    measured
+    Then the check measured passes on SUT ${SUT} in testbed ${TESTBED}
+
+The SUT Is What The Inventory Promises
+    [Documentation]    Kernel, kernel arguments, isolated CPUs and other declared expectations.
+    [Tags]    promises
+    Then the check promises passes on SUT ${SUT} in testbed ${TESTBED}
+
+The SUT Is The One That Was Accepted
+    [Documentation]    Firmware, kernel, memory, devices and settings are those of the accepted run.
+    [Tags]    context
+    Then the check context passes on SUT ${SUT} in testbed ${TESTBED}
+
+Idle Latency Is The Accepted One
+    [Tags]    latency
+    Then the check latency passes on SUT ${SUT} in testbed ${TESTBED}
+
+Read Bandwidth Is The Accepted One
+    [Tags]    bandwidth
+    Then the check bandwidth passes on SUT ${SUT} in testbed ${TESTBED}
+
+The Core Clock Is The Accepted One
+    [Tags]    clock
+    Then the check clock passes on SUT ${SUT} in testbed ${TESTBED}
+
+No Isolated CPU Has Longer Gaps Than Accepted
+    [Tags]    gap
+    Then the check gap passes on SUT ${SUT} in testbed ${TESTBED}
