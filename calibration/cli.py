@@ -119,7 +119,10 @@ def _print_json(model: BaseModel) -> None:
 @click.command("plan", epilog="Example: calibration plan t1/sut1 --profile nightly")
 @click.argument("root", default="/")
 @click.option(
-    "--profile", default="quick", show_default=True, help="quick, nightly, full, counters, sentinel, or the path of a .yml file."
+    "--profile",
+    default="quick",
+    show_default=True,
+    help="quick, nightly, full, counters, sentinel, or the path of a .yml file.",
 )
 @results_option
 @click.option(

@@ -246,8 +246,8 @@ def _run_cleanup(command: list[str]) -> int:
 )
 @click.option(
     "--profile",
-    help="quick (the default), nightly, full, counters, sentinel, or the path of a .yml file (docs/guide/profiles.rst). "
-    "Overrides the inventory's calibration_profile.",
+    help="quick (the default), nightly, full, counters, sentinel, or the path of a .yml file "
+    "(docs/guide/profiles.rst). Overrides the inventory's calibration_profile.",
 )
 @click.option(
     "--resume",

@@ -53,9 +53,14 @@ ANSWERS: Final = {
 )
 @click.option("--quick", is_flag=True, help="Measure sentinels now, and compare with what was accepted.")
 @click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help="With --quick: the SUTs. Default: Ansible's, this machine."
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    help="With --quick: the SUTs. Default: Ansible's, this machine.",
 )
-@click.option("--limit", metavar="SUTS", help="With --quick: hosts and groups of the inventory, as for calibration run.")
+@click.option(
+    "--limit", metavar="SUTS", help="With --quick: hosts and groups of the inventory, as for calibration run."
+)
 @click.option(
     "-e", "variables", metavar="NAME=VALUE", multiple=True, help="With --quick: an extra variable; repeatable."
 )

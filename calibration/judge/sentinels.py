@@ -31,6 +31,7 @@ from calibration.judge.baseline_files import Bounds
 from calibration.judge.prediction import USUAL_COVERAGE
 from calibration.judge.words import amount, share
 from calibration.measurements.base import Metric
+from calibration.runner.intervals import MOMENTS
 
 FALSE_REFUSALS: Final = 1 / 200
 """Probability that an unchanged SUT is refused, over all sentinels. A lab that gates every test refuses one SUT in a
@@ -111,17 +112,15 @@ def level_of(bounds: Bounds, outside: float) -> Deviation:
 def reading_of(metric: Metric) -> Deviation:
     """Return the value of *metric* with the standard error that its interval over rounds implies.
 
+    That interval is wider by ``MOMENTS`` for what changes from run to run, which is in the accepted level already.
     Raises ``ValueError`` without such an interval.
     """
-    replicates = metric.rounds or metric.placements or 0
-    if metric.interval is None or replicates < 2 or metric.value <= 0:
+    if metric.interval is None or metric.rounds is None or metric.rounds < 2 or metric.value <= 0:
         raise ValueError("its uncertainty is unknown")
     low, high = metric.interval
-    if low <= 0:
-        raise ValueError(f"its interval reaches down to {amount(low, metric.unit)}")
-    degrees = replicates - 1
-    half = log(high / low) / 2
-    return Deviation(log(metric.value), half / float(stdtrit(degrees, (1 + (metric.coverage or USUAL_COVERAGE)) / 2)), degrees)
+    degrees, coverage = metric.rounds - 1, metric.coverage or USUAL_COVERAGE
+    half = (high - low) / 2 / MOMENTS / metric.value  # not of logarithms: a wide interval reaches down to 0
+    return Deviation(log(metric.value), half / float(stdtrit(degrees, (1 + coverage) / 2)), degrees)
 
 
 class Reading(NamedTuple):
@@ -187,7 +186,7 @@ def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> V
 
 
 def judge_gap(upper: float | None, gaps: Sequence[float], observed_s: float) -> Verdict:
-    """Return the verdict on the longest gaps (ns) in one or two times of *observed_s*, with the accepted *upper* one."""
+    """Return the verdict on the longest *gaps* (ns) in one or two times of *observed_s*; *upper* is the accepted one."""
     found = ", then ".join(amount(gap, "ns") for gap in gaps)
     if upper is None:
         return Verdict("undecided", f"{found}: no accepted upper bound, which takes several nights")

@@ -19,7 +19,7 @@ from calibration.results.documents import read_document
 from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
-from calibration.results.plain import DocumentMetric, metrics_of
+from calibration.results.plain import metrics_of
 
 CheckName = Literal["measured", "promises", "context", "latency", "bandwidth", "clock", "gap"]
 """The checks of a SUT, in the order of the log; each is a test of quick.robot, which has its name as tag."""
@@ -29,6 +29,7 @@ LOAD: Final = "foreign_load"
 
 INSTRUMENT: Final = "kernel bytes"
 """The fact of the run that is no fact of the SUT: which build of sutprobe measured."""
+
 
 class QuickCheck(Model):
     """The results of one check of one SUT; ``repeat`` names the kinds that may decide more if measured again."""
@@ -55,10 +56,15 @@ class State(NamedTuple):
 
 
 def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -> State:
-    """Return what is accepted in *results* for the SUT of *document*, on the night of it."""
+    """Return what is accepted in *results* for the SUT of *document*, on the night of it.
+
+    Raises ``InputError`` if a file of it cannot be read.
+    """
     run = document.run
     sut = run.testbed, run.sut
     accepted = baselines.of(sut, document.facts, run.started_at.date())
+    for file, reason in accepted.faults:
+        raise InputError(f"{file}: {reason}")
     newest = max(accepted.levels.values(), key=lambda level: level.night, default=None)
     if newest is None:
         return State(accepted, {}, "no run of this SUT is accepted: calibration accept RUN")
@@ -140,9 +146,7 @@ def _context(facts: Mapping[str, str], state: State) -> Iterator[Result]:
     yield Result("passed", f"{len(common) - len(differ)} of {len(common)} facts are those of the accepted run")
 
 
-def _level(
-    sentinel: Sentinel, documents: Sequence[RunDocument], accepted: Accepted, tolerances: Tolerances
-) -> Verdict:
+def _level(sentinel: Sentinel, documents: Sequence[RunDocument], accepted: Accepted, tolerances: Tolerances) -> Verdict:
     """Return the verdict on the first metric of *sentinel* that the SUT has."""
     read = [{item.metric.name: item for item in metrics_of(document)} for document in documents]
     name = next((name for name in sentinel.metrics if name in read[0]), None)

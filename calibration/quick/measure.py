@@ -23,8 +23,8 @@ from calibration.errors import BAD_INPUT, INTERRUPTED, EnvironmentLacksError, In
 from calibration.gates.live import host_of, read_inventory
 from calibration.profiles import load_profile
 from calibration.results.layout import REFERENCES, RUN, find_runs, new_run_id
-from calibration.results.references import merge_references
 from calibration.results.model import RunDocument
+from calibration.results.references import merge_references
 from calibration.results.store import read_run
 
 PROFILE: Final = "sentinel"
@@ -59,6 +59,7 @@ class Sentry:
         self.folder = folder
         self.runs = folder / "runs"
         self._wanted = wanted
+        self.runs.mkdir(exist_ok=True)
         shutil.rmtree(self.runs / REFERENCES, ignore_errors=True)
         for fault in merge_references(self.runs, results):
             raise InputError(fault)

@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The quick gate: each check has a SUT that fails it alone, what is outside is measured again, and how it ends."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from math import exp
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from nights import HEALTHY, MET
+from report_documents import attempt, flagged, index_of, not_begun_document, replace, run_document, store
+
+from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError
+from calibration.judge.baseline_files import Acceptance, AcceptedRun, Bounds, RunName, add_acceptance, place_of
+from calibration.measurements.core_frequency import CoreFrequencyValues
+from calibration.measurements.idle_latency import IdleLatencyValues
+from calibration.measurements.jitter import JitterValues
+from calibration.measurements.peak_injection_bandwidth import PeakValues
+from calibration.preflight.checks import Check
+from calibration.quick import gate as quick
+from calibration.quick.checks import CheckName
+from calibration.quick.gate import SUITE
+from calibration.quick.measure import Wanted
+from calibration.results.facts import NOT_KNOWN
+from calibration.results.history import Sut
+from calibration.results.model import RunDocument
+from calibration.results.plain import metrics_of
+from calibration.statistics import Estimate, estimate
+from tests.command import Ended
+from tests.command import calibration as command
+
+KINDS = ("idle_latency", "peak_injection_bandwidth", "core_frequency", "jitter")
+ACCEPTED_ID = "20260101T030405Z-0a1b"
+GAP = "jitter.cpu1.gaps.max_ns"
+SPREAD = 0.002
+"""Standard deviation of the accepted nights."""
+
+TESTS: dict[CheckName, str] = {
+    "measured": "The SUT Was Measured",
+    "promises": "The SUT Is What The Inventory Promises",
+    "context": "The SUT Is The One That Was Accepted",
+    "latency": "Idle Latency Is The Accepted One",
+    "bandwidth": "Read Bandwidth Is The Accepted One",
+    "clock": "The Core Clock Is The Accepted One",
+    "gap": "No Isolated CPU Has Longer Gaps Than Accepted",
+}
+
+Change = Callable[[RunDocument], RunDocument]
+
+
+def quiet(found: Estimate, factor: float = 1.0) -> Estimate:
+    """Return *found* as if six rounds had agreed within 0.1 %, times *factor*."""
+    value = found.value * factor
+    parts = (-1, -0.5, -0.1, 0.1, 0.5, 1)
+    return estimate([[value * (1 + 0.0005 * part)] for part in parts], found.unit, rounds=range(6))
+
+
+def with_values(document: RunDocument, kind: str, change: Callable[[Any], dict[str, Any]]) -> RunDocument:
+    """Return *document* with the fields of the values of *kind* that *change* returns."""
+    index = index_of(document, kind)
+    values = document.measurements[index].values
+    return replace(document, index, values=values.model_copy(update=change(values)))
+
+
+def latency(factor: float) -> Change:
+    def fields(values: IdleLatencyValues) -> dict[str, Any]:
+        return {"latency_ns": quiet(values.latency_ns, factor)}
+
+    return lambda document: with_values(document, "idle_latency", fields)
+
+
+def bandwidth(factor: float) -> Change:
+    def fields(values: PeakValues) -> dict[str, Any]:
+        reads = values.mixes["reads"]
+        changed = reads.model_copy(update={"bandwidth_mb_s": quiet(reads.bandwidth_mb_s, factor)})
+        return {"mixes": {**values.mixes, "reads": changed}}
+
+    return lambda document: with_values(document, "peak_injection_bandwidth", fields)
+
+
+def clock(factor: float) -> Change:
+    def fields(values: CoreFrequencyValues) -> dict[str, Any]:
+        points = [
+            point.model_copy(update={"frequency_hz": quiet(point.frequency_hz, factor)}) for point in values.points
+        ]
+        return {"points": tuple(points)}
+
+    return lambda document: with_values(document, "core_frequency", fields)
+
+
+def gap(max_ns: float, *, isolated: bool = True) -> Change:
+    def fields(values: JitterValues) -> dict[str, Any]:
+        return {"isolated": isolated, "gaps": values.gaps.model_copy(update={"max_ns": max_ns})}
+
+    return lambda document: with_values(document, "jitter", fields)
+
+
+def facts(**changed: str) -> Change:
+    names = {name.replace("_", " "): text for name, text in changed.items()}
+    return lambda document: document.model_copy(update={"facts": {**document.facts, **names}})
+
+
+def checks(*found: Check) -> Change:
+    return lambda document: document.model_copy(update={"attempts": (attempt(checks=found, health=HEALTHY),)})
+
+
+def invalid(kind: str) -> Change:
+    return lambda document: flagged(document, index_of(document, kind), "PLACEMENT_WRONG", "a page lay on node 1")
+
+
+def without(kind: str) -> Change:
+    def change(document: RunDocument) -> RunDocument:
+        kept = tuple(item for item in document.measurements if item.kind != kind)
+        return document.model_copy(update={"measurements": kept})
+
+    return change
+
+
+NOT_PROMISED = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
+LOADED = MET.model_copy(
+    update={"name": "foreign_load", "title": "Other load", "found": "gcc", "outcome": "not_met", "effect": "flag"}
+)
+
+
+def made(*changes: Change, sut: str = "sut1", run_id: str = "20260102T030405Z-0a1b") -> RunDocument:
+    """Return the run of an unchanged SUT, with *changes*."""
+    document = run_document(names=KINDS, testbed="testbed1", sut=sut, id=run_id).model_copy(update={"not_measured": ()})
+    for change in (checks(MET), latency(1.0), bandwidth(1.0), clock(1.0), gap(1000.0), *changes):
+        document = change(document)
+    return document
+
+
+def accept(results: Path, sut: str = "sut1", **fields: Any) -> None:
+    """Store an accepted run of the SUT in *results*, with bounds of all metrics from twenty nights."""
+    document = made(sut=sut, run_id=ACCEPTED_ID)
+    store(document, results)
+
+    def bounds(value: float, unit: str, *, upper_only: bool) -> Bounds:
+        half = 5.0 * SPREAD
+        return Bounds(
+            value=value,
+            lower=None if upper_only else value * exp(-half),
+            upper=value * exp(half),
+            unit=unit,
+            method="nights",
+            why="spread of 20 nights",
+            spread=SPREAD,
+            relative=True,
+            nights=20,
+        )
+
+    name = RunName(testbed="testbed1", sut=sut, id=ACCEPTED_ID)
+    acceptance = Acceptance(
+        accepted_by="Ada Lovelace",
+        accepted_at=datetime(2026, 1, 1, tzinfo=UTC),
+        reason="as delivered",
+        outside=1e-4,
+        accepted=(AcceptedRun(**name.model_dump(), night=datetime(2026, 1, 1, tzinfo=UTC).date()),),
+        runs=(name,),
+        bounds={
+            item.metric.name: bounds(item.metric.value, item.metric.unit, upper_only=item.metric.name == GAP)
+            for item in metrics_of(document)
+            if item.metric.value > 0
+        },
+    )
+    acceptance = acceptance.model_copy(update=fields)
+    add_acceptance(results, place_of("sut", ("testbed1", sut), document.facts), acceptance)
+
+
+class Stand:
+    """Stands in for the measuring part: returns the documents given, and notes what is asked."""
+
+    def __init__(self, *answers: Sequence[RunDocument]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[set[str] | None, list[Sut]]] = []
+        self.wanted: Wanted | None = None
+
+    def __call__(self, folder: Path, results: Path, wanted: Wanted) -> "Stand":
+        del folder, results
+        self.wanted = wanted
+        return self
+
+    def measure(self, kinds: Iterable[str] | None = None, suts: Sequence[Sut] = ()) -> Sequence[RunDocument]:
+        self.asked.append((None if kinds is None else set(kinds), list(suts)))
+        if not self.answers:
+            raise EnvironmentLacksError("the SUT has no power")
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    accept(folder)
+    return folder
+
+
+def gate(
+    monkeypatch: pytest.MonkeyPatch, results: Path, *answers: Sequence[RunDocument], options: Sequence[str] = ()
+) -> tuple[Ended, dict[str, tuple[str, str]], Stand]:
+    """Gate SUTs that answer with *answers*; return how it ended, and how each test did by its name in the XML."""
+    stand = Stand(*answers)
+    monkeypatch.setattr(quick, "Sentry", stand)
+    output = results.parent / "gate"
+    ended = command("gate", results, "--quick", "--output", output, *options)
+    found = {}
+    for case in ET.parse(output / "xunit.xml").iter("testcase"):  # noqa: S314 - the file was written here
+        failure, skipped = case.find("failure"), case.find("skipped")
+        status = "FAIL" if failure is not None else "SKIP" if skipped is not None else "PASS"
+        known = failure if failure is not None else skipped
+        found[case.get("name", "")] = status, "" if known is None else known.get("message", "")
+    return ended, found, stand
+
+
+def of_sut(found: dict[str, tuple[str, str]], sut: str = "sut1") -> dict[str, tuple[str, str]]:
+    """Return the tests of one SUT."""
+    start = f"testbed1 / {sut}: "
+    return {name.removeprefix(start): result for name, result in found.items() if name.startswith(start)}
+
+
+def test_an_unchanged_sut_passes_every_check(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, found, stand = gate(monkeypatch, results, [made()])
+    assert ended.code == GOOD, ended.said
+    assert ended.said.splitlines()[-1] == "May we test? Yes: nothing has changed."
+    assert {name: status for name, (status, _) in of_sut(found).items()} == dict.fromkeys(TESTS.values(), "PASS")
+    assert stand.asked == [(None, [])]
+    assert set(TESTS) == set(get_args(CheckName))
+
+
+FAILING: dict[str, tuple[Sequence[Change], CheckName, str, set[str]]] = {
+    "not what is promised": (
+        [checks(NOT_PROMISED)],
+        "promises",
+        "Kernel release: expected 6.1.*, found 5.4.0-1",
+        set(),
+    ),
+    "another BIOS": ([facts(BIOS="Vendor 2.0 2026")], "context", "BIOS: ", set()),
+    "other isolated CPUs": ([facts(isolated_CPUs="none")], "context", "isolated CPUs: ", set()),
+    "slower memory": ([latency(1.055)], "latency", "+5.5 % (", {"idle_latency"}),
+    "faster memory": ([latency(0.94)], "latency", "-6 % (", {"idle_latency"}),
+    "less bandwidth": ([bandwidth(0.965)], "bandwidth", "-3.5 % (", {"peak_injection_bandwidth"}),
+    "a slower clock": ([clock(0.97)], "clock", "-3 % (", {"core_frequency"}),
+    "longer gaps": ([gap(9000.0)], "gap", "CPU 1: 9000 ns, then 9000 ns, accepted at most", {"jitter"}),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_only_the_matching_check_fails(name: str, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, check, text, kinds = FAILING[name]
+    ended, found, stand = gate(monkeypatch, results, [made(*changes)], [made(*changes)] if kinds else [])
+    assert ended.code == VERDICT_FAILED, ended.said
+    failed = {test: message for test, (status, message) in of_sut(found).items() if status == "FAIL"}
+    assert set(failed) == {TESTS[check]}
+    assert text in failed[TESTS[check]]
+    assert {status for test, (status, _) in of_sut(found).items() if test != TESTS[check]} == {"PASS"}
+    assert stand.asked[1:] == ([(kinds, [("testbed1", "sut1")])] if kinds else [])
+    assert text[:20] in ended.said
+    assert ended.said.splitlines()[-1] == "May we test? No: something has changed."
+
+
+@pytest.mark.parametrize("changes", [latency(1.2), bandwidth(0.5), clock(0.9), gap(1e6), checks(LOADED)])
+def test_what_was_outside_once_passes(changes: Change, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, found, _ = gate(monkeypatch, results, [made(changes)], [made()])
+    assert ended.code == GOOD, ended.said
+    assert {status for status, _ in found.values()} == {"PASS"}
+
+
+UNDECIDED: dict[str, tuple[Sequence[Change], CheckName, str]] = {
+    "a fact that cannot be read any more": ([facts(BIOS=NOT_KNOWN)], "context", "BIOS: "),
+    "an invalid reading": ([invalid("idle_latency")], "latency", "invalid: PLACEMENT_WRONG"),
+    "a reading that is missing": ([without("core_frequency")], "clock", "not measured: "),
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_cannot_be_told_is_no_pass(name: str, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, check, text = UNDECIDED[name]
+    ended, found, _ = gate(monkeypatch, results, [made(*changes)])
+    assert ended.code == ENVIRONMENT, ended.said
+    assert ended.said.splitlines()[-1] == "May we test? Unknown: something could not be decided."
+    (skipped,) = ((test, message) for test, (status, message) in of_sut(found).items() if status != "PASS")
+    assert skipped[0] == TESTS[check]
+    assert text in skipped[1]
+
+
+def test_a_reading_beside_other_load_does_not_fail(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = made(checks(LOADED), bandwidth(0.5))
+    ended, found, stand = gate(monkeypatch, results, [loaded], [loaded])
+    assert ended.code == ENVIRONMENT, ended.said
+    skipped = {test: message for test, (status, message) in of_sut(found).items() if status == "SKIP"}
+    assert set(skipped) == {TESTS["promises"], TESTS["bandwidth"]}
+    assert skipped[TESTS["promises"]].startswith("Other load: expected 6.1.*, found gcc")
+    assert "other work runs on these CPUs" in skipped[TESTS["bandwidth"]]
+    assert stand.asked[1] == (set(KINDS), [("testbed1", "sut1")])
+
+
+def test_what_cannot_be_measured_again_stays_undecided(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, found, _ = gate(monkeypatch, results, [made(latency(1.2))])
+    assert ended.code == ENVIRONMENT
+    assert "Not measured again: the SUT has no power" in ended.said
+    assert of_sut(found)[TESTS["latency"]][1].endswith("outside once")
+
+
+def test_another_build_of_sutprobe_is_no_change_of_the_sut(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gate(monkeypatch, results, [made(facts(kernel_bytes="fedcba987654"))])[0].code == GOOD
+
+
+def test_a_sut_without_isolated_cpus_has_no_check_of_gaps(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, found, _ = gate(monkeypatch, results, [made(gap(1e6, isolated=False))])
+    assert ended.code == GOOD, ended.said
+    assert TESTS["gap"] not in of_sut(found)
+
+
+def test_a_sut_that_is_not_reachable_is_undecided(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = not_begun_document()
+    run = gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
+    gone = gone.model_copy(update={"run": run, "attempts": ()})
+    ended, found, _ = gate(monkeypatch, results, [gone])
+    assert ended.code == ENVIRONMENT, ended.said
+    assert set(of_sut(found)) == {TESTS["measured"]}
+
+
+def test_a_sut_that_preflight_refuses_fails_by_what_it_is_not(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = not_begun_document()
+    refused = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met"})
+    run = gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
+    gone = gone.model_copy(update={"run": run, "attempts": (attempt(checks=(refused,), capture=None),)})
+    ended, found, _ = gate(monkeypatch, results, [gone])
+    assert ended.code == VERDICT_FAILED, ended.said
+    assert of_sut(found)[TESTS["promises"]] == ("FAIL", "Kernel release: expected 6.1.*, found 5.4.0-1")
+    assert of_sut(found)[TESTS["measured"]][0] == "SKIP"
+
+
+def test_without_an_accepted_run_nothing_is_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results").mkdir()
+    ended, found, stand = gate(monkeypatch, tmp_path / "results", [made()])
+    assert ended.code == ENVIRONMENT, ended.said
+    undecided = {test for test, (status, _) in of_sut(found).items() if status == "SKIP"}
+    assert undecided == {TESTS[name] for name in ("context", "latency", "bandwidth", "clock", "gap")}
+    assert of_sut(found)[TESTS["context"]][1] == "no run of this SUT is accepted: calibration accept RUN"
+    assert len(stand.asked) == 1
+
+
+def test_an_accepted_run_that_was_removed_is_named(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (results / "testbed1" / "sut1" / ACCEPTED_ID / "run.json").unlink()
+    ended, found, _ = gate(monkeypatch, results, [made()])
+    assert ended.code == ENVIRONMENT
+    assert of_sut(found)[TESTS["context"]][1] == f"the accepted run {ACCEPTED_ID} is not in the results any more"
+
+
+def test_tolerances_of_the_lab_widen_the_change_that_matters(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "- metrics: idle_latency.*\n  fraction: 0.1\n  reason: throughput does not depend on it\n"
+    (results / "references" / "tolerances.yml").write_text(own, encoding="utf-8")
+    assert gate(monkeypatch, results, [made(latency(1.08))])[0].code == GOOD
+    (results / "references" / "tolerances.yml").write_text("- metrics: 7\n", encoding="utf-8")
+    monkeypatch.setattr(quick, "Sentry", Stand([made()]))
+    assert command("gate", results, "--quick", "--output", results.parent / "other").code == BAD_INPUT
+
+
+def test_an_unreadable_baseline_is_bad_input(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (results / "references" / "baselines" / "sut" / "testbed1" / "sut1.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(quick, "Sentry", Stand([made()]))
+    ended = command("gate", results, "--quick", "--output", results.parent / "gate")
+    assert ended.code == BAD_INPUT, ended.said
+    assert "references/baselines/sut/testbed1/sut1.json: " in ended.said
+
+
+def test_only_what_is_outside_is_measured_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sut in ("sut2", "sut3"):
+        accept(results, sut)
+    first = [made(), made(latency(1.2), sut="sut2"), made(bandwidth(0.5), sut="sut3")]
+    again = [made(sut="sut2"), made(bandwidth(0.5), sut="sut3")]
+    ended, found, stand = gate(monkeypatch, results, first, again)
+    assert ended.code == VERDICT_FAILED, ended.said
+    kinds = {"idle_latency", "peak_injection_bandwidth"}
+    assert stand.asked == [(None, []), (kinds, [("testbed1", "sut2"), ("testbed1", "sut3")])]
+    assert {status for status, _ in of_sut(found, "sut2").values()} == {"PASS"}
+    failed = [test for test, (status, _) in of_sut(found, "sut3").items() if status == "FAIL"]
+    assert failed == [TESTS["bandwidth"]]
+    assert f"  {TESTS['bandwidth']:45}       2       1        0" in ended.said
+    assert f"  {TESTS['bandwidth']}: testbed1 / sut3\n      -50 % (" in ended.said
+
+
+def test_files_of_a_gate(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate(monkeypatch, results, [made()])
+    names = {path.name for path in (results.parent / "gate").iterdir()}
+    assert names == {"log.html", "report.html", "output.xml", "xunit.xml", quick.CHECKS}
+
+
+def test_options_reach_the_measurement(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, stand = gate(monkeypatch, results, [made()], options=["-i", "lab.yml", "--limit", "t1", "-e", "a=1"])
+    assert stand.wanted == Wanted(Path("lab.yml"), "t1", ("a=1",))
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--quick", "--testbed", "t1"], "--quick takes only --inventory, --limit, -e and --output"),
+        (["--quick", "--gates", "own.robot"], "--quick takes only"),
+        (["--limit", "t1"], "--inventory, --limit and -e need --quick"),
+    ],
+)
+def test_options_of_the_other_gate_are_refused(options: list[str], wanted: str, results: Path) -> None:
+    ended = command("gate", results, *options)
+    assert ended.code == BAD_INPUT
+    assert wanted in ended.said
+
+
+def test_each_check_is_a_test_of_the_suite() -> None:
+    from robot.api import TestSuite
+
+    suite = TestSuite.from_file_system(SUITE)
+    assert {tag: test.name for test in suite.tests for tag in test.tags} == TESTS
+    for test in suite.tests:
+        assert [step.name for step in test.body] == [
+            f"Then the check {next(iter(test.tags))} passes on SUT ${{SUT}} in testbed ${{TESTBED}}"
+        ]
