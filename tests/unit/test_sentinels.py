@@ -186,7 +186,7 @@ def test_a_gap_without_an_accepted_bound_decides_nothing() -> None:
 
 # Rates with known variances
 
-TRIALS = 3000
+TRIALS = 1000
 
 
 def rates(nights: int, boot: float, moment: float, change: float) -> tuple[float, float]:
