@@ -63,6 +63,7 @@ COMMON_GROUND = {
     "drift",
     "explanation",
     "homogeneity",
+    "quick_gate",
     "consistency",
 }
 HEADINGS = ["What runs", "Metrics", "Valid when", "Known limits", "Other tools", "Sources"]
