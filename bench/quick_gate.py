@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""False refusals of the quick gate, and the changes it finds, on recorded noise: ``python -m bench.quick_gate COMMAND``.
+"""False refusals of the quick gate, and the changes it finds, on recorded noise: ``python -m bench.quick_gate``.
 
 ``record`` measures the rounds of the profile sentinel for minutes, without a pause. ``simulate`` draws nights from such
 a recording, accepts them, and gates other stretches of it, unchanged or with a planted change. A stretch is as long as
-a run: blocks keep what rounds in a row share. The tables are in docs/method/quick_gate.rst.
+a run: blocks keep what rounds in a row share. ``repeat`` makes nights of this machine, accepts them, and gates it again
+and again. The tables are in docs/method/quick_gate.rst.
 """
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -25,7 +27,7 @@ from bench.noise import Recording, Series
 from bench.peers import program_of, tick_hz_of
 from bench.tables import table
 from calibration.context import load
-from calibration.errors import EnvironmentLacksError
+from calibration.errors import GOOD, VERDICT_FAILED, EnvironmentLacksError
 from calibration.judge.baseline_files import Bounds
 from calibration.judge.drift import analyse
 from calibration.judge.prediction import OUTSIDE, Nights, level_of, predict
@@ -33,8 +35,11 @@ from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_leve
 from calibration.judge.sentinels import level_of as accepted_level
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
+from calibration.places import SHARE
 from calibration.plan import make_plan
 from calibration.profiles import load_profile
+from calibration.quick.checks import read_checks
+from calibration.quick.gate import CHECKS
 from calibration.statistics import estimate
 from calibration.sutprobe.document import ProbeDocument, read_document
 
@@ -173,7 +178,7 @@ class Lab:
         """Return the verdict on each sentinel at some moment, with *changes* of some of them planted."""
         again = self.rounds + AGAIN
         start = int(self._chance.integers(self.length - again - self.rounds + 1))
-        found = {}
+        found: dict[str, Verdict] = {}
         for sentinel in SENTINELS:
             factor = 1 + changes.get(sentinel.name, 0.0)
             metrics = [self._metric(sentinel, start, factor)]
@@ -186,22 +191,22 @@ class Lab:
 
 
 class Rate(NamedTuple):
-    """How often something happened in so many trials."""
+    """In how many of so many trials something happened."""
 
-    count: int
+    number: int
     trials: int
 
     @property
     def share(self) -> float:
         """The share of the trials."""
-        return self.count / self.trials
+        return self.number / self.trials
 
     @property
     def text(self) -> str:
         """The share in per cent, with its 95 % interval (Clopper and Pearson)."""
-        rest = self.trials - self.count
-        low = float(betaincinv(self.count, rest + 1, 0.025)) if self.count else 0.0
-        high = float(betaincinv(self.count + 1, rest, 0.975)) if rest else 1.0
+        rest = self.trials - self.number
+        low = float(betaincinv(self.number, rest + 1, 0.025)) if self.number else 0.0
+        high = float(betaincinv(self.number + 1, rest, 0.975)) if rest else 1.0
         return f"{100 * self.share:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
@@ -245,7 +250,12 @@ def rates_of(recording: Recording, nights: int, scale: float, gates: int, seed: 
     )
 
 
-HEAD: Final = ("Noise", "Nights", "Refused", *(f"{name.capitalize()} {100 * by:+.0f} %" for name, by in CHANGES.items()))
+HEAD: Final = (
+    "Noise",
+    "Nights",
+    "Refused",
+    *(f"{name.capitalize()} {100 * by:+.0f} %" for name, by in CHANGES.items()),
+)
 
 NOISES: Final = ((1.0, 10), (1 / 3, 10), (1 / 10, 10), (1 / 30, 10), (1 / 30, 30), (1 / 100, 10), (1 / 100, 30))
 """How large the noise is, relative to the recorded one, and after how many nights a run is accepted."""
@@ -267,6 +277,54 @@ def rows(recording: Recording, gates: int) -> Iterator[tuple[str, ...]]:
             spread = 100 * float(np.std(np.log(runs), ddof=1))
             cells.append(f"{spread:.2g}: {' / '.join(f'{100 * share:.1f}' for share in shares)}")
         yield "1" if scale == 1 else f"1/{round(1 / scale)}", str(nights), rates.refused.text, *cells
+
+
+def make_nights(results: Path, nights: int) -> Path:
+    """Measure this machine so often, as if a day had passed between; return the run of the last night, which is today.
+
+    Raises ``EnvironmentLacksError`` if a run fails.
+    """
+    today = datetime.now(UTC).date()
+    for number in range(nights):
+        run_id = f"{today - timedelta(days=nights - 1 - number):%Y%m%d}T000000Z-{number:04x}"
+        variables = {"calibration_results_dir": str(results.absolute()), "calibration_run_id": run_id}
+        code = _calibration("run", f"--profile={PROFILE}", "--skip-tags=pages", "-e", json.dumps(variables))
+        if code not in {GOOD, VERDICT_FAILED}:
+            raise EnvironmentLacksError(f"the run of night {number + 1} ended with {code}")
+    return max(results.glob("*/*/*"), key=lambda path: path.name)
+
+
+def _calibration(*words: str) -> int:
+    command = (sys.executable, "-m", "calibration.cli", *words)
+    return subprocess.run(command, cwd=SHARE, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode
+
+
+class Gated(NamedTuple):
+    """A gate of this machine: its exit code, how long it took, and the outcome of each check."""
+
+    code: int
+    wall_s: float
+    outcomes: Mapping[str, str]
+
+
+def gate_here(results: Path, output: Path) -> Gated:
+    """Gate this machine against what is accepted in *results*. Raises ``EnvironmentLacksError`` if there is no log."""
+    began = time.monotonic()
+    code = _calibration("gate", str(results), "--quick", "--output", str(output))
+    wall_s = time.monotonic() - began
+    if not (output / CHECKS).is_file():
+        raise EnvironmentLacksError(f"the gate ended with {code}")
+    return Gated(code, wall_s, {check.check: check.outcome for check in read_checks(output / CHECKS)})
+
+
+def gated_rows(gated: Sequence[Gated]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for all checks together, and one for each: how many gates passed, failed and were undecided."""
+    codes = [{GOOD: "passed", VERDICT_FAILED: "failed"}.get(gate.code, "undecided") for gate in gated]
+    names = dict.fromkeys(name for gate in gated for name in gate.outcomes)
+    columns: dict[str, list[str | None]] = {"all": [*codes]}
+    columns |= {name: [gate.outcomes.get(name) for gate in gated] for name in names}
+    for title, found in columns.items():
+        yield title, *(str(found.count(outcome)) for outcome in ("passed", "failed", "undecided"))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -291,6 +349,26 @@ def simulate_command(recording: Path, gates: int) -> None:
     """Print what gates do on the noise of a recording, and on the same noise made smaller."""
     read = Recording.model_validate_json(recording.read_bytes())
     click.echo("\n".join(table(HEAD, list(rows(read, gates)))))
+
+
+@quick_gate.command("repeat")
+@click.option("--nights", type=click.IntRange(5), default=10, show_default=True, help="Runs to accept.")
+@click.option("--gates", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--out", "folder", type=click.Path(path_type=Path, file_okay=False), required=True)
+def repeat_command(*, nights: int, gates: int, folder: Path) -> None:
+    """Gate this machine again and again: every gate that fails is a false refusal if nothing changes meanwhile."""
+    results = folder.absolute() / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    run = make_nights(results, nights)
+    if (code := _calibration("accept", str(run), "--by", "bench", "--reason", "unchanged")) != GOOD:
+        raise EnvironmentLacksError(f"accepting {run} ended with {code}")
+    gated = []
+    for number in range(1, gates + 1):
+        gated.append(gate_here(results, folder.absolute() / "gate"))
+        click.echo(f"{number} of {gates}: exit code {gated[-1].code}, {gated[-1].wall_s:.0f} s", err=True)
+    walls = [gate.wall_s for gate in gated]
+    click.echo("\n".join(table(("Check", "Passed", "Failed", "Undecided"), list(gated_rows(gated)))))
+    click.echo(f"{len(walls)} gates: median {median(walls):.1f} s, {min(walls):.1f} to {max(walls):.1f} s")
 
 
 if __name__ == "__main__":

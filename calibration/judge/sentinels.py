@@ -186,7 +186,7 @@ def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> V
 
 
 def judge_gap(upper: float | None, gaps: Sequence[float], observed_s: float) -> Verdict:
-    """Return the verdict on the longest *gaps* (ns) in one or two times of *observed_s*; *upper* is the accepted one."""
+    """Return the verdict on the longest *gaps* (ns) in one or two times of *observed_s*; *upper* is accepted."""
     found = ", then ".join(amount(gap, "ns") for gap in gaps)
     if upper is None:
         return Verdict("undecided", f"{found}: no accepted upper bound, which takes several nights")

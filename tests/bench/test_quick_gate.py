@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quick gate keeps its rates on recorded noise: simulated gates, fewer than for the tables of the method page."""
 
+import json
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -31,26 +33,27 @@ def most(share: float) -> int:
     return int(binom.isf(DOUBT, GATES, share))
 
 
-@pytest.mark.parametrize(("scale", "nights"), [(1.0, 10), (1 / 10, 10), (1 / 100, 30)])
-@pytest.mark.parametrize("name", RECORDED)
-def test_unchanged_suts_are_not_refused_and_changes_do_not_pass(name: str, scale: float, nights: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "scale", "nights", "quiet"),
+    [
+        ("recorded_noise", 1.0, 10, False),
+        ("recorded_noise", 1 / 100, 30, True),
+        ("recorded_sentinels", 1.0, 10, False),
+        ("recorded_sentinels", 1 / 300, 30, True),
+    ],
+)
+def test_rates_are_kept(name: str, scale: float, nights: int, quiet: bool) -> None:
     rates = bench.rates_of(RECORDED[name], nights, scale, GATES, seed=7)
     assert rates.refused.trials == GATES
-    assert rates.refused.count <= most(FALSE_REFUSALS)
-    assert {sentinel: rate.text for sentinel, rate in rates.missed.items() if rate.count > most(1 - FOUND)} == {}
-
-
-@pytest.mark.parametrize(("name", "scale"), [("recorded_noise", 1 / 100), ("recorded_sentinels", 1 / 300)])
-def test_changes_are_found_where_noise_is_small(name: str, scale: float) -> None:
-    rates = bench.rates_of(RECORDED[name], 30, scale, GATES, seed=8)
-    for sentinel, rate in rates.found.items():
-        assert rate.trials - rate.count <= most(1 - FOUND), f"{sentinel}: {rate.text}"
-    assert all(rate.share > FOUND for rate in rates.decided.values())
-
-
-def test_a_noisy_machine_is_undecided() -> None:
-    rates = bench.rates_of(RECORDED["recorded_sentinels"], 10, 1.0, GATES, seed=9)
-    assert all(rate.share <= 0.05 for rate in (*rates.decided.values(), *rates.found.values()))
+    assert rates.refused.number <= most(FALSE_REFUSALS)
+    assert {sentinel: rate.text for sentinel, rate in rates.missed.items() if rate.number > most(1 - FOUND)} == {}
+    for sentinel in SENTINELS:
+        found, decided = rates.found[sentinel.name], rates.decided[sentinel.name]
+        if quiet:
+            assert GATES - found.number <= most(1 - FOUND), f"{sentinel.name}: {found.text}"
+            assert decided.share >= FOUND
+        else:  # undecided, and neither passed nor refused
+            assert max(found.share, decided.share) <= 0.1, f"{sentinel.name}: {found.text}, {decided.text}"
 
 
 def test_quieter_noise_keeps_its_level_and_its_shape() -> None:
@@ -63,19 +66,44 @@ def test_quieter_noise_keeps_its_level_and_its_shape() -> None:
 def test_intervals_of_rates() -> None:
     assert bench.Rate(0, 60).text == "0.0 [0.0, 6.0]"
     assert bench.Rate(60, 60).text == "100.0 [94.0, 100.0]"
-    low, high = binom.ppf((0.025, 0.975), 200, 0.05) / 200
     assert bench.Rate(10, 200).text.startswith("5.0 [2.4, 9.0]")
-    assert low < 0.05 < high
 
 
 def test_the_table_has_a_row_for_each_noise() -> None:
-    done = CliRunner().invoke(
-        bench.quick_gate, ["simulate", str(BENCH / "recorded_noise.json"), "--gates", "10"]
-    )
+    done = CliRunner().invoke(bench.quick_gate, ["simulate", str(BENCH / "recorded_noise.json"), "--gates", "10"])
     assert done.exit_code == GOOD, done.output
     lines = done.output.splitlines()
     assert len(lines) == len(bench.NOISES) + 4
     assert lines[1].split()[:3] == ["Noise", "Nights", "Refused"]
+
+
+def test_gates_of_this_machine_are_counted_by_check() -> None:
+    gated = [
+        bench.Gated(0, 30.0, {"measured": "passed", "latency": "passed"}),
+        bench.Gated(1, 40.0, {"measured": "passed", "latency": "failed"}),
+        bench.Gated(3, 40.0, {"measured": "undecided"}),
+    ]
+    assert list(bench.gated_rows(gated)) == [
+        ("all", "1", "1", "1"),
+        ("measured", "2", "0", "1"),
+        ("latency", "1", "1", "0"),
+    ]
+
+
+def test_nights_are_a_day_apart_and_the_last_is_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def calibration(*words: str) -> int:
+        made.append(json.loads(words[-1])["calibration_run_id"])
+        (tmp_path / "t" / "s" / made[-1]).mkdir(parents=True)
+        return GOOD
+
+    monkeypatch.setattr(bench, "_calibration", calibration)
+    run = bench.make_nights(tmp_path, 5)
+    days = [datetime.strptime(name[:8], "%Y%m%d").replace(tzinfo=UTC) for name in made]
+    assert run.name == made[-1]
+    assert [(days[-1] - day).days for day in days] == [4, 3, 2, 1, 0]
+    assert days[-1].date() == datetime.now(UTC).date()
 
 
 def test_recording_takes_every_sentinel_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +130,7 @@ def test_recording_takes_every_sentinel_in_each_round(monkeypatch: pytest.Monkey
     assert [bench.series_of(found, sentinel).title for sentinel in SENTINELS] == [latency[0], bandwidth[0], clock[0]]
     seeds = [command[-1] for command in started if command[1] == "latency"]
     assert seeds == [str(number) for number in range(1, rounds + 1)]
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 3, "", "no memory"))
+    failed = subprocess.CompletedProcess("", 3, "", "no memory")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(EnvironmentLacksError, match="no memory"):
         bench.record(0.0005)

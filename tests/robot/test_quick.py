@@ -23,8 +23,7 @@ from calibration.quick import gate as quick
 from calibration.quick.checks import CheckName
 from calibration.quick.gate import SUITE
 from calibration.quick.measure import Wanted
-from calibration.results.facts import NOT_KNOWN
-from calibration.results.history import Sut
+from calibration.results.history import NOT_KNOWN, Sut
 from calibration.results.model import RunDocument
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate

@@ -58,7 +58,7 @@ def test_only_the_suts_and_kinds_asked_for_are_measured(tmp_path: Path, inventor
 def test_what_the_lab_knows_of_its_platforms_is_used(tmp_path: Path) -> None:
     (tmp_path / "results" / REFERENCES / "traffic_shape").mkdir(parents=True)
     (tmp_path / "results" / REFERENCES / "traffic_shape" / "some.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(InputError, match="some.json: damaged"):
+    with pytest.raises(InputError, match=r"some\.json: damaged"):
         sentry(tmp_path, Wanted(None, None, ()))
 
 
