@@ -82,7 +82,8 @@ def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolera
 
     Without a measurement only what is known is checked.
     """
-    first, last = documents[0], documents[-1]
+    first = documents[0]
+    last = next((document for document in reversed(documents) if document.measurements), first)
     kinds = dict.fromkeys(measurement.kind for measurement in first.measurements)
 
     def check(name: CheckName, results: Iterable[Result], repeat: Iterable[str] = ()) -> QuickCheck:
@@ -92,7 +93,7 @@ def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolera
 
     yield check("measured", _measured(first))
     promises = list(_promises(last))
-    busy = any(result.outcome == "undecided" for result in promises)
+    busy = any(check.name == LOAD and check.failed for attempt in last.attempts[-1:] for check in attempt.checks)
     if promises:
         yield check("promises", promises, kinds if busy else ())
     if first.facts:

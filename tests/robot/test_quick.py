@@ -294,6 +294,17 @@ def test_a_reading_beside_other_load_does_not_fail(results: Path, monkeypatch: p
     assert stand.asked[1] == (set(KINDS), [("testbed1", "sut1")])
 
 
+def test_a_sut_that_is_gone_when_measured_again_keeps_its_first_readings(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = not_begun_document()
+    gone = gone.model_copy(update={"run": gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})})
+    ended, found, _ = gate(monkeypatch, results, [made(latency(1.2), checks(NOT_PROMISED))], [gone])
+    assert ended.code == VERDICT_FAILED, ended.said
+    assert of_sut(found)[TESTS["promises"]][0] == "FAIL"
+    assert of_sut(found)[TESTS["latency"]][1].endswith("outside once")
+
+
 def test_what_cannot_be_measured_again_stays_undecided(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, found, _ = gate(monkeypatch, results, [made(latency(1.2))])
     assert ended.code == ENVIRONMENT
