@@ -127,7 +127,7 @@ def test_each_role_works_alone_in_somebody_elses_play(lab: Lab) -> None:
 
 
 def test_a_playbook_is_a_list_of_roles() -> None:
-    allowed = {"ansible.builtin.import_role", "block", "always", "name", "vars", "when", "run_once"}
+    allowed = {"ansible.builtin.import_role", "block", "always", "name", "vars", "when", "run_once", "tags"}
 
     def check(tasks: list[dict[str, Any]]) -> None:
         for task in tasks:
