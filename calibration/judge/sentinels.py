@@ -142,7 +142,7 @@ class Reading(NamedTuple):
     @property
     def text(self) -> str:
         """The difference and the value."""
-        return f"{100 * expm1(self.by):+.2g} % ({amount(self.metric.value, self.metric.unit)})"
+        return f"{_percent(self.by, '+')} ({amount(self.metric.value, self.metric.unit)})"
 
 
 def distances(difference: Deviation) -> tuple[float, float]:
@@ -175,14 +175,20 @@ def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> V
     if last.side == 0 and last.visible > log1p(change):
         quiet = sum(distances(level)) <= log1p(change)
         blind = f"{'this reading varies' if quiet else 'the accepted nights vary'} too much to see {share(change)}"
-        least = f"a change from {100 * expm1(last.visible):.2g} % on would be seen"
+        least = f"a change from {_percent(last.visible)} on would be seen"
         return Verdict("undecided", f"{text}: {blind}; {least}", repeat=quiet)
-    text += f" ±{100 * expm1(last.allowed):.2g} %"
+    text += f" ±{_percent(last.allowed)}"
     if last.side == 0:
         return Verdict("passed", text)
     if len(readings) > 1 and first.side == last.side:
         return Verdict("failed", text)
     return Verdict("undecided", f"{text}: outside once", repeat=True)
+
+
+def _percent(difference: float, sign: str = "") -> str:
+    """Return a *difference* of logarithms in per cent with two digits, of 100 or more with all."""
+    change = 100 * expm1(difference)
+    return f"{change:{sign}.0f} %" if abs(change) >= 100 else f"{change:{sign}.2g} %"
 
 
 def judge_gap(upper: float | None, gaps: Sequence[float], observed_s: float) -> Verdict:

@@ -160,7 +160,9 @@ def test_a_noisy_reading_is_measured_again() -> None:
 
 
 def test_a_change_beyond_all_noise_is_found_on_a_noisy_machine() -> None:
-    assert judge_level(NOISY, 0.05, [quiet(130.0), quiet(131.0)]).outcome == "failed"
+    verdict = judge_level(NOISY, 0.05, [quiet(130.0), quiet(1310.0)])
+    assert verdict.outcome == "failed"
+    assert verdict.text.startswith("+30 % (130 ns), then +1210 % (1310 ns), accepted 100 ns ±1")
 
 
 @pytest.mark.parametrize(
