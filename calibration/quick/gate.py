@@ -24,9 +24,11 @@ CHECKS: Final = "quick.json"
 def check_inventory(folder: Path, results: Path, wanted: Wanted, say: Callable[[str], None]) -> list[QuickCheck]:
     """Measure the SUTs *wanted*, and return their checks against what is accepted in *results*.
 
-    What is outside, or too noisy to decide, is measured a second time. Raises ``InputError`` if a file of the results
-    is unreadable, and like ``Sentry.measure``.
+    What is outside, or too noisy to decide, is measured a second time. Raises ``InputError`` if the results or a file
+    of them cannot be read, and like ``Sentry.measure``.
     """
+    if not results.is_dir():
+        raise InputError(f"no directory of results at {results}")
     tolerances = read_tolerances(results)
     if tolerances.fault is not None:
         raise InputError(tolerances.fault)

@@ -352,6 +352,15 @@ def test_without_an_accepted_run_nothing_is_decided(tmp_path: Path, monkeypatch:
     assert len(stand.asked) == 1
 
 
+def test_results_that_do_not_exist_are_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand([made()])
+    monkeypatch.setattr(quick, "Sentry", stand)
+    ended = command("gate", tmp_path / "nowhere", "--quick", "--output", tmp_path / "gate")
+    assert ended.code == BAD_INPUT
+    assert f"no directory of results at {tmp_path / 'nowhere'}" in ended.said
+    assert stand.asked == []
+
+
 def test_an_accepted_run_that_was_removed_is_named(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (results / "testbed1" / "sut1" / ACCEPTED_ID / "run.json").unlink()
     ended, found, _ = gate(monkeypatch, results, [made()])
