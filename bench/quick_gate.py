@@ -309,6 +309,7 @@ class Gated(NamedTuple):
 
 def gate_here(results: Path, output: Path) -> Gated:
     """Gate this machine against what is accepted in *results*. Raises ``EnvironmentLacksError`` if there is no log."""
+    (output / CHECKS).unlink(missing_ok=True)
     began = time.monotonic()
     code = _calibration("gate", str(results), "--quick", "--output", str(output))
     wall_s = time.monotonic() - began

@@ -20,6 +20,9 @@ SUITE: Final = Path(__file__).with_name("quick.robot")
 CHECKS: Final = "quick.json"
 """The results of all checks, beside Robot Framework's files."""
 
+FILES: Final = (CHECKS, "output.xml", "xunit.xml", "log.html", "report.html")
+"""What a gate leaves. Those of an earlier one are removed first: CI would take them for the answer."""
+
 
 def check_inventory(folder: Path, results: Path, wanted: Wanted, say: Callable[[str], None]) -> list[QuickCheck]:
     """Measure the SUTs *wanted*, and return their checks against what is accepted in *results*.
@@ -27,6 +30,8 @@ def check_inventory(folder: Path, results: Path, wanted: Wanted, say: Callable[[
     What is outside, or too noisy to decide, is measured a second time. Raises ``InputError`` if the results or a file
     of them cannot be read, and like ``Sentry.measure``.
     """
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
     if not results.is_dir():
         raise InputError(f"no directory of results at {results}")
     tolerances = read_tolerances(results)

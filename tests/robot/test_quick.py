@@ -404,7 +404,16 @@ def test_only_what_is_outside_is_measured_again(results: Path, monkeypatch: pyte
 def test_files_of_a_gate(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate(monkeypatch, results, [made()])
     names = {path.name for path in (results.parent / "gate").iterdir()}
-    assert names == {"log.html", "report.html", "output.xml", "xunit.xml", quick.CHECKS}
+    assert names == set(quick.FILES)
+
+
+def test_a_gate_that_ends_early_leaves_no_answer_of_an_earlier_one(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gate(monkeypatch, results, [made()])[0].code == GOOD
+    monkeypatch.setattr(quick, "Sentry", Stand())
+    assert command("gate", results, "--quick", "--output", results.parent / "gate").code == ENVIRONMENT
+    assert list((results.parent / "gate").iterdir()) == []
 
 
 def test_options_reach_the_measurement(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
