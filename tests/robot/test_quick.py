@@ -284,14 +284,14 @@ def test_what_cannot_be_told_is_no_pass(name: str, results: Path, monkeypatch: p
 
 
 def test_a_reading_beside_other_load_does_not_fail(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = made(checks(LOADED), bandwidth(0.5))
+    loaded = made(checks(LOADED), latency(1.5))
     ended, found, stand = gate(monkeypatch, results, [loaded], [loaded])
     assert ended.code == ENVIRONMENT, ended.said
     skipped = {test: message for test, (status, message) in of_sut(found).items() if status == "SKIP"}
-    assert set(skipped) == {TESTS["promises"], TESTS["bandwidth"]}
+    assert set(skipped) == {TESTS["promises"], TESTS["latency"]}
     assert skipped[TESTS["promises"]].startswith("Other load: expected 6.1.*, found gcc")
-    assert "other work runs on these CPUs" in skipped[TESTS["bandwidth"]]
-    assert stand.asked[1] == (set(KINDS), [("testbed1", "sut1")])
+    assert "other work runs on these CPUs" in skipped[TESTS["latency"]]
+    assert stand.asked[1] == ({"idle_latency", "peak_injection_bandwidth"}, [("testbed1", "sut1")])
 
 
 def test_a_sut_that_is_gone_when_measured_again_keeps_its_first_readings(
