@@ -69,6 +69,7 @@ def test_a_wrong_inventory_is_bad_input_and_shows_the_log(tmp_path: Path) -> Non
 
 
 def test_an_interrupted_gate_ends_its_run(tmp_path: Path, inventory: Path) -> None:
+    (tmp_path / "results").mkdir()
     output = tmp_path / "gate"
     log = output / LOG
     command = [sys.executable, "-m", "calibration.cli", "gate", str(tmp_path / "results"), "--quick"]
