@@ -29,6 +29,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "run": "calibration.run:run_command",
         "plan": "calibration.cli:plan_command",
         "context": "calibration.commands.context:context_command",
+        "audit": "calibration.commands.audit:audit_command",
         "counters": "calibration.commands.counters:counters_command",
     },
     "Read": {

@@ -34,11 +34,11 @@ from calibration.results.references import kept_references
 from calibration.results.store import write_document
 from calibration.tuning import Change
 
-Examine = Callable[[Context, Plan], Iterable[Check]]
-"""Returns the checks of the SUT of a context, with its plan."""
+Examine = Callable[[Context, Plan, bytes], Iterable[Check]]
+"""Returns the checks of the SUT of a context, with its plan and the capture that it is from."""
 
 
-def unexamined(_context: Context, _plan: Plan) -> Iterable[Check]:
+def unexamined(_context: Context, _plan: Plan, _capture: bytes) -> Iterable[Check]:
     """Make no checks."""
     return ()
 
@@ -54,12 +54,15 @@ class BegunRun(NamedTuple):
     plan: Plan
 
 
-def plan_only(results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool) -> Plan:
-    """Return the plan that a run would begin with, without storing anything. Raises like ``begin``."""
+def plan_only(
+    results: Path, *, profile: str, capture: bytes, examine: Examine, prefetchers_ok: bool
+) -> tuple[Plan, tuple[Check, ...]]:
+    """Return the plan that a run would begin with, and the checks, without storing anything. Raises like ``begin``."""
     context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok, seed=0)
-    if refused := refusal(examine(context, plan)):
+    checks = tuple(examine(context, plan, capture))
+    if refused := refusal(checks):
         raise NotBegunError(refused)
-    return plan
+    return plan, checks
 
 
 def _planned(results: Path, profile: str, capture: bytes, *, prefetchers_ok: bool, seed: int) -> tuple[Context, Plan]:
@@ -95,7 +98,7 @@ def begin(
     directory = run_directory(results, testbed, sut, run_id)
     seed = crc32(f"{testbed}/{sut}/{run_id}".encode())
     context, plan = _planned(results, profile, capture, prefetchers_ok=prefetchers_ok, seed=seed)
-    checks = tuple(examine(context, plan))
+    checks = tuple(examine(context, plan, capture))
     known: dict[str, Any] = {
         "id": run_id,
         "testbed": testbed,
@@ -135,7 +138,7 @@ def resume(
     """
     start = start_of(directory)
     context = load(Path(CAPTURE), capture)
-    checks = tuple(examine(context, start.plan))
+    checks = tuple(examine(context, start.plan, capture))
     attempt = ResumeRecord(
         started_at=now,
         boot_id=boot_id,

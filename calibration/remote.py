@@ -154,9 +154,9 @@ class Remote:
         """Return the facts that decide whether the SUT can be measured (``calibration.preflight.facts``)."""
         return self._run("the check of the SUT", ("facts", self.base, self.lock))[0]
 
-    def capture(self) -> bytes:
-        """Return what describes the SUT, a ``.tar.gz``."""
-        answer = self._run("the capture", ("capture",), max_bytes=CAPTURE_BYTES)[0]
+    def capture(self, asked: Sequence[str] = ()) -> bytes:
+        """Return what describes the SUT, a ``.tar.gz``, with the files that match a pattern of *asked*."""
+        answer = self._run("the capture", ("capture", "-", *asked), max_bytes=CAPTURE_BYTES)[0]
         return decode_base64(str(answer.get("capture")))
 
     def find(self, run_id: str, sut: str) -> list[Found]:

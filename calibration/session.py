@@ -112,6 +112,7 @@ class Mlc:
 class Request:
     """What is asked of one SUT, ``host`` in the inventory; ``settings`` are those to change, with consent.
 
+    ``asked`` are patterns of files to capture beside the usual ones.
     ``keep_s`` is how long the SUT keeps results that nobody collects, ``grace_s`` the time beyond its own deadline
     after which a step is ended, ``reconnect_s`` how long a lost SUT is waited for, ``progress_s`` the shortest time
     between two looks at it.
@@ -127,6 +128,7 @@ class Request:
     prefetchers_ok: bool = False
     limits: tuple[Limit, ...] = ()
     checks: tuple[Check, ...] = ()
+    asked: tuple[str, ...] = ()
     checker: Path | None = None
     checker_timeout_s: float = 600.0
     mlc: Mlc | None = None
@@ -155,6 +157,7 @@ class Request:
             "started_at": format_time(now),
             "settings": dict(self.settings),
             "prefetchers_ok": self.prefetchers_ok,
+            "asked": list(self.asked),
             "keep_s": self.keep_s,
             "wait_s": WAIT_S,
         }

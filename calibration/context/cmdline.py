@@ -17,6 +17,9 @@ MAX_CMDLINE = 64 * 1024
 
 ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
 
+BOOTED_FROM = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
+"""Kernel parameters that name the boot device: they differ on every machine and do not affect metrics."""
+
 
 def split_words(text: str) -> tuple[str, ...]:
     """Split at white space outside double quotes; keep the quotes."""

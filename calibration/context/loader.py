@@ -50,6 +50,7 @@ from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, print
 from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
 from calibration.cpulists import parse_cpulist
+from calibration.runner.asked import MAX_PATTERNS
 from calibration.text import visible
 
 CAPTURE = "/capture.json"
@@ -99,6 +100,16 @@ def _capture_json(tree: Tree) -> dict[str, Any]:
         return content
 
     return tree.parse(CAPTURE, parse, MAX_CAPTURE_BYTES) or {}
+
+
+def read_asked(tree: Tree) -> tuple[str, ...]:
+    """Return the patterns that were captured beside the usual files; what was unreadable then is noted in *tree*."""
+    content = _capture_json(tree)
+    for path, reason in _records(content, "unreadable", "path", "reason"):
+        tree.note(path, reason)
+    asked = content.get("asked")
+    rows = asked if isinstance(asked, list) else []
+    return tuple(visible(pattern) for pattern in rows[:MAX_PATTERNS] if isinstance(pattern, str))
 
 
 def _string(content: dict[str, Any], key: str) -> str | None:

@@ -105,6 +105,12 @@ def _compared(
             yield "transparent huge pages", wanted, pages.enabled
 
 
+def chosen(text: str) -> str:
+    """Return the word in brackets of a list of choices, ``always [madvise] never``; any other text as it is."""
+    match = re.search(r"\[([^\[\]]+)\]", text)
+    return match.group(1) if match else text
+
+
 def is_met(wanted: str, found: str) -> bool:
     """Return whether *found* is what a profile wants.
 
@@ -114,6 +120,4 @@ def is_met(wanted: str, found: str) -> bool:
     if bound is not None and re.fullmatch(r"-?[0-9]{1,19}", found, re.ASCII):
         smallest, limit = bound.group(1) == ">", int(bound.group(2))
         return int(found) >= limit if smallest else int(found) <= limit
-    chosen = re.search(r"\[([^\[\]]+)\]", found)
-    actual = chosen.group(1) if chosen else found
-    return " ".join(actual.split()) in (" ".join(word.strip('"').split()) for word in wanted.split("|"))
+    return " ".join(chosen(found).split()) in (" ".join(word.strip('"').split()) for word in wanted.split("|"))

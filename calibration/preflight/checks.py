@@ -3,26 +3,28 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import yaml
 
+from calibration.audit.findings import Finding, Outcome
 from calibration.model import Model
 from calibration.text import visible
 from calibration.validity import Flag, flag
 
 Effect = Literal["blocking", "flag"]
 Declared = Literal["blocking", "flag", "off"]
-Outcome = Literal["met", "not_met", "unknown"]
-
-UNKNOWN = "unknown"
 
 MAX_TEXT = 2000
 """Most characters kept of an expected or found text: a kernel's command line has at most 4096."""
 
 
 class Check(Model):
-    """One expectation of a SUT, and what was found; ``unknown`` if undecided."""
+    """One expectation of a SUT, and what was found.
+
+    ``unknown`` if undecided, ``impossible`` if this SUT cannot have what is expected. A setting of an expected state is
+    named after its kind, ``sysctl.vm.swappiness``.
+    """
 
     name: str
     title: str
@@ -33,8 +35,13 @@ class Check(Model):
 
     @property
     def failed(self) -> bool:
-        """Whether the check did not pass; undecided counts as failed."""
-        return self.outcome != "met"
+        """Whether the check did not pass; undecided counts as failed, but not what a SUT cannot have."""
+        return self.outcome not in ("met", "impossible")
+
+    @property
+    def configured(self) -> bool:
+        """Whether it is a setting of an expected state."""
+        return kind_of(self.name) in EXPECTED_STATE
 
 
 class CheckKind(Model):
@@ -48,6 +55,7 @@ class CheckKind(Model):
 class _Table(Model):
     required: dict[str, CheckKind]
     declarable: dict[str, CheckKind]
+    expected_state: dict[str, CheckKind]
 
 
 _TABLE = _Table.model_validate(yaml.safe_load(files(__package__).joinpath("checks.yml").read_text(encoding="utf-8")))
@@ -55,36 +63,31 @@ _TABLE = _Table.model_validate(yaml.safe_load(files(__package__).joinpath("check
 REQUIRED: Mapping[str, CheckKind] = _TABLE.required
 """Checks that are always made and always block, by name."""
 
-CHECKS: Mapping[str, CheckKind] = _TABLE.declarable
+EXPECTED_STATE: Mapping[str, CheckKind] = _TABLE.expected_state
+"""Checks of the settings of an expected state, by kind."""
+
+CHECKS: Mapping[str, CheckKind] = {**EXPECTED_STATE, **_TABLE.declarable}
 """Checks whose effect an inventory may set, by name."""
 
 AGREED = ("cpu_model", "microcode", "bios")
 """Checks that compare SUTs of one testbed."""
 
 
-class Finding(NamedTuple):
-    """The result of a check, before its declaration is looked up."""
-
-    name: str
-    expected: str
-    found: str
-    outcome: Outcome
-
-
-def outcome_of(met: bool) -> Outcome:
-    """Return the outcome of a decided check."""
-    return "met" if met else "not_met"
+def kind_of(name: str) -> str:
+    """Return the name under which a check is declared: that of a setting is followed by which one it is."""
+    return name.partition(".")[0]
 
 
 def checks_of(findings: Iterable[Finding], effects: Mapping[str, Declared]) -> Iterator[Check]:
     """Yield the checks of *findings* that are not off; *effects* are the inventory's."""
     for finding in findings:
-        kind = REQUIRED.get(finding.name) or CHECKS[finding.name]
-        effect = effects.get(finding.name, kind.effect)
+        name, _, key = finding.name.partition(".")
+        kind = REQUIRED.get(name) or CHECKS[name]
+        effect = effects.get(name, kind.effect)
         if effect != "off":
             yield Check(
                 name=finding.name,
-                title=kind.title,
+                title=f"{kind.title} {key}" if key else kind.title,
                 expected=_cut(finding.expected),
                 found=_cut(finding.found),
                 outcome=finding.outcome,
@@ -130,5 +133,5 @@ def flags(checks: Iterable[Check]) -> Iterator[Flag]:
 
 def _advice(name: str) -> str:
     """Return the advice of a check; empty if it is not declared."""
-    kind = CHECKS.get(name) or REQUIRED.get(name)
+    kind = CHECKS.get(kind_of(name)) or REQUIRED.get(name)
     return f" {kind.advice}." if kind else ""

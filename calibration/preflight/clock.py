@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator
 
+from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.context.model import Context
-from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 
 TRUSTED_X86 = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page")
 """Clock sources of x86_64 that read the TSC; sutprobe trusts the same ones."""

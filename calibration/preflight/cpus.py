@@ -1,42 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPUs: isolated as expected and as requested, and without other load."""
+"""The CPUs: isolated as requested, and without other load."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
+from calibration.audit.cpu_sets import listed
+from calibration.audit.findings import UNKNOWN, Finding, Outcome, outcome_of
+from calibration.audit.kernel_arguments import last_cpu
 from calibration.context.cmdline import parse_isolcpus
 from calibration.context.model import Context, CpuLoad, Load
-from calibration.cpulists import format_cpulist, parse_cpulist
-from calibration.preflight.checks import UNKNOWN, Finding, Outcome, outcome_of
-from calibration.preflight.kernel_arguments import last_cpu
+from calibration.cpulists import parse_cpulist
 from calibration.text import visible
-
-
-def _list(cpus: Iterable[int]) -> str:
-    return format_cpulist(cpus) or "none"
-
-
-def check_isolated_cpus(context: Context, wanted: str) -> Iterator[Finding]:
-    """Yield whether the isolated CPUs are those *wanted*, a CPU list or ``none``."""
-    if not wanted:
-        return
-    isolation = context.isolation
-    try:
-        expected = set() if wanted == "none" else set(parse_cpulist(wanted, last_cpu(context)))
-    except ValueError as error:
-        yield Finding("isolated_cpus", wanted, f"not a valid CPU list: {error}", "unknown")
-        return
-    if isolation.isolated_source is None:
-        yield Finding("isolated_cpus", _list(expected), UNKNOWN, "unknown")
-        return
-    found = set(isolation.isolated) | set(isolation.cpuset_isolated)
-    parts = [_list(found)]
-    if isolation.isolated_source != "kernel":
-        parts.append("from the command line only")
-    if expected - found:
-        parts.append(f"{_list(expected - found)} not isolated")
-    if found - expected:
-        parts.append(f"{_list(found - expected)} isolated unexpectedly")
-    yield Finding("isolated_cpus", _list(expected), ", ".join(parts), outcome_of(found == expected))
 
 
 def check_isolation_kept(context: Context) -> Iterator[Finding]:
@@ -62,12 +35,12 @@ def check_isolation_kept(context: Context) -> Iterator[Finding]:
     outcome: Outcome = "met"
     found = []
     for name, wanted, kept, known in requested:
-        found.append(f"{name} {_list(kept)}" if known else f"{name} {UNKNOWN}")
+        found.append(f"{name} {listed(kept)}" if known else f"{name} {UNKNOWN}")
         if not known:
             outcome = "unknown" if outcome == "met" else outcome
         elif wanted & possible != set(kept):
             outcome = "not_met"
-    expected = ", ".join(f"{name} {_list(wanted & possible)}" for name, wanted, _, _ in requested)
+    expected = ", ".join(f"{name} {listed(wanted & possible)}" for name, wanted, _, _ in requested)
     yield Finding("isolation_kept", f"{expected} in /sys/devices/system/cpu", ", ".join(found), outcome)
 
 
@@ -82,7 +55,7 @@ def check_foreign_load(context: Context, measured: Collection[int], limit: float
     """Yield whether each CPU of *measured*, and each sibling, was busy for at most *limit*."""
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
-    expected = f"at most {limit * 100:.0f} % of each of CPUs {_list(cpus)} in use"
+    expected = f"at most {limit * 100:.0f} % of each of CPUs {listed(cpus)} in use"
     load = context.load
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:

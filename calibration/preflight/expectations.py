@@ -1,39 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inventory's expectations of a SUT."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, get_args
 
-from pydantic import Field
+import yaml
+from pydantic import Field, ValidationError
 
-from calibration.cpulists import MAX_ID, parse_cpulist
+from calibration.audit.kinds import KINDS, Item, read_items
 from calibration.errors import InputError
-from calibration.model import Model
+from calibration.files import read_regular
+from calibration.model import Model, fault_of
 from calibration.preflight.checks import CHECKS, Declared
+from calibration.profiles import LOADER
 
 
 class Expectations(Model):
-    """What the inventory expects of a SUT; an empty text means no expectation."""
+    """What the inventory expects of a SUT; ``state`` are its settings."""
 
-    kernel_arguments: str = ""
-    kernel_release: str = ""
-    isolated_cpus: str = ""
+    state: tuple[Item, ...] = ()
     foreign_load_max: float = 0.05
     node_free_bytes: int = 0
     time_offset_max_s: float = 2.0
     effects: dict[str, Declared] = Field(default_factory=dict)
 
 
+SHORT_FORMS: Final = ("kernel_arguments", "kernel_release", "isolated_cpus", "sysctl")
+"""Settings with a variable of their own, ``preflight_*``; those in a file replace them."""
+
+MAX_STATE_BYTES: Final = 1 << 20
+"""Largest file of an expected state."""
+
+
 def read_expectations(given: Mapping[str, Any]) -> Expectations:
     """Return the expectations in *given*, the variables without their prefix.
 
-    Numbers may be text, as from ``-e name=value``. Raises ``InputError`` with the variable's name.
+    ``expected_state`` is the path of a file. Numbers may be text, as from ``-e name=value``. Raises ``InputError`` with
+    the variable's name, or the file's.
     """
-    arguments = " ".join(_arguments(given.get("kernel_arguments") or ""))
     values = {
-        "kernel_arguments": _text("kernel_arguments", arguments, "a text"),
-        "kernel_release": _text("kernel_release", given.get("kernel_release", ""), "a text"),
-        "isolated_cpus": _cpu_text(given.get("isolated_cpus", "")),
+        "state": _state(given),
         "foreign_load_max": _number("foreign_load_max", given, 1.0),
         "node_free_bytes": int(_number("node_free_bytes", given, 2.0**62)),
         "time_offset_max_s": _number("time_offset_max_s", given, 1e9),
@@ -42,43 +50,40 @@ def read_expectations(given: Mapping[str, Any]) -> Expectations:
     return Expectations.model_validate(values)
 
 
-def _arguments(given: Any) -> Iterator[str]:
-    """Yield the kernel arguments *given* as a text, a list or a mapping, as texts in order.
-
-    Source of the mapping: the variable ``grub`` of CSIT's inventories, and the task of its role ``performance_tuning``
-    that makes a command line of it. Values are inserted verbatim, including any further arguments in them.
-    """
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, Mapping):
-        for name, value in given.items():
-            if not isinstance(name, str) or not isinstance(value, str | int | float | None):
-                raise InputError(
-                    "preflight_kernel_arguments must map each name to true, a text or a number, not "
-                    f"{name!r} to {value!r}"
-                )
-            yield name if value is True else f"{name}={'' if value is None else value}"
-    elif isinstance(given, list | tuple) and all(isinstance(part, str | Mapping) for part in given):
-        for part in given:
-            yield from _arguments(part)
-    else:
-        raise InputError(f"preflight_kernel_arguments must be a text, a list or a mapping, not {given!r}")
+def read_again(given: Mapping[str, Any]) -> Expectations:
+    """Return expectations that were read and dumped. Raises ``InputError`` if they are invalid."""
+    try:
+        return Expectations.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        raise InputError(f"invalid expectations of the role preflight: {fault_of(error)}") from error
 
 
-def _text(name: str, given: Any, wanted: str) -> str:
-    if not isinstance(given, str) or not given.replace("\n", " ").isprintable():
-        raise InputError(f"preflight_{name} must be {wanted}, not {given!r}")
-    return " ".join(given.split())
+def read_state(path: Path) -> tuple[Item, ...]:
+    """Return the items of the expected state in a file. Raises ``InputError``."""
+    try:
+        text = read_regular(path, MAX_STATE_BYTES).decode("utf-8")
+        given = yaml.load(text, Loader=LOADER)  # noqa: S506 - either is a safe loader
+    except (OSError, UnicodeError, yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"cannot read the expected state {path}: {' '.join(str(error).split())}"[:500]) from error
+    return read_items(given or {}, f"{path}: ")
 
 
-def _cpu_text(given: Any) -> str:
-    text = _text("isolated_cpus", str(given) if isinstance(given, int) else given, "a list of CPUs")
-    if text not in ("", "none"):
-        try:
-            parse_cpulist(text, MAX_ID)
-        except ValueError as error:
-            raise InputError(f"preflight_isolated_cpus must be CPUs such as 2-7,10, or none: {error}") from error
-    return text
+def _state(given: Mapping[str, Any]) -> tuple[Item, ...]:
+    """Return the items of the file, and those of the variables that the file says nothing of."""
+    path = given.get("expected_state") or ""
+    if not isinstance(path, str):
+        raise InputError(f"calibration_expected_state must be the path of a file, not {path!r}")
+    of_file = read_state(Path(path).expanduser()) if path else ()
+    named = {item.name for item in of_file}
+    short = [
+        item
+        for name in SHORT_FORMS
+        if (value := given.get(name)) not in (None, "", [], {}) and not (isinstance(value, str) and not value.strip())
+        for item in read_items({name: value}, "preflight_")
+    ]
+    order = list(KINDS)
+    items = [*of_file, *(item for item in short if item.name not in named)]
+    return tuple(sorted(items, key=lambda item: order.index(item.kind)))
 
 
 def _number(name: str, given: Mapping[str, Any], largest: float) -> float:

@@ -3,10 +3,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.context.model import Context, Node
 from calibration.measurements.sut import room_bytes, without_memory_limits
 from calibration.plan import Plan
-from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 from calibration.profiles import Profile
 
 UNLIMITED_BYTES = 1 << 50

@@ -3,8 +3,9 @@
 
 from collections.abc import Iterator
 
+from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.model import Model
-from calibration.preflight.checks import UNKNOWN, Check, Finding, checks_of, outcome_of
+from calibration.preflight.checks import Check, checks_of
 from calibration.preflight.expectations import Expectations
 from calibration.preflight.facts import Facts
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a 
 KERNEL_BYTES_DIGITS: Final = 12
 """First digits of the SHA-256 of sutprobe; enough to tell two builds apart."""
 
-BOOTED_FROM: Final = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
-"""Kernel parameters that name the boot device: they differ on every machine and do not affect metrics."""
-
 UNCHANGING: Final = (
     "processor",
     "microcode",
@@ -160,6 +157,8 @@ def _words(words: Iterable[str | None], between: str = ", ") -> str:
 
 
 def _command_line(cmdline: CommandLine) -> str:
+    from calibration.context.cmdline import BOOTED_FROM  # noqa: PLC0415 - as above
+
     words = (
         parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
         for parameter in cmdline.parameters

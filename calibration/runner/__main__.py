@@ -2,7 +2,8 @@
 """The commands of the runner: those of a controller, and a whole run without one.
 
 ``plan.json``       run a plan on this machine, and leave the results in a directory
-``capture FILE``    write what describes this machine, from which ``calibration plan`` makes a plan
+``capture FILE``    write what describes this machine, from which ``calibration plan`` makes a plan, and the
+                    files that further arguments name (``asked``)
 ``cancel DIR``      end the run in a directory, restore the settings and remove it
 
 The others are called by a controller; each prints one line of JSON, and ``watch`` records after it.
@@ -23,7 +24,8 @@ BEGAN_S = time.time()
 
 USAGE = """\
 usage: python3 RUNNER PLAN.json       run a plan on this machine
-       python3 RUNNER capture FILE    write what describes this machine, to make a plan from
+       python3 RUNNER capture FILE [PATTERN]...    write what describes this machine, to make a plan from,
+                                      and the files below /proc/sys and /sys that match
        python3 RUNNER cancel DIR      end a run, restore the settings, keep its results
        python3 RUNNER remove DIR      restore what a run has not restored, and remove it
 """
@@ -61,12 +63,12 @@ def facts(_bundle, base, name):
     return 0
 
 
-def capture(_bundle, path="-"):
-    """Print what describes the SUT, or write it to *path*."""
+def capture(_bundle, path="-", *patterns):
+    """Print what describes the SUT, or write it to *path*; *patterns* are further files to capture."""
     from calibration.runner import capture as read  # noqa: PLC0415
     from calibration.runner import client, worker  # noqa: PLC0415
 
-    archive = read.capture(uname_a=worker.uname_a())["archive"]
+    archive = read.capture(uname_a=worker.uname_a(), patterns=patterns)["archive"]
     if path == "-":
         client.header(capture=archive)
     else:

@@ -23,7 +23,7 @@ import struct
 import tarfile
 import time
 
-from calibration.runner import devices
+from calibration.runner import asked, devices
 
 SCHEMA = "sut-context/1"
 
@@ -258,6 +258,8 @@ class Collector:
         self.files = {}
         self.links = {}
         self.devices = 0
+        self.asked = []
+        self.files_before_asked = 0
         self.unreadable = {}
         self.masked = {}
         self.total_bytes = 0
@@ -308,12 +310,15 @@ class Collector:
                 if first_only and any(read):
                     break
 
-    def copy(self, path):
-        """Copy one file; return whether it was copied."""
+    def copy(self, path, most_bytes=MAX_FILE_BYTES):
+        """Copy one file of at most *most_bytes*; return whether it was copied."""
         if path in self.files:
             return True
         content = self.read(path)
         if content is None:
+            return False
+        if len(content) > most_bytes:
+            self.unreadable[path] = "larger than %d bytes" % most_bytes
             return False
         if len(self.files) >= self.max_files or self.total_bytes + len(content) > MAX_TOTAL_BYTES:
             self.unreadable[path] = (
@@ -507,8 +512,8 @@ def control_groups(collector):
     return list(dict.fromkeys(found))
 
 
-def collect(root="/", clock=time.time):
-    """Read everything wanted from a root; return the :class:`Collector`."""
+def collect(root="/", clock=time.time, patterns=()):
+    """Read everything wanted from a root, and what *patterns* ask for; return the :class:`Collector`."""
     collector = Collector(root, clock)
     for pattern in PATTERNS:
         collector.collect(pattern)
@@ -533,6 +538,8 @@ def collect(root="/", clock=time.time):
         if os.path.exists(collector.root + path):
             collector.files[path] = b""
     devices.collect(collector)
+    collector.files_before_asked = len(collector.files)
+    asked.collect(collector, patterns)
     if any_isolated(collector):
         collector.collect(THREAD_PATTERN)
     collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
@@ -574,6 +581,7 @@ def describe(collector, uname_a, started, load):
         "files": len(collector.files),
         "total_bytes": collector.total_bytes,
         "devices": collector.devices,
+        "asked": collector.asked,
         "load": load.description(),
     }
 
@@ -612,13 +620,15 @@ def pack(files, description, started, links=None):
     return packed.getvalue()
 
 
-def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep):
+def capture(root="/", uname_a=None, clock=time.time, sleep=time.sleep, patterns=()):
     """Capture a machine: {archive (base64 tar.gz), capture (contents of capture.json), duration_s}.
+
+    *patterns* are the files to capture beside the usual ones (``asked``).
 
     The load is measured last, when the load of logging in and reading is over.
     """
     started = clock()
-    collector = collect(root, clock)
+    collector = collect(root, clock, patterns)
     load = LoadWatch(root, started + MAX_SECONDS, clock, sleep).watch()
     description = describe(collector, uname_a, started, load)
     archive = pack(dict(collector.files, **load.files), description, started, collector.links)

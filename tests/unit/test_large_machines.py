@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from calibration.audit.kinds import read_items
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.lifecycle import begin, finish
@@ -39,6 +40,10 @@ from tests.machines import CORES_PER_LLC, LARGE, Machine, answer
 from tests.rounds import all_rounds
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+EXPECTED = Expectations(
+    state=read_items({"isolated_cpus": "1-3", "governor": "performance", "deepest_idle_state": "C1"}, "")
+)
 
 SPAN = 4
 """The larger machine has so many times the CPUs."""
@@ -152,7 +157,7 @@ STEPS: dict[str, Callable[[Made], object]] = {
     "settings restored": restored,
     "context": lambda on: load(on.run, on.archive),
     "plans": all_plans,
-    "preflight": lambda on: evaluate(on.context, Known(), Expectations(isolated_cpus="1-3")),
+    "preflight": lambda on: evaluate(on.context, Known(), EXPECTED),
     "too little memory": lambda on: short_of_memory(on.short(), load_profile("quick"), make_plan),
     "what is left": lambda on: outstanding(on.run),
     "run document": lambda on: finish(on.run, now=NOW),

@@ -14,13 +14,16 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.actions import
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller
 
 from ansible import constants as C
+from calibration.audit.kinds import asked_for
 from calibration.build import TARGETS, build, prebuilt
 from calibration.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
 from calibration.judge.limits import read_limits
 from calibration.lifecycle import plan_only
 from calibration.mlc import check_licence
 from calibration.plan import skipped_text
+from calibration.preflight.configuration import configuration_summary, differences
 from calibration.preflight.examination import read_examination
+from calibration.preflight.expectations import read_again
 from calibration.profiles import load_profile
 from calibration.report.summary import finished
 from calibration.results.layout import new_run_id
@@ -124,6 +127,7 @@ class ActionModule(SutAction):
             prefetchers_ok=arguments["consent"].get("prefetchers", False),
             limits=read_limits(preflight.get("limits") or []),
             checks=checks_of(preflight.get("checks") or []),
+            asked=asked_for(read_again(preflight.get("expectations") or {}).state),
             checker=Path(arguments["meltdown_checker"]) if arguments["meltdown_checker"] else None,
             checker_timeout_s=arguments["meltdown_timeout_s"],
             mlc=mlc,
@@ -143,13 +147,17 @@ class ActionModule(SutAction):
 
     def planned(self, arguments, preflight, request, remote):
         """Return the plan of the SUT as it is, in check mode."""
-        plan = plan_only(
+        plan, checks = plan_only(
             request.results,
             profile=request.profile,
-            capture=remote.capture(),
+            capture=remote.capture(request.asked),
             examine=self.examination(arguments, preflight),
             prefetchers_ok=request.prefetchers_ok,
         )
+        for line in differences(checks):
+            self.say(line, C.COLOR_WARN)
+        if any(check.configured for check in checks):
+            self.say(configuration_summary(checks))
         return {"run": None, "plan": plan.model_dump(mode="json"), "failures": []}
 
     def announce(self, plan):

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The booted kernel: its arguments in the expected order, and its release."""
+"""The arguments of the booted kernel, in the expected order."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
 from calibration.context.model import Context, Parameter
 from calibration.context.topology import parse_size
 from calibration.cpulists import parse_cpulist
-from calibration.preflight.checks import UNKNOWN, Finding, outcome_of
 
 MAX_ARGUMENTS = 2048
 """Most kernel arguments compared: the kernel limits them to 4096 characters."""
@@ -139,32 +138,16 @@ def last_cpu(context: Context) -> int | None:
     return max(known) if known else None
 
 
-def check_kernel_arguments(context: Context, wanted: str) -> Iterator[Finding]:
-    """Yield whether the command line has the arguments *wanted*, in order."""
-    if not wanted:
-        return
+def check_kernel_arguments(context: Context, wanted: str) -> Finding:
+    """Return whether the command line has the arguments *wanted*, in order."""
     expected = f"in this order: {wanted}"
     if context.cmdline is None:
-        yield Finding("kernel_arguments", expected, UNKNOWN, "unknown")
-        return
+        return Finding("kernel_arguments", expected, UNKNOWN, "unknown")
     if len(context.cmdline.parameters) > MAX_ARGUMENTS:
         found = f"{len(context.cmdline.parameters)} arguments, more than {MAX_ARGUMENTS}"
-        yield Finding("kernel_arguments", expected, found, "unknown")
-        return
+        return Finding("kernel_arguments", expected, found, "unknown")
     last = last_cpu(context)
     faults = compare_arguments(
         arguments_of(parse_cmdline(wanted).parameters, last), arguments_of(context.cmdline.parameters, last)
     )
-    yield Finding("kernel_arguments", expected, "; ".join(faults) or context.cmdline.text, outcome_of(not faults))
-
-
-def check_kernel_release(context: Context, wanted: str) -> Iterator[Finding]:
-    """Yield whether the kernel's release matches the pattern *wanted*."""
-    if wanted:
-        found = context.capture.kernel_release
-        yield Finding(
-            "kernel_release",
-            wanted,
-            found or UNKNOWN,
-            "unknown" if found is None else outcome_of(fnmatchcase(found, wanted)),
-        )
+    return Finding("kernel_arguments", expected, "; ".join(faults) or context.cmdline.text, outcome_of(not faults))

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a machine has of each setting, or why that is unknown, or why it cannot have it."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from calibration.audit.files import Files
+from calibration.context.hardware import Device
+from calibration.context.model import Context, HugePages
+from calibration.context.population import UnknownPopulation, population
+from calibration.context.topology import CPU, parse_size
+from calibration.cpulists import format_cpulist
+from calibration.runner.devices import setting_path
+
+DMI: Final = "/sys/class/dmi/id"
+DMI_TABLES: Final = "/sys/firmware/dmi"
+
+TSC_ARCHITECTURES: Final = frozenset({"x86_64", "i686"})
+"""Architectures on which the kernel may have dropped a clock source that the machine has."""
+
+
+class Machine(NamedTuple):
+    """A machine as captured, and its files below /proc/sys and /sys, which only items that name files need."""
+
+    context: Context
+    files: Files | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether what is not there does not exist: not so in a tree that somebody has copied."""
+        return self.context.capture.captured_at is not None or (self.files is not None and self.files.live)
+
+
+class Reading(NamedTuple):
+    """The values of a setting by place (``""`` if it has none), or the ``reason`` why there are none.
+
+    ``impossible``: the machine cannot have the setting; ``unknown``: it could not be read. A reason beside values says
+    what of them could not be read.
+    """
+
+    values: Mapping[str, str]
+    state: Literal["found", "impossible", "unknown"] = "found"
+    reason: str = ""
+    noun: str = "CPUs"
+
+
+def one(value: object) -> Reading:
+    """Return the reading of a setting that has one value."""
+    return Reading({"": str(value)})
+
+
+def impossible(reason: str) -> Reading:
+    """Return that the machine cannot have the setting."""
+    return Reading({}, "impossible", reason)
+
+
+def unknown(reason: str) -> Reading:
+    """Return that it is unknown what the machine has."""
+    return Reading({}, "unknown", reason)
+
+
+def absent(machine: Machine, prefix: str, reason: str) -> Reading:
+    """Return that the machine has no such setting, for a *reason*, unless what is below *prefix* was not read."""
+    for file in machine.context.unreadable:
+        if file.path.startswith(prefix):
+            return unknown(f"{file.path}: {file.reason}")
+    return impossible(reason) if machine.complete else unknown(f"the capture has no {prefix}")
+
+
+def kernel_release(machine: Machine, _key: str) -> Reading:
+    """Return the release of the kernel."""
+    release = machine.context.capture.kernel_release
+    return unknown("not in the capture") if release is None else one(release)
+
+
+def sysctl_path(name: str) -> str | None:
+    """Return the file of a kernel parameter, as ``sysctl(8)`` reads its name; None for no name."""
+    return setting_path("sysctl", name) if re.fullmatch(r"[A-Za-z0-9_.:@/*?+-]+", name) else None
+
+
+def sysctl(machine: Machine, name: str) -> Reading:
+    """Return the value of a kernel parameter."""
+    path = sysctl_path(name)
+    return unknown("not a name") if path is None else sysfs(machine, path, "this kernel has no such parameter")
+
+
+def sysfs(machine: Machine, pattern: str, missing: str = "no such file") -> Reading:
+    """Return the contents of the files that match *pattern*, by CPU if that is all they differ in."""
+    if machine.files is None:
+        return unknown("the files of the capture are not at hand")
+    found = machine.files.find(pattern)
+    if not found.values:
+        if found.reason is not None:
+            return unknown(found.reason)
+        return impossible(missing) if found.looked else unknown("not captured: it was not asked for")
+    if not re.search("[*?]", pattern):
+        return one(found.values[pattern])
+    values, noun = by_cpu(pattern, found.values)
+    return Reading(values, "found", found.reason or "", noun)
+
+
+def by_cpu(pattern: str, values: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Return *values* by the part of their paths that *pattern* leaves open, a CPU's number if it is one."""
+    expression = "".join({"*": "([^/]*)", "?": "([^/])"}.get(part, re.escape(part)) for part in pattern)
+    open_parts = {path: "/".join(matched.groups()) for path in values if (matched := re.fullmatch(expression, path))}
+    if "cpu*" in pattern and all(part.isdigit() for part in open_parts.values()):
+        return {open_parts[path]: value for path, value in values.items()}, "CPUs"
+    return {open_parts.get(path, path): value for path, value in values.items()}, "files"
+
+
+def transparent_hugepages(machine: Machine, _key: str) -> Reading:
+    """Return the mode of transparent huge pages."""
+    mode = machine.context.memory.transparent_hugepages.enabled
+    reason = "this kernel has no transparent huge pages"
+    return absent(machine, "/sys/kernel/mm/transparent_hugepage", reason) if mode is None else one(mode)
+
+
+def huge_pages(machine: Machine, key: str) -> Reading:
+    """Return the number of huge pages of a size, on all nodes or one (``1G node 0``), without surplus ones."""
+    context = machine.context
+    size, _, node = key.partition(" node ")
+    wanted = parse_size(size)
+    pools: tuple[HugePages, ...] = context.memory.hugepages
+    where = "/sys/kernel/mm/hugepages"
+    if node:
+        if int(node) not in {known.id for known in context.nodes}:
+            return impossible(f"no node {node}")
+        pools, where = context.node(int(node)).hugepages, f"/sys/devices/system/node/node{node}/hugepages"
+    found = next((pool for pool in pools if pool.size_bytes == wanted), None)
+    if found is None or found.total is None:
+        return absent(machine, where, f"no huge pages of {size} on this machine")
+    return one(found.total - (found.surplus or 0))
+
+
+def governor(machine: Machine, _key: str) -> Reading:
+    """Return the frequency governor of each CPU."""
+    values = {
+        str(cpu): policy.governor or "none" for policy in machine.context.frequency.policies for cpu in policy.cpus
+    }
+    return Reading(values) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
+
+
+def turbo(machine: Machine, _key: str) -> Reading:
+    """Return whether turbo frequencies are on."""
+    on = machine.context.frequency.turbo
+    if on is not None:
+        return one("on" if on else "off")
+    for switch in ("intel_pstate/no_turbo", "cpufreq/boost"):
+        if (reading := absent(machine, f"{CPU}/{switch}", "")).state == "unknown":
+            return reading
+    return impossible("no switch for turbo")
+
+
+def idle_states(machine: Machine, _key: str) -> Reading:
+    """Return the deepest enabled idle state of each CPU."""
+    context = machine.context
+    if not context.idle.states:
+        first = context.online_cpus[0] if context.online_cpus else 0
+        reason = f"no idle states (driver {context.idle.driver or 'none'})"
+        return absent(machine, f"{CPU}/cpu{first}/cpuidle", reason)
+    values = {str(cpu): "none" for cpu in context.online_cpus}
+    for state in context.idle.states:
+        for cpu in set(context.online_cpus) - set(state.disabled_cpus):
+            values[str(cpu)] = state.name
+    return Reading(values)
+
+
+def smt(machine: Machine, _key: str) -> Reading:
+    """Return whether several threads of a core are in use."""
+    topology = machine.context.topology
+    if topology.smt_control in ("notsupported", "notimplemented"):
+        return impossible(f"one thread per core ({topology.smt_control})")
+    if topology.smt_active is not None:
+        return one("on" if topology.smt_active else "off")
+    if (topology.threads_per_core or 0) > 1:
+        return one("on")
+    return absent(machine, f"{CPU}/smt", "this kernel has no SMT control")
+
+
+def mitigations(machine: Machine, name: str) -> Reading:
+    """Return the state of one vulnerability, or of each."""
+    found = machine.context.mitigations
+    if not name:
+        where = f"{CPU}/vulnerabilities"
+        reason = "this kernel reports no vulnerabilities"
+        return Reading(found, noun="vulnerabilities") if found else absent(machine, where, reason)
+    if name not in found:
+        return absent(machine, f"{CPU}/vulnerabilities", "this kernel does not report it")
+    return one(found[name])
+
+
+def clocksource(machine: Machine, _key: str) -> Reading:
+    """Return the clock source in use."""
+    current = machine.context.clocksource.current
+    return unknown("not in the capture") if current is None else one(current)
+
+
+def interrupts(machine: Machine, key: str) -> Reading:
+    """Return the default affinity of interrupts, or those that may be delivered to an isolated CPU."""
+    isolation = machine.context.isolation
+    default = isolation.default_irq_affinity
+    if default is None:
+        return absent(machine, "/proc/irq", "this kernel has no interrupt affinity")
+    if key == "default_affinity":
+        return one(format_cpulist(default))
+    if not isolation.isolated and not isolation.cpuset_isolated:
+        return impossible("no CPU is isolated")
+    values = {
+        f"IRQ {interrupt.irq} on CPUs {format_cpulist(interrupt.isolated_cpus)}": interrupt.name or str(interrupt.irq)
+        for interrupt in isolation.interrupts
+    }
+    for file in machine.context.unreadable:
+        if file.path.startswith(("/proc/irq/", "/proc/interrupts")) and not values:
+            return unknown(f"{file.path}: {file.reason}")
+    return Reading(values, noun="interrupts") if values else one("none")
+
+
+FIRMWARE_KEYS: Final = (
+    "bios_vendor",
+    "bios_version",
+    "bios_release",
+    "bios_date",
+    "product_name",
+    "board_name",
+    "microcode",
+)
+
+
+def firmware(machine: Machine, key: str) -> Reading:
+    """Return a version of the firmware, or the microcode of each CPU."""
+    context = machine.context
+    if key == "microcode":
+        values = {str(cpu): model.microcode for model in context.processor.models for cpu in model.cpus}
+        known = {cpu: microcode for cpu, microcode in values.items() if microcode is not None}
+        return Reading(known) if known else absent(machine, "/proc/cpuinfo", "no microcode version")
+    value = getattr(context.firmware, key)
+    return absent(machine, f"{DMI}/{key}", "the firmware gives none") if value is None else one(value)
+
+
+NIC_KEYS: Final = ("node", "driver", "firmware", "speed_mbit_s", "pcie_lanes", "pcie_gt_s", "id")
+
+
+def nics(machine: Machine, key: str) -> Reading:
+    """Return a property of a device: ``0000:18:00.0 node``."""
+    address, _, name = key.partition(" ")
+    if machine.context.devices is None:
+        return unknown("the capture has no devices")
+    device = next((device for device in machine.context.devices if device.address == address), None)
+    if device is None:
+        return one("no such device")
+    if name == "node":
+        return _node(machine.context, device)
+    if name == "speed_mbit_s":
+        return _speed(device)
+    link = device.link
+    value = {
+        "driver": device.driver or "none",
+        "firmware": device.firmware,
+        "id": device.id,
+        "pcie_lanes": None if link is None else link.width,
+        "pcie_gt_s": None if link is None or link.speed_gt_s is None else f"{link.speed_gt_s:g}",
+    }[name]
+    if value is not None:
+        return one(value)
+    if name == "firmware":
+        return unknown(device.firmware_reason or "not in the capture")
+    return impossible("no PCIe link") if name.startswith("pcie") else unknown("not in the capture")
+
+
+def _node(context: Context, device: Device) -> Reading:
+    if device.node is not None:
+        return one(device.node)
+    return impossible("the machine has one node") if len(context.nodes) == 1 else one("none")
+
+
+def _speed(device: Device) -> Reading:
+    if not device.interfaces:
+        return unknown(f"its driver, {device.driver or 'none'}, shows no interface")
+    values = {
+        interface.name: "no link" if interface.speed_mbit_s is None else str(interface.speed_mbit_s)
+        for interface in device.interfaces
+    }
+    return one(next(iter(values.values()))) if len(values) == 1 else Reading(values, noun="interfaces")
+
+
+MEMORY_KEYS: Final = ("dimms", "mt_s", "channels")
+
+
+def memory(machine: Machine, key: str) -> Reading:
+    """Return the number of DIMMs or populated channels, or the speed of each DIMM."""
+    context = machine.context
+    filled = [dimm for dimm in context.firmware.dimms if dimm.size_bytes]
+    if not filled:
+        return absent(machine, DMI_TABLES, "the firmware describes no memory slots")
+    if key == "dimms":
+        return one(len(filled))
+    if key == "channels":
+        found = population(context)
+        if isinstance(found, UnknownPopulation):
+            return impossible(found.reason) if context.virtualization.guest else unknown(found.reason)
+        return one(found.machine.populated)
+    values = {
+        f"{number} {dimm.locator or ''}".strip(): str(dimm.configured_mt_s)
+        for number, dimm in enumerate(filled)
+        if dimm.configured_mt_s
+    }
+    return Reading(values, noun="DIMMs") if values else unknown("the firmware gives no configured speed")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expected values: how they are written in a file, and whether a found value is one of them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from calibration.context.tuned import chosen
+from calibration.cpulists import MAX_ID, format_cpulist, parse_cpulist
+
+MAX_VALUES: Final = 64
+"""Most alternatives of one setting."""
+
+MAX_TEXT: Final = 4096
+"""Most characters of a value: a kernel's command line has as many."""
+
+RANGE: Final = re.compile(r"(-?[0-9]{1,19})?\.\.(-?[0-9]{1,19})?", re.ASCII)
+"""``0..10``, ``16..``, ``..10``: inclusive bounds."""
+
+INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def texts(given: Any) -> tuple[str, ...]:
+    """Return the alternatives in *given*, a text, a number or a list of them. Raises ``ValueError``."""
+    parts = given if isinstance(given, list | tuple) else [given]
+    if not 0 < len(parts) <= MAX_VALUES:
+        raise ValueError(f"expected a value, or a list of at most {MAX_VALUES}, not {given!r}"[:MAX_TEXT])
+    return tuple(_text(part) for part in parts)
+
+
+def _text(given: Any) -> str:
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        hint = ": put it in quotes" if isinstance(given, bool | float) else ""
+        wrong = f"expected a text or a whole number, not {given!r}{hint}"[:MAX_TEXT]
+        raise ValueError(wrong)  # noqa: TRY004 - it is the file that is wrong, not the caller
+    text = " ".join(str(given).split())
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise ValueError(f"not a printable text of at most {MAX_TEXT} characters: {text[:40]!r}")
+    return text
+
+
+def switch(given: Any) -> tuple[str, ...]:
+    """Return ``on`` or ``off``, which YAML reads as true and false. Raises ``ValueError``."""
+    text = {True: "on", False: "off"}.get(given, given) if isinstance(given, bool) else given
+    if text not in ("on", "off"):
+        raise ValueError(f"expected on or off, not {given!r}"[:MAX_TEXT])
+    return (text,)
+
+
+def cpu_list(given: Any) -> tuple[str, ...]:
+    """Return a list of CPUs in the kernel's form, or ``none``. Raises ``ValueError``."""
+    text = _text(given) if isinstance(given, str | int) else ""
+    try:
+        known = text == "none" or parse_cpulist(text, MAX_ID)
+    except ValueError as error:
+        raise ValueError(f"must be CPUs such as 2-7,10, or none: {error}") from error
+    if not known:
+        raise ValueError(f"must be CPUs such as 2-7,10, or none, not {given!r}"[:500])
+    return (text,)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether *text* matches *pattern*, in which ``*`` and ``?`` alone are special."""
+    if "*" not in pattern and "?" not in pattern:
+        return pattern == text
+    expression = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern)
+    return pattern == text or re.fullmatch(expression, text, re.DOTALL) is not None
+
+
+def accepts(wanted: Iterable[str], found: str) -> bool:
+    """Return whether *found* is one of the values *wanted*."""
+    return any(_accepts(value, found) for value in wanted)
+
+
+def _accepts(wanted: str, found: str) -> bool:
+    if wanted == found or wanted == chosen(found):
+        return True
+    bounds = RANGE.fullmatch(wanted)
+    if bounds is not None and any(bounds.groups()) and INTEGER.fullmatch(found):
+        low, high = (None if bound is None else int(bound) for bound in bounds.groups())
+        return (low is None or int(found) >= low) and (high is None or int(found) <= high)
+    return matches(wanted, found) or _same_cpus(wanted, found)
+
+
+def _same_cpus(one: str, other: str) -> bool:
+    """Return whether both are one list of CPUs, written differently: ``2-3`` and ``2,3``."""
+    if not any(character in one + other for character in ",-"):
+        return False
+    try:
+        return parse_cpulist(one) == parse_cpulist(other) != ()
+    except ValueError:
+        return False
+
+
+MAX_SHOWN: Final = 8
+"""Values, or places of one value, named in a sentence; the rest is counted."""
+
+
+def spread(values: Mapping[str, str], wrong: Iterable[str], noun: str) -> str:
+    """Return *values* by place as a sentence: those of the places that are *wrong*, or all.
+
+    ``powersave on 3 of 504 CPUs (4,8-9)``. A sole value of no place, ``""``, stands for itself.
+    """
+    if set(values) == {""}:
+        return values[""] or "empty"
+    named = list(wrong) or list(values)
+    groups: dict[str, list[str]] = {}
+    for place in named:
+        groups.setdefault(values[place] or "empty", []).append(place)
+    parts = []
+    for value, places in list(groups.items())[:MAX_SHOWN]:
+        if len(places) == len(values):
+            parts.append(f"{value} on all {len(values)} {noun}" if len(values) > 1 else f"{value} ({places[0]})")
+        else:
+            parts.append(f"{value} on {len(places)} of {len(values)} {noun} ({_places(places)})")
+    if len(groups) > MAX_SHOWN:
+        parts.append(f"{len(groups) - MAX_SHOWN} more values")
+    return "; ".join(parts)
+
+
+def _places(places: list[str]) -> str:
+    if all(place.isascii() and place.isdigit() for place in places):
+        return format_cpulist(map(int, places))
+    more = f" and {len(places) - MAX_SHOWN} more" if len(places) > MAX_SHOWN else ""
+    return ", ".join(places[:MAX_SHOWN]) + more

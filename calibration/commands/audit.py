@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``calibration audit``: compare the configuration of a machine with what is expected."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from calibration.errors import VERDICT_FAILED, InputError
+from calibration.options import results_option
+from calibration.results.find import find_run
+
+if TYPE_CHECKING:  # slow, and not needed for --help
+    from calibration.audit.readings import Machine
+    from calibration.preflight.checks import Check
+
+
+@click.command("audit", epilog="Example: calibration audit t1/sut1 --expect expected.yml")
+@click.argument("root", metavar="[RUN]", required=False)
+@results_option
+@click.option(
+    "--expect",
+    type=click.Path(path_type=Path),
+    help="Compare with the expected state in this file instead of the one that the run began with.",
+)
+@click.option("--learn", is_flag=True, help="Print an expected state made from RUN: to keep, correct and use.")
+@click.option("--json", "as_json", is_flag=True, help="Print the settings as a JSON list.")
+def audit_command(root: str | None, *, results: Path, expect: Path | None, learn: bool, as_json: bool) -> None:
+    """Compare the configuration of a SUT with its expected state.
+
+    RUN is as for calibration report, / for this machine, a captured tree, or its tar.gz. By default it is the newest
+    run.
+
+    Prints each setting with the expected and the found value. The exit code is 1 if a setting is not met or unknown. A
+    setting that cannot exist on the machine is shown and fails nothing (docs/guide/audit.rst).
+    """
+    if learn and (expect is not None or as_json):
+        raise click.UsageError("--learn cannot be combined with --expect or --json")
+    path = Path(root or ".")
+    # A path is a machine; a name, or no argument, is a run.
+    place = path if root is not None and (path.exists() or path.is_absolute()) else find_run(results, root)
+    if learn:
+        from calibration.audit.learn import learned  # noqa: PLC0415 - as above
+
+        click.echo(learned(_machine(place), str(root or place)), nl=False)
+        return
+    checks = _recorded(place) if expect is None else _evaluated(place, expect)
+    if as_json:
+        click.echo(json.dumps([check.model_dump(mode="json") for check in checks], indent=1))
+    else:
+        _print(checks)
+    if any(check.failed for check in checks):
+        sys.exit(VERDICT_FAILED)
+
+
+def _machine(place: Path) -> "Machine":
+    from calibration.audit.files import open_files  # noqa: PLC0415 - as above
+    from calibration.audit.readings import Machine  # noqa: PLC0415
+    from calibration.context import load  # noqa: PLC0415
+
+    return Machine(load(place), open_files(place))
+
+
+def _evaluated(place: Path, expect: Path) -> "tuple[Check, ...]":
+    """Return the settings of the file *expect* as the machine in *place* has them."""
+    from calibration.audit.kinds import evaluate_items  # noqa: PLC0415 - as above
+    from calibration.preflight.checks import checks_of  # noqa: PLC0415
+    from calibration.preflight.configuration import configuration_of  # noqa: PLC0415
+    from calibration.preflight.expectations import read_state  # noqa: PLC0415
+
+    return configuration_of(checks_of(evaluate_items(read_state(expect), _machine(place)), {}))
+
+
+def _recorded(place: Path) -> "tuple[Check, ...]":
+    """Return the settings as they were found when the last attempt of the run in *place* began."""
+    from calibration.preflight.configuration import configuration_of  # noqa: PLC0415 - as above
+    from calibration.results.layout import RUN  # noqa: PLC0415
+    from calibration.results.store import read_run  # noqa: PLC0415
+
+    if place.is_dir() and not (place / RUN).exists():
+        raise InputError(f"{place}: not a run: give the expected state with --expect FILE")
+    attempts = read_run(place).attempts
+    checks = next((found for attempt in attempts[::-1] if (found := configuration_of(attempt.checks))), ())
+    if not checks:
+        raise InputError(
+            f"{place}: the run began without an expected state: set calibration_expected_state, or give a file with "
+            "--expect (docs/guide/audit.rst)"
+        )
+    return checks
+
+
+def _print(checks: "Iterable[Check]") -> None:
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415
+
+    from calibration.console import console  # noqa: PLC0415
+    from calibration.preflight.configuration import WORDS, WORST_FIRST, configuration_summary  # noqa: PLC0415
+
+    styles = {"met": "", "not_met": "red", "unknown": "yellow", "impossible": "dim"}
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title, ratio in (("", 1), ("Setting", 3), ("Expected", 3), ("Found", 4)):
+        table.add_column(title, overflow="fold", ratio=ratio or None)
+    for check in sorted(checks, key=lambda check: -WORST_FIRST.index(check.outcome)):  # the end of a screen is seen
+        words = (WORDS[check.outcome], check.title, check.expected, check.found)
+        table.add_row(*(Text(word, style=styles[check.outcome]) for word in words))
+    screen = console(sys.stdout)
+    screen.print(table)
+    screen.print(configuration_summary(checks))
