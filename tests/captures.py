@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captured machines with some of their files exchanged, as archives."""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from calibration.audit.files import open_files
+from calibration.audit.readings import Machine
+from calibration.context import load
+from calibration.runner import capture
+
+FIXTURES = Path(__file__).parent / "fixtures" / "context"
+
+ARCHIVE = Path("context.tar.gz")
+"""What messages name an archive by that is in memory."""
+
+Files = Mapping[str, str | bytes | None]
+"""Contents by path; None removes the files of a path or below it."""
+
+
+def changed(
+    name: str, files: Files, *, unreadable: Mapping[str, str] | None = None, asked: Iterable[str] | None = None
+) -> bytes:
+    """Return the capture *name* with other *files*, more that was *unreadable*, and patterns that were *asked* for."""
+    contents, links = {}, {}
+    with tarfile.open(FIXTURES / f"{name}.tar.gz") as archive:
+        for member in archive:
+            if member.issym():
+                links[f"/{member.name}"] = member.linkname
+            elif (stream := archive.extractfile(member)) is not None:
+                contents[f"/{member.name}"] = stream.read()
+    described = json.loads(contents.pop("/capture.json"))
+    for path, content in files.items():
+        if content is None:
+            gone = [found for found in contents if found == path or found.startswith(f"{path}/")]
+            for found in gone:
+                del contents[found]
+        else:
+            contents[path] = content if isinstance(content, bytes) else content.encode()
+    described["unreadable"] += [{"path": path, "reason": reason} for path, reason in (unreadable or {}).items()]
+    if asked is not None:
+        described["asked"] = list(asked)
+    return capture.pack(contents, described, 0, links)
+
+
+def machine_of(archive: bytes) -> Machine:
+    """Return the machine of a capture."""
+    return Machine(load(ARCHIVE, archive), open_files(ARCHIVE, archive))
+
+
+def unpacked_names(archive: bytes) -> set[str]:
+    """Return the paths in a capture."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return {f"/{member.name}" for member in opened}

@@ -1,0 +1,482 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration audit: each kind of setting met, not met, impossible and unknown; and learned from a machine."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from calibration.audit.findings import Finding
+from calibration.audit.kinds import KINDS, Item, evaluate_items, read_items
+from calibration.audit.learn import learned
+from calibration.audit.readings import Machine
+from calibration.audit.wanted import accepts, spread
+from calibration.context.model import Dimm
+from calibration.errors import InputError
+from tests.captures import FIXTURES, Files, changed, machine_of
+from tests.unit.context.test_firmware import END, dimm
+
+CPU = "/sys/devices/system/cpu"
+NIC = "0000:81:00.0"
+NIC_PATH = "/sys/devices/pci0000:80/0000:80:00.0/0000:81:00.0"
+BIAS = f"{CPU}/cpu*/power/energy_perf_bias"
+WATCHDOG = "kernel.watchdog_cpumask"
+
+RICH: dict[str, str | bytes | None] = {
+    "/proc/sys/kernel/watchdog_cpumask": "0-2\n",
+    "/proc/sys/net/ipv4/tcp_rmem": "4096\t131072\t6291456\n",
+    **{f"{CPU}/cpu{cpu}/power/energy_perf_bias": "0\n" for cpu in range(4)},
+    **{
+        f"{CPU}/cpufreq/policy{cpu}/{name}": text
+        for cpu in range(4)
+        for name, text in {
+            "affected_cpus": f"{cpu}\n",
+            "scaling_driver": "intel_pstate\n",
+            "scaling_governor": "performance\n",
+        }.items()
+    },
+    f"{CPU}/intel_pstate/no_turbo": "1\n",
+    f"{CPU}/nohz_full": "3\n",
+    "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro isolcpus=3 nohz_full=3 rcu_nocbs=3 quiet intel_iommu=on\n",
+    f"{CPU}/smt/control": "off\n",
+    f"{CPU}/smt/active": "0\n",
+    **{
+        f"{CPU}/cpu{cpu}/cpuidle/state{number}/{name}": text
+        for cpu in range(4)
+        for number, state in enumerate(("POLL", "C1", "C6"))
+        for name, text in {"name": f"{state}\n", "disable": f"{int(state == 'C6')}\n"}.items()
+    },
+    f"{CPU}/vulnerabilities/spectre_v2": "Mitigation: Retpolines; STIBP: disabled\n",
+    "/sys/firmware/dmi/tables/DMI": dimm(16384) + dimm(16384) + dimm(0) + END,
+    f"{NIC_PATH}/virtio2/net/eth1/operstate": "up\n",
+    f"{NIC_PATH}/virtio2/net/eth1/speed": "25000\n",
+}
+"""What the captured guest lacks of a server."""
+
+ASKED = [
+    "/proc/sys/kernel/watchdog_cpumask",
+    "/proc/sys/net/ipv4/tcp_rmem",
+    "/proc/sys/vm/swappiness",
+    "/proc/sys/kernel/no_such",
+    "/sys/kernel/mm/ksm/run",
+    BIAS,
+]
+
+RIGHT: dict[str, Any] = {
+    "kernel_arguments": "isolcpus=3 nohz_full=3 intel_iommu=on",
+    "kernel_release": "6.1.0-*-amd64",
+    "isolated_cpus": 3,
+    "nohz_full": "3",
+    "rcu_nocbs": "3",
+    "interrupts": {"on_isolated_cpus": ["nvme0q*", "virtio0-req.1"], "default_affinity": "0,1-3"},
+    "sysctl": {"vm.swappiness": "0..60", "kernel": {"watchdog_cpumask": "0,1,2"}, "net.ipv4.tcp_rmem": "4096 131072 *"},
+    "sysfs": {"/sys/kernel/mm/ksm/run": [0, 2], BIAS: 0},
+    "transparent_hugepages": "always",
+    "huge_pages": {"2M": {0: 0, 1: 0}, "1G": 0},
+    "governor": "performance",
+    "turbo": False,
+    "deepest_idle_state": "C1",
+    "smt": "off",
+    "mitigations": {"spectre_v2": "Mitigation: Retpolines*"},
+    "clocksource": ["tsc", "hpet"],
+    "firmware": {"bios_version": "1.16*", "microcode": "0x1000065"},
+    "memory": {"dimms": 2, "mt_s": 2933},
+    "nics": {NIC: {"node": 1, "driver": "virtio-pci", "speed_mbit_s": "10000.."}},
+}
+"""An expected state of every kind that the machine has."""
+
+
+@pytest.fixture(scope="module")
+def rich() -> Machine:
+    return machine_of(changed("x86_64-devices", RICH, asked=ASKED))
+
+
+def with_files(files: Files, unreadable: Mapping[str, str] | None = None) -> Machine:
+    return machine_of(changed("x86_64-devices", {**RICH, **files}, unreadable=unreadable, asked=ASKED))
+
+
+def findings(given: Any, machine: Machine) -> dict[str, Finding]:
+    return {finding.name: finding for finding in evaluate_items(read_items(given, ""), machine)}
+
+
+def test_a_machine_that_is_right_meets_every_kind(rich: Machine) -> None:
+    assert RIGHT.keys() == KINDS.keys()
+    found = findings(RIGHT, rich)
+    assert {finding.outcome for finding in found.values()} == {"met"}, found
+    assert found["governor"].found == "performance on all 4 CPUs"
+    assert found["memory.mt_s"].found == "2933 on all 2 DIMMs"
+    assert found[f"nics.{NIC} speed_mbit_s"].found == "25000"
+
+
+ONE_CHANGE: list[tuple[str, Files, str]] = [
+    ("kernel_arguments", {"/proc/cmdline": RICH["/proc/cmdline"][:-13] + "\n"}, "intel_iommu=on: missing"),  # type: ignore[index,operator]
+    ("isolated_cpus", {f"{CPU}/isolated": "2-3\n"}, "2-3, 2 isolated unexpectedly"),
+    ("nohz_full", {f"{CPU}/nohz_full": "(null)\n"}, "none, 3 not in nohz_full"),
+    ("interrupts.on_isolated_cpus", {"/sys/kernel/irq/29/actions": "eth7-rx\n"}, "eth7-rx on 1 of "),
+    ("interrupts.default_affinity", {"/proc/irq/default_smp_affinity": "7\n"}, "0-2"),
+    ("sysctl.vm.swappiness", {"/proc/sys/vm/swappiness": "61\n"}, "61"),
+    (f"sysctl.{WATCHDOG}", {"/proc/sys/kernel/watchdog_cpumask": "0-3\n"}, "0-3"),
+    ("sysctl.net.ipv4.tcp_rmem", {"/proc/sys/net/ipv4/tcp_rmem": "4096\t87380\t6\n"}, "4096 87380 6"),
+    ("sysfs./sys/kernel/mm/ksm/run", {"/sys/kernel/mm/ksm/run": "1\n"}, "1"),
+    (f"sysfs.{BIAS}", {f"{CPU}/cpu2/power/energy_perf_bias": "6\n"}, "6 on 1 of 4 CPUs (2)"),
+    (
+        "transparent_hugepages",
+        {"/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n"},
+        "madvise",
+    ),
+    (
+        "huge_pages.2M node 1",
+        {
+            "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages": "4\n",
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "4\n",
+        },
+        "4",
+    ),
+    ("governor", {f"{CPU}/cpufreq/policy1/scaling_governor": "powersave\n"}, "powersave on 1 of 4 CPUs (1)"),
+    ("turbo", {f"{CPU}/intel_pstate/no_turbo": "0\n"}, "on"),
+    ("deepest_idle_state", {f"{CPU}/cpu3/cpuidle/state2/disable": "0\n"}, "C6 on 1 of 4 CPUs (3)"),
+    ("smt", {f"{CPU}/smt/active": "1\n", f"{CPU}/smt/control": "on\n"}, "on"),
+    ("mitigations.spectre_v2", {f"{CPU}/vulnerabilities/spectre_v2": "Vulnerable\n"}, "Vulnerable"),
+    (
+        "clocksource",
+        {"/sys/devices/system/clocksource/clocksource0/current_clocksource": "acpi_pm\n"},
+        "acpi_pm",
+    ),
+    ("firmware.bios_version", {"/sys/class/dmi/id/bios_version": "1.17\n"}, "1.17"),
+    ("memory.dimms", {"/sys/firmware/dmi/tables/DMI": dimm(16384) + END}, "1"),
+    (
+        "memory.mt_s",
+        {"/sys/firmware/dmi/tables/DMI": dimm(16384) + dimm(16384, configured=2400) + END},
+        "2400 on 1 of 2 DIMMs (1 A1)",
+    ),
+    (f"nics.{NIC} node", {f"{NIC_PATH}/numa_node": "0\n"}, "0"),
+    (f"nics.{NIC} speed_mbit_s", {f"{NIC_PATH}/virtio2/net/eth1/operstate": "down\n"}, "no link"),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "words"), ONE_CHANGE, ids=[name for name, *_ in ONE_CHANGE])
+def test_one_change_is_found_and_nothing_else(name: str, files: Files, words: str) -> None:
+    found = findings(RIGHT, with_files(files))
+    assert {other for other, finding in found.items() if finding.outcome != "met"} == {name} | ALSO.get(name, set())
+    assert found[name].outcome == "not_met"
+    assert words in found[name].found
+
+
+ALSO = {"isolated_cpus": {"interrupts.on_isolated_cpus"}}
+"""A CPU more that is isolated has interrupts."""
+
+
+def test_every_kind_is_seen_to_fail() -> None:
+    by_context = {"kernel_release", "rcu_nocbs"}  # of which a capture has one file with others
+    assert {name.partition(".")[0] for name, *_ in ONE_CHANGE} | by_context == KINDS.keys()
+
+
+def test_what_is_written_in_several_places_fails_with_them(rich: Machine) -> None:
+    release = rich.context.capture.model_copy(update={"kernel_release": "5.4.0"})
+    other = rich._replace(context=rich.context.model_copy(update={"capture": release}))
+    assert findings(RIGHT, other)["kernel_release"] == Finding("kernel_release", "6.1.0-*-amd64", "5.4.0", "not_met")
+    isolation = rich.context.isolation.model_copy(update={"rcu_nocbs": (2, 3)})
+    other = rich._replace(context=rich.context.model_copy(update={"isolation": isolation}))
+    assert findings(RIGHT, other)["rcu_nocbs"].found == "2-3, 2 in rcu_nocbs unexpectedly"
+    assert findings({"firmware": {"microcode": "0x2"}}, rich)["firmware.microcode"].found == "0x1000065 on all 4 CPUs"
+    absent = findings({"nics": {"0000:18:00.0": {"node": 0}}}, rich)["nics.0000:18:00.0 node"]
+    assert (absent.outcome, absent.found) == ("not_met", "no such device")
+
+
+IMPOSSIBLE: list[tuple[str, dict[str, Any], Files, str]] = [
+    ("nohz_full", {"nohz_full": "3"}, {f"{CPU}/nohz_full": None}, "this kernel has no nohz_full"),
+    (
+        "interrupts.on_isolated_cpus",
+        {"interrupts": {"on_isolated_cpus": "none"}},
+        {f"{CPU}/isolated": "\n"},
+        "no CPU is isolated",
+    ),
+    ("sysctl.kernel.no_such", {"sysctl": {"kernel.no_such": 1}}, {}, "this kernel has no such parameter"),
+    (f"sysfs.{BIAS}", {"sysfs": {BIAS: 0}}, {f"{CPU}/cpu{n}/power": None for n in range(4)}, "no such file"),
+    (
+        "transparent_hugepages",
+        {"transparent_hugepages": "never"},
+        {"/sys/kernel/mm/transparent_hugepage": None},
+        "this kernel has no transparent huge pages",
+    ),
+    ("huge_pages.16G", {"huge_pages": {"16G": 1}}, {}, "no huge pages of 16G on this machine"),
+    ("huge_pages.2M node 7", {"huge_pages": {"2M": {7: 1}}}, {}, "no node 7"),
+    ("governor", {"governor": "performance"}, {f"{CPU}/cpufreq": None}, "no frequency scaling"),
+    ("turbo", {"turbo": True}, {f"{CPU}/intel_pstate": None}, "no switch for turbo"),
+    (
+        "deepest_idle_state",
+        {"deepest_idle_state": "C1"},
+        {f"{CPU}/cpu{n}/cpuidle": None for n in range(4)},
+        "no idle states (driver none)",
+    ),
+    ("deepest_idle_state", {"deepest_idle_state": "C1E"}, {}, "no such idle state, only POLL, C1, C6"),
+    ("smt", {"smt": "off"}, {f"{CPU}/smt/control": "notsupported\n"}, "one thread per core (notsupported)"),
+    ("mitigations.ghostwrite", {"mitigations": {"ghostwrite": "*"}}, {}, "this kernel does not report it"),
+    ("mitigations.meltdown", {"mitigations": {"meltdown": "Mitigation*"}}, {}, "Not affected"),
+    ("firmware.bios_date", {"firmware": {"bios_date": "*"}}, {"/sys/class/dmi": None}, "the firmware gives none"),
+    (
+        "memory.dimms",
+        {"memory": {"dimms": 16}},
+        {"/sys/firmware/dmi": None},
+        "the firmware describes no memory slots",
+    ),
+    (
+        "memory.channels",
+        {"memory": {"channels": 8}},
+        {},
+        "a virtual machine does not show the memory slots of its host",
+    ),
+    ("nics.0000:00:03.0 pcie_lanes", {"nics": {"0000:00:03.0": {"pcie_lanes": 16}}}, {}, "no PCIe link"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "files", "words"), IMPOSSIBLE, ids=[f"{n}-{w}" for n, _, _, w in IMPOSSIBLE])
+def test_what_a_machine_cannot_have_is_said(name: str, given: dict[str, Any], files: Files, words: str) -> None:
+    found = findings(given, with_files(files))[name]
+    assert (found.outcome, found.found) == ("impossible", words)
+
+
+def test_a_device_of_a_machine_with_one_node_has_no_other_node() -> None:
+    found = findings({"nics": {"0000:00:03.0": {"node": 1}}}, machine_of(changed("x86_64-devices", {})))
+    assert found["nics.0000:00:03.0 node"].outcome == "not_met"  # two nodes, and the firmware names none
+    files: Files = {f"/sys/devices/system/node/node{n}": None for n in (0, 1)} | {
+        "/sys/devices/system/node/online": "0"
+    }
+    found = findings({"nics": {"0000:00:03.0": {"node": 1}}}, with_files(files))
+    assert found["nics.0000:00:03.0 node"].outcome == "impossible"
+
+
+def test_a_clock_source_of_another_architecture_cannot_exist() -> None:
+    arm = machine_of((FIXTURES / "aarch64-four-nodes.tar.gz").read_bytes())
+    found = findings({"clocksource": "tsc"}, arm)["clocksource"]
+    assert (found.outcome, found.found) == ("impossible", "no such clock source, only arch_sys_counter")
+    # One of x86 that is not available may have been given up by the kernel.
+    pc = machine_of(changed("x86_64-devices", {}))
+    assert findings({"clocksource": "tsc"}, pc)["clocksource"].outcome == "not_met"
+
+
+UNREADABLE: list[tuple[dict[str, Any], str, Files]] = [
+    ({"nohz_full": 3}, f"{CPU}/nohz_full", {f"{CPU}/nohz_full": None}),
+    ({"sysctl": {"vm.swappiness": 0}}, "/proc/sys/vm/swappiness", {"/proc/sys/vm/swappiness": None}),
+    ({"sysfs": {"/sys/kernel/mm/ksm/run": 0}}, "/sys/kernel/mm/ksm/run", {"/sys/kernel/mm/ksm/run": None}),
+    ({"sysfs": {BIAS: 0}}, f"{CPU}/cpu3/power/energy_perf_bias", {f"{CPU}/cpu3/power/energy_perf_bias": b"\0" * 5000}),
+    (
+        {"transparent_hugepages": "never"},
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        {"/sys/kernel/mm/transparent_hugepage/enabled": None},
+    ),
+    (
+        {"huge_pages": {"2M": 0}},
+        "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        {"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": None},
+    ),
+    ({"governor": "performance"}, f"{CPU}/cpufreq", {f"{CPU}/cpufreq": None}),
+    ({"turbo": "off"}, f"{CPU}/intel_pstate/no_turbo", {f"{CPU}/intel_pstate": None}),
+    ({"deepest_idle_state": "C1"}, f"{CPU}/cpu0/cpuidle", {f"{CPU}/cpu{n}/cpuidle": None for n in range(4)}),
+    ({"smt": "off"}, f"{CPU}/smt/active", {f"{CPU}/smt": None}),
+    ({"mitigations": "off"}, f"{CPU}/vulnerabilities", {f"{CPU}/vulnerabilities": None}),
+    ({"firmware": {"bios_version": "1"}}, "/sys/class/dmi/id/bios_version", {"/sys/class/dmi": None}),
+    ({"memory": {"dimms": 2}}, "/sys/firmware/dmi/tables/DMI", {"/sys/firmware/dmi": None}),
+    ({"interrupts": {"default_affinity": 0}}, "/proc/irq", {"/proc/irq": None}),
+]
+
+
+@pytest.mark.parametrize(("given", "path", "files"), UNREADABLE, ids=[path for _, path, _ in UNREADABLE])
+def test_what_could_not_be_read_is_unknown(given: dict[str, Any], path: str, files: Files) -> None:
+    (found,) = findings(given, with_files(files, {path: "Permission denied"})).values()
+    assert found.outcome == "unknown"
+    assert "Permission denied" in found.found or "larger than" in found.found
+
+
+def test_what_the_capture_lacks_is_unknown(rich: Machine) -> None:
+    nothing = rich.context
+    nothing = nothing.model_copy(
+        update={
+            "cmdline": None,
+            "devices": None,
+            "capture": nothing.capture.model_copy(update={"kernel_release": None}),
+            "clocksource": nothing.clocksource.model_copy(update={"current": None}),
+            "isolation": nothing.isolation.model_copy(update={"isolated_source": None}),
+        }
+    )
+    kinds = ("kernel_arguments", "kernel_release", "isolated_cpus", "rcu_nocbs", "nics", "clocksource", "sysctl")
+    found = findings({kind: RIGHT[kind] for kind in kinds}, Machine(nothing))
+    assert {finding.outcome for finding in found.values()} == {"unknown"}, found
+    # A file that nobody asked for may exist.
+    other = findings({"sysctl": {"vm.max_map_count": 1}, "sysfs": {f"{CPU}/cpu*/online": 1}}, rich)
+    assert {finding.found for finding in other.values()} == {"not captured: it was not asked for"}
+    assert {finding.outcome for finding in other.values()} == {"unknown"}
+    # A tree that somebody copied by hand lacks what was not copied.
+    copied = Machine(nothing.model_copy(update={"capture": nothing.capture.model_copy(update={"captured_at": None})}))
+    copied = copied._replace(context=copied.context.model_copy(update={"mitigations": {}}))
+    assert findings({"mitigations": "off"}, copied)["mitigations"].outcome == "unknown"
+
+
+def test_mitigations_are_on_or_off(rich: Machine) -> None:
+    def outcome(word: str, **states: str) -> str:
+        machine = rich._replace(context=rich.context.model_copy(update={"mitigations": states}))
+        return findings({"mitigations": word}, machine)["mitigations"].outcome
+
+    off = {"meltdown": "Vulnerable", "itlb_multihit": "KVM: Mitigation: VMX unsupported", "mds": "Not affected"}
+    assert outcome("off", **off) == "met"
+    assert outcome("off", **off, tsx_async_abort="Mitigation: TSX disabled") == "met"
+    assert outcome("off", **off, gather_data_sampling="Mitigation: Microcode (locked)") == "met"
+    assert outcome("off", **off, srbds="Mitigation: Microcode") == "not_met"
+    assert outcome("on", **off) == "not_met"
+    assert outcome("on", meltdown="Mitigation: PTI", mds="Mitigation: Clear CPU buffers; SMT vulnerable") == "met"
+    assert outcome("on", itlb_multihit="KVM: Vulnerable") == "not_met"
+    assert outcome("on", itlb_multihit="Processor vulnerable") == "not_met"
+
+
+def test_channels_are_counted_on_servers(rich: Machine) -> None:
+    def slot(locator: str, size_bytes: int) -> Dimm:
+        known = rich.context.firmware.dimms[0]
+        return known.model_copy(update={"locator": locator, "bank": None, "size_bytes": size_bytes})
+
+    dimms = (slot("CPU0_DIMM_A1", 1 << 34), slot("CPU0_DIMM_B1", 1 << 34), slot("CPU0_DIMM_C1", 0))
+    context = rich.context.model_copy(
+        update={
+            "virtualization": rich.context.virtualization.model_copy(update={"guest": False}),
+            "firmware": rich.context.firmware.model_copy(update={"dimms": dimms}),
+        }
+    )
+    assert findings({"memory": {"channels": 2}}, Machine(context))["memory.channels"].outcome == "met"
+    assert findings({"memory": {"channels": 3}}, Machine(context))["memory.channels"].outcome == "not_met"
+    unnamed = context.model_copy(
+        update={"firmware": context.firmware.model_copy(update={"dimms": (slot("X", 1 << 34),)})}
+    )
+    assert findings({"memory": {"channels": 3}}, Machine(unnamed))["memory.channels"].outcome == "unknown"
+
+
+# Learning
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.tar.gz")), ids=lambda path: path.name.removesuffix(".tar.gz"))
+def test_what_is_learned_of_a_machine_is_met_by_it(path: Any) -> None:
+    machine = machine_of(path.read_bytes())
+    given = yaml.safe_load(learned(machine, "it"))
+    assert {"kernel_arguments", "isolated_cpus", "sysctl", "clocksource"} <= given.keys()
+    found = findings(given, machine)
+    assert {finding.outcome for finding in found.values()} == {"met"}, found
+
+
+def test_every_kind_is_learned(rich: Machine) -> None:
+    given = yaml.safe_load(learned(rich, "it"))
+    assert given.keys() == KINDS.keys()
+    assert given["sysctl"][WATCHDOG] == "0-2"
+    assert given["sysfs"] | {BIAS: 0} == given["sysfs"]
+    assert given["deepest_idle_state"] == "C1"
+    assert not {"root=/dev/sda1", "ro", "quiet"} & set(given["kernel_arguments"])
+
+
+@pytest.mark.parametrize(("name", "files", "words"), ONE_CHANGE, ids=[name for name, *_ in ONE_CHANGE])
+def test_one_change_to_what_was_learned_is_found(rich: Machine, name: str, files: Files, words: str) -> None:
+    given = yaml.safe_load(learned(rich, "it"))
+    found = findings(given, with_files(files))
+    wrong = {other for other, finding in found.items() if finding.outcome != "met"}
+    # Huge pages are learned of the machine, not of a node.
+    assert wrong == {name.partition(" node")[0] if name.startswith("huge_pages") else name} | ALSO.get(name, set())
+    assert words
+
+
+def test_what_is_learned_from_hostile_files_is_still_a_file() -> None:
+    hostile = {
+        "/proc/cmdline": 'a="b c" d=\x1b[2J e={x:1} # f\n',
+        "/sys/class/dmi/id/bios_version": "1.0 # {a: b}, 'c'\n",
+        "/sys/class/dmi/id/product_name": "x" * 5000,
+        f"{CPU}/vulnerabilities/'quoted: name'": "*[a]?\n",
+    }
+    machine = machine_of(changed("x86_64-devices", hostile, asked=["/sys/\n- x", 3, "/proc/sys/../etc/passwd"]))  # type: ignore[list-item]
+    given = yaml.safe_load(learned(machine, "a\nb"))
+    assert {finding.outcome for finding in findings(given, machine).values()} == {"met"}
+    assert "product_name" not in given["firmware"]
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "met"),
+    [
+        ("0", "0", True),
+        ("0", "1", False),
+        ("0..10", "10", True),
+        ("0..10", "11", False),
+        ("0..10", "-1", False),
+        ("16..", "17", True),
+        ("..10", "-4", True),
+        ("0..10", "5 6", False),
+        ("madvise", "always [madvise] never", True),
+        ("always", "always [madvise] never", False),
+        ("2-3", "2,3", True),
+        ("2-3", "2,3,4", False),
+        ("23", "2,3", False),
+        ("Mitigation: *", "Mitigation: PTI", True),
+        ("a[b]*", "a[b]c", True),
+        ("6.?", "6.1", True),
+        ("6.?", "6.11", False),
+        ("..", "5", False),
+    ],
+)
+def test_values_are_compared(wanted: str, found: str, met: bool) -> None:
+    assert accepts([wanted], found) is met
+
+
+def test_many_places_are_one_sentence() -> None:
+    values = {str(cpu): "powersave" if cpu in (4, 8, 9) else "performance" for cpu in range(504)}
+    assert spread(values, ["4", "8", "9"], "CPUs") == "powersave on 3 of 504 CPUs (4,8-9)"
+    values = {f"IRQ {number}": f"eth{number}" for number in range(2000)}
+    text = spread(values, list(values), "interrupts")
+    assert text.endswith("; 1992 more values")
+    assert len(text) < 500
+    files = {f"node{number}": "1" for number in range(20)}
+    assert spread(files, list(files)[:10], "files").endswith("node6, node7 and 2 more)")
+
+
+# The file
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "f.yml: expected a mapping of settings, not list"),
+        ({"governer": "x"}, "f.yml: no setting 'governer', only kernel_arguments, "),
+        ({"governor": True}, "f.yml: governor: expected a text or a whole number, not True: put it in quotes"),
+        ({"sysctl": {"vm.x": 1.5}}, "not 1.5: put it in quotes"),
+        ({"governor": []}, "governor: expected a value, or a list"),
+        ({"turbo": "maybe"}, "turbo: expected on or off, not 'maybe'"),
+        ({"isolated_cpus": "2-"}, "isolated_cpus: must be CPUs such as 2-7,10, or none"),
+        ({"sysctl": "vm.swappiness=0"}, "sysctl: expected a mapping"),
+        ({"sysctl": {"kernel.random.uuid": "1"}}, "kernel.random.uuid cannot be audited: such files may have secrets"),
+        ({"sysctl": {"../../etc/passwd": "1"}}, "it is no name of a kernel parameter"),
+        ({"sysfs": {"/etc/passwd": "1"}}, "only files below /proc/sys and /sys are read"),
+        ({"sysfs": {"/sys/kernel/debug/x": "1"}}, "such files may have secrets"),
+        ({"huge_pages": {"1X": 1}}, "huge_pages: not a size"),
+        ({"huge_pages": {"1G": {"a": 1}}}, "not the number of a node: 'a'"),
+        ({"nics": {"eth0": {"node": 0}}}, "not a PCI address such as 0000:18:00.0: 'eth0'"),
+        ({"nics": {"0000:18:00.0": {"mac": 0}}}, "no setting 'mac', only node, "),
+        ({"interrupts": {"affinity": 0}}, "no setting 'affinity', only on_isolated_cpus, default_affinity"),
+        ({"memory": {"speed": 1}}, "no setting 'speed', only dimms, mt_s, channels"),
+        ({"firmware": {"serial": 1}}, "no setting 'serial', only "),
+        ({"sysctl": {f"vm.x{number}": 1 for number in range(300)}}, "300 settings with 300 files"),
+    ],
+)
+def test_an_invalid_expected_state_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_items(given, "f.yml: ")
+    assert words in str(refused.value)
+
+
+def test_csit_mappings_and_their_quotes_are_read() -> None:
+    given = {"kernel": {"watchdog_cpumask": "0,32,64,96"}, "vm": {"nr_hugepages": 32768, "x": '"1"'}, "net": None}
+    assert [(item.key, item.wanted) for item in read_items({"sysctl": given}, "")] == [
+        ("kernel.watchdog_cpumask", ("0,32,64,96",)),
+        ("vm.nr_hugepages", ("32768",)),
+        ("vm.x", ("1",)),
+    ]
+
+
+def test_items_survive_the_playbook() -> None:
+    for item in read_items(RIGHT, ""):
+        assert Item.model_validate_json(item.model_dump_json()) == item
