@@ -76,14 +76,13 @@ def _evaluated(place: Path, expect: Path) -> "tuple[Check, ...]":
 
 def _recorded(place: Path) -> "tuple[Check, ...]":
     """Return the settings as they were found when the last attempt of the run in *place* began."""
-    from calibration.preflight.configuration import configuration_of  # noqa: PLC0415 - as above
+    from calibration.preflight.configuration import newest_configuration  # noqa: PLC0415 - as above
     from calibration.results.layout import RUN  # noqa: PLC0415
     from calibration.results.store import read_run  # noqa: PLC0415
 
     if place.is_dir() and not (place / RUN).exists():
         raise InputError(f"{place}: not a run: give the expected state with --expect FILE")
-    attempts = read_run(place).attempts
-    checks = next((found for attempt in attempts[::-1] if (found := configuration_of(attempt.checks))), ())
+    checks = newest_configuration([attempt.checks for attempt in read_run(place).attempts])
     if not checks:
         raise InputError(
             f"{place}: the run began without an expected state: set calibration_expected_state, or give a file with "

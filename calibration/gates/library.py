@@ -170,16 +170,19 @@ def _valid_measurements(run: RunDocument, kind: str) -> list[Measurement]:
 
 
 def require(results: Iterable[Result], empty: str = "nothing to check") -> None:
-    """Fail with all failed *results*, else skip with the undecided ones; with no results, skip with *empty*."""
-    texts: dict[str, list[str]] = {"passed": [], "failed": [], "undecided": []}
+    """Fail with all failed *results*, else skip with the undecided ones.
+
+    Skip with the noted ones if there are no others, with *empty* if there are none at all.
+    """
+    texts: dict[str, list[str]] = {"passed": [], "failed": [], "undecided": [], "noted": []}
     for result in results:
         texts[result.outcome].append(message(result.text))
-    for text in texts["passed"]:
+    for text in texts["passed"] + texts["noted"]:
         logger.info(text)
     if texts["failed"]:
         raise AssertionError("\n".join(texts["failed"]))
     if texts["undecided"] or not texts["passed"]:
-        raise SkipExecution("\n".join(texts["undecided"]) or empty)
+        raise SkipExecution("\n".join(texts["undecided"] or texts["noted"]) or empty)
 
 
 def _names_a_sut(test: TestCase) -> bool:

@@ -7,30 +7,33 @@ from typing import Final, Literal, NamedTuple
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.measurements import declaration
 from calibration.preflight.checks import refusal
+from calibration.preflight.configuration import difference
 from calibration.results.health import WORDS
 from calibration.results.model import Measurement, RunDocument, of_the_run
 
 
 class Result(NamedTuple):
-    """One checked item and its message; ``undecided`` if there is not enough data."""
+    """One checked item and its message; ``undecided`` if there is not enough data, ``noted`` if it decides nothing."""
 
-    outcome: Literal["passed", "failed", "undecided"]
+    outcome: Literal["passed", "failed", "undecided", "noted"]
     text: str
 
 
 def check_promises(document: RunDocument) -> Iterator[Result]:
     """Yield which expectations of the inventory were met before each start of the run.
 
-    An expectation that could not be checked is not met. A refused start measured nothing: it counts only if no other
-    start did.
+    An expectation that could not be checked is not met; one that the SUT cannot have is noted. A refused start measured
+    nothing: it counts only if no other start did.
     """
     begun = [
         attempt for attempt in document.attempts if attempt.capture is not None and refusal(attempt.checks) is None
     ]
     for attempt in begun or document.attempts:
         for check in attempt.checks:
-            text = f"{check.title}: expected {check.expected}, found {check.found}"
-            yield Result("failed" if check.failed else "passed", text)
+            if check.outcome == "impossible":
+                yield Result("noted", f"{difference(check)}: it cannot exist here")
+            else:
+                yield Result("failed" if check.failed else "passed", difference(check))
 
 
 def check_settings_restored(document: RunDocument) -> Iterator[Result]:

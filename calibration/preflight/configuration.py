@@ -28,6 +28,11 @@ def configuration_of(checks: Iterable[Check]) -> tuple[Check, ...]:
     return tuple(sorted(found, key=lambda check: WORST_FIRST.index(check.outcome)))
 
 
+def newest_configuration(attempts: Sequence[Iterable[Check]]) -> tuple[Check, ...]:
+    """Return the settings as the newest of *attempts* that has any found them, given the checks of each."""
+    return next((found for checks in attempts[::-1] if (found := configuration_of(checks))), ())
+
+
 def configuration_summary(checks: Iterable[Check]) -> str:
     """Return the numbers of settings by outcome: ``20 settings: 19 met, 1 not met``."""
     counts = Counter(check.outcome for check in configuration_of(checks))

@@ -18,6 +18,7 @@ from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
 from calibration.measurements.platform import ShapeReference
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
+from calibration.preflight.configuration import configuration_summary, newest_configuration
 from calibration.report.advice import advice
 from calibration.report.devices import rows as device_rows
 from calibration.report.environment import Fact, kind_modules, rst_page
@@ -55,6 +56,7 @@ def render(raw: bytes) -> Page:
     if document.imported is not None:
         return Page(imported_page(document, document.imported, digest, charts), charts.files)
     context = None if document.context is None else document.context.parsed
+    configuration = newest_configuration([attempt.checks for attempt in document.attempts])
     text = rst_page(
         "page",
         document=document,
@@ -70,6 +72,14 @@ def render(raw: bytes) -> Page:
         checks=cross_checks(document),
         rules=RULES,
         notes=notes(document),
+        configuration=configuration,
+        configuration_summary=configuration_summary(configuration),
+        preflight=[
+            (number, check)
+            for number, attempt in enumerate(document.attempts, 1)
+            for check in attempt.checks
+            if not check.configured
+        ],
         skipped=[item for item in of_the_run(document.not_measured) if item.kind not in {COUNTERS, "context"}],
         uncounted=uncounted(document),
         provenance=provenance(document),

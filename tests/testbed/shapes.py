@@ -36,6 +36,7 @@ class Shape(BaseModel):
     kernel: tuple[str, ...] = ()
     slots: int = 0
     devices: tuple[str, ...] = ()
+    smbios: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def consistent(self) -> "Shape":
@@ -84,6 +85,8 @@ class Shape(BaseModel):
                 options += ["-numa", f"dist,src={source},dst={target},val={value}"]
         for device in self.devices:
             options += ["-device", device]
+        for table in self.smbios:
+            options += ["-smbios", table]
         return options
 
 
