@@ -19,8 +19,8 @@ from calibration.runner.asked import MAX_PATTERNS, fault
 MAX_ITEMS: Final = 1000
 """Most settings of one expected state."""
 
-OFF: Final = re.compile(r"Mitigation(?!.*(TSX disabled|\(locked\)))")
-"""What ``mitigations=off`` leaves to no vulnerability, but for what the firmware has locked."""
+OFF: Final = re.compile(r"Mitigation(?!: PTE Inversion|.*(TSX disabled|\(locked\)))")
+"""What ``mitigations=off`` leaves to no vulnerability, but for what costs nothing and what the firmware has locked."""
 
 ON: Final = re.compile(r"(KVM: )?(Processor )?[Vv]ulnerable")
 """A vulnerability without a mitigation."""

@@ -25,6 +25,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from calibration.audit.kinds import KINDS
 from calibration.cli import calibration as command_line
 from calibration.counters.volume import DIFFERS, triad_bytes
 from calibration.errors import EXIT_CODES
@@ -36,7 +37,8 @@ from calibration.judge.verdicts import Check, NightVerdict
 from calibration.judge.waivers import Waiver
 from calibration.measurements import registry
 from calibration.nightly.notify import Notification
-from calibration.preflight.checks import CHECKS
+from calibration.preflight.checks import CHECKS, EXPECTED_STATE
+from calibration.preflight.expectations import read_state
 from calibration.profiles import load_profile, profile_names
 from calibration.reference import COMMON_ROLE, name_form
 from calibration.report.sections import page_order
@@ -310,9 +312,19 @@ def test_every_writable_register_is_described() -> None:
 
 def test_every_check_is_described_with_its_effect() -> None:
     page = parsed(DOCS / "guide" / "preflight.rst")
-    described = {row[0]: row[1] for row in table_rows(page, "Check")}
+    settings = table_rows(parsed(DOCS / "guide" / "audit.rst"), "Setting")
+    described = {row[0]: row[1] for row in (*table_rows(page, "Check"), *settings)}
     assert described == {name: kind.effect for name, kind in CHECKS.items()}
+    assert [row[0] for row in settings] == list(EXPECTED_STATE) == list(KINDS)
     assert {"blocking", "flag", "off"} <= literals(page)
+
+
+def test_the_example_of_an_expected_state_has_every_kind(tmp_path: Path) -> None:
+    page = parsed(DOCS / "guide" / "audit.rst")
+    example = max((block.astext() for block in page.findall(nodes.literal_block)), key=len)
+    path = tmp_path / "expected.yml"
+    path.write_text(example, encoding="utf-8")
+    assert {item.kind for item in read_state(path)} == KINDS.keys()
 
 
 # Results

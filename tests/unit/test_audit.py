@@ -318,7 +318,12 @@ def test_mitigations_are_on_or_off(rich: Machine) -> None:
         machine = rich._replace(context=rich.context.model_copy(update={"mitigations": states}))
         return findings({"mitigations": word}, machine)["mitigations"].outcome
 
-    off = {"meltdown": "Vulnerable", "itlb_multihit": "KVM: Mitigation: VMX unsupported", "mds": "Not affected"}
+    off = {
+        "meltdown": "Vulnerable",
+        "l1tf": "Mitigation: PTE Inversion; VMX: vulnerable",
+        "itlb_multihit": "KVM: Mitigation: VMX unsupported",
+        "mds": "Not affected",
+    }
     assert outcome("off", **off) == "met"
     assert outcome("off", **off, tsx_async_abort="Mitigation: TSX disabled") == "met"
     assert outcome("off", **off, gather_data_sampling="Mitigation: Microcode (locked)") == "met"
