@@ -52,6 +52,9 @@ done
 """
 """Shell commands before anything is learned."""
 
+BUSY = "$(sed -n 's/^ *\\([0-9]*\\):.*virtio1-input.0$/\\1/p' /proc/interrupts)"
+"""The interrupt of the network device that the login comes through: it moves when the next one arrives."""
+
 RUNNING: dict[str, tuple[str, str, set[str]]] = {
     "sysctl": ("sysctl -qw vm.swappiness=7", "sysctl -qw vm.swappiness=60", {"sysctl.vm.swappiness"}),
     "sysctl that was asked for": (
@@ -80,8 +83,8 @@ RUNNING: dict[str, tuple[str, str, set[str]]] = {
         {"clocksource"},
     ),
     "an interrupt on an isolated CPU": (
-        "echo 3 > /proc/irq/4/smp_affinity_list",
-        "echo 1 > /proc/irq/4/smp_affinity_list",
+        f"echo 3 > /proc/irq/{BUSY}/smp_affinity_list",
+        f"echo 0 > /proc/irq/{BUSY}/smp_affinity_list",
         {"interrupts.on_isolated_cpus"},
     ),
     "default affinity": (
@@ -138,6 +141,7 @@ def sut(testbed: Testbed) -> Sut:
     found = testbed.sut("configured")
     if "tmpfs" not in found.read(f"grep {CPU}/cpufreq /proc/mounts || true"):
         found.read(LAID_OVER)
+    found.read(f"echo 0 > /proc/irq/{BUSY}/smp_affinity_list")
     return found
 
 
@@ -156,8 +160,8 @@ def test_every_running_setting_is_changed_and_found(sut: Sut, right: dict[str, A
         sut.read(change)
         found = wrong(right, captured(sut))
         assert found.keys() == names, (what, found)
-        sut.read(back.format(clocksource=right["clocksource"], affinity=affinity))
-        assert wrong(right, captured(sut)) == {}, what
+        sut.read(back.format(clocksource=right["clocksource"], affinity=affinity))  # or it is found with the next one
+    assert wrong(right, captured(sut)) == {}
     scenario(
         "a setting changed while the SUT runs",
         f"{', '.join(RUNNING)}; one at a time",
