@@ -263,7 +263,12 @@ def day(module_lab: Lab, grub: dict[str, Any], tmp_path_factory: pytest.TempPath
     name, value = next(iter(grub.items()))
     csit = csit_lab(
         folder / "lf_inventory",
-        _81={"grub": {**grub, name: "{{ kept_elsewhere }}"}, "kept_elsewhere": value},
+        _81={
+            "grub": {**grub, name: "{{ kept_elsewhere }}"},
+            "kept_elsewhere": value,
+            "sysctl": {"vm": {"swappiness": "{{ kept_too }}", "max_map_count": 1}, "kernel": {"no_such_parameter": 3}},
+            "kept_too": int(Path("/proc/sys/vm/swappiness").read_text(encoding="ascii")),
+        },
         # Settings outrank what the inventory says.
         _84={"preflight_kernel_arguments": "", "calibration_sut": "mine", "calibration_testbed": "bed"},
     )
@@ -316,6 +321,17 @@ def test_checks_the_kernel_arguments_of_csits_inventory(day: Day, grub: dict[str
     assert checks["t91/s81-t91-sut1"]["kernel_arguments"] == ("met", f"in this order: {' '.join(words)}")
     assert checks["t91/s82-t91-sut2"]["kernel_arguments"] == ("not_met", GRUB_82)
     assert "kernel_arguments" not in checks["bed/mine"]
+
+
+def test_checks_the_kernel_parameters_of_csits_inventory(day: Day) -> None:
+    found = {check.name: check.outcome for check in day.first["t91/s81-t91-sut1"].attempts[0].checks}
+    assert found["sysctl.vm.swappiness"] == "met"
+    assert found["sysctl.vm.max_map_count"] == "not_met"
+    assert found["sysctl.kernel.no_such_parameter"] == "impossible"
+    # As they are in the inventory, and none of this machine has so many CPUs.
+    assert {check.name: check.expected for check in day.first["bed/mine"].attempts[0].checks}[
+        "sysctl.kernel.watchdog_cpumask"
+    ] == "0,32,64,96"
 
 
 def test_the_key_of_a_topology_logs_in_through_an_agent_and_secrets_are_not_shown_or_kept(day: Day) -> None:

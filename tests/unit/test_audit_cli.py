@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from robot.api import SkipExecution
 
 from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED
-from calibration.gates.rules import check_promises
+from calibration.gates.library import require
+from calibration.gates.rules import Result, check_promises
 from calibration.lifecycle import NotBegunError, begin, finish, plan_only
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import read_examination
@@ -177,3 +179,12 @@ def test_the_capture_of_a_run_may_be_audited_alone(tmp_path: Path) -> None:
     run = run_of(tmp_path, STATE)
     alone = calibration("audit", run / CAPTURE, "--expect", tmp_path / "expected.yml", "--json")
     assert json.loads(alone.said) == json.loads(calibration("audit", run, "--json").said)
+
+
+def test_a_gate_is_not_passed_by_what_cannot_exist() -> None:
+    noted, passed = Result("noted", "no SMT"), Result("passed", "as expected")
+    require([passed, noted])
+    with pytest.raises(SkipExecution, match="no SMT"):
+        require([noted])
+    with pytest.raises(AssertionError, match="other"):
+        require([passed, noted, Result("failed", "other")])
