@@ -12,7 +12,8 @@ Everything Planned Was Measured And Is Valid
     Then everything planned was measured and is valid
 
 The SUT Is What The Inventory Promises
-    [Documentation]    Kernel, kernel arguments, isolated CPUs and other declared expectations, as found at the start.
+    [Documentation]    Kernel, kernel arguments, isolated CPUs, the expected state and other declared expectations, as
+    ...    found at the start. What cannot exist on the SUT is noted.
     [Tags]    context
     Given the run of SUT ${SUT} in testbed ${TESTBED}
     Then the SUT was what the inventory promises
