@@ -328,10 +328,9 @@ def test_checks_the_kernel_parameters_of_csits_inventory(day: Day) -> None:
     assert found["sysctl.vm.swappiness"] == "met"
     assert found["sysctl.vm.max_map_count"] == "not_met"
     assert found["sysctl.kernel.no_such_parameter"] == "impossible"
-    # As they are in the inventory, and none of this machine has so many CPUs.
-    assert {check.name: check.expected for check in day.first["bed/mine"].attempts[0].checks}[
-        "sysctl.kernel.watchdog_cpumask"
-    ] == "0,32,64,96"
+    as_they_are = {check.name: check.expected for check in day.first["t91/s82-t91-sut2"].attempts[0].checks}
+    assert as_they_are["sysctl.kernel.watchdog_cpumask"] == "0,32,64,96"
+    assert as_they_are["sysctl.vm.nr_hugepages"] == "32768"
 
 
 def test_the_key_of_a_topology_logs_in_through_an_agent_and_secrets_are_not_shown_or_kept(day: Day) -> None:

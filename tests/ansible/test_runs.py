@@ -54,8 +54,14 @@ def test_renders_pages_and_site_again(calibrated_lab: tuple[Lab, Ended], lab: La
 
 
 def test_check_mode_shows_the_plan_and_touches_nothing(lab: Lab) -> None:
-    ended = lab.run("nightly.yml", "--check", profile=None)
+    expected = lab.directory / "expected.yml"
+    state = {"sysctl": {"vm.swappiness": "1000..", "vm.max_map_count": "1.."}, "sysfs": {"/sys/no/such/file": 1}}
+    expected.write_text(yaml.safe_dump(state), encoding="utf-8")
+    ended = lab.run("nightly.yml", "--check", "-e", f"calibration_expected_state={expected}", profile=None)
     assert ended.rc == 0, ended.text
+    # The file that no capture has by itself was asked for.
+    assert re.search(r"sysctl vm\.swappiness: expected 1000\.\., found \d+$", ended.text, re.MULTILINE)
+    assert "3 settings: 1 met, 1 not met, 1 cannot exist here" in ended.text
     assert "Maximum bandwidth" in ended.text
     assert re.search(r"sutprobe bandwidth --\w", ended.text)
     assert not lab.results.exists()
