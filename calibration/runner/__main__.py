@@ -24,8 +24,9 @@ BEGAN_S = time.time()
 
 USAGE = """\
 usage: python3 RUNNER PLAN.json       run a plan on this machine
-       python3 RUNNER capture FILE [PATTERN]...    write what describes this machine, to make a plan from,
-                                      and the files below /proc/sys and /sys that match
+       python3 RUNNER capture FILE [PATTERN]...
+                                      write what describes this machine, to make a plan from, and what matches
+                                      the patterns below /proc/sys and /sys
        python3 RUNNER cancel DIR      end a run, restore the settings, keep its results
        python3 RUNNER remove DIR      restore what a run has not restored, and remove it
 """
