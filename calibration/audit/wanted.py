@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from calibration.context.tuned import chosen
@@ -61,10 +62,7 @@ def cpu_list(given: Any) -> tuple[str, ...]:
 
 def matches(pattern: str, text: str) -> bool:
     """Return whether *text* matches *pattern*, in which ``*`` and ``?`` alone are special."""
-    if "*" not in pattern and "?" not in pattern:
-        return pattern == text
-    expression = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern)
-    return pattern == text or re.fullmatch(expression, text, re.DOTALL) is not None
+    return pattern == text or fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def accepts(wanted: Iterable[str], found: str) -> bool:

@@ -545,7 +545,7 @@ def test_an_unreachable_sut_has_a_document(tmp_path: Path) -> None:
 
 def test_a_blocking_check_prevents_the_run(tmp_path: Path) -> None:
     with pytest.raises(NotBegunError, match=r"expected 6\.1"):
-        begin(tmp_path, examine=lambda _context, _plan: [CHECK])
+        begin(tmp_path, examine=lambda *_: [CHECK])
     directory = tmp_path / "t1" / "s1" / "r1"
     record_reason(tmp_path, **names(directory), profile="quick", now=NOW, reason="it failed")
     document = finish(directory, now=NOW)
@@ -556,7 +556,7 @@ def test_a_blocking_check_prevents_the_run(tmp_path: Path) -> None:
     assert "found 5.4.0" in str(attempt.ended)
     append_record(directory, EndRecord(finished_at=NOW, interrupted=False))
     # the same identifier may begin there once the SUT is as expected
-    begun = begin(tmp_path, now=LATER, examine=lambda _context, _plan: [])
+    begun = begin(tmp_path, now=LATER, examine=lambda *_: [])
     assert begun.directory == directory
     end_step(begun, "idle_latency")
     document = finish(directory, now=LATER)
@@ -566,7 +566,7 @@ def test_a_blocking_check_prevents_the_run(tmp_path: Path) -> None:
 
 def test_a_nonblocking_check_is_flagged_once(tmp_path: Path) -> None:
     flagged = CHECK.model_copy(update={"effect": "flag"})
-    begun = begin(tmp_path, examine=lambda _context, _plan: [flagged])
+    begun = begin(tmp_path, examine=lambda *_: [flagged])
     end_step(begun, "idle_latency")
     document = finish(begun.directory, now=NOW)
     assert [flag.code for flag in document.flags].count("NOT_AS_EXPECTED") == 1

@@ -397,6 +397,7 @@ CASES: dict[Callable[..., object], Case] = {
             )
         )
     ),
+    tuned.chosen: Case((*ANY, of("["), of("[a"), of("a", "["))),
     text.decode_base64: Case((*ANY, of("AAAA"), of("é"))),
     text.visible: Case((*ANY, of("\x1b"), of("é"), of("".join(map(chr, range(0xA0, 0xD800))))), size=PART),
     text.shown: Case((lambda _size: "\u202e",), size=PART),
@@ -427,7 +428,10 @@ EXEMPT: dict[str, str] = {
     "calibration.mlc.read_commands": OPERATOR,
     "calibration.mlc.check_licence": OPERATOR,
     "calibration.mlc.read_program": OPERATOR,
+    "calibration.audit.kinds.read_items": OPERATOR,
+    "calibration.preflight.expectations.read_again": OPERATOR,
     "calibration.preflight.expectations.read_expectations": OPERATOR,
+    "calibration.preflight.expectations.read_state": OPERATOR,
     "calibration.preflight.agreement.read_known": "facts that read_facts has bounded",
     "calibration.preflight.examination.read_examination": "facts that read_facts has bounded",
     "calibration.profiles.load_profile": OPERATOR,
