@@ -231,4 +231,5 @@ def read_memory(tree: Tree) -> Memory:
             khugepaged_defrag=None if khugepaged not in ("0", "1", "yes", "no") else khugepaged in ("1", "yes"),
         ),
         numa_balancing=tree.parse("/proc/sys/kernel/numa_balancing", count),
+        anonymous_huge_bytes=rows.get("AnonHugePages"),
     )

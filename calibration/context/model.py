@@ -210,7 +210,7 @@ class TransparentHugePages(Model):
 
 
 class Memory(Model):
-    """Memory of the whole machine."""
+    """Memory of the whole machine; ``anonymous_huge_bytes`` are transparent huge pages of programs."""
 
     total_bytes: int | None
     free_bytes: int | None
@@ -220,6 +220,7 @@ class Memory(Model):
     hugepages: tuple[HugePages, ...]
     transparent_hugepages: TransparentHugePages
     numa_balancing: int | None
+    anonymous_huge_bytes: int | None = None
 
 
 class CpuModel(Model):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SUT counted while it was measured: errors, throttling, temperatures and energy, and the flags for them."""
+"""What a SUT counted while it was measured: errors, throttling, NUMA balancing, temperatures and energy, and flags."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +21,9 @@ CounterKind = Literal[
     "link_fatal",
     "core_throttled",
     "package_throttled",
+    "numa_hint_faults",
+    "numa_pages_migrated",
+    "isolated_interrupts",
 ]
 
 THROTTLE_KINDS: Final[tuple[CounterKind, ...]] = ("core_throttled", "package_throttled")
@@ -56,7 +59,9 @@ class Counted(Model):
     """The counters of one kind: ``read`` were read before and after; ``lost`` disappeared in between.
 
     A memory controller and its modules count separately, as ``mc0`` and ``mc0 dimm1 (label)``: the controller's count
-    includes those of its modules. Throttling is counted for each CPU, and named by its number.
+    includes those of its modules. Throttling is counted for each CPU, and named by its number; NUMA balancing
+    (``numa_hint_faults``, ``numa_pages_migrated``) for the machine; ``isolated_interrupts`` are those of devices on
+    isolated CPUs, by the interrupt's number.
     """
 
     kind: CounterKind

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine counts while a run measures: corrected errors, throttling, temperatures and energy.
+"""What the machine counts while a run measures: errors, throttling, interruptions, temperatures, energy.
 
 Read before the first and after the last step. Energy is read between steps too, because its counters wrap.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import re
 import time
 
 from calibration.runner import devices
-from calibration.runner.capture import CPU, Collector
+from calibration.runner.capture import CPU, MAX_FILE_BYTES, Collector
+from calibration.runner.settings import parse_ranges
 
 EDAC = "/sys/devices/system/edac/mc"
 HWMON = "/sys/class/hwmon"
@@ -31,7 +33,9 @@ THROTTLE_KINDS = (
     ("core_throttled", "core_throttle_count"),
     ("package_throttled", "package_throttle_count"),
 )
-KINDS = tuple(row[0] for row in (*EDAC_KINDS, *AER_KINDS, *THROTTLE_KINDS))
+INTERRUPT_KIND = "isolated_interrupts"
+BALANCING_KINDS = ("numa_hint_faults", "numa_pages_migrated")  # rows of /proc/vmstat
+KINDS = (*(row[0] for row in (*EDAC_KINDS, *AER_KINDS, *THROTTLE_KINDS)), *BALANCING_KINDS, INTERRUPT_KIND)
 
 CHIPS = {
     "coretemp": r"Package id \d+",
@@ -53,6 +57,12 @@ NAME_BYTES = 64
 
 PAGE_BYTES = 4096
 """Bytes read of a table: no file of sysfs has more."""
+
+MAX_INTERRUPTS = 2048
+"""Interrupts counted, lowest numbers first: a record has space for as many. Two sockets with many queues have 2000."""
+
+VMSTAT_BYTES = 65536
+"""Bytes read of /proc/vmstat: its 180 rows take 5 kB."""
 
 MAX_POWER_W = 800.0
 """More than a package takes: what an energy counter could have counted between two readings."""
@@ -113,6 +123,31 @@ def counters(reader):
     for cpu in reader.names(CPU, "cpu[0-9]*"):
         for kind, file in THROTTLE_KINDS:
             keep(kind, cpu[3:], reader.number("%s/%s/thermal_throttle/%s" % (CPU, cpu, file)))
+    rows = dict(re.findall(r"(?m)^(\w+) ([0-9]+)$", reader.text("/proc/vmstat", VMSTAT_BYTES) or ""))
+    for kind in BALANCING_KINDS:
+        keep(kind, "machine", number(rows.get(kind, "")))
+    found[INTERRUPT_KIND] = isolated_interrupts(reader)
+    return found
+
+
+def isolated_interrupts(reader):
+    """Return how often each interrupt of a device came to isolated CPUs, by its number.
+
+    Read before and after all steps: the table of 504 CPUs and 2000 interrupts takes a second.
+    """
+    isolated: set[int] = set()
+    for path in (CPU + "/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated"):
+        with contextlib.suppress(ValueError):  # none, or (null)
+            isolated.update(parse_ranges(reader.text(path, PAGE_BYTES) or ""))
+    lines = (reader.text("/proc/interrupts", MAX_FILE_BYTES) or "").splitlines() if isolated else []
+    names = lines[0].split() if lines else []
+    columns = [place for place, name in enumerate(names) if number(name[3:]) in isolated]
+    found: dict[str, int] = {}
+    for line in lines[1:]:
+        irq, _, rest = line.partition(":")
+        counts = rest.split(None, len(names))[: len(names)]
+        if len(counts) == len(names) and irq.strip().isdigit() and len(found) < MAX_INTERRUPTS:
+            found[irq.strip()] = sum(number(counts[place]) or 0 for place in columns)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from calibration.results.health import read_health
 from calibration.runner.devices import MAX_DEVICES
-from calibration.runner.health import KINDS, Energy, Health
+from calibration.runner.health import KINDS, MAX_INTERRUPTS, Energy, Health
 from calibration.runner.settings import Machine
 from tests.suts import Sut, step
 
@@ -18,6 +18,15 @@ MC = "/sys/devices/system/edac/mc/mc0"
 NIC = "/sys/devices/pci0000:80/0000:80:00.0/0000:81:00.0"
 RAPL = "/sys/class/powercap"
 HWMON = "/sys/class/hwmon"
+
+INTERRUPTS = """\
+           CPU0       CPU1       CPU3
+  9:          5          0          0   IO-APIC   9-fasteoi   acpi
+ 36:          4         %d          2   PCI-MSI 524288-edge      eth0-rx-1
+LOC:          9        %d          9   Local timer interrupts
+ERR:          0
+"""
+"""CPU 2 is offline, and CPUs 1 and 3 are isolated."""
 
 FILES = {
     f"{MC}/ce_count": "3\n",
@@ -36,6 +45,9 @@ FILES = {
     f"{HWMON}/hwmon0/temp1_label": "Package id 0\n",
     f"{HWMON}/hwmon0/temp2_input": "99000\n",
     f"{HWMON}/hwmon0/temp2_label": "Core 0\n",
+    "/sys/devices/system/cpu/isolated": "1,3\n",
+    "/proc/interrupts": INTERRUPTS % (7, 100),
+    "/proc/vmstat": "nr_free_pages 9\nnuma_hint_faults 70\nnuma_hint_faults_local 60\nnuma_pages_migrated 5\n",
     f"{RAPL}/intel-rapl:0/name": "package-0\n",
     f"{RAPL}/intel-rapl:0/energy_uj": "900000\n",
     f"{RAPL}/intel-rapl:0/max_energy_range_uj": "262143328850\n",
@@ -72,6 +84,9 @@ def test_nothing_happened(tmp_path: Path) -> None:
         "link_corrected": 2,
         "link_fatal": 1,
         "core_throttled": 2,
+        "numa_hint_faults": 1,
+        "numa_pages_migrated": 1,
+        "isolated_interrupts": 2,
     }
     assert found["temperatures_c"] == {"coretemp 0 Package id 0": [41.0, 41.0]}
     assert read_health(json.loads(json.dumps(found))) is not None
@@ -87,6 +102,8 @@ def test_what_happened_is_found_where_it_happened(tmp_path: Path) -> None:
             f"{NIC}/aer_dev_correctable": "RxErr 0\nBadTLP 4\nTOTAL_ERR_COR 4\n",
             f"{NIC}/aer_dev_fatal": "Undefined 1\nTOTAL_ERR_FATAL 1\n",
             "/sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": "7\n",
+            "/proc/vmstat": "numa_hint_faults 95\nnuma_pages_migrated 5\n",
+            "/proc/interrupts": INTERRUPTS % (819, 5000),
             f"{HWMON}/hwmon0/temp1_input": "77500\n",
             f"{RAPL}/intel-rapl:0/energy_uj": "5900000\n",
         },
@@ -97,6 +114,8 @@ def test_what_happened_is_found_where_it_happened(tmp_path: Path) -> None:
         "link_corrected": {"0000:81:00.0": [1, 4]},
         "link_fatal": {"0000:81:00.0": [0, 1]},
         "core_throttled": {"1": [5, 7]},
+        "numa_hint_faults": {"machine": [70, 95]},
+        "isolated_interrupts": {"36": [9, 821]},
     }
     assert found["temperatures_c"] == {"coretemp 0 Package id 0": [41.0, 77.5]}
     assert found["energy"] == {
@@ -129,6 +148,20 @@ def test_names_are_short_and_pipes_are_not_waited_for(tmp_path: Path) -> None:
     kept = read_health(json.loads(json.dumps(found)))
     assert kept is not None
     assert "\n" not in kept.counters[0].changed[0].name
+
+
+def test_only_interrupts_of_isolated_cpus_are_counted(tmp_path: Path) -> None:
+    for none in ("\n", "(null)\n"):
+        machine = put(tmp_path, {**FILES, "/sys/devices/system/cpu/isolated": none})
+        assert Health(machine).counters["isolated_interrupts"] == {}
+    machine = put(tmp_path, {"/sys/fs/cgroup/cpuset.cpus.isolated": "1\n"})
+    assert Health(machine).counters["isolated_interrupts"] == {"9": 0, "36": 7}
+    put(tmp_path, {"/sys/fs/cgroup/cpuset.cpus.isolated": "\n"})
+    many = "CPU0 CPU1 CPU3\n" + "".join(f"{irq}: 1 2 3 MSI\n" for irq in range(3000))
+    health = Health(put(tmp_path, {"/sys/devices/system/cpu/isolated": "1,3\n", "/proc/interrupts": many}))
+    assert health.counters["isolated_interrupts"] == {str(irq): 5 for irq in range(MAX_INTERRUPTS)}
+    put(tmp_path, {"/proc/interrupts": many.replace(" 2 3 ", " 4000000000 4000000000 ")})
+    assert len(json.dumps(health.since())) < 128 << 10  # what is reserved for a record
 
 
 class Clock:
