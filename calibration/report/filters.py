@@ -4,6 +4,7 @@
 Everything a SUT or an operator wrote passes through ``inline`` or ``literal`` before it reaches a page.
 """
 
+import re
 import shlex
 import textwrap
 import unicodedata
@@ -42,6 +43,12 @@ def inline(text: object) -> str:
     if not words:
         return "\\" + ABSENT
     return " ".join(_escaped(word, first=index == 0) for index, word in enumerate(words))
+
+
+def linked(text: object) -> str:
+    """Return *text* as :func:`inline` does, with its last words ``see Advice`` as a link to that section."""
+    shown = inline(text)
+    return re.sub(r"see Advice\\?\.$", "see Advice_.", shown)
 
 
 @lru_cache(maxsize=4096)

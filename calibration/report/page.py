@@ -61,6 +61,7 @@ def render(raw: bytes) -> Page:
         "page",
         document=document,
         story=story(document),
+        advice=advice(document),
         first=charts.first_screen(),
         sections=list(sections(document, charts)),
         digest=digest,
@@ -109,7 +110,6 @@ def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:
         ],
         shape_origin=partial(shape_origin, shape),
         uncounted=uncounted(document),
-        advice=advice,
         class_share=class_share,
     )
     for title in SECTIONS:

@@ -54,7 +54,10 @@ def print_story(summary: Story, stream: IO[str], *, colour: bool | None = None) 
     _print_columns(out, list(map(_tile, summary.tiles)))
     for finding in summary.findings:
         _line(out, Text(f"  - {visible(finding)}"))
-    last = [f"and {summary.more_findings} more: calibration report --text"] if summary.more_findings else []
+    for line in summary.advice:
+        _line(out, Text(f"  > {visible(line)}"))
+    more = summary.more_findings + summary.more_advice
+    last = [f"and {more} more: calibration report --text"] if more else []
     last += [f"next: {summary.next_step}"] if summary.next_step is not None else []
     if last:
         _line(out, Text(f"  {visible('; '.join(last))}"))

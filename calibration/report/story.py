@@ -21,7 +21,7 @@ from calibration.measurements.firmware import FirmwareValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.wakeup import WakeupValues
-from calibration.report.advice import advice
+from calibration.report.advice import Advice, advice
 from calibration.report.machine import counted
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.metrics_of_record import FAMILIES, Family, RecordMetric
@@ -30,6 +30,8 @@ from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag, Severity
 
 MAX_FINDINGS: Final = 3
+
+MAX_ADVICE: Final = 3
 
 REASONS: Final[Mapping[str, str]] = {
     "PLACEMENT_WRONG": "placement",
@@ -93,6 +95,7 @@ class Story:
     """The first screen.
 
     ``level`` is the look of the verdict: bad unless the run is complete, all of it valid and no check failed.
+    ``advice`` is what to change, in a line each, the greatest cost first.
     """
 
     name: str
@@ -104,6 +107,8 @@ class Story:
     more_findings: int
     tiles: tuple[Tile, ...]
     next_step: str | None
+    advice: tuple[str, ...] = ()
+    more_advice: int = 0
 
 
 def story(document: RunDocument) -> Story:
@@ -112,7 +117,8 @@ def story(document: RunDocument) -> Story:
     context = None if document.context is None else document.context.parsed
     trusts = Counter(map(trust_in, document.measurements))
     level, verdict = _verdict(document, trusts)
-    found = list(dict.fromkeys(_findings(document, context)))
+    advised = advice(document)
+    found = list(dict.fromkeys(_findings(document, context, advised)))
     lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     return Story(
         name=f"{run.testbed} / {run.sut}",
@@ -124,7 +130,14 @@ def story(document: RunDocument) -> Story:
         more_findings=max(0, len(found) - MAX_FINDINGS),
         tiles=tuple(_tiles(document, context)),
         next_step=_next_step(document, trusts),
+        advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
+        more_advice=max(0, len(advised) - MAX_ADVICE),
     )
+
+
+def _in_a_line(item: Advice) -> str:
+    """Return what to change, and the first part of what it costs."""
+    return item.title if item.cost is None else f"{item.title}: {item.cost.partition(';')[0]}"
 
 
 def trust_in(measurement: Measurement) -> Trust:
@@ -189,15 +202,15 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
     return None
 
 
-def _findings(document: RunDocument, context: Context | None) -> Iterator[str]:
+def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[str]:
     """Yield the findings, worst first."""
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)
     yield from _not_measured(document)
     yield from (f"{flag.reason}." for flag in document.flags if flag.code in MACHINE_FINDINGS)
-    yield from _nodes_behind(document.record, peaks_of(context))
-    yield from _disturbed_cpus(document.measurements, context)
+    yield from _nodes_behind(document.record, peaks_of(context), advised)
+    yield from _disturbed_cpus(document.measurements, advised)
     yield from _wide(document.record)
     yield from (
         f"{item.title}: {flag.reason}."
@@ -251,7 +264,9 @@ def _not_measured(document: RunDocument) -> Iterator[str]:
         yield f"Not measured: {gone[0].what}{more}: {gone[0].reason.removesuffix('.')}."
 
 
-def _nodes_behind(record: Sequence[RecordMetric], peaks: Population | UnknownPopulation) -> Iterator[str]:
+def _nodes_behind(
+    record: Sequence[RecordMetric], peaks: Population | UnknownPopulation, advised: Sequence[Advice]
+) -> Iterator[str]:
     """Yield the nodes with low read bandwidth, and empty slots that explain it."""
     nodes = {
         figure.quantity.rpartition(".")[2]: figure.metric
@@ -264,11 +279,13 @@ def _nodes_behind(record: Sequence[RecordMetric], peaks: Population | UnknownPop
         if metric.value < middle * (1 - MAX_NODE_DEFICIT):
             peak = known.get(node)
             slots = f": slot {', '.join(peak.empty_slots)} is empty" if peak and peak.empty_slots else ""
+            slots += "; see Advice" if slots and any(item.rule == "dimm_missing" for item in advised) else ""
             share = units.percent(metric.value / middle)
             yield f"Node {node} reads {units.headline(metric)}, {share} of the median of the nodes{slots}."
 
 
-def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None) -> Iterator[str]:
+def _disturbed_cpus(measurements: Sequence[Measurement], advised: Sequence[Advice]) -> Iterator[str]:
+    """Yield isolated CPUs that lose time, with the advice that the CPU's own lost time supports."""
     found = [measurement.values for measurement in measurements if isinstance(measurement.values, JitterValues)]
     found.sort(key=lambda values: -values.gaps.lost_fraction)
     if found and not any(values.isolated for values in found):
@@ -278,9 +295,8 @@ def _disturbed_cpus(measurements: Sequence[Measurement], context: Context | None
         )
     for values in found:
         if values.isolated and values.gaps.lost_fraction > MAX_LOST_SHARE:
-            view = None if values.gaps.traced is None else values.gaps.traced.view
-            remedies = advice(values.cpu, view, context) if view is not None else ()
-            cause = f": {remedies[0]}" if remedies else "."
+            mine = (item for item in advised if (item.metric or "").startswith(f"jitter.cpu{values.cpu}."))
+            cause = next((f": {item.found}; see Advice." for item in mine), ".")
             yield f"Isolated CPU {values.cpu} loses {units.percent(values.gaps.lost_fraction)} of its time{cause}"
 
 

@@ -33,7 +33,7 @@ def imported() -> RunDocument:
 @pytest.mark.parametrize("make", [run_document, not_begun_document, imported, lambda: with_nodes(run_document(), 8)])
 def test_any_run_is_one_screen(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(make(), monkeypatch, columns).splitlines()
-    assert 3 < len(lines) <= 18
+    assert 3 < len(lines) <= 21
     assert max(map(len, lines)) <= min(columns, 100)
 
 
