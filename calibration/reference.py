@@ -30,6 +30,7 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.nightly.notify import Notification
 from calibration.places import COLLECTION, PACKAGE
+from calibration.report.advice import RULES
 from calibration.report.environment import TEMPLATES, environment
 from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
@@ -258,6 +259,15 @@ def exit_codes() -> Iterator[str]:
         yield from (f"``{code}``", f"   {_shown(meaning)}", "")
 
 
+def advice() -> Iterator[str]:
+    """Yield the rules of the advice on pages: when each applies, what shows its cost, and its source."""
+    for rule in RULES:
+        where = " Not in guests." if rule.host_only else ""
+        yield from ("", f"{_shown(rule.title)} (``{rule.id}``)")
+        yield f"   If: {_shown(rule.condition)}.{where} Cost: {rule.cost}."
+        yield f"   Source: `{_shown(rule.source.title)} <{rule.source.url}>`__."
+
+
 SOURCES = (
     variables,
     commands,
@@ -271,6 +281,7 @@ SOURCES = (
     flags,
     tolerances,
     exit_codes,
+    advice,
 )
 TOPICS = {source.__name__: source for source in SOURCES}
 
