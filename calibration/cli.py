@@ -45,6 +45,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "merge": "calibration.commands.merging:merge_command",
         "judge": "calibration.commands.judging:judge_command",
         "accept": "calibration.commands.judging:accept_command",
+        "reference": "calibration.commands.reference:reference_command",
         "gate": "calibration.commands.gate:gate_command",
     },
     "Plumbing": {

@@ -20,6 +20,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from calibration import units
 from calibration.cli import calibration
 from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
@@ -30,8 +31,12 @@ from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.nightly.notify import Notification
 from calibration.places import COLLECTION, PACKAGE
+from calibration.references.library import PUBLISHED, published
+from calibration.references.metrics import QUANTITIES, TOOLS
+from calibration.references.model import Machine, Source
 from calibration.report.advice import RULES
 from calibration.report.environment import TEMPLATES, environment
+from calibration.report.normal import by_processor
 from calibration.report.sections import page_order
 from calibration.results.model import RunDocument
 from calibration.results.records import Record
@@ -73,10 +78,10 @@ def _title(text: str) -> list[str]:
     return ["", text, "-" * len(text), ""]
 
 
-def _table(titles: tuple[str, str], rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     yield from ("", ".. list-table::", "   :header-rows: 1", "   :class: fields", "")
-    for name, text in (titles, *rows):
-        yield from (f"   * - {name}", f"     - {text}")
+    for name, *texts in (titles, *rows):
+        yield from (f"   * - {name}", *(f"     - {text}" for text in texts))
 
 
 def variables() -> Iterator[str]:
@@ -117,7 +122,10 @@ def commands() -> Iterator[str]:
     yield from _command(outer, calibration.get_params(outer))
     for name in calibration.list_commands(outer):
         if command := calibration.get_command(outer, name):
-            yield from _command(click.Context(command, info_name=name, parent=outer), command.params)
+            context = click.Context(command, info_name=name, parent=outer)
+            yield from _command(context, command.params)
+            for part, inner in command.commands.items() if isinstance(command, click.Group) else ():
+                yield from _command(click.Context(inner, info_name=part, parent=context), inner.params)
 
 
 def _command(context: click.Context, parameters: list[click.Parameter]) -> Iterator[str]:
@@ -253,6 +261,46 @@ def tolerances() -> Iterator[str]:
         yield from (f"``{name_form(tolerance.names)}``", f"   {tolerance.fraction:.0%}: {_shown(tolerance.reason)}", "")
 
 
+def figure_metrics() -> Iterator[str]:
+    """Yield the metrics and the instruments of files of figures."""
+    yield from _title("Metrics")
+    yield from _table(("Metric", "Meaning"), ((f"``{name}``", _shown(of.title)) for name, of in QUANTITIES.items()))
+    yield from _title("Instruments")
+    rows = (
+        (f"``{name}``", _shown(f"{tool.name}{f': {tool.bias}' if tool.bias else ''}.")) for name, tool in TOOLS.items()
+    )
+    yield from _table(("Instrument", "Figures differ from ours by"), rows)
+
+
+def published_figures() -> Iterator[str]:
+    """Yield the published references: processors with machines, instruments and metrics, and sources with licences."""
+    known = published()
+    yield from _title("Sources")
+    for source in dict.fromkeys(source for source, _ in known.entries):
+        count = units.plural(
+            len({(machine.processor, machine.name) for own, machine in known.entries if own == source}), "machine"
+        )
+        yield f"* `{_shown(source.title)} <{source.url}>`__: {count}; {source.date_is} {source.date}; {source.licence}"
+    yield from _title("Processors")
+    rows = (
+        (_shown(name), _shown(f"{units.plural(len(of), 'machine')}: {', '.join(metrics)}"), _shown(source))
+        for name, entries in by_processor(known).items()
+        for source, (of, metrics) in _by_source(entries).items()
+    )
+    yield from _table(("Processor", "Figures", "Source and licence"), rows)
+
+
+def _by_source(entries: Iterable[tuple[Source, Machine]]) -> dict[str, tuple[set[str], dict[str, None]]]:
+    """Return the machines and the titles of the metrics in *entries* by instrument, source and licence."""
+    found: dict[str, tuple[set[str], dict[str, None]]] = {}
+    for source, machine in entries:
+        name = f"{TOOLS[machine.instrument].name}: {source.title} ({source.licence})"
+        machines, titles = found.setdefault(name, (set(), {}))
+        machines.add(machine.name)
+        titles.update(dict.fromkeys(QUANTITIES[figure.metric].title for figure in machine.figures))
+    return found
+
+
 def exit_codes() -> Iterator[str]:
     """Yield every exit code with its meaning."""
     for code, meaning in EXIT_CODES.items():
@@ -280,6 +328,8 @@ SOURCES = (
     settings,
     flags,
     tolerances,
+    figure_metrics,
+    published_figures,
     exit_codes,
     advice,
 )
@@ -296,7 +346,7 @@ class Reference(SphinxDirective):
         topic = TOPICS.get(self.arguments[0])
         if topic is None:
             raise self.error(f"unknown topic {self.arguments[0]!r}; known: {', '.join(TOPICS)}")
-        for folder, pattern in ((PACKAGE, "*.py"), (ROLES, "*.yml"), (TEMPLATES, "*.j2")):
+        for folder, pattern in ((PACKAGE, "*.py"), (ROLES, "*.yml"), (TEMPLATES, "*.j2"), (PUBLISHED, "*.yml")):
             for path in folder.rglob(pattern):
                 self.env.note_dependency(path)
         return self.parse_text_to_nodes("\n".join(topic()), allow_section_headings=True)

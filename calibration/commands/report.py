@@ -25,9 +25,11 @@ def show_command(run: str | None, results: Path) -> None:
 
     RUN is as for calibration report; by default it is the newest run.
     """
-    from calibration.report.show import print_run  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.references.library import library, results_of  # noqa: PLC0415 - slow, and not needed for --help
+    from calibration.report.show import print_run  # noqa: PLC0415 - as above
 
-    print_run(read_run(find_run(results, run)), sys.stdout)
+    path = find_run(results, run)
+    print_run(read_run(path), sys.stdout, library(results_of(path)))
 
 
 @click.command("report", epilog="Example: calibration report t1/sut1 --text")
@@ -77,6 +79,7 @@ def report_command(run: str | None, *, results: Path, html: Path | None, form: s
 
 def _render(run: Path, form: str | None, *, full: bool) -> None:
     """Render the page of *run*, or print it in one of the other forms."""
+    from calibration.references.library import library, results_of  # noqa: PLC0415 - as above
     from calibration.report import render_run  # noqa: PLC0415 - as above
     from calibration.report.page import render  # noqa: PLC0415 - as above
     from calibration.report.terminal import print_page  # noqa: PLC0415 - as above
@@ -91,4 +94,5 @@ def _render(run: Path, form: str | None, *, full: bool) -> None:
     elif form == "json":
         click.echo(json.dumps(plain_document(document)))
     else:
-        print_page(render(read_regular(run / RUN, MAX_DOCUMENT_BYTES)), sys.stdout, full=full)
+        page = render(read_regular(run / RUN, MAX_DOCUMENT_BYTES), library(results_of(run)))
+        print_page(page, sys.stdout, full=full)

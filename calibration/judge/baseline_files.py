@@ -237,6 +237,19 @@ class Baselines:
                         levels[metric] = AcceptedLevel(max(own), acceptance)
         return Accepted(bounds, levels, tuple(faults))
 
+    def acceptance_of(self, run: RunName, facts: Mapping[str, str]) -> Acceptance | None:
+        """Return the newest acceptance of *run*, of a machine with *facts*; ``None`` if it was not accepted.
+
+        Raises ``InputError`` for a damaged file.
+        """
+        found = [
+            acceptance
+            for place in _places((run.testbed, run.sut), facts)
+            for acceptance in self._acceptances(place)
+            if any((own.testbed, own.sut, own.id) == (run.testbed, run.sut, run.id) for own in acceptance.accepted)
+        ]
+        return max(found, key=lambda acceptance: acceptance.accepted_at, default=None)
+
     def before(self, place: Place, night: date) -> dict[str, Bounds]:
         """Return the bounds of *place* only, by metric, as known on *night*."""
         known = (acceptance for acceptance in self._acceptances(place) if acceptance.night <= night)

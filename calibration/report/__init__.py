@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of runs, and the site.
 
-A page is a pure function of its run document: no clock, no look-up on the host, stable order, the same bytes each time.
+A page is a pure function of its run document and the references: no clock, no look-up on the host, stable order, the
+same bytes each time.
 """
 
 import secrets
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from calibration.errors import EnvironmentLacksError
 from calibration.files import read_regular
+from calibration.references.library import library, results_of
 from calibration.report.environment import environment
 from calibration.report.kept import data_of, page_of
 from calibration.report.site import DOCS, SITE, build_site
@@ -40,7 +42,7 @@ def render_run(run_dir: Path, *, checked: bool = False) -> Path:
     if not checked:
         read_run(document)
     raw = read_regular(document, MAX_DOCUMENT_BYTES)
-    page = page_of(raw)
+    page = page_of(raw, library(results_of(run_dir)))
     data_of(document, raw, checked=True)  # for the site
     try:
         _replace(target, {PAGE: page.text, **page.figures})

@@ -20,6 +20,7 @@ from calibration import places
 from calibration.errors import InputError
 from calibration.files import write_whole
 from calibration.model import Model
+from calibration.references.library import PUBLISHED, Library
 from calibration.report.environment import TEMPLATES
 from calibration.report.markup import to_html
 from calibration.report.page import render
@@ -70,13 +71,13 @@ class Data(Model):
 Kind = TypeVar("Kind", bound=Model)
 
 
-def page_of(raw: bytes) -> Made:
-    """Return the page of the run document *raw*, a valid ``run.json``."""
-    return _cached(raw, Made, lambda: _made(raw))
+def page_of(raw: bytes, references: Library) -> Made:
+    """Return the page of the run document *raw*, a valid ``run.json``, compared with *references*."""
+    return _cached(raw + references.digest.encode(), Made, lambda: _made(raw, references))
 
 
-def _made(raw: bytes) -> Made:
-    page = render(raw)
+def _made(raw: bytes, references: Library) -> Made:
+    page = render(raw, references)
     try:
         return Made(text=page.text, figures=page.figures, **to_html(page.text, page.figures)._asdict())
     except InputError as error:
@@ -106,9 +107,9 @@ def _data(document: RunDocument) -> Data:
     )
 
 
-def _cached(raw: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
-    """Return the cached result of *make*, or call it; an incomplete entry is made again."""
-    key = hashlib.sha256(raw + report_sha256().encode()).hexdigest()
+def _cached(source: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
+    """Return the cached result of *make* from *source*, or call it; an incomplete entry is made again."""
+    key = hashlib.sha256(source + report_sha256().encode()).hexdigest()
     path = CACHE / f"{key}.{kind.__name__.lower()}.json"
     try:
         found = kind.model_validate_json(path.read_bytes())
@@ -132,9 +133,14 @@ def forget_old() -> None:
 
 @functools.cache
 def report_sha256() -> str:
-    """Return a hash of everything a page depends on besides the document: code, templates and packages."""
+    """Return a hash of everything a page depends on besides the document and the results' references."""
     hashed = hashlib.sha256("\n".join(map(version, PACKAGES)).encode())
-    for path in (*sorted(places.PACKAGE.rglob("*.py")), SCHEMA, *sorted(TEMPLATES.rglob("*.j2"))):
+    for path in (
+        *sorted(places.PACKAGE.rglob("*.py")),
+        SCHEMA,
+        *sorted(TEMPLATES.rglob("*.j2")),
+        *sorted(PUBLISHED.glob("*.yml")),
+    ):
         hashed.update(f"{path}\n".encode())
         hashed.update(path.read_bytes())
     return hashed.hexdigest()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from calibration import units
+from calibration.context.model import Context
 from calibration.measurements import registry
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counting import COUNTERS
@@ -19,6 +20,9 @@ from calibration.measurements.platform import ShapeReference
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
 from calibration.preflight.configuration import configuration_summary, newest_configuration
+from calibration.references.library import Library, published
+from calibration.references.matching import Normal, normal
+from calibration.references.metrics import TOOLS
 from calibration.report.advice import advice
 from calibration.report.devices import rows as device_rows
 from calibration.report.environment import Fact, kind_modules, rst_page
@@ -26,6 +30,17 @@ from calibration.report.filters import alike
 from calibration.report.imported import imported_page
 from calibration.report.instruments import side_by_side
 from calibration.report.machine import hugepages, machine
+from calibration.report.normal import (
+    answers,
+    biases,
+    is_brief,
+    normal_rows,
+    peak_sentence,
+    shown,
+    sources,
+    summary,
+    without,
+)
 from calibration.report.osnoise import class_share
 from calibration.report.page_charts import Charts
 from calibration.report.sections import MAX_ROWS, SECTIONS, Facts, Row, rows, sentences
@@ -48,8 +63,11 @@ class Page(NamedTuple):
     figures: dict[str, str]
 
 
-def render(raw: bytes) -> Page:
-    """Return the page of the run document *raw*, the bytes of a valid ``run.json``."""
+def render(raw: bytes, references: Library | None = None) -> Page:
+    """Return the page of the run document *raw*, the bytes of a valid ``run.json``.
+
+    It is compared with *references*, by default the published ones.
+    """
     document = RunDocument.model_validate_json(raw)
     charts = Charts(document)
     digest = hashlib.sha256(raw).hexdigest()
@@ -57,11 +75,13 @@ def render(raw: bytes) -> Page:
         return Page(imported_page(document, document.imported, digest, charts), charts.files)
     context = None if document.context is None else document.context.parsed
     configuration = newest_configuration([attempt.checks for attempt in document.attempts])
+    found = normal(document, published() if references is None else references)
     text = rst_page(
         "page",
         document=document,
-        story=story(document),
+        story=story(document, found),
         advice=advice(document),
+        normal=normal_section(found, context),
         first=charts.first_screen(),
         sections=list(sections(document, charts)),
         digest=digest,
@@ -87,6 +107,24 @@ def render(raw: bytes) -> Page:
         second=side_by_side(document, None if context is None else hugepages(context)),
     )
     return Page(text, charts.files)
+
+
+def normal_section(found: Normal, context: Context | None) -> dict[str, Any]:
+    """Return the content of the section that compares the run with the references of its hardware."""
+    rows, groups = normal_rows(found), shown(found)
+    return {
+        "sentences": [
+            *answers(found),
+            *filter(None, [summary(found)]),
+            *([] if found.subject.reason or context is None else [peak_sentence(found, context)]),
+        ],
+        "brief": [row for row in rows if is_brief(row)],
+        "more": [row for row in rows if not is_brief(row)],
+        "without": without(found),
+        "biases": biases(groups),
+        "sources": [(TOOLS[instrument].name, source) for instrument, source in sources(groups)],
+        "faults": found.faults,
+    }
 
 
 def sections(document: RunDocument, charts: Charts) -> Iterator[dict[str, Any]]:

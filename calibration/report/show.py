@@ -10,6 +10,8 @@ from rich.text import Text
 
 from calibration.console import console
 from calibration.judge.words import amount
+from calibration.references.library import Library, published
+from calibration.references.matching import normal
 from calibration.report.imported import FORMATS
 from calibration.report.story import Story, Tile, story
 from calibration.results.model import Imported, RunDocument
@@ -33,12 +35,12 @@ GAP: Final = 3
 """Columns between the two columns of tiles."""
 
 
-def print_run(document: RunDocument, stream: IO[str]) -> None:
-    """Print *document* on *stream*, in about a dozen lines."""
+def print_run(document: RunDocument, stream: IO[str], references: Library | None = None) -> None:
+    """Print *document* on *stream*, in about a dozen lines; *references* are by default the published ones."""
     if document.imported is not None:
         _print_imported(document, document.imported, console(stream))
     else:
-        print_story(story(document), stream)
+        print_story(story(document, normal(document, published() if references is None else references)), stream)
 
 
 def print_story(summary: Story, stream: IO[str], *, colour: bool | None = None) -> None:
@@ -56,6 +58,8 @@ def print_story(summary: Story, stream: IO[str], *, colour: bool | None = None) 
         _line(out, Text(f"  - {visible(finding)}"))
     for line in summary.advice:
         _line(out, Text(f"  > {visible(line)}"))
+    for number, sentence in enumerate(summary.normal):
+        _line(out, Text(f"  {' ' * 7 if number else 'Normal:'} {visible(sentence)}"))
     more = summary.more_findings + summary.more_advice
     last = [f"and {more} more: calibration report --text"] if more else []
     last += [f"next: {summary.next_step}"] if summary.next_step is not None else []
@@ -70,6 +74,8 @@ def _tile(tile: Tile) -> tuple[str, Text]:
         text.append(f"  {visible(tile.extra)}", style="dim")
     if tile.band is not None:
         text.append(f"  {visible(tile.band)}{' !' if tile.outside else ''}", style="red" if tile.outside else "dim")
+    elif tile.usual is not None:
+        text.append(f"  {visible(tile.usual)}", style="dim")
     return visible(tile.title), text
 
 

@@ -26,6 +26,7 @@ from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular, write_whole
 from calibration.places import CACHE as CACHES
 from calibration.places import HOME, SHARE
+from calibration.references.library import Library, library, results_of
 from calibration.report.environment import html_page
 from calibration.report.kept import Data, data_of, forget_old, page_of
 from calibration.report.lab import NAMES, Lab
@@ -202,6 +203,11 @@ class _Site:
     testbeds: Mapping[str, str]
 
     @cached_property
+    def references(self) -> Library:
+        """The references that pages compare with."""
+        return library(results_of(self.results) if (self.results / RUN).is_file() else self.results)
+
+    @cached_property
     def folders(self) -> dict[Sut, str]:
         """Folder of each SUT's page, below its testbed's."""
         taken: dict[str, set[str]] = {}
@@ -305,7 +311,7 @@ class _Site:
 
     def _page(self, raw: bytes, testbed: str, links: str, tail: str) -> Iterator[tuple[str, bytes]]:
         """Yield the page of the document *raw*, one folder below *testbed*'s, and its pictures."""
-        page = page_of(raw)
+        page = page_of(raw, self.references)
         gc.collect(0)  # the tree of the page
         if page.fault is not None:
             raise InputError(page.fault)

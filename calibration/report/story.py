@@ -7,7 +7,7 @@ The page's first screen and ``calibration show`` use the same text.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
@@ -21,8 +21,12 @@ from calibration.measurements.firmware import FirmwareValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
 from calibration.measurements.wakeup import WakeupValues
+from calibration.references.library import published
+from calibration.references.matching import Normal, normal
+from calibration.references.metrics import Metric as ReferenceMetric
 from calibration.report.advice import Advice, advice
 from calibration.report.machine import counted
+from calibration.report.normal import answers, usual_band
 from calibration.results.consistency import RULES, ConsistencyCheck
 from calibration.results.metrics_of_record import FAMILIES, Family, RecordMetric
 from calibration.results.model import Measurement, RunDocument, of_the_run
@@ -77,7 +81,8 @@ class Tile:
     """One quantity at a glance.
 
     ``plus_minus`` is the half-width in per cent, the widest if ``value`` has several. ``band`` is the accepted
-    range, ``outside`` whether the value is outside it; ``extra`` is shown after the value.
+    range, ``outside`` whether the value is outside it; without one ``usual`` is what other machines like this have.
+    ``extra`` is shown after the value.
     """
 
     title: str
@@ -88,6 +93,7 @@ class Tile:
     band: str | None
     outside: bool
     extra: str | None
+    usual: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,16 +115,21 @@ class Story:
     next_step: str | None
     advice: tuple[str, ...] = ()
     more_advice: int = 0
+    normal: tuple[str, ...] = ()
 
 
-def story(document: RunDocument) -> Story:
-    """Return the first screen of *document*, a run measured here."""
+def story(document: RunDocument, found: Normal | None = None) -> Story:
+    """Return the first screen of *document*, a run measured here.
+
+    *found* is the run beside the references of its hardware; by default beside the published ones.
+    """
     run = document.run
+    compared = normal(document, published()) if found is None else found
     context = None if document.context is None else document.context.parsed
     trusts = Counter(map(trust_in, document.measurements))
     level, verdict = _verdict(document, trusts)
     advised = advice(document)
-    found = list(dict.fromkeys(_findings(document, context, advised)))
+    findings = list(dict.fromkeys(_findings(document, context, advised)))
     lasted = units.duration((run.finished_at - run.started_at).total_seconds())
     return Story(
         name=f"{run.testbed} / {run.sut}",
@@ -126,18 +137,32 @@ def story(document: RunDocument) -> Story:
         when=f"{run.started_at:%Y-%m-%d %H:%M} UTC · {run.profile} · {lasted}",
         level=level,
         verdict=verdict,
-        findings=tuple(found[:MAX_FINDINGS]),
-        more_findings=max(0, len(found) - MAX_FINDINGS),
-        tiles=tuple(_tiles(document, context)),
+        findings=tuple(findings[:MAX_FINDINGS]),
+        more_findings=max(0, len(findings) - MAX_FINDINGS),
+        tiles=tuple(with_usual(tile, compared) for tile in _tiles(document, context)),
         next_step=_next_step(document, trusts),
         advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
         more_advice=max(0, len(advised) - MAX_ADVICE),
+        normal=tuple(answers(compared)),
     )
 
 
 def _in_a_line(item: Advice) -> str:
     """Return what to change, and the first part of what it costs."""
     return item.title if item.cost is None else f"{item.title}: {item.cost.partition(';')[0]}"
+
+
+USUAL: Final[Mapping[str, ReferenceMetric]] = {
+    "Idle latency": "idle_latency_local_ns",
+    "Read bandwidth": "read_machine_mb_s",
+}
+"""Tiles that references are known for."""
+
+
+def with_usual(tile: Tile, found: Normal) -> Tile:
+    """Return *tile* with what is usual for the hardware, unless it has an accepted range."""
+    metric = USUAL.get(tile.title)
+    return tile if metric is None or tile.band is not None else replace(tile, usual=usual_band(found, metric))
 
 
 def trust_in(measurement: Measurement) -> Trust:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from calibration.lifecycle import finish
+from calibration.references.library import library, results_of
+from calibration.references.matching import normal
 from calibration.report.story import story
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
@@ -96,5 +98,5 @@ def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
             for command, place in (document.mlc.changed_prefetchers if document.mlc else ())
         ],
         "failed_verdicts": _failed_verdicts(document),
-        "story": asdict(story(document)),
+        "story": asdict(story(document, normal(document, library(results_of(directory))))),
     }

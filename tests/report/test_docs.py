@@ -257,7 +257,9 @@ def test_the_example_profile_is_valid(tmp_path: Path) -> None:
 def commands() -> dict[str, click.Command]:
     context = click.Context(command_line)
     found = {name: command_line.get_command(context, name) for name in command_line.list_commands(context)}
-    return {name: command for name, command in found.items() if command is not None}
+    outer = {name: command for name, command in found.items() if command is not None}
+    groups = {name: command for name, command in outer.items() if isinstance(command, click.Group)}
+    return outer | {f"{name} {part}": inner for name, of in groups.items() for part, inner in of.commands.items()}
 
 
 def role_variables() -> dict[str, dict[str, Any]]:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run says about its hardware: the machine, and its figures in the quantities of references."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Final, NamedTuple, cast
+
+from calibration.context.model import Context
+from calibration.context.population import NO_MEMORY, Population, population
+from calibration.measurements.base import Metric as RunMetric
+from calibration.references.metrics import MEMORY, OWN, QUANTITIES, Condition, Metric, unit_of
+from calibration.references.model import Figure, Machine, Memory
+from calibration.results.model import Measurement, RunDocument
+from calibration.trust import Trust, lowest
+
+RELATED: Final[tuple[tuple[str, str], ...]] = (
+    (r"latency_matrix\.(\d+)\.(\d+)\.latency_ns", "idle_latency_{}_ns"),
+    (r"idle_latency\.latency_ns", "idle_latency_local_ns"),
+    (r"bandwidth_matrix\.(\d+)\.(\d+)\.bandwidth_mb_s", "read_{}_mb_s"),
+    (r"peak_injection_bandwidth\.reads\.bandwidth_mb_s", "read_machine_mb_s"),
+    (r"peak_injection_bandwidth\.3:1\.bandwidth_mb_s", "mix_3_1_mb_s"),
+    (r"peak_injection_bandwidth\.2:1\.bandwidth_mb_s", "mix_2_1_mb_s"),
+    (r"peak_injection_bandwidth\.1:1\.bandwidth_mb_s", "mix_1_1_mb_s"),
+    (r"peak_injection_bandwidth\.stream_triad\.bandwidth_mb_s", "mix_triad_mb_s"),
+    (r"loaded_latency\.0\.latency_ns", "loaded_latency_max_ns"),
+    (r"latency_ladder\.L1\.latency_ns", "l1_ns"),
+    (r"latency_ladder\.L2\.latency_ns", "l2_ns"),
+    (r"latency_ladder\.L3\.latency_ns", "l3_ns"),
+    (r"c2c_latency\.local_hit_ns", "c2c_local_hit_ns"),
+    (r"c2c_latency\.local_hitm_ns", "c2c_local_hitm_ns"),
+    (r"c2c_latency\.(\d+)\.(\d+)\.remote_hitm_writer_homed_ns", "c2c_{}_hitm_writer_ns"),
+    (r"c2c_latency\.(\d+)\.(\d+)\.remote_hitm_reader_homed_ns", "c2c_{}_hitm_reader_ns"),
+    (r"c2c_matrix\.transfer\.smt_siblings_ns", "core_to_core_sibling_ns"),
+    (r"c2c_matrix\.transfer\.same_llc_ns", "core_to_core_l3_ns"),
+    (r"c2c_matrix\.transfer\.other_package_ns", "core_to_core_remote_ns"),
+)
+"""The metric of a run, and that of references: two nodes are filled in as local, near or remote. The first that a run
+has counts."""
+
+PAGES: Final[Mapping[str, str]] = {"HUGEPAGE_NONE": "base pages", "HUGEPAGE_PARTIAL": "some huge pages"}
+"""How a latency was measured if not on huge pages: page walks are in it."""
+
+WALKED: Final = frozenset(
+    {"idle_latency_local_ns", "idle_latency_near_ns", "idle_latency_remote_ns", "loaded_latency_max_ns", "l3_ns"}
+)
+"""Latencies that depend on the pages."""
+
+
+class Observed(NamedTuple):
+    """One figure of a run: the median of ``count`` nodes or pairs, with their extremes, or the interval of the only one.
+
+    ``how`` is as in a file of references. ``trust`` is the lowest of them.
+    """
+
+    metric: Metric
+    unit: str
+    value: float
+    interval: tuple[float, float] | None
+    count: int
+    how: str | None
+    trust: Trust
+
+
+class Subject(NamedTuple):
+    """The machine of a run: what figures depend on, as far as it shows them.
+
+    ``label`` is testbed and SUT. ``reason`` says why the machine cannot be compared, ``None`` if it can.
+    """
+
+    label: str
+    processor: str | None
+    conditions: Mapping[Condition, int | None]
+    memory_type: str | None
+    reason: str | None
+
+
+def subject_of(document: RunDocument) -> Subject:
+    """Return the machine of *document*."""
+    label = f"{document.run.testbed}/{document.run.sut}"
+    unknown: Mapping[Condition, int | None] = dict.fromkeys(MEMORY)
+    if document.context is None:
+        return Subject(label, None, unknown, None, "the SUT was not captured")
+    context = document.context.parsed
+    if context.virtualization.guest:
+        return Subject(label, None, unknown, None, "a virtual machine does not prove what its host is")
+    if document.imported is not None:
+        return Subject(label, None, unknown, None, "the figures are not of our own instrument")
+    names = {model.name for model in context.processor.models}
+    name = names.pop() if len(names) == 1 else None
+    if not name:
+        return Subject(label, None, unknown, None, "the kernel does not name the processor")
+    packages = context.topology.packages
+    kind, mt_s, channels = _memory(context, packages)
+    conditions: dict[Condition, int | None] = {
+        "sockets": packages,
+        "cores_per_socket": _share(len(context.topology.cores), packages),
+        "nodes_per_socket": _share(sum(1 for node in context.nodes if node.cpus), packages),
+        "mt_s": mt_s,
+        "channels_per_socket": channels,
+    }
+    return Subject(label, name, conditions, kind, None)
+
+
+def _share(count: int, packages: int | None) -> int | None:
+    """Return *count* by package; ``None`` if packages have unequal shares, or none is known."""
+    return count // packages if packages and count and count % packages == 0 else None
+
+
+def _memory(context: Context, packages: int | None) -> tuple[str | None, int | None, int | None]:
+    """Return type, speed in MT/s and populated channels of a socket, each ``None`` if modules or sockets differ."""
+    dimms = [dimm for dimm in context.firmware.dimms if dimm.size_bytes and dimm.type not in NO_MEMORY]
+    kinds, speeds = ({dimm.type for dimm in dimms}, {dimm.configured_mt_s for dimm in dimms})
+    found = population(context)
+    channels = None
+    if isinstance(found, Population):
+        by_package = {peak.populated for peak in found.packages.values()}
+        channels = by_package.pop() if len(by_package) == 1 else None
+    return kinds.pop() if len(kinds) == 1 else None, speeds.pop() if len(speeds) == 1 else None, channels
+
+
+def observed(document: RunDocument) -> list[Observed]:
+    """Return the valid figures of *document* in the quantities of references, in their order."""
+    place = _relation(document)
+    cells: dict[Metric, list[tuple[Measurement, RunMetric]]] = {}
+    metrics = [
+        (measurement, metric)
+        for measurement in document.measurements
+        for metric in measurement.metrics()
+        if measurement.trust_in(metric).trust != "invalid"
+    ]
+    for names, form in RELATED:
+        found: dict[Metric, list[tuple[Measurement, RunMetric]]] = {}
+        for measurement, metric in metrics:
+            if match := re.fullmatch(names, metric.name):
+                name = form.format(place(*map(int, match.groups()))) if match.groups() else form
+                if name in QUANTITIES:
+                    found.setdefault(cast("Metric", name), []).append((measurement, metric))
+        cells = found | cells
+    return [_observed(name, cells[name]) for name in QUANTITIES if name in cells]
+
+
+def _relation(document: RunDocument) -> Callable[[int, int], str]:
+    """Return how the second node lies to the first: local, near (in its socket), remote, or unknown."""
+    packages: dict[int, int | None] = {}
+    if document.context is not None:
+        context = document.context.parsed
+        package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
+        packages = {node.id: package_of.get(node.cpus[0]) for node in context.nodes if node.cpus}
+
+    def relation(first: int, second: int) -> str:
+        one, other = packages.get(first), packages.get(second)
+        if first == second:
+            return "local"
+        if one is None or other is None:
+            return "unknown"
+        return "near" if one == other else "remote"
+
+    return relation
+
+
+def _observed(name: Metric, cells: Sequence[tuple[Measurement, RunMetric]]) -> Observed:
+    values = [metric.value for _, metric in cells]
+    codes = {flag.code for measurement, _ in cells for flag in measurement.validity.flags}
+    return Observed(
+        metric=name,
+        unit=unit_of(name),
+        value=median(values),
+        interval=(min(values), max(values)) if len(values) > 1 else cells[0][1].interval,
+        count=len(values),
+        how=next((how for code, how in PAGES.items() if code in codes), None) if name in WALKED else None,
+        trust=lowest(measurement.trust_in(metric).trust for measurement, metric in cells) or "observed",
+    )
+
+
+def machine_of(document: RunDocument, subject: Subject) -> Machine | None:
+    """Return what the run *document* of *subject* contributes to references; ``None`` if no figure is good enough.
+
+    Figures of poor trust are left out.
+    """
+    found = [item for item in observed(document) if item.trust != "poor"]
+    if not found or subject.processor is None:
+        return None
+    known = subject.conditions
+    return Machine(
+        name=subject.label,
+        processor=subject.processor,
+        sockets=known["sockets"],
+        cores_per_socket=known["cores_per_socket"],
+        nodes_per_socket=known["nodes_per_socket"],
+        memory=Memory(type=subject.memory_type, mt_s=known["mt_s"], channels_per_socket=known["channels_per_socket"]),
+        instrument=OWN,
+        version=document.run.harness_version,
+        run=document.run.id,
+        date=document.run.started_at.date(),
+        figures=tuple(
+            Figure(
+                metric=item.metric,
+                value=round(item.value, 3),
+                low=None if item.interval is None else round(min(item.interval[0], item.value), 3),
+                high=None if item.interval is None else round(max(item.interval[1], item.value), 3),
+                how=item.how,
+            )
+            for item in found
+        ),
+    )
