@@ -85,6 +85,7 @@ def add_command(runs: tuple[str, ...], *, results: Path, source: str, licence: s
     from calibration.references.library import results_of  # noqa: PLC0415 - as above
     from calibration.references.own import OWN_FILE, add, reference_of  # noqa: PLC0415 - as above
     from calibration.results.store import read_run  # noqa: PLC0415 - as above
+    from calibration.units import plural  # noqa: PLC0415 - as above
 
     machines = []
     for path in [find_run(results, run) for run in runs]:
@@ -95,8 +96,8 @@ def add_command(runs: tuple[str, ...], *, results: Path, source: str, licence: s
             raise InputError(f"{path} was not accepted: calibration accept {own.testbed}/{own.sut}/{own.id} first")
         file = output or results_of(path) / OWN_FILE
     written = add(file, machines, title=source, licence=licence)
-    count = sum(len(machine.figures) for machine in machines)
-    click.echo(f"{file}: {count} figures added, {len(written.machines)} runs in all")
+    figures = plural(sum(len(machine.figures) for machine in machines), "figure")
+    click.echo(f"{file}: {figures} added, {plural(len(written.machines), 'run')} in all")
 
 
 def _fail_for(faults: tuple[str, ...]) -> None:

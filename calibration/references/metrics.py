@@ -49,7 +49,7 @@ class Quantity(NamedTuple):
 
 NODE_MB_S: Final = (1_000.0, 2_000_000.0)
 MACHINE_MB_S: Final = (5_000.0, 5_000_000.0)
-"""Bandwidths outside these are in another unit: the slowest server of the last decade reads 5 GB/s, the fastest 2 TB/s."""
+"""Bandwidths outside these are in another unit: servers read from 5 GB/s to 2 TB/s."""
 
 QUANTITIES: Final[Mapping[Metric, Quantity]] = {
     "idle_latency_local_ns": Quantity("Idle latency, own memory", 40, 400),
@@ -71,7 +71,7 @@ QUANTITIES: Final[Mapping[Metric, Quantity]] = {
     "c2c_local_hitm_ns": Quantity("Modified line of another core, same node", 4, 300, INSIDE),
     "c2c_remote_hitm_writer_ns": Quantity("Modified line of the other socket, the writer's memory", 40, 1000, INSIDE),
     "c2c_remote_hitm_reader_ns": Quantity("Modified line of the other socket, the reader's memory", 40, 1000, INSIDE),
-    "core_to_core_sibling_ns": Quantity("Line of the other thread of a core", 2, 100, INSIDE),
+    "core_to_core_sibling_ns": Quantity("Line of the other thread of a core", 2, 300, INSIDE),
     "core_to_core_l3_ns": Quantity("Line of a core behind the same last-level cache", 5, 300, INSIDE),
     "core_to_core_remote_ns": Quantity("Line of a core of the other socket", 30, 1000, INSIDE),
 }
@@ -113,11 +113,11 @@ TOOLS: Final[Mapping[Instrument, Tool]] = {
     "mlc": Tool(
         "Intel MLC",
         "one allocation, no interval. On machines of one model idle latency was 13 to 20 ns lower where it walked in "
-        "order than where it walked at random. Its bandwidth is that of its own pattern: compare it with the plain shape",
+        "order than where it walked at random. Bandwidth is that of its own pattern: compare it with the plain shape",
     ),
     "stream": Tool(
         "STREAM",
-        "counts the bytes of the program: with regular stores the triad moves a third more, which ours counts",
+        "counts the bytes of the program: with regular stores the triad moves a third more, which our figures count",
     ),
     "likwid_bench": Tool(
         "likwid-bench",
@@ -135,7 +135,7 @@ TOOLS: Final[Mapping[Instrument, Tool]] = {
     "lat_mem_rd": Tool(
         "lmbench lat_mem_rd", "one sample; page walks are included where it got no huge pages, which adds tens of ns"
     ),
-    "ramlat": Tool("ramlat", "base pages: from the size on that its page table cache covers, page walks are included"),
+    "ramlat": Tool("ramlat", "base pages: beyond what the TLB covers, page walks are included"),
     "mess": Tool(
         "Mess",
         "the lightest point of a loaded curve, less an estimate of page walks; bandwidth by the counters of the memory "

@@ -48,7 +48,7 @@ WALKED: Final = frozenset(
 
 
 class Observed(NamedTuple):
-    """One figure of a run: the median of ``count`` nodes or pairs, with their extremes, or the interval of the only one.
+    """One figure of a run: the median of ``places`` nodes or pairs, with their extremes, or the only one's interval.
 
     ``how`` is as in a file of references. ``trust`` is the lowest of them.
     """
@@ -57,7 +57,7 @@ class Observed(NamedTuple):
     unit: str
     value: float
     interval: tuple[float, float] | None
-    count: int
+    places: int
     how: str | None
     trust: Trust
 
@@ -91,7 +91,7 @@ def subject_of(document: RunDocument) -> Subject:
     if not name:
         return Subject(label, None, unknown, None, "the kernel does not name the processor")
     packages = context.topology.packages
-    kind, mt_s, channels = _memory(context, packages)
+    kind, mt_s, channels = _memory(context)
     conditions: dict[Condition, int | None] = {
         "sockets": packages,
         "cores_per_socket": _share(len(context.topology.cores), packages),
@@ -107,7 +107,7 @@ def _share(count: int, packages: int | None) -> int | None:
     return count // packages if packages and count and count % packages == 0 else None
 
 
-def _memory(context: Context, packages: int | None) -> tuple[str | None, int | None, int | None]:
+def _memory(context: Context) -> tuple[str | None, int | None, int | None]:
     """Return type, speed in MT/s and populated channels of a socket, each ``None`` if modules or sockets differ."""
     dimms = [dimm for dimm in context.firmware.dimms if dimm.size_bytes and dimm.type not in NO_MEMORY]
     kinds, speeds = ({dimm.type for dimm in dimms}, {dimm.configured_mt_s for dimm in dimms})
@@ -167,7 +167,7 @@ def _observed(name: Metric, cells: Sequence[tuple[Measurement, RunMetric]]) -> O
         unit=unit_of(name),
         value=median(values),
         interval=(min(values), max(values)) if len(values) > 1 else cells[0][1].interval,
-        count=len(values),
+        places=len(values),
         how=next((how for code, how in PAGES.items() if code in codes), None) if name in WALKED else None,
         trust=lowest(measurement.trust_in(metric).trust for measurement, metric in cells) or "observed",
     )

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import refuse_links, write_whole
+from calibration.model import fault_of
 from calibration.references.library import FOLDER, read_file
 from calibration.references.model import Machine, ReferenceFile, Source
 from calibration.references.observed import machine_of, subject_of
@@ -37,7 +39,10 @@ def reference_of(document: RunDocument) -> Machine:
     subject = subject_of(document)
     if subject.reason is not None:
         raise InputError(f"{name} is no reference: {subject.reason}")
-    machine = machine_of(document, subject)
+    try:
+        machine = machine_of(document, subject)
+    except ValidationError as error:
+        raise InputError(f"{name} is no reference: {fault_of(error)}") from error
     if machine is None:
         raise InputError(f"{name} has no figure that others are compared with, or all are of poor trust")
     return machine
@@ -78,7 +83,12 @@ class _Flow(dict[str, Any]):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a figure a line."""
+    """Writes a figure a line, and equal dates in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Refer to nothing by a name."""
+        del data
+        return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists below their key."""

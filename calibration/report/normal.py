@@ -67,10 +67,11 @@ def summary(found: Normal) -> str | None:
     beyond = [pair for pair in known if pair[1]]
     if not known:
         return None
-    text = f"{len(known) - len(beyond)} of {units.plural(len(known), 'figure')} with a reference are within the range of the other machines"
+    figures = units.plural(len(known), "figure")
+    text = f"{len(known) - len(beyond)} of {figures} with a reference are within the range of the other machines"
     if beyond:
         item, share = max(beyond, key=lambda pair: abs(pair[1]))
-        text += f"; furthest from it is {QUANTITIES[item.figure.metric].title[0].lower()}{QUANTITIES[item.figure.metric].title[1:]}, {_beyond(share)}"
+        text += f"; the furthest beyond is {QUANTITIES[item.figure.metric].title} ({_beyond(share)})"
     return f"{text}. A range of few machines is no limit."
 
 
@@ -153,7 +154,7 @@ def _row(item: Compared) -> NormalRow:
 def value_text(figure: Observed) -> str:
     """Return the value of *figure* with its half-width, or with the extremes of those it is the median of."""
     text = units.headline(figure)
-    if figure.count > 1 and figure.interval is not None:
+    if figure.places > 1 and figure.interval is not None:
         return f"{text} ({_ends(*figure.interval, figure.unit)})"
     return " ".join(filter(None, (text, units.plus_minus(figure))))
 
