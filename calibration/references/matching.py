@@ -169,6 +169,6 @@ def unusual_by(figure: Observed, usual: Group) -> float:
     return figure.value / end - 1
 
 
-def sources_of(groups: Sequence[Group]) -> tuple[tuple[Instrument, Source], ...]:
+def sources_of(groups: Sequence[Group]) -> list[tuple[Instrument, Source]]:
     """Return the sources of *groups* with the instrument, each once, in order."""
-    return tuple(dict.fromkeys((group.instrument, source) for group in groups for source in group.sources))
+    return list(dict.fromkeys((group.instrument, source) for group in groups for source in group.sources))

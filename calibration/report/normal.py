@@ -4,21 +4,24 @@
 The section of a page, its tiles, ``calibration show`` and ``calibration reference check`` use the same text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from calibration import units
 from calibration.context.model import Context
 from calibration.context.population import UnknownPopulation, population
 from calibration.references.library import Library
-from calibration.references.matching import Compared, Group, Normal, sources_of, unusual_by
-from calibration.references.metrics import OWN, QUANTITIES, TOOLS, Instrument, Metric, unit_of
+from calibration.references.matching import Compared, Group, Normal, unusual_by
+from calibration.references.metrics import OWN, QUANTITIES, TOOLS, Metric, unit_of
 from calibration.references.model import Machine, Source, processor_key
 from calibration.references.observed import Observed
 from calibration.results.model import RunDocument
 
-HEADLINES: Final[tuple[Metric, ...]] = ("idle_latency_local_ns", "read_machine_mb_s")
-"""The quantities whose answer comes first."""
+HEADLINES: Final[Mapping[Metric, str]] = {
+    "idle_latency_local_ns": "Idle latency",
+    "read_machine_mb_s": "Read bandwidth",
+}
+"""The quantities whose answer comes first, and their titles in short."""
 
 BRIEF: Final = ("idle_latency_", "read_", "loaded_")
 """Beginnings of the metrics in the table of the section; the rest is folded."""
@@ -33,28 +36,27 @@ class Amount(NamedTuple):
 
 
 class NormalRow(NamedTuple):
-    """A row of the section: the quantity, this run's value, what is usual, whether it is beyond that, and context."""
+    """A row of the section: the quantity, this run's value, what is usual, and context."""
 
     metric: Metric
     title: str
     value: str
     usual: str
-    beyond: bool
     context: tuple[str, ...]
 
 
 def answers(found: Normal) -> list[str]:
     """Return whether the hardware's figures are usual, in one or two sentences."""
     told = [item for metric in HEADLINES if (item := found.of(metric)) is not None]
-    usual = [item for item in told if item.usual is not None]
+    usual = [(item.figure, item.usual) for item in told if item.usual is not None]
     if usual:
-        return [f"{_is_usual(item)}." for item in usual]
+        return [f"{_is_usual(figure, group)}." for figure, group in usual]
     if found.subject.reason is not None:
         return [f"No reference: {found.subject.reason}."]
     if not any(item.usual or item.context for item in found.figures):
         return [f"No reference of {found.subject.processor}."]
     context = [
-        f"{QUANTITIES[item.figure.metric].title}: {_words(item.nearest[0], item.figure.unit)}."
+        f"{HEADLINES[item.figure.metric]}: {_words(item.nearest[0], item.figure.unit)}."
         for item in told
         if item.context
     ]
@@ -125,28 +127,15 @@ def biases(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [(tool.name, tool.bias) for tool in tools if tool.bias is not None]
 
 
-def sources(groups: Sequence[Group]) -> list[tuple[Instrument, Source]]:
-    """Return the sources of *groups*, each with its instrument."""
-    return list(sources_of(groups))
-
-
-def all_words(item: Compared) -> Iterator[str]:
-    """Yield every group of the context of *item* in words."""
-    for group in item.context:
-        yield _words(group, item.figure.unit)
-
-
 def _row(item: Compared) -> NormalRow:
-    usual, beyond = "no reference", 0.0
+    usual = "no reference"
     if item.usual is not None:
-        beyond = unusual_by(item.figure, item.usual)
-        usual = f"{_of_machines(item.usual, item.figure.unit)}: {_beyond(beyond) if beyond else 'within'}"
+        usual = f"{_of_machines(item.usual, item.figure.unit)}: {_placed(item.figure, item.usual)}"
     return NormalRow(
         metric=item.figure.metric,
         title=QUANTITIES[item.figure.metric].title + (f", {item.figure.how}" if item.figure.how else ""),
         value=value_text(item.figure),
         usual=usual,
-        beyond=bool(beyond),
         context=tuple(_words(group, item.figure.unit) for group in item.nearest),
     )
 
@@ -159,13 +148,15 @@ def value_text(figure: Observed) -> str:
     return " ".join(filter(None, (text, units.plus_minus(figure))))
 
 
-def _is_usual(item: Compared) -> str:
-    title, group = QUANTITIES[item.figure.metric].title, item.usual
-    assert group is not None  # noqa: S101 - chosen by it
-    own = units.headline(item.figure)
-    beyond = unusual_by(item.figure, group)
-    what = _of_machines(group, item.figure.unit).replace(" (", " is usual for this processor (", 1)
-    return f"{title}: {what}; this run has {own}, {_beyond(beyond) if beyond else 'within'}"
+def _is_usual(figure: Observed, usual: Group) -> str:
+    what = _of_machines(usual, figure.unit).replace(" (", " is usual for this processor (", 1)
+    return f"{HEADLINES[figure.metric]}: {what}: {_placed(figure, usual)}"
+
+
+def _placed(figure: Observed, usual: Group) -> str:
+    """Return where *figure* is beside the range of *usual*."""
+    beyond = unusual_by(figure, usual)
+    return _beyond(beyond) if beyond else "within"
 
 
 def _beyond(share: float) -> str:

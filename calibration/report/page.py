@@ -21,7 +21,7 @@ from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.model import format_time
 from calibration.preflight.configuration import configuration_summary, newest_configuration
 from calibration.references.library import Library, published
-from calibration.references.matching import Normal, normal
+from calibration.references.matching import Normal, normal, sources_of
 from calibration.references.metrics import TOOLS
 from calibration.report.advice import advice
 from calibration.report.devices import rows as device_rows
@@ -37,7 +37,6 @@ from calibration.report.normal import (
     normal_rows,
     peak_sentence,
     shown,
-    sources,
     summary,
     without,
 )
@@ -122,7 +121,7 @@ def normal_section(found: Normal, context: Context | None) -> dict[str, Any]:
         "more": [row for row in rows if not is_brief(row)],
         "without": without(found),
         "biases": biases(groups),
-        "sources": [(TOOLS[instrument].name, source) for instrument, source in sources(groups)],
+        "sources": [(TOOLS[instrument].name, source) for instrument, source in sources_of(groups)],
         "faults": found.faults,
     }
 

@@ -18,7 +18,8 @@ from calibration.references.library import FOLDER, library, published, read_file
 from calibration.references.matching import normal
 from calibration.references.own import OWN_FILE
 from calibration.results.consistency import ConsistencyCheck
-from calibration.results.imports import EPOCH, document_of, read_file as read_page
+from calibration.results.imports import EPOCH, document_of
+from calibration.results.imports import read_file as read_page
 from calibration.results.model import RunDocument
 from calibration.results.store import read_run
 from tests.hardware import PROCESSOR, on_metal
