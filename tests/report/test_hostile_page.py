@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from calibration.references.library import published
 from calibration.report import build_site
 from calibration.report.kept import page_of
 from calibration.report.page import render
@@ -142,7 +143,7 @@ def test_a_page_and_its_site_show_hostile_texts_as_text(
     spoilt = hostile(document, text)
     assert spoilt.context.parsed.capture.hostname == text, name
     directory = store(spoilt, tmp_path / "results")
-    page = page_of((directory / RUN).read_bytes())
+    page = page_of((directory / RUN).read_bytes(), published())
     check_source(page.text)
     for path, content in page.figures.items():
         if path.endswith(".svg"):

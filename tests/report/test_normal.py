@@ -112,6 +112,18 @@ def test_published_figures_are_context_by_default(run: RunDocument) -> None:
     assert "CC-BY-4.0" in text
 
 
+HOSTILE = "`a <javascript:alert(1)>`_ |x| **b** <script>alert(1)</script> [1]_"
+
+
+def test_texts_of_a_shared_file_and_of_the_processor_are_shown_as_text(run: RunDocument) -> None:
+    named = on_metal(run, processor=HOSTILE)
+    source = SOURCE.model_copy(update={"title": HOSTILE})
+    shared = machine(HOSTILE, 98.0, how=HOSTILE, processor=HOSTILE)
+    text = words(render(as_bytes(named), Library(((source, shared),))))
+    assert text.count(HOSTILE) == 3, "the way of measuring twice, the source once"
+    assert f"No reference of {HOSTILE}." in words(render(as_bytes(named), library_of()))
+
+
 def test_the_screen_has_the_answer(run: RunDocument, references: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     stream = io.StringIO()

@@ -197,7 +197,7 @@ def test_run_without_counters_reports_missing_ones_once() -> None:
 def test_the_verdict_comes_first_and_the_sections_in_their_order(document: RunDocument) -> None:
     tree = parsed(page_of(document))
     sections = [element.children[0].astext() for element in tree.findall(nodes.section)]
-    assert sections == ["Advice", *SECTIONS, "Evidence"]
+    assert sections == ["Advice", "Normal", *SECTIONS, "Evidence"]
     blocks = [title for title in titles(tree) if title not in sections]
     assert blocks[0] == "example-lab / t3-sut2"
     assert blocks[1].startswith("Use with caution: ")
