@@ -106,6 +106,8 @@ def text_of(file: ReferenceFile) -> str:
     raw = file.model_dump(exclude_none=True)
     for machine in raw["machines"]:
         machine["memory"] = _Flow(machine["memory"])
+        if not machine["memory"]:
+            del machine["memory"]
         machine["figures"] = [_Flow(figure) for figure in machine["figures"]]
     raw["machines"] = list(raw["machines"])
     return yaml.dump(raw, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)

@@ -143,7 +143,7 @@ def story(document: RunDocument, found: Normal | None = None) -> Story:
         next_step=_next_step(document, trusts),
         advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
         more_advice=max(0, len(advised) - MAX_ADVICE),
-        normal=tuple(answers(compared)),
+        normal=() if context is None else tuple(answers(compared)),
     )
 
 

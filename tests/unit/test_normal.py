@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is normal for the hardware: the data, and which figures are compared with a run."""
 
+import textwrap
 from collections import Counter
 from datetime import date
 from itertools import combinations
@@ -11,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from calibration.errors import InputError
+from calibration.places import SHARE
 from calibration.references.library import FOLDER, PUBLISHED, library, published, read_file
 from calibration.references.matching import Compared, normal, unusual_by
 from calibration.references.metrics import OWN, QUANTITIES, TOOLS
@@ -20,6 +22,7 @@ from calibration.results.model import RunDocument
 from tests.hardware import PROCESSOR, SOURCE, library_of, machine, on_metal
 from tests.report.report_documents import flagged, index_of, run_document, with_nodes
 
+DOCS = SHARE / "docs"
 FILES = sorted(PUBLISHED.glob("*.yml"))
 
 
@@ -182,6 +185,14 @@ def test_a_link_in_the_references_is_not_followed(tmp_path: Path) -> None:
     found = library(tmp_path)
     assert len(found.entries) == len(published().entries)
     assert "a symbolic link" in found.faults[0]
+
+
+def test_the_example_of_the_guide_is_valid(tmp_path: Path) -> None:
+    page = (DOCS / "results" / "figures.rst").read_text(encoding="utf-8")
+    example = textwrap.dedent(page.partition(".. code-block:: yaml\n")[2].partition("\n* ")[0])
+    (tmp_path / "example.yml").write_text(example)
+    (found,) = read_file(tmp_path / "example.yml", below=tmp_path).machines
+    assert (found.processor, found.run, len(found.figures)) == (PROCESSOR, "20260131T021500Z-3f2a", 2)
 
 
 # The processor
