@@ -130,7 +130,8 @@ def biases(groups: Sequence[Group]) -> list[tuple[str, str]]:
 def _row(item: Compared) -> NormalRow:
     usual = "no reference"
     if item.usual is not None:
-        usual = f"{_of_machines(item.usual, item.figure.unit)}: {_placed(item.figure, item.usual)}"
+        beyond = unusual_by(item.figure, item.usual)
+        usual = f"{_of_machines(item.usual, item.figure.unit)}: {_beyond(beyond) if beyond else 'within'}"
     return NormalRow(
         metric=item.figure.metric,
         title=QUANTITIES[item.figure.metric].title + (f", {item.figure.how}" if item.figure.how else ""),
@@ -150,13 +151,8 @@ def value_text(figure: Observed) -> str:
 
 def _is_usual(figure: Observed, usual: Group) -> str:
     what = _of_machines(usual, figure.unit).replace(" (", " is usual for this processor (", 1)
-    return f"{HEADLINES[figure.metric]}: {what}: {_placed(figure, usual)}"
-
-
-def _placed(figure: Observed, usual: Group) -> str:
-    """Return where *figure* is beside the range of *usual*."""
     beyond = unusual_by(figure, usual)
-    return _beyond(beyond) if beyond else "within"
+    return f"{HEADLINES[figure.metric]} {units.headline(figure)} is {_beyond(beyond) if beyond else 'normal'}: {what}"
 
 
 def _beyond(share: float) -> str:
@@ -200,7 +196,7 @@ def _amount(value: float, unit: str) -> str:
 def check_lines(found: Normal, document: RunDocument) -> Iterator[str]:
     """Yield *found*, the comparison of *document*, as lines of text, with every reference of the processor."""
     subject = found.subject
-    yield f"{subject.label}  {subject.processor or 'processor unknown'}"
+    yield "  ".join(filter(None, (subject.label, subject.processor)))
     yield from (f"  {sentence}" for sentence in answers(found))
     if subject.reason is not None or document.context is None:
         return

@@ -52,9 +52,9 @@ def words(page: Page) -> str:
 
 def test_the_page_says_what_is_usual_and_what_is_context(run: RunDocument, references: Library) -> None:
     text = words(render(as_bytes(run), references))
-    assert "Idle latency: 151 ns is usual for this processor (4 machines: 147 to 155 ns): within." in text
+    assert "Idle latency 151 ns is normal: 151 ns is usual for this processor (4 machines: 147 to 155 ns)." in text
     usual = "17.8 GB/s is usual for this processor (2 machines: 17.4 to 18.2 GB/s)"
-    assert f"Read bandwidth: {usual}: 17 % below." in text
+    assert f"Read bandwidth 14.5 GB/s is 17 % below: {usual}." in text
     assert "1 of 2 figures with a reference are within the range of the other machines" in text
     assert "the furthest beyond is Read bandwidth, all CPUs (17 % below). A range of few machines is no limit." in text
     assert "Theoretical peak: 282 GB/s (12 of 12 channels populated, 2933 MT/s); all CPUs read 5.2 % of it." in text
@@ -129,8 +129,8 @@ def test_the_screen_has_the_answer(run: RunDocument, references: Library, monkey
     stream = io.StringIO()
     print_run(run, stream, references)
     text = stream.getvalue()
-    assert "  Normal: Idle latency: 151 ns is usual for this processor (4 machines: 147 to 155 ns): within." in text
-    assert "          Read bandwidth: 17.8 GB/s is usual for this processor" in text
+    assert "  Normal: Idle latency 151 ns is normal: 151 ns is usual for this processor (4 machines: 147 to" in text
+    assert "          Read bandwidth 14.5 GB/s is 17 % below: 17.8 GB/s is usual for this processor" in text
     assert "usual: 147 to 155 ns (4 machines)" in text
 
 
