@@ -114,7 +114,7 @@ def output_of(*words: str) -> str:
 def test_commands_have_prefixes_and_suggestions() -> None:
     assert output_of("comp", "--help") == output_of("compare", "--help") != output_of("context", "--help")
     assert "Ambiguous command 'co': context, counters, compare, collection." in output_of("co")
-    assert "No such command 'valdiate'. Did you mean 'validate'?" in output_of("valdiate")
+    assert "No such command 'asemble'. Did you mean 'assemble'?" in output_of("asemble")
     assert "No such option" in output_of("--speed")
 
 
