@@ -35,12 +35,12 @@ STYLES: Final = {
 
 
 def print_page(page: Page, stream: IO[str], *, full: bool = False) -> None:
-    """Print *page* on *stream*, with its folded parts if *full*.
+    """Print *page* on *stream*, with its folded parts if *full*; commands of advice in any case.
 
     Raises ``InputError`` if the page cannot be parsed.
     """
     tree = parsed(page.text)
-    folds = [element for element in tree.findall(nodes.admonition) if "fold" in element["classes"]]
+    folds = [fold for fold in tree.findall(nodes.admonition) if {"fold", "commands"} & {*fold["classes"]} == {"fold"}]
     if not full:
         for fold in folds:
             section = fold.parent

@@ -28,8 +28,10 @@ from calibration.report.advice.claims import CLAIMS, MIN_EVENTS, MIN_SHARE
 from calibration.report.advice.commands import mask, numbers
 from calibration.report.advice.settings import DEEP_US
 from calibration.report.advice.traced import UNEXPLAINED_SHARE
+from calibration.report.page import render
 from calibration.report.show import print_run
 from calibration.report.story import story
+from calibration.report.terminal import print_page
 from calibration.results.health import read_health
 from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import CapturedContext, Measurement, RunDocument
@@ -37,7 +39,16 @@ from calibration.runner.health import KINDS
 from calibration.sutprobe.jitter import Attribution, GapSource, Period
 from calibration.sutprobe.tracing import Traced, TracedCause, TracedView
 from calibration.validity import Validity, flag
-from tests.report.report_documents import attempt, context_of, page_of, parsed, run_document, scaled, with_nodes
+from tests.report.report_documents import (
+    as_bytes,
+    attempt,
+    context_of,
+    page_of,
+    parsed,
+    run_document,
+    scaled,
+    with_nodes,
+)
 from tests.report.traced import cause, view
 
 CPU = 2
@@ -783,7 +794,7 @@ def test_the_page_shows_five_and_folds_the_others() -> None:
     items = advice(document)
     assert len(items) == 7
     shown = section(document)
-    (fold,) = (item for item in shown.findall(nodes.admonition))
+    (fold,) = (item for item in shown.findall(nodes.admonition) if "commands" not in item["classes"])
     assert fold.children[0].astext() == "2 more"
     texts = [block.astext() for block in shown.findall(nodes.literal_block)]
     assert [text.split("\n", 1)[0] for text in texts] == ["# change"] * 7
@@ -792,6 +803,13 @@ def test_the_page_shows_five_and_folds_the_others() -> None:
         assert all(line in text for line in (*item.change, *item.keep, *item.undo))
     text = shown.astext()
     assert all(item.title in text and (item.cost or item.unmeasured or "") in text for item in items)
+
+
+def test_the_terminal_has_the_commands_that_the_page_folds() -> None:
+    document = many()
+    stream = io.StringIO()
+    print_page(render(as_bytes(document)), stream)
+    assert all(line in stream.getvalue() for item in advice(document)[:5] for line in item.change)
 
 
 @pytest.mark.parametrize(
