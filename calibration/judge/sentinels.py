@@ -174,9 +174,9 @@ def judge_level(level: Deviation, change: float, metrics: Sequence[Metric]) -> V
     text = f"{', then '.join(reading.text for reading in readings)}, accepted {amount(exp(level.log), unit)}"
     if last.side == 0 and last.visible > log1p(change):
         quiet = sum(distances(level)) <= log1p(change)
-        blind = f"{'this reading varies' if quiet else 'the accepted nights vary'} too much to see {share(change)}"
-        least = f"a change from {_percent(last.visible)} on would be seen"
-        return Verdict("undecided", f"{text}: {blind}; {least}", repeat=quiet)
+        why = "this reading varies" if quiet else "the accepted nights vary"
+        seen = f"a change from {_percent(last.visible)} on would be seen"
+        return Verdict("undecided", f"{text}: {seen}, {why} too much for {share(change)}", repeat=quiet)
     text += f" ±{_percent(last.allowed)}"
     if last.side == 0:
         return Verdict("passed", text)
