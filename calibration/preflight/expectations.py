@@ -14,7 +14,7 @@ from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import Model, fault_of
 from calibration.preflight.checks import CHECKS, Declared
-from calibration.profiles import LOADER
+from calibration.profiles import read_yaml
 
 
 class Expectations(Model):
@@ -62,7 +62,7 @@ def read_state(path: Path) -> tuple[Item, ...]:
     """Return the items of the expected state in a file. Raises ``InputError``."""
     try:
         text = read_regular(path, MAX_STATE_BYTES).decode("utf-8")
-        given = yaml.load(text, Loader=LOADER)  # noqa: S506 - either is a safe loader
+        given = read_yaml(text)
     except (OSError, UnicodeError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"cannot read the expected state {path}: {' '.join(str(error).split())}"[:500]) from error
     return read_items(given or {}, f"{path}: ")

@@ -18,6 +18,35 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Reads profiles ten times as fast if PyYAML was built with libyaml, as nearly everywhere."""
 
 
+def read_yaml(content: str | bytes, *, aliases: bool = True) -> Any:
+    """Return the YAML in *content*; without *aliases*, with which a short text can say very much, these are refused.
+
+    Raises ``yaml.YAMLError``, also for a key given twice, of which YAML would keep the last.
+    """
+    loader = LOADER(content)
+    root = loader.get_single_node()
+    seen: set[int] = set()
+    pending = [] if root is None else [root]
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            if not aliases:
+                raise yaml.constructor.ConstructorError(None, None, "an alias is not allowed", node.start_mark)
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                    raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
+                if isinstance(key, yaml.ScalarNode):
+                    keys.add(key.value)
+                pending += [key, value]
+        elif isinstance(node, yaml.SequenceNode):
+            pending += node.value
+    return None if root is None else loader.construct_document(root)
+
+
 ROUNDS = 6
 """The fewest rounds whose medians give an interval of 95 %: their extremes."""
 

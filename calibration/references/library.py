@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import fault_of
+from calibration.profiles import read_yaml
 from calibration.references.model import Machine, ReferenceFile, Source
 from calibration.results.layout import REFERENCES, RUN
 from calibration.text import visible
@@ -26,17 +27,6 @@ FOLDER: Final = f"{REFERENCES}/figures"
 
 MAX_BYTES: Final = 4 << 20
 """Larger files are refused: the published figures of hundreds of machines take a fiftieth of this."""
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml is ten times as fast
-    """A safe loader that refuses a key given twice, of which YAML would keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {twice[0]!r}", node.start_mark)
-        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return found
 
 
 class Library(NamedTuple):
@@ -60,8 +50,7 @@ def read_file(path: Path, *, below: Path) -> ReferenceFile:
 
 def _parsed(path: Path, content: bytes) -> ReferenceFile:
     try:
-        raw = yaml.load(content, Loader=_Loader)  # noqa: S506 - a safe loader
-        return ReferenceFile.model_validate(_tuples(raw))
+        return ReferenceFile.model_validate(_tuples(read_yaml(content, aliases=False)))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not valid YAML: {visible(str(error))}") from error
     except ValidationError as error:

@@ -2,6 +2,7 @@
 """The configuration audit: each kind of setting met, not met, impossible and unknown; and learned from a machine."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from calibration.audit.readings import Machine
 from calibration.audit.wanted import accepts, spread
 from calibration.context.model import Dimm
 from calibration.errors import InputError
+from calibration.preflight.expectations import read_state
 from tests.captures import FIXTURES, Files, changed, machine_of
 from tests.unit.context.test_firmware import END, dimm
 
@@ -471,6 +473,15 @@ def test_an_invalid_expected_state_is_refused(given: Any, words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_items(given, "f.yml: ")
     assert words in str(refused.value)
+
+
+def test_a_file_has_each_setting_once_and_may_repeat_a_value_by_its_anchor(tmp_path: Path) -> None:
+    file = tmp_path / "expected.yml"
+    file.write_text("sysctl: {vm.swappiness: 1}\nsysctl: {kernel.watchdog: 0}\n")
+    with pytest.raises(InputError, match="duplicate key 'sysctl'"):
+        read_state(file)
+    file.write_text("isolated_cpus: &cpus 2-3\nnohz_full: *cpus\n")
+    assert [item.wanted for item in read_state(file)] == [("2-3",)] * 2
 
 
 def test_csit_mappings_and_their_quotes_are_read() -> None:

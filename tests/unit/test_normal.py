@@ -149,6 +149,7 @@ machines:
     [
         ("", "", None),
         ("licence: CC0-1.0", "licence: CC0-1.0, licence: MIT", "duplicate key 'licence'"),
+        ("date: 2026-01-31", "date: &date 2026-01-31, accessed: *date", "an alias is not allowed"),
         (", licence: CC0-1.0", "", "source.licence: Field required"),
         ("date: 2026-01-31", "date: yesterday", "source.date"),
         ("CC0-1.0", "do what you want", "source.licence"),

@@ -439,6 +439,7 @@ EXEMPT: dict[str, str] = {
     "calibration.preflight.examination.read_examination": "facts that read_facts has bounded",
     "calibration.profiles.load_profile": OPERATOR,
     "calibration.profiles.parse_profile": OPERATOR,
+    "calibration.profiles.read_yaml": OPERATOR,
     "calibration.quick.checks.read_checks": TEXT_OF_PROJECT,
     "calibration.references.library.read_file": OPERATOR,
     "calibration.report.tonight.read_nights": TEXT_OF_PROJECT,
