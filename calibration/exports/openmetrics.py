@@ -4,8 +4,8 @@
 The text is OpenMetrics 1.0 and also the Prometheus text format that node_exporter's textfile collector and ``promtool``
 read: all metrics are gauges without timestamps, and ``# UNIT`` and ``# EOF`` are comments to the older format.
 
-CPUs are not told apart: of a metric of each CPU the worst is given. A nightly run of a SUT with N memory nodes so has
-about 150 + 4 N^2 samples, whatever its number of CPUs.
+CPUs have no label: of a metric of each CPU, the worst CPU counts. A nightly run of a SUT with N memory nodes has about
+150 + 4 N^2 samples, whatever its number of CPUs.
 """
 
 from collections import Counter

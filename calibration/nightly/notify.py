@@ -2,7 +2,7 @@
 """Tell a command and a URL about the SUTs whose state changed.
 
 The states last told are in the file :data:`TOLD` of the results, so that a night that is judged again repeats nothing,
-and what could not be delivered is told next time.
+and what could not be delivered is sent with the next judgement.
 """
 
 import http.client
