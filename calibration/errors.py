@@ -4,7 +4,8 @@
 Every message says what is wrong and what to do.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 GOOD = 0
 VERDICT_FAILED = 1
@@ -58,4 +59,13 @@ class AnswerTooLongError(SutError):
 
 
 class RefusedError(SutError):
-    """The runner on a SUT refused: it is reserved, a setting cannot be changed, a run is gone."""
+    """The runner on a SUT refused: it is reserved, a setting cannot be changed, a run is gone.
+
+    ``faults`` are settings that are not restored (``calibration.tuning.Unrestored``), ``run_id`` is that of the run in
+    the way, if it has the form of one.
+    """
+
+    def __init__(self, message: str, faults: Sequence[Any] = (), run_id: str | None = None) -> None:
+        super().__init__(message)
+        self.faults = faults
+        self.run_id = run_id

@@ -30,6 +30,7 @@ from calibration.judge.tolerances import DEFAULT_TOLERANCE, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
 from calibration.nightly.notify import Notification
+from calibration.parsers import read_yaml
 from calibration.places import COLLECTION, PACKAGE
 from calibration.references.library import PUBLISHED, published
 from calibration.references.metrics import QUANTITIES, TOOLS
@@ -90,12 +91,12 @@ def variables() -> Iterator[str]:
     A variable of several roles is explained once, at the first role.
     """
     seen: set[str] = set()
-    shared = yaml.safe_load((ROLES / COMMON_ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    shared = read_yaml((ROLES / COMMON_ROLE / "defaults" / "main.yml").read_bytes())
     for role in map(ROLES.joinpath, ROLE_ORDER):
-        specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+        specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_bytes())["argument_specs"]  # noqa: TID251 - ours, with an alias
         options = {name: option for entry in specs.values() for name, option in (entry.get("options") or {}).items()}
         own = {name: option for name, option in options.items() if name not in seen}
-        defaults = shared | yaml.safe_load((role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+        defaults = shared | read_yaml((role / "defaults" / "main.yml").read_bytes())
         if not own:
             continue
         seen |= set(own)

@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
-import yaml
 from pydantic import SecretStr
 
 from calibration.errors import InputError
 from calibration.formats.lines import first_of
 from calibration.model import Model
+from calibration.parsers import YamlError, read_yaml
 
 NodeType = Literal["TG", "DUT"]
 TYPES: tuple[NodeType, ...] = get_args(NodeType)
@@ -104,14 +104,6 @@ class Topology(Model):
     def host_name(self, node: Node) -> str:
         """Return the name of *node* over all testbeds, such as ``t212-dut1``."""
         return f"{self.testbed}-{node.name.lower()}"
-
-    @property
-    def shared(self) -> dict[str, tuple[str, ...]]:
-        """Groups of names of nodes with the same address: CSIT may run several containers on one machine."""
-        found: dict[str, list[str]] = {}
-        for node in self.nodes:
-            found.setdefault(node.host, []).append(self.host_name(node))
-        return {host: tuple(names) for host, names in found.items() if len(names) > 1}
 
 
 def name_of_testbed(path: str) -> str:
@@ -206,12 +198,9 @@ def _loaded(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"at most {MAX_CHARACTERS} characters of a topology are read, found {len(text)}")
     try:
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts, lists and mappings, nothing else
-    except (yaml.YAMLError, RecursionError) as error:
-        # YAML's own message may quote a secret.
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        where = f": error in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"not a valid YAML topology{where}") from None
+        return read_yaml(text, texts=True)
+    except YamlError as error:  # of which the message may quote a secret
+        raise InputError(f"not a valid YAML topology{error.place and f': error in {error.place}'}") from None
 
 
 def _nodes(data: Any) -> Mapping[str, Any]:

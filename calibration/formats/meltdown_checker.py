@@ -8,7 +8,6 @@ lower case under ``vulnerabilities``, which may be extended; ``--batch text`` pr
 Source: the script, and its description of the newer format (``doc/batch_json.md``).
 """
 
-import json
 import re
 from typing import Annotated, Any, Final
 
@@ -16,6 +15,7 @@ from pydantic import Field, field_validator
 
 from calibration.errors import InputError
 from calibration.model import Model, fault_of
+from calibration.parsers import parse_json_sparingly
 from calibration.text import visible
 
 MAX_BYTES: Final = 1 << 20
@@ -68,19 +68,12 @@ def read_output(output: bytes) -> CheckerOutput:
         text = output.decode().strip()
         if text[:1] not in ("[", "{"):
             return CheckerOutput(findings=tuple(map(_line, text.splitlines())))
-        content = json.loads(text, object_pairs_hook=_object)
+        content = parse_json_sparingly(text, unique=True)
         if isinstance(content, list):
             return CheckerOutput(findings=tuple(map(_terse, content)))
         return _full(content)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"not the output of spectre-meltdown-checker: {visible(fault_of(error))[:300]}") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object names a field twice")
-    return found
 
 
 def _line(line: str) -> Finding:

@@ -6,7 +6,6 @@ columns are ignored. CSIT writes one JSON file per test, by its model ``test_cas
 (``resources/model_schema/test_case.schema.yaml`` of CSIT), often compressed.
 """
 
-import csv
 import gzip
 import zlib
 from collections import Counter
@@ -17,9 +16,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic_core import from_json
-
 from calibration.errors import InputError
+from calibration.parsers import csv_rows, parse_json
 
 COLUMNS: Final = ("sut", "test", "time", "value")
 UNIT: Final = "unit"
@@ -137,21 +135,8 @@ def _day(text: str) -> int:
 
 
 def _read_csv(path: Path, found: Throughput) -> None:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                _read_rows(path, reader, found)
-            except csv.Error as error:
-                raise InputError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _read_rows(path: Path, reader: Any, found: Throughput) -> None:
-    head = [name.strip().lower() for name in next(reader, [])]
+    rows = csv_rows(path)
+    head = [name.strip().lower() for name in next(rows, (0, []))[1]]
     missing = [name for name in COLUMNS if name not in head]
     if missing:
         raise InputError(
@@ -164,10 +149,10 @@ def _read_rows(path: Path, reader: Any, found: Throughput) -> None:
     sut_at, test_at, time_at, value_at = map(head.index, COLUMNS)
     unit_at = head.index(UNIT) if UNIT in head else None
     days: dict[str, int] = {}
-    for row in reader:
+    for line, row in rows:
         if not row:
             continue
-        where = f"{path}:{reader.line_num}"
+        where = f"{path}:{line}"
         if len(row) != len(head):
             raise InputError(f"{where}: {len(row)} columns, expected {len(head)}")
         sut, test, when, value = (row[at].strip() for at in (sut_at, test_at, time_at, value_at))
@@ -238,7 +223,7 @@ def _json(path: Path) -> Any:
     if len(content) > MAX_JSON_BYTES:
         raise InputError(f"{path}: larger than {MAX_JSON_BYTES} bytes unpacked")
     try:
-        return from_json(content, allow_inf_nan=False)
+        return parse_json(content)
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON: {error}") from error
 

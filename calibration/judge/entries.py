@@ -2,7 +2,7 @@
 """YAML lists maintained by hand below ``references/``: each entry is a mapping, and errors name the line."""
 
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import yaml
 from pydantic import AfterValidator, StringConstraints, ValidationError
@@ -10,6 +10,7 @@ from pydantic import AfterValidator, StringConstraints, ValidationError
 from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import Model, fault_of
+from calibration.parsers import YamlError, constructed, yaml_tree
 from calibration.text import visible
 
 MAX_BYTES: Final = 1 << 20
@@ -33,14 +34,8 @@ def read_entries(results: Path, file: str, form: type[M], name: str) -> list[tup
 
     Raises ``FileNotFoundError`` if the file does not exist, ``InputError`` with the line of the first error.
     """
-    content = read_regular(results / file, MAX_BYTES, below=results)
-    try:
-        loader = yaml.BaseLoader(content.decode("utf-8"))  # all scalars as text: the model converts them
-        tree = loader.get_single_node()
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"not valid YAML: {visible(str(error))}") from error
-    except RecursionError as error:
-        raise InputError(f"nested too deeply for a list of {name}s") from error
+    # All scalars as text: the model converts them.
+    loader, tree = yaml_tree(read_regular(results / file, MAX_BYTES, below=results))
     if tree is None:
         return []
     if not isinstance(tree, yaml.SequenceNode):
@@ -48,13 +43,12 @@ def read_entries(results: Path, file: str, form: type[M], name: str) -> list[tup
     return [_entry(loader, node, form, f"{name} {number}") for number, node in enumerate(tree.value, 1)]
 
 
-def _entry(loader: yaml.BaseLoader, node: yaml.Node, form: type[M], name: str) -> tuple[int, M]:
+def _entry(loader: Any, node: yaml.Node, form: type[M], name: str) -> tuple[int, M]:
     where = f"line {node.start_mark.line + 1}, {name}"
-    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        raise InputError(f"{where}: duplicate key {visible(str(twice[0]))}")
     try:
-        entry = form.model_validate(loader.construct_object(node, deep=True), strict=False)
-    except (ValidationError, yaml.YAMLError) as error:
+        entry = form.model_validate(constructed(loader, node), strict=False)
+    except YamlError as error:
+        raise InputError(f"{where}: {error}") from error
+    except ValidationError as error:
         raise InputError(f"{where}: {visible(fault_of(error))}") from error
     return node.start_mark.line + 1, entry

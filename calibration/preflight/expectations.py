@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
-import yaml
 from pydantic import Field, ValidationError
 
 from calibration.audit.kinds import KINDS, Item, read_items
 from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import Model, fault_of
+from calibration.parsers import read_yaml
 from calibration.preflight.checks import CHECKS, Declared
-from calibration.profiles import read_yaml
 
 
 class Expectations(Model):
@@ -61,9 +60,8 @@ def read_again(given: Mapping[str, Any]) -> Expectations:
 def read_state(path: Path) -> tuple[Item, ...]:
     """Return the items of the expected state in a file. Raises ``InputError``."""
     try:
-        text = read_regular(path, MAX_STATE_BYTES).decode("utf-8")
-        given = read_yaml(text)
-    except (OSError, UnicodeError, yaml.YAMLError, RecursionError) as error:
+        given = read_yaml(read_regular(path, MAX_STATE_BYTES))
+    except (FileNotFoundError, InputError) as error:
         raise InputError(f"cannot read the expected state {path}: {' '.join(str(error).split())}"[:500]) from error
     return read_items(given or {}, f"{path}: ")
 

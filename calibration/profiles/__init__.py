@@ -4,48 +4,16 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from calibration.errors import InputError
+from calibration.files import read_given
 from calibration.measurements import declaration
 from calibration.measurements.base import ROUNDS_MAX, Settings
 from calibration.mlc import MlcCommand, read_commands
 from calibration.model import Model, fault_of
 from calibration.names import pick
-
-LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Reads profiles ten times as fast if PyYAML was built with libyaml, as nearly everywhere."""
-
-
-def read_yaml(content: str | bytes, *, aliases: bool = True) -> Any:
-    """Return the YAML in *content*; without *aliases*, with which a short text can say very much, these are refused.
-
-    Raises ``yaml.YAMLError``, also for a key given twice, of which YAML would keep the last.
-    """
-    loader = LOADER(content)
-    root = loader.get_single_node()
-    seen: set[int] = set()
-    pending = [] if root is None else [root]
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            if not aliases:
-                raise yaml.constructor.ConstructorError(None, None, "an alias is not allowed", node.start_mark)
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                    raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
-                if isinstance(key, yaml.ScalarNode):
-                    keys.add(key.value)
-                pending += [key, value]
-        elif isinstance(node, yaml.SequenceNode):
-            pending += node.value
-    return None if root is None else loader.construct_document(root)
-
+from calibration.parsers import YAML_BYTES, YamlError, read_yaml
 
 ROUNDS = 6
 """The fewest rounds whose medians give an interval of 95 %: their extremes."""
@@ -86,13 +54,8 @@ def load_profile(name_or_path: str) -> Profile:
     Raises ``InputError`` if it does not exist, is not YAML, or has an unknown kind or setting.
     """
     name = profile_named(name_or_path)
-    own = name in profile_names()
-    path = Path(__file__).with_name(f"{name}.yml") if own else Path(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the profile {path}: {error}") from error
-    return parse_profile(text, path.stem, f"profile {name}" if own else str(path))
+    path = Path(__file__).with_name(f"{name}.yml") if name in profile_names() else Path(name)
+    return parse_profile(read_given(path, YAML_BYTES), path.stem, str(path))
 
 
 class ProfileFile(Model):
@@ -105,12 +68,12 @@ class ProfileFile(Model):
     mlc: Any = Field(default_factory=list)
 
 
-def parse_profile(text: str, name: str, source: str) -> Profile:
+def parse_profile(text: str | bytes, name: str, source: str) -> Profile:
     """Return the profile in *text*; *source* names it in error messages. Raises ``InputError``."""
     try:
-        file = ProfileFile.model_validate(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
-    except yaml.YAMLError as error:
-        raise InputError(f"{source} is not valid YAML: {error}") from error
+        file = ProfileFile.model_validate(read_yaml(text))
+    except YamlError as error:
+        raise InputError(f"{source}: {error}") from error
     except ValidationError as error:
         raise InputError(f"{source} is not a profile: {fault_of(error)}") from error
     for kind in file.not_measured:

@@ -9,13 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
 from pydantic import ValidationError
 
 from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import fault_of
-from calibration.profiles import read_yaml
+from calibration.parsers import YAML_BYTES, YamlError, read_yaml
 from calibration.references.model import Machine, ReferenceFile, Source
 from calibration.results.layout import REFERENCES, RUN
 from calibration.text import visible
@@ -24,9 +23,6 @@ PUBLISHED: Final = Path(__file__).with_name("published")
 
 FOLDER: Final = f"{REFERENCES}/figures"
 """Directory of a lab's own files and of those it got from others, relative to the results."""
-
-MAX_BYTES: Final = 4 << 20
-"""Larger files are refused: the published figures of hundreds of machines take a fiftieth of this."""
 
 
 class Library(NamedTuple):
@@ -45,14 +41,14 @@ def read_file(path: Path, *, below: Path) -> ReferenceFile:
 
     Raises ``InputError`` with the first fault, ``FileNotFoundError`` if it is missing.
     """
-    return _parsed(path, read_regular(path, MAX_BYTES, below=below))
+    return _parsed(path, read_regular(path, YAML_BYTES, below=below))
 
 
 def _parsed(path: Path, content: bytes) -> ReferenceFile:
     try:
-        return ReferenceFile.model_validate(_tuples(read_yaml(content, aliases=False)))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not valid YAML: {visible(str(error))}") from error
+        return ReferenceFile.model_validate(_tuples(read_yaml(content)))
+    except YamlError as error:
+        raise InputError(f"{path}: {error}") from error
     except ValidationError as error:
         raise InputError(f"{path}: not a file of references: {visible(fault_of(error))}") from error
 
@@ -85,7 +81,7 @@ def library(results: Path) -> Library:
     entries, faults, hashed = list(published().entries), [], hashlib.sha256()
     for path in sorted((results / FOLDER).glob("*.yml")):
         try:
-            content = read_regular(path, MAX_BYTES, below=results)
+            content = read_regular(path, YAML_BYTES, below=results)
             hashed.update(content)
             file = _parsed(path, content)
             entries += [(file.source, machine) for machine in file.machines]

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from calibration import places
 from calibration.errors import InputError
-from calibration.files import write_whole
+from calibration.files import OUTPUT_BYTES, read_regular, write_whole
 from calibration.model import Model
 from calibration.references.library import PUBLISHED, Library
 from calibration.report.environment import TEMPLATES
@@ -112,9 +112,9 @@ def _cached(source: bytes, kind: type[Kind], make: Callable[[], Kind]) -> Kind:
     key = hashlib.sha256(source + report_sha256().encode()).hexdigest()
     path = CACHE / f"{key}.{kind.__name__.lower()}.json"
     try:
-        found = kind.model_validate_json(path.read_bytes())
+        found = kind.model_validate_json(read_regular(path, OUTPUT_BYTES))
         os.utime(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, InputError):
         found = make()
         try:
             CACHE.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from calibration import units
 from calibration.collector import paused_collector
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.files import read_regular, write_whole
+from calibration.parsers import parse_json
 from calibration.places import CACHE as CACHES
 from calibration.places import HOME, SHARE
 from calibration.references.library import Library, library, results_of
@@ -369,7 +370,7 @@ def _install(built: Path, files: Iterable[tuple[str, bytes]], output: Path, sear
 def _searchable(index: bytes, pages: Mapping[str, str]) -> bytes:
     """Return Sphinx's search *index* with *pages* (titles by name) added."""
     call, _, argument = index.decode().partition("(")
-    found = json.loads(argument.rstrip().removesuffix(")"))
+    found = parse_json(argument.rstrip().removesuffix(")"))
     for name, title in pages.items():
         number = len(found["docnames"])
         found["docnames"].append(name)

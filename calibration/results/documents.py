@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 from pydantic import ValidationError
-from pydantic_core import from_json
 
+from calibration import parsers
 from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import Model, fault_of
@@ -38,11 +38,11 @@ M = TypeVar("M", bound=Model)
 def parse_json(path: Path, content: bytes) -> Any:
     """Return *content*, read from *path*, as JSON.
 
-    Raises ``InputError`` if it is not JSON in UTF-8, contains NaN or an infinity, or is nested deeper than 200 levels,
+    Raises ``InputError`` if it is not JSON in UTF-8, contains NaN or an infinity, or is nested deeper than 201 levels,
     the limit of the parser.
     """
     try:
-        return from_json(content, allow_inf_nan=False)
+        return parsers.parse_json(content)
     except (ValueError, MemoryError) as error:
         raise InputError(f"{path}: not valid JSON: {error or 'not enough memory'}") from error
 
@@ -82,14 +82,14 @@ def read_reference(results: Path, path: Path, model: type[M], remedy: str) -> M 
 @cache
 def schema_validator() -> jsonschema_rs.Validator:
     """Return the validator of the JSON Schema; cached, as reading it takes longer than validating."""
-    return jsonschema_rs.validator_for(json.loads(SCHEMA.read_bytes()))
+    return jsonschema_rs.validator_for(parsers.parse_json(SCHEMA.read_bytes()))
 
 
 def _first_fault(raw: Raw) -> tuple[str, str]:
     """Return the place and description of the most relevant fault in *raw*, which is not valid."""
     import jsonschema  # noqa: PLC0415 - slow to import, and only needed for a fault
 
-    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_bytes()))
+    schema = jsonschema.Draft202012Validator(parsers.parse_json(SCHEMA.read_bytes()))
     faults = list(islice(schema.iter_errors(raw), MAX_FAULTS))
     if faults:
         worst = max(faults, key=jsonschema.exceptions.relevance)

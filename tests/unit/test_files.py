@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Only regular files of bounded size are opened, without following links; new files have unpredictable names."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calibration.errors import InputError
-from calibration.files import open_regular, read_regular, refuse_links, write_whole
+from calibration.files import open_regular, read_regular, refuse_links, replacing, write_whole
+from calibration.runner.directory import Directory
 from tests.planting import KINDS, Witness, opens, plant, swap_after, watched
 
 LIMIT = 64
@@ -145,3 +147,43 @@ def test_appending_keeps_the_content(tmp_path: Path) -> None:
         with open_regular(path, "ab", create=True) as file:
             file.write(content)
     assert path.read_bytes() == b"onetwo"
+
+
+# On disk
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """What files had, and the names in directories, when they were synced, by inode."""
+    fsync, found = os.fsync, {}
+
+    def syncing(descriptor: int) -> None:
+        fsync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        found[path.stat().st_ino] = (
+            sorted(entry.name for entry in path.iterdir()) if path.is_dir() else path.read_bytes()
+        )
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    return found
+
+
+def test_a_file_is_on_disk_before_it_replaces_another(tmp_path: Path, on_disk: dict[int, Any]) -> None:
+    path = tmp_path / "run.json"
+    write_whole(path, b"one")
+    assert on_disk[path.stat().st_ino] == b"one"
+    with replacing(path) as written:
+        written.write_bytes(b"another")
+    assert path.read_bytes() == on_disk[path.stat().st_ino] == b"another"
+
+
+def test_what_a_run_keeps_on_a_sut_is_on_disk(tmp_path: Path, on_disk: dict[int, Any]) -> None:
+    with Directory.create(str(tmp_path), {"run_id": "run1", "sut": "sut1"}) as made:
+        folder = Path(made.path)
+        made.write_bytes("plan.json", b"{}")
+        assert on_disk[(folder / "plan.json").stat().st_ino] == b"{}"
+        assert "plan.json" in on_disk[folder.stat().st_ino]
+        for number in (1, 2):
+            made.record(record="step", number=number)
+            records = next(path for path in folder.iterdir() if path.name.startswith("records"))
+            assert on_disk[records.stat().st_ino] == records.read_bytes()

@@ -17,6 +17,7 @@ author: The calibration harness contributors
 
 import os
 import re
+from pathlib import Path
 
 import ansible_collections.calibration.harness.plugins.plugin_utils.package  # noqa: F401 - makes the package importable in a checkout
 from ansible.utils.vars import load_extra_vars
@@ -24,6 +25,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible import constants as C
 from ansible.plugins.inventory import BaseInventoryPlugin
 from calibration.errors import BAD_INPUT, InputError
+from calibration.files import read_given
 from calibration.formats.csit_topology import is_topology, name_of_testbed, read_topology
 from calibration.results.layout import check_names
 from calibration.text import visible
@@ -76,7 +78,7 @@ class InventoryModule(BaseInventoryPlugin):
             return False
         try:
             return is_topology(self.text_of(path))
-        except (OSError, UnicodeDecodeError):
+        except (InputError, UnicodeDecodeError):
             return False  # reported by the next plugins
 
     def parse(self, inventory, loader, path, cache=True):
@@ -92,8 +94,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     def text_of(self, path):
         """Return the text of a file."""
-        with open(path, encoding="utf-8") as stream:
-            return stream.read()
+        return read_given(Path(path), MAX_BYTES).decode("utf-8")
 
     def add(self, topology):
         """Add *topology*. Raises InputError if a name is no valid directory name, or is already in use."""
@@ -112,8 +113,3 @@ class InventoryModule(BaseInventoryPlugin):
                 self.inventory.add_host(name, group=item)
             for variable, value in variables.items():
                 self.inventory.set_variable(name, variable, value)
-        for host, names in topology.shared.items():
-            self.display.warning(
-                f"{' and '.join(names)} are one machine, {host}: calibrate one of them, or one after the other with "
-                "--forks 1"
-            )

@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import functools
-import os
+from pathlib import Path
 
-from ansible.parsing.yaml.loader import AnsibleLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.calibration.harness.plugins.plugin_utils.package import COLLECTION
 
 from calibration.errors import InputError
+from calibration.parsers import read_yaml
 
 
 @functools.cache
 def shared_defaults():
     """Return the defaults of the shared settings."""
-    with open(os.path.join(COLLECTION, "roles", "common", "defaults", "main.yml"), encoding="utf-8") as stream:
-        return AnsibleLoader(stream).get_single_data()
+    return read_yaml(Path(COLLECTION, "roles", "common", "defaults", "main.yml").read_bytes())
 
 
 NAMES = ("calibration_testbed", "calibration_sut")

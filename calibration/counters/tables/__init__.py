@@ -15,16 +15,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from calibration.counters.encoding import parse_terms
 from calibration.counters.event_roles import EVENT_ROLES
 from calibration.errors import InputError
 from calibration.model import Model
-
-LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader if available: all tables are read before a processor is looked up."""
+from calibration.parsers import YamlError, read_yaml
 
 ANY = "any"
 """The table of events common to all models."""
@@ -210,11 +207,11 @@ class Table(Model):
 def parse_table(text: str, source: str) -> Table:
     """Return the table in *text*; *source* names it in messages. Raises ``InputError``."""
     try:
-        raw = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
+        raw = _inherit(read_yaml(text))
         for boxes in raw.get("boxes", ()):
             boxes["events"] = [numbered for event in boxes["events"] for numbered in _series(event)]
         return Table.model_validate_json(json.dumps(raw))
-    except (yaml.YAMLError, OSError, AttributeError, LookupError, TypeError, ValidationError) as error:
+    except (YamlError, OSError, AttributeError, LookupError, TypeError, ValidationError) as error:
         raise InputError(f"{source}: not a table of events: {error}") from error
 
 
@@ -223,7 +220,7 @@ def _inherit(raw: dict[str, Any]) -> dict[str, Any]:
     if "like" not in raw:
         return raw
     text = files(__package__).joinpath(f"{raw.pop('like')}.yml").read_text(encoding="utf-8")
-    found = _inherit(yaml.load(text, Loader=LOADER))  # noqa: S506 - either is a safe loader
+    found = _inherit(read_yaml(text))
     for field, value in raw.items():
         if field in ("core", "boxes"):
             found[field] = _merge_rows(found[field], value)

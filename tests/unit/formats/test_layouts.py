@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibration.formats.csit_page import read_published
+from calibration.formats.csit_page import MAX_LISTED, read_published
 from calibration.results.imports import read_file
 
 MATRIX = """\
@@ -93,6 +93,23 @@ def test_headings_of_a_latency_matrix(usual: str, other: str) -> None:
 def test_headings_of_mixes(heading: str, kind: str) -> None:
     found = values(f"{heading}\n{UNIT}Using traffic with the following read-write ratios\n{MIXES}", kind)
     assert found["bandwidth_mb_s"] == PEAK
+
+
+@pytest.mark.parametrize(
+    ("unit", "mb_s"),
+    [
+        ("KB/sec", 1e-3),
+        ("MB/sec", 1.0),
+        ("GB/sec", 1e3),
+        ("KiB/sec", 1024 / 1e6),
+        ("MiB/sec", 1024**2 / 1e6),
+        ("GiB/sec", 1024**3 / 1e6),
+    ],
+)
+def test_rates_are_in_units_of_a_million_bytes(unit: str, mb_s: float) -> None:
+    text = f"Measuring Peak Injection Memory Bandwidths for the system\nBandwidths are in {unit}\n{MIXES}"
+    found = values(text, "peak_injection_bandwidth")["bandwidth_mb_s"]
+    assert found == pytest.approx({name: value * mb_s for name, value in PEAK.items()}, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -423,6 +440,13 @@ def test_lists_output_of_other_commands() -> None:
     assert reasons(text) == ["no reader knows '$ numactl -H' and 4 more lines"]
     page = PAGE.replace("{block}", "    $ numactl -H\n    node   0   1\n      0:  10  21\n      1:  21  10")
     assert reasons(page) == ["no reader knows 'numactl -H' and 3 more lines"]
+
+
+@pytest.mark.parametrize(("blocks", "rest"), [(MAX_LISTED, []), (MAX_LISTED + 2, ["and 2 more"])])
+def test_lists_some_and_counts_the_rest(blocks: int, rest: list[str]) -> None:
+    text = "\n::\n\n".join(f"    $ numactl -N {number}\n    node   0   1\n" for number in range(1, blocks + 1))
+    found = reasons(PAGE.replace("{block}", text))
+    assert found[MAX_LISTED:] == rest
 
 
 def test_lists_blocks_of_our_own_pages() -> None:

@@ -250,6 +250,13 @@ def test_sample_continues_or_restarts(sample: int) -> None:
     assert read_published(JITTER.format(tmp=0, interval=1200, sample=sample)).read.inconsistencies == ()
 
 
+def test_extremes_begin_anew_with_sample_1() -> None:
+    rows = [(100, 120, 100, 120, 1), (150, 160, 150, 160, 1), (140, 150, 140, 160, 2)]
+    (heading, columns, *_), end = JITTER.splitlines(), "The end\n"
+    table = [f"{low} {high} {high - low} {high} {least} {most} 0 2000 {n}" for low, high, least, most, n in rows]
+    assert read_published("\n".join((heading, columns, *table, end))).read.inconsistencies == ()
+
+
 @pytest.mark.parametrize("tmp", [0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_ticks_are_kept_in_64_bits(tmp: int) -> None:
     (reading,) = read_published(JITTER.format(tmp=tmp, interval=1200, sample=2)).read.readings
