@@ -14,6 +14,8 @@ from typing import Any
 from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import read_group
+from calibration.sutprobe.tracing import Traced
+from tests.report.traced import cause, view
 
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
@@ -29,6 +31,9 @@ THREADS_PER_CPU = 7
 """Kernel threads that every CPU has: cpuhp, idle_inject, migration, ksoftirqd, and two or three workers."""
 
 NODE_BYTES = 48 << 30
+
+TRACED_CAUSES = 64
+"""Different interrupts, tasks and functions that a trace of one CPU has."""
 
 
 @dataclass(frozen=True)
@@ -265,13 +270,34 @@ def options(step: Step, name: str) -> list[str]:
 
 def _jitter(document: dict[str, Any], step: Step) -> None:
     (recorded,) = document["result"]["cpus"]
-    document["result"]["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
+    gaps = {**recorded["gaps"], "traced": _traced() if "--attribute" in step.first_round else None}
+    document["result"]["cpus"] = [{**recorded, "gaps": gaps, "cpu": cpu} for cpu in step.cpus]
+
+
+def _traced() -> dict[str, Any]:
+    """Return a traced view with as much different work of the kernel as a busy CPU has."""
+    causes = [cause("interrupt", f"eth0-TxRx-{number}", irq=number) for number in range(TRACED_CAUSES)]
+    return Traced(refused=None, tracers="hwlat osnoise", view=view(*causes)).model_dump(mode="json")
 
 
 def _wakeups(document: dict[str, Any], step: Step) -> None:
+    """Give each CPU a wake-up in each bucket that it can fill; what ran before, only the latest of all have."""
+    wakes = round(float(options(step, "seconds")[0]) * 1e6 / int(options(step, "period-us")[0]))
+    late_ns = {"longest": 999 + wakes, "starts": list(range(1000, 1000 + wakes))}
+    late_ns |= {"widths": [1] * wakes, "counts": [1] * wakes}
     for condition in document["result"]["conditions"]:
         (recorded,) = condition["cpus"]
-        condition["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
+        silent = [{**wake, "ran": None} for wake in recorded["worst"]]
+        full = {**recorded, "wakes": wakes, "late_ns": late_ns}
+        condition["cpus"] = [
+            {**full, "cpu": cpu, "worst": silent if number else recorded["worst"]}
+            for number, cpu in enumerate(step.cpus)
+        ]
+
+
+def _firmware(document: dict[str, Any], step: Step) -> None:
+    (recorded,) = document["result"]["cpus"]
+    document["result"]["cpus"] = [{**recorded, "cpu": cpu} for cpu in step.cpus]
 
 
 def _frequency(document: dict[str, Any], step: Step) -> None:
@@ -343,6 +369,7 @@ def _matrix(document: dict[str, Any], step: Step) -> None:
 GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "jitter": _jitter,
     "wakeup": _wakeups,
+    "firmware": _firmware,
     "core_frequency": _frequency,
     "latency_matrix": _chases,
     "core_latency": _chases,
@@ -351,6 +378,9 @@ GROWN: dict[str, Callable[[dict[str, Any], Step], None]] = {
     "bandwidth_scaling": _traffic,
     "peak_injection_bandwidth": _traffic,
     "max_bandwidth": _traffic,
+    "sustained_bandwidth": _traffic,
+    "bandwidth_ladder": _traffic,
+    "traffic_shape": _traffic,
     "loaded_latency": _loaded,
     "c2c_latency": _transfers,
     "c2c_matrix": _matrix,

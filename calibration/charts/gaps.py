@@ -44,7 +44,7 @@ def gaps_chart(
     rates = [rate for cpu in found for _, rate in cpu.points] or [1.0]
     shortest_ns = min(cpu.threshold_ns for cpu in found)
     ends_ns = shortest_ns / 1.15, max(worst.longest_ns, shortest_ns * 10) * 1.4
-    edges = base.decades(*ends_ns, 99) or [ends_ns[0]]
+    edges = base.decades(*ends_ns, 99)
     many = len(found) > MAX_CURVES
     if many:
         middle = [(edge, rate) for edge in edges if (rate := median(cpu.at(edge) for cpu in found)) > 0]

@@ -144,7 +144,7 @@ class CpuInfo:
 
     def first(self, *keys: str, cpu: int | None = None) -> str | None:
         """Return the value of the first of ``keys`` that has one: of that CPU, else of the machine."""
-        for rows in ([self.cpus[cpu]] if cpu is not None and cpu in self.cpus else []) + [self.shared]:
+        for rows in ([self.cpus[cpu]] if cpu in self.cpus else []) + [self.shared]:
             for key in keys:
                 if rows.get(key):
                     return rows[key]
@@ -220,7 +220,7 @@ def _architecture(info: CpuInfo) -> str | None:
         return "loongarch64"
     if any("PA-RISC" in rows.get("cpu family", "") for rows in info.cpus.values()):
         return "parisc"
-    if "ncpus active" in keys or "ncpus probed" in keys:
+    if "ncpus active" in keys:
         return "sparc64"
     return None
 

@@ -80,12 +80,10 @@ def _chain(tree: Tree, address: str) -> list[str]:
     return found or [f"{PCI}/{address}"]
 
 
-def _link(tree: Tree, directory: str, above: str | None) -> PciLink | None:
+def _link(tree: Tree, directory: str, above: str) -> PciLink | None:
     """Return the link between a function and the port *above*; None if the function has no PCIe link."""
 
-    def ability(place: str | None, which: str) -> tuple[int | None, float | None]:
-        if place is None:
-            return None, None
+    def ability(place: str, which: str) -> tuple[int | None, float | None]:
         return (
             tree.parse(f"{place}/{which}_link_width", lanes),
             tree.parse(f"{place}/{which}_link_speed", speed_gt_s),
@@ -98,7 +96,7 @@ def _link(tree: Tree, directory: str, above: str | None) -> PciLink | None:
     port_width, port_speed = ability(above, "max")
     return PciLink(
         device=posixpath.basename(directory),
-        port=None if above is None else posixpath.basename(above),
+        port=posixpath.basename(above),
         width=width,
         speed_gt_s=speed,
         device_width=device_width,

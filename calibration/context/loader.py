@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,9 @@ from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, print
 from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
 from calibration.cpulists import parse_cpulist
+from calibration.parsers import parse_json_sparingly
 from calibration.runner.asked import MAX_PATTERNS
+from calibration.runner.blanking import blank
 from calibration.text import visible
 
 CAPTURE = "/capture.json"
@@ -64,6 +65,12 @@ STATUS = "/proc/self/status"
 
 RECOGNISED = (CPU, "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo", "/proc/cmdline", CAPTURE)
 """A machine's root has at least one of these."""
+
+PAGE_BYTES = tuple(1 << bits for bits in range(12, 19))
+"""Sizes of base pages: 4 KiB to 256 KiB."""
+
+ONE_PAGE_SIZE = frozenset({"x86_64", "x86", "s390x", "riscv64"})
+"""Architectures whose base pages are always the smallest."""
 
 
 def open_tree(root: Path, archive: bytes | None = None) -> Tree:
@@ -91,10 +98,7 @@ def open_tree(root: Path, archive: bytes | None = None) -> Tree:
 
 def _capture_json(tree: Tree) -> dict[str, Any]:
     def parse(text: str) -> dict[str, Any]:
-        try:
-            content = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+        content = parse_json_sparingly(text)
         if not isinstance(content, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 - it is the file that is wrong, not the caller
         return content
@@ -182,6 +186,18 @@ def _read_allowed(tree: Tree, content: dict[str, Any]) -> tuple[int, ...] | None
         except ValueError as error:
             tree.note(CAPTURE, f"unparsable: affinity: {visible(str(error))}")
     return tree.parse(STATUS, lambda text: status_allowed(parse_status(text)), MAX_STATUS_BYTES)
+
+
+def _page_bytes(tree: Tree, content: dict[str, Any], processor: Processor) -> int | None:
+    """Return the recorded size of base pages; in a capture that lacks it, the only one of the architecture."""
+    recorded = content.get("page_bytes")
+    if str(tree.root) == "/" and not content:
+        recorded = os.sysconf("SC_PAGESIZE")
+    if type(recorded) is int and recorded in PAGE_BYTES:
+        return recorded
+    if recorded is not None:
+        tree.note(CAPTURE, f"unparsable: page_bytes: {visible(str(recorded))[:40]}")
+    return PAGE_BYTES[0] if processor.architecture in ONE_PAGE_SIZE else None
 
 
 def _namespaces(tree: Tree, content: dict[str, Any]) -> dict[str, Any]:
@@ -315,7 +331,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     for path, reason in _records(content, "unreadable", "path", "reason"):
         tree.note(path, reason)
     capture = _read_capture(tree, content)
-    cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(printable_line(text)))
+    cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(blank(printable_line(text))))
     info = tree.parse("/proc/cpuinfo", parse_cpuinfo, MAX_FILE_BYTES)
     cpuset_group, cpuset = read_cpuset(tree)
     cpus = read_cpu_sets(tree, info, _read_allowed(tree, content), cpuset)
@@ -323,7 +339,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     topology = read_topology(tree, cpus, info, processor.architecture)
     nodes = read_nodes(tree, cpus)
     firmware = read_firmware(tree)
-    frequency, memory = read_frequency(tree, cpus), read_memory(tree)
+    frequency, memory = read_frequency(tree, cpus), read_memory(tree, _page_bytes(tree, content, processor))
     isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release)
     vendor = processor.models[0].vendor if processor.models else None
     facts = {

@@ -212,7 +212,7 @@ def cpu_only_nodes(nodes: tuple[Node, ...]) -> tuple[int, ...]:
     return tuple(node.id for node in nodes if node.cpus and node.memory_bytes == 0)
 
 
-def read_memory(tree: Tree) -> Memory:
+def read_memory(tree: Tree, base_page_bytes: int | None) -> Memory:
     """Return memory of the whole machine, huge pages and page policies."""
     rows = tree.parse("/proc/meminfo", parse_meminfo) or {}
     thp = f"{MM}/transparent_hugepage"
@@ -232,4 +232,5 @@ def read_memory(tree: Tree) -> Memory:
         ),
         numa_balancing=tree.parse("/proc/sys/kernel/numa_balancing", count),
         anonymous_huge_bytes=rows.get("AnonHugePages"),
+        base_page_bytes=base_page_bytes,
     )

@@ -210,7 +210,10 @@ class TransparentHugePages(Model):
 
 
 class Memory(Model):
-    """Memory of the whole machine; ``anonymous_huge_bytes`` are transparent huge pages of programs."""
+    """Memory of the whole machine; ``anonymous_huge_bytes`` are transparent huge pages of programs.
+
+    ``base_page_bytes`` is the size of base pages, ``None`` if the capture lacks it and the architecture has several.
+    """
 
     total_bytes: int | None
     free_bytes: int | None
@@ -221,6 +224,7 @@ class Memory(Model):
     transparent_hugepages: TransparentHugePages
     numa_balancing: int | None
     anonymous_huge_bytes: int | None = None
+    base_page_bytes: int | None = None
 
 
 class CpuModel(Model):

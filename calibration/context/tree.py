@@ -151,7 +151,7 @@ class _Directory:
 
     def read(self, path: str) -> bytes | None:
         try:
-            descriptor = os.open(self._resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            descriptor = os.open(self._resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
             try:
                 return _content(descriptor)
             finally:

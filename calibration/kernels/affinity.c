@@ -233,10 +233,13 @@ bool affinity_pin(unsigned cpu, struct error *error)
 bool affinity_verify(unsigned cpu)
 {
 	unsigned now, node;
-	if (syscall(SYS_getcpu, &now, &node, NULL) != 0 || now != cpu)
-		return false;
+	return syscall(SYS_getcpu, &now, &node, NULL) == 0 && now == cpu && affinity_kept(0, cpu);
+}
+
+bool affinity_kept(int thread, unsigned cpu)
+{
 	unsigned long *mask = mask_new();
-	bool alone = syscall(SYS_sched_getaffinity, 0, kernel_bytes, mask) > 0 && mask_has(mask, cpu);
+	bool alone = syscall(SYS_sched_getaffinity, thread, kernel_bytes, mask) > 0 && mask_has(mask, cpu);
 	mask[cpu / BITS] &= ~(1ul << (cpu % BITS));
 	for (size_t i = 0; alone && i < kernel_bytes / sizeof(*mask); i++)
 		alone = mask[i] == 0;

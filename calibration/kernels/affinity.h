@@ -28,6 +28,8 @@ void cpu_list_write(struct json *json, const char *key, const struct cpu_list *l
 bool affinity_pin(unsigned cpu, struct error *error);
 /* Whether the calling thread may run on `cpu` alone and is running there now. */
 bool affinity_verify(unsigned cpu);
+/* Whether a thread (0: the caller) may run on `cpu` alone, which is online: asked without disturbing it. */
+bool affinity_kept(int thread, unsigned cpu);
 /* Sets the error of a thread that was pinned to `cpu` and is not there: the CPU went offline, or somebody moved the
  * thread. Always returns false. */
 bool affinity_left(unsigned cpu, struct error *error);

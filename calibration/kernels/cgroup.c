@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "files.h"
+#include "hugetlb.h"
 #include "text.h"
 
 /* Where the two versions of the interface keep the same numbers. */
@@ -106,7 +107,7 @@ struct question {
 	char *where; /* the directory that the answer is from */
 	size_t where_size;
 	size_t page_bytes;
-	uint64_t least_bytes;
+	uint64_t least;
 	double least_cpus;
 	struct cgroup_stops stops;
 };
@@ -144,6 +145,15 @@ static void answered_by(struct question *question, const char *directory)
 	snprintf(question->where, question->where_size, "%s", directory);
 }
 
+static void keep_least(struct question *question, const char *directory, uint64_t limit, uint64_t usage)
+{
+	uint64_t room = limit > usage ? limit - usage : 0;
+	if (room < question->least) {
+		question->least = room;
+		answered_by(question, directory);
+	}
+}
+
 static void ask_room(struct question *question, const char *directory, const struct version *version)
 {
 	uint64_t limit = CGROUP_NO_LIMIT, soft, usage, cache = 0;
@@ -154,20 +164,14 @@ static void ask_room(struct question *question, const char *directory, const str
 	if (limit > INT64_MAX / 2 || !number_in(directory, version->usage, &usage))
 		return;
 	(void)number_of(directory, "memory.stat", version->cache, &cache);
-	usage -= cache < usage ? cache : usage;
-	uint64_t room = limit > usage ? limit - usage : 0;
-	if (room < question->least_bytes) {
-		question->least_bytes = room;
-		answered_by(question, directory);
-	}
+	keep_least(question, directory, limit, usage - (cache < usage ? cache : usage));
 }
 
 uint64_t cgroup_room(const char *root, char *where, size_t where_size)
 {
-	struct question question = {
-		.of = ask_room, .where = where, .where_size = where_size, .least_bytes = CGROUP_NO_LIMIT};
+	struct question question = {.of = ask_room, .where = where, .where_size = where_size, .least = CGROUP_NO_LIMIT};
 	climb(root, "memory", &question);
-	return question.least_bytes;
+	return question.least;
 }
 
 /* "200000 100000", or "max 100000" */
@@ -187,25 +191,19 @@ static void read_quota(const char *directory, uint64_t *quota_us, uint64_t *peri
 static void ask_hugetlb(struct question *question, const char *directory, const struct version *version)
 {
 	static const char *const counted[] = {"", "rsvd."};
-	size_t unit = question->page_bytes >> 30 ? 30 : question->page_bytes >> 20 ? 20 : 10;
+	size_t units;
+	const char unit = hugetlb_unit(question->page_bytes, &units);
 	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
 		char limit_name[64], usage_name[64];
 		uint64_t limit = 0, usage = 0;
-		snprintf(limit_name, sizeof(limit_name), "hugetlb.%zu%cB.%s%s", question->page_bytes >> unit,
-		         unit == 30   ? 'G'
-		         : unit == 20 ? 'M'
-		                      : 'K',
-		         counted[i], version->unified ? "max" : "limit_in_bytes");
+		snprintf(limit_name, sizeof(limit_name), "hugetlb.%zu%cB.%s%s", units, unit, counted[i],
+		         version->unified ? "max" : "limit_in_bytes");
 		snprintf(usage_name, sizeof(usage_name), "%.*s%s", (int)(strrchr(limit_name, '.') + 1 - limit_name), limit_name,
 		         version->unified ? "current" : "usage_in_bytes");
 		if (!number_in(directory, limit_name, &limit) || limit > INT64_MAX / 2 ||
 		    !number_in(directory, usage_name, &usage))
 			continue;
-		uint64_t room = limit > usage ? limit - usage : 0;
-		if (room < question->least_bytes) {
-			question->least_bytes = room;
-			answered_by(question, directory);
-		}
+		keep_least(question, directory, limit, usage);
 	}
 }
 
@@ -215,9 +213,24 @@ uint64_t cgroup_hugetlb_room(const char *root, size_t page_bytes, char *where, s
 	                            .where = where,
 	                            .where_size = where_size,
 	                            .page_bytes = page_bytes,
-	                            .least_bytes = CGROUP_NO_LIMIT};
+	                            .least = CGROUP_NO_LIMIT};
 	climb(root, "hugetlb", &question);
-	return question.least_bytes;
+	return question.least;
+}
+
+static void ask_tasks(struct question *question, const char *directory, const struct version *version)
+{
+	uint64_t limit = 0, usage = 0;
+	(void)version; /* both have the same files */
+	if (number_in(directory, "pids.max", &limit) && number_in(directory, "pids.current", &usage))
+		keep_least(question, directory, limit, usage);
+}
+
+uint64_t cgroup_tasks(const char *root, char *where, size_t where_size)
+{
+	struct question question = {.of = ask_tasks, .where = where, .where_size = where_size, .least = CGROUP_NO_LIMIT};
+	climb(root, "pids", &question);
+	return question.least;
 }
 
 static void ask_cpus(struct question *question, const char *directory, const struct version *version)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the control groups of this process let it have, however much the machine has: of memory, beyond which the kernel
- * kills it, and of CPU time, beyond which the kernel stops its threads for the rest of each period. */
+ * kills it, of tasks, beyond which it starts none, and of CPU time, beyond which it stops threads for the rest of each
+ * period. */
 #pragma once
 
 #include <stddef.h>
@@ -15,6 +16,9 @@ uint64_t cgroup_room(const char *root, char *where, size_t where_size);
 
 /* The same for hugetlb pages of a size, which have limits of their own. */
 uint64_t cgroup_hugetlb_room(const char *root, size_t page_bytes, char *where, size_t where_size);
+
+/* The same for tasks: threads and processes that may still be started. */
+uint64_t cgroup_tasks(const char *root, char *where, size_t where_size);
 
 /* The CPU time that they may use, in CPUs, by the tightest quota; infinite where there is none. `where` as above. */
 double cgroup_cpus(const char *root, char *where, size_t where_size);

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demand.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "allocate.h"
 #include "cgroup.h"
 #include "files.h"
 #include "hugetlb.h"
+#include "text.h"
 #include "warning.h"
 
 /* What rounding up to whole pages may waste of a region: an eighth is cleared in little time and is not missed. */
@@ -29,6 +33,9 @@
 #define THREAD_BYTES (96u << 10)
 /* A number in the document with its key. */
 #define NUMBER_BYTES 40u
+/* Whoever has one of these may start any number of tasks. */
+#define CAP_SYS_ADMIN_BIT 21u
+#define CAP_SYS_RESOURCE_BIT 24u
 #define MIB(bytes) ((uint64_t)(bytes) >> 20)
 #define MIB_UP(bytes) MIB((bytes) + (1u << 20) - 1)
 
@@ -109,6 +116,12 @@ void demand_document(struct demand *demand, uint64_t numbers)
 void demand_threads(struct demand *demand, uint64_t count)
 {
 	demand->other_bytes += count * THREAD_BYTES;
+	demand->tasks += count;
+}
+
+void demand_processes(struct demand *demand, uint64_t count)
+{
+	demand->tasks += count;
 }
 
 static void empty(struct demand *demand)
@@ -116,7 +129,7 @@ static void empty(struct demand *demand)
 	free(demand->regions);
 	demand->regions = NULL;
 	demand->count = 0;
-	demand->other_bytes = 0;
+	demand->other_bytes = demand->tasks = 0;
 }
 
 static size_t nodes_of(const struct demanded *region)
@@ -336,11 +349,64 @@ static bool machine_has(uint64_t bytes, struct error *error)
 			   MIB_UP(bytes), MIB(room), where);
 }
 
+/* The tasks of this user that can be seen. */
+static uint64_t tasks_of_user(void)
+{
+	uint64_t count = 0, threads;
+	DIR *processes = opendir("/proc");
+	if (!processes)
+		return 0;
+	for (const struct dirent *entry; (entry = readdir(processes));) {
+		char path[288];
+		struct stat found;
+		snprintf(path, sizeof(path), "/proc/%s", entry->d_name);
+		if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || stat(path, &found) != 0 || found.st_uid != getuid())
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/status", entry->d_name);
+		char *text = file_read(path);
+		count += text && text_number_of(text, "Threads:", &threads) ? threads : 0;
+		free(text);
+	}
+	closedir(processes);
+	return count;
+}
+
+/* The user's own limit, which is for all of the user's tasks on the machine. */
+static bool user_may_start(uint64_t tasks, struct error *error)
+{
+	struct rlimit limit;
+	if (getuid() == 0 || getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+	    capability_has(CAP_SYS_ADMIN_BIT) || capability_has(CAP_SYS_RESOURCE_BIT))
+		return true;
+	uint64_t used = tasks_of_user(), room = limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+	return tasks <= room || error_set(error, ERROR_UNSUPPORTED,
+	                                  "needs %" PRIu64 " threads and processes, %" PRIu64
+	                                  " available under the limit of this user's processes, %" PRIu64
+	                                  "; raise it (ulimit -u), or measure fewer CPUs at a time",
+	                                  tasks, room, (uint64_t)limit.rlim_cur);
+}
+
+/* Each thread and each process is a task; those that the program has at its start are counted already. */
+static bool tasks_available(uint64_t tasks, struct error *error)
+{
+	char where[256];
+	if (tasks && !user_may_start(tasks, error))
+		return false;
+	uint64_t room = cgroup_tasks("", where, sizeof(where));
+	return tasks <= room || error_set(error, ERROR_UNSUPPORTED,
+	                                  "needs %" PRIu64 " threads and processes, %" PRIu64
+	                                  " available under pids.max of control group %s; raise it, or measure fewer CPUs "
+	                                  "at a time",
+	                                  tasks, room, where);
+}
+
 static bool available(struct demand *demand, struct error *error)
 {
 	uint64_t bytes[NODE_LIMIT], all = 0;
 	bool ordinary = demand->pages.kind != PAGES_HUGETLB;
 	demand->refused_node = -1; /* not that of pages that auto could not have */
+	if (!tasks_available(demand->tasks, error))
+		return false;
 	if (!by_node(demand, demand->pages.bytes, bytes, &all))
 		return error_set(error, ERROR_BIND_FAILED, "node ids from %u on are not supported", NODE_LIMIT);
 	for (unsigned node = 0; ordinary && node < NODE_LIMIT; node++)

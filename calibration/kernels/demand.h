@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a command is about to take of the machine's memory, summed before any of it is taken: all of it is admitted, or the
- * command is refused with what it asks and what is available. What the kernel has not got it kills for. */
+/* What a command is about to take of the machine's memory and tasks, summed before any of it is taken: all of it is admitted,
+ * or the command is refused with what it asks and what is available. What the kernel has not got it kills for. */
 #pragma once
 
 #include <limits.h>
@@ -42,6 +42,7 @@ struct demand {
 	struct demanded *regions;
 	size_t count;
 	uint64_t other_bytes;
+	uint64_t tasks;
 	/* set by demand_admit where it refuses: the node that has too little; -1: the machine or a control group */
 	int refused_node;
 };
@@ -54,6 +55,8 @@ void demand_region_over(struct demand *demand, size_t bytes, const struct cpu_li
 void demand_other(struct demand *demand, uint64_t bytes, uint64_t count);
 /* Threads with their stacks, of both the kernel and the program. */
 void demand_threads(struct demand *demand, uint64_t count);
+/* Processes that are there at the same time, whose memory is asked for apart. */
+void demand_processes(struct demand *demand, uint64_t count);
 /* So many numbers of the document, which is there twice when it is put together. */
 void demand_document(struct demand *demand, uint64_t numbers);
 /* Chooses the pages, one size for all regions, and asks whether nodes, machine and control groups have everything together.

@@ -48,11 +48,12 @@ enum counted { COUNTED_SMI, COUNTED_CORE_THROTTLE, COUNTED_PACKAGE_THROTTLE, COU
 struct station {
 	unsigned cpu;
 	int64_t before[COUNTED], after[COUNTED]; /* negative: unknown */
-	double observed_s;                       /* negative: unknown */
+	uint64_t ran_ns;                         /* that the tracer's thread ran */
 	uint64_t windows, gaps, nmi_windows;
 	struct hwlat_window *longest; /* the longest first */
 	size_t kept;
 	int64_t lost_windows;
+	struct error error; /* why it was not observed */
 };
 
 static struct {
@@ -63,6 +64,7 @@ static struct {
 	uint64_t threshold_ns;
 	double wall_s;
 	const char *stopped;
+	bool counted;                  /* system management interrupts, on any CPU */
 	char smi_text[SMI_TEXT_BYTES]; /* where the counts come from, or why there are none */
 } state;
 
@@ -93,13 +95,15 @@ static void keep(struct station *station, const struct hwlat_window *window)
 		station->longest[at] = *window;
 }
 
-static bool windows_read(struct station *station)
+static void windows_read(struct station *station)
 {
 	char line[LINE_BYTES];
 	struct hwlat_window window;
 	FILE *text = tracing_text(&state.tracing, station->cpu);
-	if (!text)
-		return refuse("the trace cannot be read");
+	if (!text) {
+		error_set(&station->error, ERROR_INTERNAL, "the trace of CPU %u cannot be read", station->cpu);
+		return;
+	}
 	while (fgets(line, sizeof(line), text)) {
 		if (!hwlat_line(line, &window))
 			continue;
@@ -114,12 +118,10 @@ static bool windows_read(struct station *station)
 	}
 	(void)fclose(text);
 	station->lost_windows = tracing_lost(&state.tracing, station->cpu);
-	return true;
 }
 
-/* The tracer's threads do nothing but look, and are booked as running for as long as they did. A window that has not ended is
- * neither booked nor printed. */
-static void observed_read(void)
+/* The tracer's threads do nothing but look, and are booked as running for as long as they did. */
+static void ran_read(void)
 {
 	char path[64], name[32];
 	long long ran_ns;
@@ -135,25 +137,54 @@ static void observed_read(void)
 		size_t place = at && text_decimal(&at, &cpu) ? cpu_list_place(&state.cpus, (unsigned)cpu) : SIZE_MAX;
 		snprintf(path, sizeof(path), "/proc/%.16s/schedstat", entry->d_name);
 		if (place != SIZE_MAX && file_number(path, &ran_ns))
-			state.stations[place].observed_s = (double)ran_ns / 1e9;
+			state.stations[place].ran_ns = (uint64_t)ran_ns;
 	}
 	closedir(processes);
 }
 
-static bool all_observed(void)
+/* Of a window that has not ended nothing is printed. Where the CPU has no tick (nohz_full) another one books some of it all the
+ * same, so only whole windows count: what the thread does between two of them adds up to one after a thousand. Windows
+ * with a gap and an interrupt that cannot be masked are not judged. */
+static uint64_t windows_observed(const struct station *station)
 {
-	for (size_t i = 0; i < state.cpus.count; i++)
-		if (state.stations[i].observed_s < 0)
-			return refuse(
-				"unknown for how long the tracer observed: no threads hwlatd in /proc, or no schedstat of them");
-	return true;
+	const uint64_t windows = station->ran_ns / (options.width_us * 1000);
+	return windows > station->nmi_windows ? windows - station->nmi_windows : 0;
+}
+
+static double observed_s(const struct station *station)
+{
+	return (double)(windows_observed(station) * options.width_us) / 1e6;
+}
+
+/* A CPU that was not observed costs no other its gaps. */
+static bool any_observed(void)
+{
+	bool any = false;
+	for (size_t i = 0; i < state.cpus.count; i++) {
+		struct station *station = &state.stations[i];
+		if (station->error.code == ERROR_NONE && !windows_observed(station))
+			error_set(&station->error, ERROR_UNSUPPORTED,
+			          station->nmi_windows
+						  ? "an interrupt that cannot be masked came in every window"
+						  : "no window has ended, or it is unknown for how long the tracer observed: no thread "
+						    "hwlatd/%u in /proc, or no schedstat of it",
+			          station->cpu);
+		any = any || station->error.code == ERROR_NONE;
+	}
+	return any || refuse(state.stations[0].error.message);
 }
 
 /* Values here, which are read however long that takes: a few microseconds for each CPU. */
 static void counts_read(const struct station *station, int64_t counts[COUNTED])
 {
-	if (!smi_count(station->cpu, &counts[COUNTED_SMI], state.smi_text))
+	char text[SMI_TEXT_BYTES] = "";
+	bool counted = smi_count(station->cpu, &counts[COUNTED_SMI], text);
+	if (!counted)
 		counts[COUNTED_SMI] = -1;
+	/* One CPU that cannot be asked is not the reason of all. */
+	if (counted || !state.counted)
+		memcpy(state.smi_text, text, sizeof(text));
+	state.counted = state.counted || counted;
 	counts[COUNTED_CORE_THROTTLE] = throttle_count(station->cpu, "core");
 	counts[COUNTED_PACKAGE_THROTTLE] = throttle_count(station->cpu, "package");
 }
@@ -170,11 +201,11 @@ static void observe(void)
 	state.wall_s = (double)(clock_raw_ns() - start_ns) / 1e9;
 	if (good) {
 		state.threshold_ns = hwlat_threshold_ns(&state.tracing.hwlat, state.tracing.instances);
-		observed_read();
+		ran_read();
 		tracing_stop(&state.tracing);
-		good = state.threshold_ns ? all_observed() : refuse(state.tracing.hwlat.refused);
-		for (size_t i = 0; good && i < state.cpus.count; i++)
-			good = windows_read(&state.stations[i]);
+		for (size_t i = 0; i < state.cpus.count; i++)
+			windows_read(&state.stations[i]);
+		(void)(state.threshold_ns ? any_observed() : refuse(state.tracing.hwlat.refused));
 	} else {
 		(void)refuse(state.tracing.refused);
 	}
@@ -185,9 +216,9 @@ static void observe(void)
 
 static void station_gaps_write(struct json *json, const struct station *station)
 {
-	if (!json_object_known(json, "gaps", !state.refused[0]))
+	if (!json_object_known(json, "gaps", !state.refused[0] && station->error.code == ERROR_NONE))
 		return;
-	json_f64(json, "observed_s", station->observed_s);
+	json_f64(json, "observed_s", observed_s(station));
 	json_u64(json, "count", station->gaps);
 	json_u64(json, "nmi_windows", station->nmi_windows);
 	json_i64_known(json, "lost_windows", station->lost_windows >= 0, station->lost_windows);
@@ -207,6 +238,7 @@ static void station_write(struct json *json, const struct station *station)
 	static const char *const keys[COUNTED] = {"smi", "core_throttle", "package_throttle"};
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", station->cpu);
+	error_write(json, &station->error);
 	station_gaps_write(json, station);
 	for (size_t i = 0; i < COUNTED; i++)
 		json_i64_known(json, keys[i], station->before[i] >= 0 && station->after[i] >= 0,
@@ -216,15 +248,14 @@ static void station_write(struct json *json, const struct station *station)
 
 static void document_write(struct json *json)
 {
-	bool counted = state.stations[state.cpus.count - 1].after[COUNTED_SMI] >= 0;
 	json_object_begin(json, NULL);
 	json_text(json, "instrument", state.refused[0] ? NULL : "hwlat");
 	json_text(json, "refused", state.refused[0] ? state.refused : NULL);
 	json_f64_known(json, "threshold_ns", !state.refused[0], (double)state.threshold_ns);
 	json_f64(json, "wall_s", state.wall_s);
 	json_text(json, "stopped", state.stopped);
-	json_text(json, "smi_source", counted ? state.smi_text : NULL);
-	json_text(json, "smi_refused", counted ? NULL : state.smi_text);
+	json_text(json, "smi_source", state.counted ? state.smi_text : NULL);
+	json_text(json, "smi_refused", state.counted ? NULL : state.smi_text);
 	json_array_begin(json, "cpus");
 	for (size_t i = 0; i < state.cpus.count; i++)
 		station_write(json, &state.stations[i]);
@@ -235,19 +266,21 @@ static void document_write(struct json *json)
 static bool run(struct json *result, struct error *error)
 {
 	struct demand demand = {0};
-	for (size_t i = 0; i < state.cpus.count; i++)
-		if (!affinity_usable(state.cpus.cpus[i], error))
-			return false;
 	demand_other(&demand, tracing_bytes(state.cpus.count) + (options.longest + 1) * sizeof(struct hwlat_window),
 	             state.cpus.count);
 	demand_document(&demand, state.cpus.count * (2 * options.longest + NUMBERS_OF_CPU));
 	if (!demand_admit(&demand, error))
 		return false;
 	state.stations = allocate(state.cpus.count, sizeof(*state.stations));
-	for (size_t i = 0; i < state.cpus.count; i++)
-		state.stations[i] = (struct station){.cpu = state.cpus.cpus[i],
-		                                     .observed_s = -1,
-		                                     .longest = allocate(options.longest, sizeof(struct hwlat_window))};
+	size_t usable = 0;
+	for (size_t i = 0; i < state.cpus.count; i++) {
+		struct station *station = &state.stations[i];
+		*station = (struct station){.cpu = state.cpus.cpus[i],
+		                            .longest = allocate(options.longest, sizeof(struct hwlat_window))};
+		usable += affinity_usable(station->cpu, &station->error);
+	}
+	if (!usable)
+		return error_take(error, &state.stations[0].error);
 	supervise_avoid(&state.cpus);
 	observe();
 	document_write(result);

@@ -158,6 +158,12 @@ static void run_measured(struct worker *worker)
 
 /* -- what the supervising thread makes of them -- */
 
+/* A thread that could not be pinned, whose jobs are not done. */
+static bool is_lost(const struct generator_thread *thread)
+{
+	return thread->worker.error.code != ERROR_NONE;
+}
+
 /* The nth thread of those that run. */
 static struct generator_thread *running(const struct generator *generator, size_t number)
 {
@@ -166,8 +172,8 @@ static struct generator_thread *running(const struct generator *generator, size_
 
 static bool take_errors(const struct generator *generator, struct error *error)
 {
-	for (size_t i = 0; i < generator->count; i++)
-		error_take(error, &generator->threads[i].worker.error);
+	for (size_t i = 0; i < generator->group->count; i++)
+		error_take(error, &running(generator, i)->worker.error);
 	return error->code == ERROR_NONE;
 }
 
@@ -204,9 +210,28 @@ static void read_sizes(struct generator *generator)
 	free(regions);
 }
 
-bool generator_open(struct generator *generator, struct error *error)
+/* Waits until the threads are pinned; false where none is, with the error of the first. */
+static bool any_pinned(struct generator *generator, struct error *error)
+{
+	size_t pinned = 0;
+	for (size_t i = 0; i < generator->count; i++)
+		pinned += worker_wait(&generator->threads[i].worker);
+	return pinned > 0 || error_take(error, &generator->threads[0].worker.error);
+}
+
+/* Threads that are not there cost the groups that they are of, and no others. */
+static void choose_fillers(struct generator *generator)
 {
 	generator_choose_fillers(generator);
+	for (size_t i = 0; i < generator->buffer_count; i++) {
+		struct buffer *buffer = &generator->buffers[i];
+		for (size_t k = 0; k < generator->count && is_lost(&generator->threads[buffer->filler]); k++)
+			buffer->filler = (buffer->filler + 1) % generator->count;
+	}
+}
+
+bool generator_open(struct generator *generator, struct error *error)
+{
 	for (size_t i = 0; i < generator->buffer_count; i++) {
 		generator->buffers[i].region = (struct region){0};
 		generator->buffers[i].pages = (struct pages){.wanted = generator->page_kind};
@@ -217,29 +242,25 @@ bool generator_open(struct generator *generator, struct error *error)
 		thread->generator = generator;
 		good = worker_start(&thread->worker, thread->cpu, NULL, thread, error);
 	}
-	for (size_t i = 0; good && i < generator->count; i++)
-		worker_wait(&generator->threads[i].worker);
-	if (good)
+	if (good && any_pinned(generator, error)) {
+		choose_fillers(generator);
 		do_all(generator, set_up);
-	if (good && take_errors(generator, error)) {
 		read_sizes(generator);
 		return true;
 	}
-	if (good)
-		do_all(generator, tear_down);
 	join_all(generator);
 	return false;
 }
 
 bool generator_has(const struct generator *generator, const struct group *group, struct error *error)
 {
-	for (size_t i = 0; i < group->count; i++) {
-		const struct error *found = &generator->buffers[group->buffers[i]].error;
-		if (found->code != ERROR_NONE) {
-			*error = *found;
+	struct error found = {0};
+	for (size_t i = 0; i < group->count; i++)
+		if (!error_take(&found, &generator->threads[group->threads[i]].worker.error) ||
+		    !error_take(&found, &generator->buffers[group->buffers[i]].error)) {
+			*error = found;
 			return false;
 		}
-	}
 	return true;
 }
 
@@ -418,12 +439,11 @@ bool generator_prove(struct generator *generator, struct error *error)
 	return true;
 }
 
-bool generator_close(struct generator *generator, struct error *error)
+void generator_close(struct generator *generator)
 {
 	mappings_forget();
 	do_all(generator, tear_down);
 	join_all(generator);
-	return take_errors(generator, error);
 }
 
 void generator_take_evidence(struct generator *generator, struct evidence *evidence)

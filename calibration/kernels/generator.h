@@ -121,9 +121,10 @@ void generator_prove_thread(struct worker *worker);
 /* -- runs -- */
 
 /* Once admitted, starts the threads: pinned, buffers mapped, filled and proved in place, by threads on their node where there are any;
- * then waits for all. Buffers that could not be had are no error of it. */
+ * then waits for all. Buffers that could not be had, and threads that could not be pinned while others were, are no error of it. */
 bool generator_open(struct generator *generator, struct error *error);
-/* False with the reason where a buffer of a group could not be had or, once closed, did not stay where it was. */
+/* False with the reason where a thread of a group could not be pinned, or a buffer could not be had or, once closed, did not
+ * stay where it was. */
 bool generator_has(const struct generator *generator, const struct group *group, struct error *error);
 /* Says who runs next, how, and on how much of the buffers; false where one of these could not be had. */
 bool generator_select(struct generator *generator, const struct group *group, const struct load_shape *shape,
@@ -144,13 +145,13 @@ void generator_add_rates(const struct generator *generator, double *window_rates
 struct pmu_work generator_progress(void *context, size_t thread, uint64_t ticks);
 /* Proves the work of the last run, and makes the buffers what they were before it. */
 bool generator_prove(struct generator *generator, struct error *error);
-/* False once a thread has ended with an error, after which there is no other run. */
+/* False once a thread of the group has an error, after which it has no other run. */
 bool generator_alive(const struct generator *generator);
 /* The shortest time any thread needed between two entries of its log in the last run, of the slowest thread. */
 uint64_t generator_chunk_ticks(const struct generator *generator);
 /* How long after the first thread the last one began. */
 uint64_t generator_start_skew(const struct generator *generator);
-/* Proves the buffers to be in place still, each by itself, and ends the threads. False with the first error of a thread. */
-bool generator_close(struct generator *generator, struct error *error);
+/* Proves the buffers to be in place still, each by itself, and ends the threads. */
+void generator_close(struct generator *generator);
 /* The length of a delay of this mix on the calling thread's CPU, by itself: the shortest of a few tries. */
 double generator_delay_ticks(enum load_mix mix, uint64_t units);

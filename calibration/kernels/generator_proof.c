@@ -38,7 +38,7 @@ static uint64_t filled_sum(uint64_t first, uint64_t count, unsigned apart)
 	return (count % 2 ? ends / 2 * count : count / 2 * ends) * FACTOR;
 }
 
-/* The same for the first `count` lines that random_reads visits, one word of each. */
+/* The same for the first `count` visits of random_reads, one word of each line. */
 static uint64_t shuffled_sum(uint64_t first, uint64_t count, uint64_t lines)
 {
 	uint64_t sum = 0;
@@ -57,10 +57,14 @@ static uint64_t expected_sum(const struct generator_thread *thread)
 	for (unsigned k = 0; k < a->summed; k++)
 		for (unsigned s = 0; s < shape->streams; s++) {
 			uint64_t first = array_word(thread, k) + s * call->stream_bytes / 8;
-			full += filled_sum(first, call->stream_bytes / 8 / apart, apart);
-			part += a->shuffled
-						? shuffled_sum(first, call->offset / LOAD_LINE_BYTES, call->stream_bytes / LOAD_LINE_BYTES)
-						: filled_sum(first, call->offset / 8 / apart, apart);
+			if (a->shuffled) {
+				uint64_t lines = call->stream_bytes / ARCH_LINE_BYTES;
+				full += RANDOM_LINES_VISITS * filled_sum(first, lines, ARCH_LINE_BYTES / 8);
+				part += shuffled_sum(first, call->offset / LOAD_LINE_BYTES, lines);
+			} else {
+				full += filled_sum(first, call->stream_bytes / 8 / apart, apart);
+				part += filled_sum(first, call->offset / 8 / apart, apart);
+			}
 		}
 	return thread->pass * full + part;
 }

@@ -17,6 +17,13 @@
 
 #define POOLS "/sys/kernel/mm/hugepages"
 
+char hugetlb_unit(size_t page_bytes, size_t *units)
+{
+	unsigned shift = page_bytes >> 30 ? 30 : page_bytes >> 20 ? 20 : 10;
+	*units = page_bytes >> shift;
+	return shift == 30 ? 'G' : shift == 20 ? 'M' : 'K';
+}
+
 void hugetlb_sizes(struct hugetlb_sizes *sizes)
 {
 	char *text = file_read("/proc/meminfo");

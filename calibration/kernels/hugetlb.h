@@ -12,6 +12,8 @@ struct hugetlb_sizes {
 	size_t bytes[HUGETLB_SIZES], count;
 };
 
+/* The unit in which the kernel names a size of pages, 'K', 'M' or 'G', and the size in it. */
+char hugetlb_unit(size_t page_bytes, size_t *units);
 void hugetlb_sizes(struct hugetlb_sizes *sizes);
 /* Reads nr_hugepages, free_hugepages or resv_hugepages of the machine. */
 bool hugetlb_pool(size_t page_bytes, const char *which, uint64_t *pages);

@@ -80,7 +80,7 @@ static bool prepare(struct error *error)
 static void start_together(unsigned which)
 {
 	atomic_fetch_add(&jitter.arrived[which], 1);
-	while (atomic_load_explicit(&jitter.arrived[which], memory_order_acquire) < jitter.cpus.count)
+	while (atomic_load_explicit(&jitter.arrived[which], memory_order_acquire) < jitter.active)
 		arch_relax();
 }
 
@@ -122,7 +122,7 @@ static void body(struct worker *worker)
 	                                  jitter.threshold_ns, &worker->error))
 		return;
 	station->thread = (int)syscall(SYS_gettid);
-	view->gaps.stop = view->traced.stop = &jitter.stop_gaps;
+	station->pma.stop = view->gaps.stop = view->traced.stop = &station->stop;
 	/* Before the first view, and after the last, so that a change of the clock over the whole step is seen. */
 	view->stretch.core_before = corefreq_settle();
 	worker_pause(worker);
@@ -136,31 +136,40 @@ static void body(struct worker *worker)
 		run_gaps(station);
 		run_traced(station, 1);
 	}
-	view->stretch.verified = affinity_stayed(station->cpu, &worker->error);
+	view->stretch.verified = worker->error.code == ERROR_NONE && affinity_stayed(station->cpu, &worker->error);
 	/* All have measured: what is done now, by each on its own CPU, disturbs nobody. */
 	if (jitter_options.fifo)
 		realtime_end();
-	if (view->stretch.verified && gap_view_seen(view))
+	if (gap_view_seen(view))
 		gap_view_digest(view, &jitter.watch, (size_t)(station - jitter.stations), station->cpu, station->thread);
 }
 
+/* The first reason why a CPU has no views of its own. */
+static const struct error *first_error(void)
+{
+	static const struct error none;
+	for (size_t i = 0; i < jitter.cpus.count; i++)
+		if (jitter.stations[i].worker.error.code != ERROR_NONE)
+			return &jitter.stations[i].worker.error;
+	return &none;
+}
+
+/* A CPU that cannot be measured costs no other its views. */
 static bool start_all(struct error *error)
 {
-	size_t started = 0;
-	bool good = true;
-	for (; good && started < jitter.cpus.count; started++) {
-		struct station *station = &jitter.stations[started];
-		station->cpu = jitter.cpus.cpus[started];
-		good =
-			affinity_usable(station->cpu, error) && worker_start(&station->worker, station->cpu, body, station, error);
-		if (!good)
-			break;
+	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		struct station *station = &jitter.stations[i];
+		struct error *lost = &station->worker.error;
+		station->cpu = jitter.cpus.cpus[i];
+		station->lost =
+			!affinity_usable(station->cpu, lost) || !worker_start(&station->worker, station->cpu, body, station, lost);
 	}
-	for (size_t i = 0; i < started; i++)
-		if (!worker_wait(&jitter.stations[i].worker) && error->code == ERROR_NONE)
-			*error = jitter.stations[i].worker.error;
-	/* One CPU that cannot be measured ends it all: the others wait for it at the barrier. The process ends with them. */
-	return error->code == ERROR_NONE;
+	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		struct station *station = &jitter.stations[i];
+		station->lost = station->lost || !worker_wait(&station->worker);
+		jitter.active += !station->lost;
+	}
+	return jitter.active > 0 || error_take(error, first_error());
 }
 
 /* Why a view is not there; NULL where it is. */
@@ -176,11 +185,15 @@ static void station_write(struct json *json, const struct station *station)
 {
 	struct cpu_list self = {0};
 	cpu_list_add(&self, station->cpu);
+	const struct error *error = &station->worker.error;
 	const char *no_pma = missing(jitter.pma, jitter.reported > 0, pma_timed(&station->pma, jitter.reported));
 	const char *no_gaps = missing(jitter.gaps, gap_view_seen(&station->view), true);
+	if (error->code != ERROR_NONE)
+		no_pma = no_gaps = error->message;
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", station->cpu);
 	json_bool(json, "cpu_verified", station->view.stretch.verified);
+	error_write(json, error);
 	if (no_pma)
 		json_null(json, "pma");
 	else
@@ -235,16 +248,28 @@ static bool setup(struct error *error)
 }
 
 /* Lets all threads make of their gaps what follows from them, each on its own CPU. */
-static void digest_all(struct error *error)
+static void digest_all(void)
 {
 	/* What ties the counts to time is as good as it gets from here on. */
 	clock_finish();
 	jitter_continue_all();
-	for (size_t i = 0; i < jitter.cpus.count; i++) {
+	for (size_t i = 0; i < jitter.cpus.count; i++)
 		worker_join(&jitter.stations[i].worker);
-		if (jitter.stations[i].worker.error.code != ERROR_NONE && error->code == ERROR_NONE)
-			*error = jitter.stations[i].worker.error;
+}
+
+/* Whether a CPU has a view of its own; else the error says why none has. */
+static bool any_measured(struct error *error)
+{
+	bool verified = false;
+	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		const struct gap_view *view = &jitter.stations[i].view;
+		verified = verified || view->stretch.verified;
+		if (view->stretch.verified && (jitter.reported > 0 || gap_view_seen(view)))
+			return true;
 	}
+	if (!verified)
+		return error_take(error, first_error());
+	return !stop_error(error);
 }
 
 static bool run(struct json *result, struct error *error)
@@ -253,21 +278,16 @@ static bool run(struct json *result, struct error *error)
 	if (!start_all(error))
 		return false;
 	jitter_watch();
-	digest_all(error);
-	bool any = jitter.reported > 0;
+	digest_all();
+	if (!any_measured(error))
+		return false;
+	json_object_begin(result, NULL);
+	json_array_begin(result, "cpus");
 	for (size_t i = 0; i < jitter.cpus.count; i++)
-		any = any || gap_view_seen(&jitter.stations[i].view);
-	if (error->code == ERROR_NONE && !any)
-		stop_error(error);
-	if (error->code == ERROR_NONE && any) {
-		json_object_begin(result, NULL);
-		json_array_begin(result, "cpus");
-		for (size_t i = 0; i < jitter.cpus.count; i++)
-			station_write(result, &jitter.stations[i]);
-		json_array_end(result);
-		json_object_end(result);
-	}
-	return error->code == ERROR_NONE;
+		station_write(result, &jitter.stations[i]);
+	json_array_end(result);
+	json_object_end(result);
+	return true;
 }
 
 static bool measure(struct json *result, struct error *error)

@@ -29,6 +29,8 @@ struct jitter_options {
 struct station {
 	struct worker worker;
 	unsigned cpu;
+	bool lost;         /* its thread ended before anything was measured; it is waited for no more */
+	_Atomic bool stop; /* of the view that it is in */
 	int thread;
 	struct pma pma;
 	struct gap_view view;
@@ -38,16 +40,15 @@ struct station {
 struct jitter {
 	struct cpu_list cpus;
 	struct station *stations;
+	size_t active;       /* threads that are not lost: those meet at the barriers */
 	bool pma, gaps;      /* the views asked for */
 	double threshold_ns; /* 0: automatic */
 	uint64_t began;      /* ticks, when measuring began */
 	uint64_t reported;   /* intervals that all CPUs completed */
 	const char *pma_stopped;
 	struct snapshot *snapshots; /* one more than intervals reported */
-	/* Alone in its lines: whoever writes beside it would make the gap loop wait for it. */
-	_Alignas(256) _Atomic bool stop_gaps;
-	_Alignas(256) uint64_t gap_ticks; /* at most */
-	uint64_t traced_ticks;            /* of each part */
+	uint64_t gap_ticks;         /* at most */
+	uint64_t traced_ticks;      /* of each part */
 	struct gap_watch watch;
 	_Atomic size_t arrived[2 + TRACED_PARTS];
 };

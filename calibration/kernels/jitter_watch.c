@@ -33,13 +33,42 @@ size_t jitter_readings_bytes(void)
 void jitter_continue_all(void)
 {
 	for (size_t i = 0; i < jitter.cpus.count; i++)
-		worker_continue(&jitter.stations[i].worker);
+		if (!jitter.stations[i].lost)
+			worker_continue(&jitter.stations[i].worker);
+}
+
+static void stop_all(bool stop)
+{
+	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		struct station *station = &jitter.stations[i];
+		atomic_store(&station->stop, stop || station->worker.error.code != ERROR_NONE);
+	}
+}
+
+/* Whether a CPU's views count. A thread that is found elsewhere has lost them and stops: where it is now it would disturb
+ * another. */
+static bool counts(struct station *station)
+{
+	struct error *error = &station->worker.error;
+	if (error->code != ERROR_NONE || affinity_kept(station->thread, station->cpu))
+		return error->code == ERROR_NONE;
+	atomic_store(&station->stop, true);
+	return affinity_left(station->cpu, error);
+}
+
+static bool any_counts(void)
+{
+	bool any = false;
+	for (size_t i = 0; i < jitter.cpus.count; i++)
+		any = counts(&jitter.stations[i]) || any;
+	return any;
 }
 
 static void wait_all(void)
 {
 	for (size_t i = 0; i < jitter.cpus.count; i++)
-		worker_wait(&jitter.stations[i].worker);
+		if (!jitter.stations[i].lost)
+			worker_wait(&jitter.stations[i].worker);
 }
 
 /* How long an interval of the slowest CPU will be, by its warm-up. */
@@ -56,10 +85,11 @@ static uint64_t expected_interval_ns(void)
 static void watch_intervals(void)
 {
 	uint64_t last_ns = clock_raw_ns(), length_ns = 0, number = 0;
-	for (bool over = false; !over && number <= jitter_options.intervals; number += !over) {
+	for (bool over = !any_counts(); !over && number <= jitter_options.intervals; number += !over) {
 		for (size_t i = 0; !over && i < jitter.cpus.count; i++) {
 			struct pma *pma = &jitter.stations[i].pma;
-			while (!over && atomic_load_explicit(&pma->finished, memory_order_acquire) <= number) {
+			while (counts(&jitter.stations[i]) && !over &&
+			       atomic_load_explicit(&pma->finished, memory_order_acquire) <= number) {
 				uint64_t passed = clock_raw_ns() - last_ns;
 				/* Over, unless the interval was finished between the two looks. */
 				over = atomic_load_explicit(&pma->over, memory_order_acquire) &&
@@ -69,6 +99,7 @@ static void watch_intervals(void)
 					nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 			}
 		}
+		over = over || !any_counts();
 		if (over)
 			break;
 		snapshot_take_quietly(&jitter.snapshots[number], &jitter.cpus);
@@ -97,6 +128,8 @@ static void rates_add(struct rates *rates)
 	bool whole = true;
 	for (size_t i = 0; i < jitter.cpus.count; i++) {
 		struct gaps *gaps = &jitter.stations[i].view.gaps;
+		if (jitter.stations[i].worker.error.code != ERROR_NONE)
+			continue;
 		uint64_t count = atomic_load_explicit(&gaps->watched_count, memory_order_acquire);
 		uint64_t at = atomic_load_explicit(&gaps->watched_at, memory_order_relaxed);
 		/* Before the view begins these are of the warm-up. */
@@ -115,6 +148,8 @@ static double rates_half_width(const struct rates *rates)
 {
 	double widest = -1, width;
 	for (size_t i = 0; i < jitter.cpus.count; i++) {
+		if (jitter.stations[i].worker.error.code != ERROR_NONE)
+			continue;
 		if (!statistics_half_width(rates->list + i * SLICES_MAX, rates->slices, &width))
 			return -1;
 		widest = width > widest ? width : widest;
@@ -148,17 +183,17 @@ static void watch_traced(unsigned part)
 	bool on = !stop_requested() && tracing_start(&jitter.watch.tracing);
 	jitter.watch.parts += on;
 	(void)stop_sleep_ns(TRACE_SETTLE_NS);
-	atomic_store(&jitter.stop_gaps, !on || stop_requested());
+	stop_all(!on || stop_requested());
 	snapshot_take(before, &jitter.cpus);
 	jitter_continue_all();
 	if (on && stop_sleep_ns((uint64_t)clock_ns((double)jitter.traced_ticks)))
-		atomic_store(&jitter.stop_gaps, true);
+		stop_all(true);
 	wait_all();
 	snapshot_take_again(after, before);
 	if (on)
 		tracing_stop(&jitter.watch.tracing);
 	(void)stop_sleep_ns(TRACE_SETTLE_NS);
-	atomic_store(&jitter.stop_gaps, false);
+	stop_all(false);
 }
 
 /* Reads counters in slices while the gaps are watched, and ends the watching early where that is asked for. */
@@ -200,7 +235,7 @@ static void watch_gaps(double left)
 		double passed = seconds_since(began);
 		if (passed >= left || stop_sleep_ns((uint64_t)((passed + slice < left ? slice : left - passed) * 1e9)))
 			break;
-		if (seconds_since(began) >= left)
+		if (seconds_since(began) >= left || !any_counts())
 			break;
 		if (spare)
 			readings_take(&jitter.watch.readings);
@@ -216,7 +251,7 @@ static void watch_gaps(double left)
 	if (stop_requested())
 		jitter.watch.stopped = "interrupted";
 	if (stop_requested() || !strcmp(jitter.watch.stopped, "converged"))
-		atomic_store(&jitter.stop_gaps, true);
+		stop_all(true);
 	wait_all();
 	readings_take(&jitter.watch.readings);
 	jitter.watch.half_width = rates_half_width(&rates);
@@ -251,7 +286,7 @@ void jitter_watch(void)
 			watch_traced(1);
 		parts = 0;
 	}
-	atomic_store(&jitter.stop_gaps, true);
+	stop_all(true);
 	for (; parts > 0; parts--) {
 		jitter_continue_all();
 		wait_all();

@@ -14,7 +14,8 @@
  * The read:write mixes are named by what memory sees, on all architectures alike: their written line is read by the
  * same step (an update), so that no core can skip or add a read and the ratio holds whatever it does with stores.
  *
- * line_reads and random_reads are those whose instructions ask for less than memory moves: 8 bytes of each line of 64. */
+ * line_reads and random_reads are those whose instructions ask for less than memory moves: 8 bytes of each 64, and at random of
+ * each line, which is of 128 on POWER. */
 // clang-format off: a table is read by its columns
 const struct load_accounting load_mixes[MIXES] = {
 	/*                    name            arrays summed updates writes reads stores regular_store sparse shuffled */
@@ -193,7 +194,8 @@ unsigned load_program_bytes(enum load_mix mix)
 
 unsigned load_model_bytes(enum load_mix mix)
 {
-	return (load_mixes[mix].reads + load_mixes[mix].stores + load_write_allocates(mix)) * LOAD_LINE_BYTES;
+	const unsigned lines = load_mixes[mix].reads + load_mixes[mix].stores + load_write_allocates(mix);
+	return lines * LOAD_LINE_BYTES * (load_mixes[mix].shuffled ? ARCH_LINE_BYTES / LOAD_LINE_BYTES : 1);
 }
 
 void load_accounting_write(struct json *json, enum load_mix mix)

@@ -573,7 +573,7 @@ static bool measure_placement(uint64_t number, struct error *error)
 	set_chains(seed);
 	bool good = admit(error) && generator_open(&sweep.generator, error);
 	if (good && !open_probes(error)) {
-		generator_close(&sweep.generator, error);
+		generator_close(&sweep.generator);
 		good = false;
 	} else if (good) {
 		struct error wrong = {0};
@@ -588,8 +588,8 @@ static bool measure_placement(uint64_t number, struct error *error)
 		for (size_t i = 0; i < options.probes.count; i++)
 			probe_close(&sweep.probes[i], &wrong);
 		/* Work that proves wrong says more than that it was told to stop. */
-		if (!generator_close(&sweep.generator, &wrong) ||
-		    !generator_has(&sweep.generator, &sweep.generator.groups[0], &wrong)) {
+		generator_close(&sweep.generator);
+		if (wrong.code != ERROR_NONE || !generator_has(&sweep.generator, &sweep.generator.groups[0], &wrong)) {
 			*error = wrong;
 			good = false;
 		}

@@ -56,8 +56,9 @@ void pages_read_sizes(struct pages *pages, const struct region *regions, size_t 
 bool shares_even(const uint64_t *shares, size_t count, uint64_t grain);
 /* The size of the pages that a region was mapped for: what interleaving steps by. */
 size_t region_page_bytes(const struct region *region);
-/* The word for what was obtained. */
-const char *pages_obtained(const struct pages *pages);
+#define PAGES_NAME_BYTES 40
+/* The word for what was obtained, "thp" or "hugetlb_64k" for example; `name` has room for it. */
+const char *pages_obtained(const struct pages *pages, char name[PAGES_NAME_BYTES]);
 void pages_write(struct json *json, const char *key, const struct pages *pages);
 /* Line size of the caches, 64 where the kernel does not say. */
 size_t memory_line_bytes(void);

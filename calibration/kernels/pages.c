@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The proof of what regions were given: nodes and sizes of their pages, read back. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "allocate.h"
+#include "hugetlb.h"
 #include "json.h"
 #include "mappings.h"
 #include "memory.h"
@@ -196,22 +199,26 @@ bool pages_read_back(struct pages *pages, const struct region *regions, size_t c
 	return true;
 }
 
-const char *pages_obtained(const struct pages *pages)
+const char *pages_obtained(const struct pages *pages, char name[PAGES_NAME_BYTES])
 {
+	size_t units;
 	if (pages->huge_fraction == 0)
 		return "base";
 	if (pages->huge_fraction < 1 || pages->some_hugetlb != pages->hugetlb)
 		return "mixed";
 	if (!pages->hugetlb)
 		return "thp";
-	return pages->huge_bytes == 1u << 30 ? "hugetlb_1g" : "hugetlb_2m";
+	const char unit = hugetlb_unit(pages->huge_bytes, &units);
+	snprintf(name, PAGES_NAME_BYTES, "hugetlb_%zu%c", units, tolower(unit));
+	return name;
 }
 
 void pages_write(struct json *json, const char *key, const struct pages *pages)
 {
+	char name[PAGES_NAME_BYTES];
 	json_object_begin(json, key);
 	json_text(json, "wanted", kind_names[pages->wanted]);
-	json_text(json, "obtained", pages_obtained(pages));
+	json_text(json, "obtained", pages_obtained(pages, name));
 	json_u64(json, "base_bytes", memory_base_page_bytes());
 	json_u64_known(json, "huge_bytes", pages->huge_bytes > 0, pages->huge_bytes);
 	json_f64(json, "huge_fraction", pages->huge_fraction);

@@ -24,7 +24,7 @@ void pma_run(struct pma *pma)
 		uint64_t least = UINT64_MAX, most = 0, last = 0, worked = 0, end = last_end;
 		uint64_t executions = number == 0 ? warm_up : pma->executions, i = 0;
 		/* Told to stop, an interval is left where it is, and is not reported. */
-		for (; i < executions && !stop_requested(); i++) {
+		for (; i < executions && !stop_requested() && !atomic_load_explicit(pma->stop, memory_order_relaxed); i++) {
 			uint64_t begin = clock_start();
 			tmp += arch_pma_work(loops, seed);
 			end = clock_stop();

@@ -20,13 +20,14 @@ struct pma {
 	uint64_t wanted;                /* intervals */
 	struct pma_interval *intervals; /* so many, every page touched */
 	uint64_t until;                 /* no interval but the first is begun after it, in ticks */
+	const _Atomic bool *stop;       /* looked at before each execution */
 	/* for another thread to watch */
 	_Atomic uint64_t finished; /* intervals, the warm-up counted as one */
 	_Atomic bool over;
 	double expected_ticks; /* of an interval, once the warm-up is finished */
 };
 
-/* Warms up and times intervals until all are made, the time is over or a stop is requested; what is left half is not kept. */
+/* Warms up and times intervals until all are made, the time is over or it is told to stop; what is left half is not kept. */
 void pma_run(struct pma *pma);
 /* Writes the first `count` intervals, of which snapshots were taken before and after each. */
 void pma_write(struct json *json, const char *key, const struct pma *pma, uint64_t count, const char *stopped,

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "arch/arch.h"
 #include "load.h"
 
 /* Odd, so that multiplying by them is a permutation of any power of two; their bits are of no pattern (the golden ratio,
@@ -16,7 +17,11 @@
  * a row as many fall to one of 16 channels as by chance, from 4 MiB on. */
 #define RANDOM_LINES_SHIFT 7
 
-/* Offset of the line to visit as number `number` of so many, a power of two, in a pass. Each step is a permutation of the
+/* Steps are of LOAD_LINE_BYTES. Where lines are longer, a pass visits each so often: a step in between would read a line a
+ * second time, which memory moves twice and which would count half. */
+#define RANDOM_LINES_VISITS (ARCH_LINE_BYTES / LOAD_LINE_BYTES)
+
+/* Offset of the line to visit as number `number` of so many, a power of two; after the last the order begins anew. Each step is a permutation of the
  * lines, so each is visited once in a pass; and the number alone decides, so no load waits for another. Few operations,
  * because what a core can hold of them limits how many loads it has under way: with two rounds of this a core that holds
  * 256 read a quarter less. */
@@ -24,5 +29,5 @@ static inline __attribute__((always_inline)) size_t random_line(uint64_t number,
 {
 	uint64_t line = number * RANDOM_LINES_FIRST & (lines - 1);
 	line ^= line >> RANDOM_LINES_SHIFT;
-	return line * (RANDOM_LINES_SECOND * LOAD_LINE_BYTES) & (lines - 1) * LOAD_LINE_BYTES;
+	return line * (RANDOM_LINES_SECOND * ARCH_LINE_BYTES) & (lines - 1) * ARCH_LINE_BYTES;
 }

@@ -14,7 +14,7 @@ static inline __attribute__((always_inline)) uint64_t word_at(const unsigned cha
 static inline __attribute__((always_inline)) uint64_t run_random(struct load_call *call, bool delay)
 {
 	const unsigned char *lines = call->arrays[0];
-	const uint64_t count = call->stream_bytes / LOAD_LINE_BYTES, units = call->delay;
+	const uint64_t count = call->stream_bytes / ARCH_LINE_BYTES, units = call->delay;
 	const uint64_t begin = call->offset / LOAD_LINE_BYTES, end = begin + call->steps;
 	uint64_t sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
 	for (uint64_t pass = 0; pass < call->passes; pass++)

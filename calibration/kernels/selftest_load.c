@@ -80,10 +80,12 @@ static bool one_variant(const struct load_width *width, const struct load_shape 
 	call.passes = 3;
 	call.mark = 78;
 	sum += kernel(&call);
+	const unsigned apart = a->shuffled ? ARCH_LINE_BYTES / 8 : a->sparse ? LOAD_LINE_WORDS : 1;
+	const unsigned visits = 4 * (a->shuffled ? ARCH_LINE_BYTES / LOAD_LINE_BYTES : 1);
 	bool right = untouched;
 	for (size_t i = 0; i < TEST_BYTES / 8; i++) {
 		for (unsigned k = 0; k < a->summed; k++)
-			expected += a->sparse && i % 8 ? 0 : 4 * pattern(k, i);
+			expected += i % apart ? 0 : visits * pattern(k, i);
 		if (a->updates)
 			right = right && words[written][i] == pattern(written, i) + 4;
 		if (a->writes) {
@@ -253,7 +255,7 @@ bool case_generator(struct error *error)
 			good = good && proved == !spoil && (!spoil || spoilt.code == ERROR_CHECK_FAILED);
 			/* What was spoilt is found once: the proof has made the buffers whole. */
 			good = good && generator_run_windows(&generator, 0, 0.005, error) && generator_prove(&generator, error);
-			good = generator_close(&generator, error) && good;
+			generator_close(&generator);
 		}
 		generator_free(&generator);
 		if (!good)

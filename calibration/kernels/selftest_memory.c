@@ -70,7 +70,8 @@ bool case_placement(struct error *error)
 		return false;
 	pages_read_sizes(&unlike, one, 2);
 	region_unmap(&one[1]);
-	EXPECT(!strcmp(pages_obtained(&alike), "hugetlb_2m") && !strcmp(pages_obtained(&unlike), "mixed"));
+	char name[PAGES_NAME_BYTES];
+	EXPECT(!strcmp(pages_obtained(&alike, name), "hugetlb_2m") && !strcmp(pages_obtained(&unlike, name), "mixed"));
 	struct region region;
 	struct error refused = {0};
 	EXPECT(!selftest_map(&region, 1u << 20, 1000, PAGES_BASE, &refused) && refused.code == ERROR_BIND_FAILED);

@@ -36,8 +36,8 @@
 #define TIMER_SLACK_NS 1u
 /* Of the CPU time that the kernel allows real-time threads; used to this share, others may take the rest. */
 #define THROTTLE_SHARE 0.5
-/* In the document: of a CPU in a pass, most of it histogram. */
-#define NUMBERS_OF_VIEW 2000u
+/* In the document: of a CPU in a pass, most of it the three columns of a histogram of up to 1320 buckets. */
+#define NUMBERS_OF_VIEW 4000u
 /* Chores: of one turn. A quarter of MiB is 64 page faults; the sleep keeps timers busy and the load below all of a CPU. */
 #define CHORE_BYTES (256u << 10)
 #define CHORE_CALLS 64u
@@ -45,6 +45,8 @@
 /* Of a process and the one that it starts: the pages both write, their tables, and what the kernel keeps of them. */
 #define CHORE_PROCESSES_BYTES (4u << 20)
 #define DMA_LATENCY "/dev/cpu_dma_latency"
+/* Readings of two clocks together, of which most have to wait for nothing. */
+#define OFFSET_TRIES 10u
 
 static const uint64_t thresholds_ns[] = {10000, 20000, 50000, 100000, 200000, 500000, 1000000, 10000000};
 #define THRESHOLDS (sizeof(thresholds_ns) / sizeof(thresholds_ns[0]))
@@ -95,7 +97,10 @@ static const struct option table[] = {
 	                "before the latest wake-ups"),
 };
 
-enum load { LOAD_NONE, LOAD_MEMORY, LOAD_HOUSEKEEPING };
+enum load { LOAD_NONE, LOAD_MEMORY, LOAD_HOUSEKEEPING, LOADS };
+
+static const char *const load_names[LOADS] = {
+	[LOAD_NONE] = "none", [LOAD_MEMORY] = "memory", [LOAD_HOUSEKEEPING] = "housekeeping"};
 
 struct wake {
 	uint64_t late_ns;
@@ -119,6 +124,8 @@ struct view {
 struct sleeper {
 	struct worker worker;
 	unsigned cpu;
+	bool
+		lost; /* the thread has left its CPU, or never ran there, and is waited for no more: further views stay empty */
 	int thread;
 	struct view *views; /* one for each pass, and one for what does not count */
 };
@@ -134,6 +141,7 @@ struct pass {
 	struct snapshot before, after;
 	double load_mb_s;    /* measured, of all threads */
 	double chores_per_s; /* turns of all processes */
+	struct error error;  /* why nothing was measured under this load */
 };
 
 /* One process on a housekeeping CPU: it shares no memory map with the measuring threads, whose pages and TLBs its work must
@@ -154,6 +162,7 @@ static struct {
 	struct sleeper *sleepers;
 	struct pass *passes;
 	size_t count, done;
+	struct error refused[LOADS]; /* why such a load cannot be made */
 	struct companion *companions;
 	size_t companion_count;
 	struct cpu_list housekeeping;
@@ -164,6 +173,12 @@ static struct {
 	uint32_t idle_latency_us;
 	_Atomic size_t now; /* the pass */
 } work = {.dma_latency = -1};
+
+static const struct view *view_of(const struct sleeper *sleeper, size_t pass)
+{
+	static const struct view nothing;
+	return sleeper->views ? &sleeper->views[pass] : &nothing;
+}
 
 /* -- counts -- */
 
@@ -239,7 +254,7 @@ static void measure_pass(struct sleeper *sleeper, struct pass *pass, struct view
 	view->busy = wall_ns ? (double)(clock_cpu_ns() - began_cpu_ns) / (double)wall_ns : 0;
 	struct thread_counts after = thread_counts_now();
 	view->threads = thread_counts_since(&after, &before);
-	view->verified = affinity_stayed(sleeper->cpu, &sleeper->worker.error);
+	view->verified = affinity_stayed(sleeper->cpu, &sleeper->worker.error) && sleeper->worker.error.code == ERROR_NONE;
 }
 
 /* The kernel takes the CPU from real-time threads that use more of it than it allows them; these mostly sleep. */
@@ -487,12 +502,10 @@ static bool prepare(struct error *error)
 
 static void plan_passes(void)
 {
-	static const char *const names[] = {
-		[LOAD_NONE] = "none", [LOAD_MEMORY] = "memory", [LOAD_HOUSEKEEPING] = "housekeeping"};
 	work.passes = allocate(options.loads.count + 1, sizeof(*work.passes));
 	for (size_t i = 0; i < options.loads.count; i++) {
 		enum load load = LOAD_NONE;
-		while (strcmp(names[load], options.loads.words[i]) != 0)
+		while (strcmp(load_names[load], options.loads.words[i]) != 0)
 			load++;
 		work.passes[work.count++] = (struct pass){.load = load, .traced = options.threshold_us > 0};
 	}
@@ -513,22 +526,38 @@ static bool hold_idle_latency(struct error *error)
 	                 "--idle-latency-us: " DMA_LATENCY ": %s; run as root, or leave it out", strerror(errno));
 }
 
+/* Returns once each thread is at its next pause, or has ended. */
+static void wait_all(void)
+{
+	for (size_t i = 0; i < work.cpus.count; i++)
+		if (!work.sleepers[i].lost)
+			work.sleepers[i].lost = !worker_wait(&work.sleepers[i].worker);
+}
+
+/* Whether all are lost: then with the first reason. */
+static bool all_lost(struct error *error)
+{
+	for (size_t i = 0; i < work.cpus.count; i++)
+		if (!work.sleepers[i].lost)
+			return false;
+	return !error_take(error, &work.sleepers[0].worker.error);
+}
+
+/* A CPU that cannot be measured costs no other its views. */
 static bool sleepers_open(struct error *error)
 {
-	size_t started = 0;
 	work.sleepers = allocate(work.cpus.count, sizeof(*work.sleepers));
-	for (bool good = true; good && started < work.cpus.count; started += good) {
-		struct sleeper *sleeper = &work.sleepers[started];
-		sleeper->cpu = work.cpus.cpus[started];
-		good =
-			affinity_usable(sleeper->cpu, error) && worker_start(&sleeper->worker, sleeper->cpu, body, sleeper, error);
+	for (size_t i = 0; i < work.cpus.count; i++) {
+		struct sleeper *sleeper = &work.sleepers[i];
+		struct error *lost = &sleeper->worker.error;
+		sleeper->cpu = work.cpus.cpus[i];
+		sleeper->lost =
+			!affinity_usable(sleeper->cpu, lost) || !worker_start(&sleeper->worker, sleeper->cpu, body, sleeper, lost);
 	}
-	for (size_t i = 0; i < started; i++)
-		if (!worker_wait(&work.sleepers[i].worker))
-			error_take(error, &work.sleepers[i].worker.error);
+	wait_all();
 	/* Pages that are there now. Where that is not allowed they may be reclaimed, and a wake-up then waits for them. */
 	work.locked = mlockall(MCL_CURRENT | MCL_ONFAULT) == 0;
-	return error->code == ERROR_NONE;
+	return !all_lost(error);
 }
 
 static bool setup(struct error *error)
@@ -541,6 +570,7 @@ static bool setup(struct error *error)
 	demand_other(&demand, (work.count + 1) * (sizeof(struct view) + options.worst * sizeof(struct wake)),
 	             work.cpus.count);
 	demand_other(&demand, CHORE_BYTES + CHORE_PROCESSES_BYTES, work.housekeeping.count);
+	demand_processes(&demand, 2 * work.housekeeping.count);
 	demand_other(&demand, work.count * sizeof(struct pass), 1);
 	snapshots_demand(&work.cpus, 2 * work.count, &demand);
 	demand_document(&demand, work.cpus.count * work.count * (NUMBERS_OF_VIEW + 4 * options.worst));
@@ -548,8 +578,9 @@ static bool setup(struct error *error)
 		return false;
 	/* Processes are forked before there is memory that forking would make the threads fault on. */
 	work.traced = (options.attribute || options.threshold_us) && tracing_open(&work.tracing, &work.cpus);
-	return chores_open(error) && companions_open(work.companions, work.companion_count, error) &&
-	       hold_idle_latency(error) && sleepers_open(error);
+	(void)chores_open(&work.refused[LOAD_HOUSEKEEPING]);
+	(void)companions_open(work.companions, work.companion_count, &work.refused[LOAD_MEMORY]);
+	return hold_idle_latency(error) && sleepers_open(error);
 }
 
 /* -- passes -- */
@@ -557,66 +588,95 @@ static bool setup(struct error *error)
 static void continue_all(void)
 {
 	for (size_t i = 0; i < work.cpus.count; i++)
-		worker_continue(&work.sleepers[i].worker);
+		if (!work.sleepers[i].lost)
+			worker_continue(&work.sleepers[i].worker);
 }
 
-static bool load_begin(const struct pass *pass, struct error *error)
+static bool load_begin(struct pass *pass)
 {
 	if (pass->load == LOAD_MEMORY)
 		companions_begin(work.companions, work.companion_count);
-	return pass->load != LOAD_HOUSEKEEPING || chores_begin(error);
+	return pass->load != LOAD_HOUSEKEEPING || chores_begin(&pass->error);
 }
 
-static void load_end(struct pass *pass, uint64_t began_ns, struct error *error)
+static void load_end(struct pass *pass, uint64_t began_ns)
 {
 	if (pass->load == LOAD_MEMORY) {
-		(void)companions_end(work.companions, work.companion_count, error);
+		(void)companions_end(work.companions, work.companion_count, &pass->error);
 		for (size_t i = 0; i < work.companion_count; i++)
 			pass->load_mb_s += work.companions[i].bytes_per_tick * clock_now_used.hz / 1e6;
 	} else if (pass->load == LOAD_HOUSEKEEPING) {
-		uint64_t turns = chores_end(error);
+		uint64_t turns = chores_end(&pass->error);
 		pass->chores_per_s = (double)turns * 1e9 / (double)(clock_raw_ns() - began_ns);
 	}
 }
 
-static void run_threads(struct pass *pass, struct error *error)
+/* Unix time less the timer's clock, by the narrowest of some readings: this thread may have to wait for its CPU in any. */
+static uint64_t unix_offset_ns(void)
+{
+	uint64_t best = UINT64_MAX, offset_ns = 0;
+	for (unsigned i = 0; i < OFFSET_TRIES; i++) {
+		const uint64_t before = clock_read_ns(CLOCK_MONOTONIC), unix_ns = clock_read_ns(CLOCK_REALTIME);
+		const uint64_t width = clock_read_ns(CLOCK_MONOTONIC) - before;
+		if (width < best) {
+			best = width;
+			offset_ns = unix_ns - before - width / 2;
+		}
+	}
+	return offset_ns;
+}
+
+static void run_threads(struct pass *pass)
 {
 	const uint64_t seconds_ns = pass == &work.passes[options.loads.count] ? work.seconds_ns / 2 : work.seconds_ns;
+	const uint64_t unix_ns = unix_offset_ns();
 	snapshot_take(&pass->before, &work.cpus);
 	continue_all();
 	/* Only now: a deadline that passed while this thread waited for its CPU would count as a late wake-up of others. */
 	const uint64_t first_ns = clock_read_ns(CLOCK_MONOTONIC) + PREHEAT_NS;
-	pass->began_unix_ns = clock_read_ns(CLOCK_REALTIME) + PREHEAT_NS;
+	pass->began_unix_ns = first_ns + unix_ns;
 	pass->end_ns = first_ns + (seconds_ns > work.period_ns ? seconds_ns : work.period_ns);
 	atomic_store(&pass->first_ns, first_ns);
-	for (size_t i = 0; i < work.cpus.count; i++)
-		if (!worker_wait(&work.sleepers[i].worker))
-			error_take(error, &work.sleepers[i].worker.error);
+	wait_all();
 	uint64_t ended_ns = clock_read_ns(CLOCK_MONOTONIC);
 	ended_ns = ended_ns < pass->end_ns ? ended_ns : pass->end_ns;
 	pass->wall_s = ended_ns > first_ns ? (double)(ended_ns - first_ns) / 1e9 : 0;
 	snapshot_take_again(&pass->after, &pass->before);
 }
 
-static void run_pass(struct pass *pass, struct error *error)
+static void run_pass(struct pass *pass)
 {
 	const uint64_t began_ns = clock_raw_ns();
+	if (!error_take(&pass->error, &work.refused[pass->load]))
+		return;
 	pass->recorded = pass->traced && work.traced && tracing_start(&work.tracing);
-	if (load_begin(pass, error))
-		run_threads(pass, error);
-	load_end(pass, began_ns, error);
+	if (load_begin(pass))
+		run_threads(pass);
+	load_end(pass, began_ns);
 	if (pass->recorded)
 		tracing_stop(&work.tracing);
 }
 
+/* Whether a CPU was measured under any load; else the error says why none was. */
+static bool any_measured(struct error *error)
+{
+	for (size_t i = 0; i < work.done; i++)
+		for (size_t k = 0; work.passes[i].error.code == ERROR_NONE && k < work.cpus.count; k++)
+			if (view_of(&work.sleepers[k], i)->verified)
+				return true;
+	for (size_t i = 0; i < work.done; i++)
+		error_take(error, &work.passes[i].error);
+	return error->code == ERROR_NONE && !all_lost(error);
+}
+
 static bool run_passes(struct error *error)
 {
-	for (size_t i = 0; i < work.count && !stop_requested() && error->code == ERROR_NONE; i++) {
+	for (size_t i = 0; i < work.count && !stop_requested(); i++) {
 		atomic_store(&work.now, i);
-		run_pass(&work.passes[i], error);
+		run_pass(&work.passes[i]);
 		uint64_t wakes = 0;
 		for (size_t k = 0; k < work.cpus.count; k++)
-			wakes += work.sleepers[k].views[i].wakes;
+			wakes += view_of(&work.sleepers[k], i)->wakes;
 		/* Told to stop before each CPU had a deadline: nothing to report of this pass. */
 		work.done += !stop_requested() || wakes >= work.cpus.count;
 	}
@@ -625,7 +685,7 @@ static bool run_passes(struct error *error)
 	for (size_t i = 0; i < work.cpus.count; i++)
 		worker_join(&work.sleepers[i].worker);
 	clock_finish();
-	return error->code == ERROR_NONE && (work.done > 0 || !stop_error(error));
+	return any_measured(error) && (work.done > 0 || !stop_error(error));
 }
 
 /* -- the document -- */
@@ -657,9 +717,9 @@ static uint64_t late_enough(size_t pass)
 	for (size_t rank = 0; rank < options.worst && least > 0; rank++) {
 		uint64_t next = 0;
 		for (size_t i = 0; i < work.cpus.count; i++) {
-			const struct view *view = &work.sleepers[i].views[pass];
+			const struct view *view = view_of(&work.sleepers[i], pass);
 			for (size_t k = 0; k < view->kept; k++)
-				if (view->worst[k].late_ns < least && view->worst[k].late_ns > next)
+				if (view->verified && view->worst[k].late_ns < least && view->worst[k].late_ns > next)
 					next = view->worst[k].late_ns;
 		}
 		if (next == 0)
@@ -690,10 +750,12 @@ static void worst_write(struct json *json, const struct pass *pass, const struct
 
 static void view_write(struct json *json, size_t number, const struct sleeper *sleeper, uint64_t least_ns)
 {
-	const struct view *view = &sleeper->views[number];
+	const struct view *view = view_of(sleeper, number);
+	const struct error none = {0};
 	json_object_begin(json, NULL);
 	json_u64(json, "cpu", sleeper->cpu);
 	json_bool(json, "cpu_verified", view->verified);
+	error_write(json, view->verified ? &none : &sleeper->worker.error);
 	json_u64(json, "wakes", view->wakes);
 	json_u64(json, "missed", view->missed);
 	json_u64(json, "early", view->early);
@@ -708,17 +770,21 @@ static void view_write(struct json *json, size_t number, const struct sleeper *s
 	json_object_end(json);
 }
 
+/* The object is left open. */
+static void pass_begin_write(struct json *json, const struct pass *pass)
+{
+	json_object_begin(json, NULL);
+	json_text(json, "load", load_names[pass->load]);
+	json_bool(json, "traced", pass->traced);
+}
+
 static void pass_write(struct json *json, size_t number)
 {
-	static const char *const names[] = {
-		[LOAD_NONE] = "none", [LOAD_MEMORY] = "memory", [LOAD_HOUSEKEEPING] = "housekeeping"};
 	struct pass *pass = &work.passes[number];
 	struct thread_counts threads = {0};
 	for (size_t i = 0; i < work.cpus.count; i++)
-		thread_counts_add(&threads, &work.sleepers[i].views[number].threads);
-	json_object_begin(json, NULL);
-	json_text(json, "load", names[pass->load]);
-	json_bool(json, "traced", pass->traced);
+		thread_counts_add(&threads, &view_of(&work.sleepers[i], number)->threads);
+	pass_begin_write(json, pass);
 	json_text(json, "stopped",
 	          pass->reached                                 ? "threshold"
 	          : stop_requested() && number + 1 == work.done ? "interrupted"
@@ -735,12 +801,21 @@ static void pass_write(struct json *json, size_t number)
 	json_object_end(json);
 }
 
+/* The tick's length where the kernel has no high-resolution timers: a wake-up is late by up to as much. */
+static uint64_t timer_resolution_ns(void)
+{
+	struct timespec resolution = {0};
+	(void)clock_getres(CLOCK_MONOTONIC, &resolution); /* knows no reason to fail */
+	return (uint64_t)resolution.tv_sec * 1000000000u + (uint64_t)resolution.tv_nsec;
+}
+
 static void result_write(struct json *json)
 {
 	const bool asked = options.attribute || options.threshold_us;
 	json_object_begin(json, NULL);
 	json_u64(json, "period_ns", work.period_ns);
 	json_u64(json, "timer_slack_ns", TIMER_SLACK_NS);
+	json_u64(json, "timer_resolution_ns", timer_resolution_ns());
 	json_u64(json, "fifo", options.fifo);
 	json_bool(json, "memory_locked", work.locked);
 	json_u64_known(json, "idle_latency_us", work.dma_latency >= 0, work.idle_latency_us);
@@ -754,7 +829,16 @@ static void result_write(struct json *json)
 	json_array_end(json);
 	json_array_begin(json, "conditions");
 	for (size_t i = 0; i < work.done; i++)
-		pass_write(json, i);
+		if (work.passes[i].error.code == ERROR_NONE)
+			pass_write(json, i);
+	json_array_end(json);
+	json_array_begin(json, "failed");
+	for (size_t i = 0; i < work.done; i++)
+		if (work.passes[i].error.code != ERROR_NONE) {
+			pass_begin_write(json, &work.passes[i]);
+			error_write(json, &work.passes[i].error);
+			json_object_end(json);
+		}
 	json_array_end(json);
 	json_object_end(json);
 }

@@ -55,12 +55,27 @@ BUDGET_FACTOR = 3
 BUDGET_FLOOR_S = 10
 """Below this duration sutprobe does not sample: a busy machine may be slow."""
 
+RECORDS_BYTES = 256 << 20
+"""What is kept of the answers of a run."""
+
+CPU_BYTES = 440 << 10
+"""Of that, what kinds with a view of each CPU take for one of them in a run of the profile ``full``."""
+
+CELL_BYTES, PLACEMENT_BYTES, NUMBER_BYTES = 650, 60, 16
+"""A pair in an answer, each of its placements, and each of their windows.
+
+A placement prints less, but its reader takes a limited number of lists.
+"""
+
+ANSWERS = 12
+"""Answers of a run without further rounds: those of both methods."""
+
 
 class C2cMatrixSettings(RepeatedSettings):
     """How many pairs are measured, and how often in a round: *placements* sets of lines with *windows* windows each.
 
     All ordered pairs up to *full_pairs*; beyond, *pairs_per_class* pairs of each class in both directions, and the rows
-    of as many isolated CPUs as fit into *row_pairs*.
+    of as many isolated CPUs as fit into *row_pairs*. More pairs than fit into the answers of a run are refused.
     """
 
     placements: PositiveInt = 1
@@ -159,6 +174,11 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
             blocks += [_block(sut, sut.node_of(cpu), str(cpu), format_cpulist(cpus)) for cpu in rows]
             blocks += [_block(sut, sut.node_of(a), str(a), str(b)) for a, b in sorted(chosen) if a not in rows]
             chosen |= dict.fromkeys((cpu, other) for cpu in rows for other in cpus if cpu != other)
+        most = _most_pairs(len(cpus), settings)
+        if len(chosen) > most:
+            reason = f"at most {most} pairs fit into a run's answers; lower full_pairs, pairs_per_class or row_pairs"
+            yield self.not_planned(reason, f"{len(chosen)} of {all_pairs} pairs of {len(cpus)} CPUs")
+            return
         for method in settings.methods:
             cost_s = len(chosen) * (PAIR_S + settings.placements * PLACEMENT_S[method])
             yield self.step(
@@ -269,6 +289,13 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
                     f"{self.title}, {values.method}, median of {PAIRS_OF[pair_class.name]}",
                     pair_class.latency_ns or pair_class.median_ns,
                 )
+
+
+def _most_pairs(cpus: int, settings: C2cMatrixSettings) -> int:
+    """Return how many pairs fit into the answers of a run, in which every other kind is measured too."""
+    pair_bytes = CELL_BYTES + settings.placements * (PLACEMENT_BYTES + settings.windows * NUMBER_BYTES)
+    answers = ANSWERS + len(settings.methods) * settings.more_rounds
+    return max(0, RECORDS_BYTES - CPU_BYTES * cpus) // (answers * pair_bytes)
 
 
 def _block(sut: Sut, node: int, writers: str, readers: str) -> str:

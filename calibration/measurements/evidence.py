@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from calibration.model import Model
+from calibration.parsers import parse_json
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, ProbeError
 from calibration.sutprobe.placement import REFUSED, Interference, Pages, Placement, Repeated
@@ -77,7 +78,8 @@ def step_refusal(document: ProbeDocument) -> Flag | None:
 
 def pages_proof(document: ProbeDocument) -> PagesProof | None:
     """Return the page placement proved by *document*; ``None`` without buffers."""
-    found = _pages(document.results)
+    # most results have none, and are large
+    found = [pages for result in document.results if b'"pages"' in result for pages in _pages(parse_json(result))]
     if not found:
         return None
     return PagesProof(

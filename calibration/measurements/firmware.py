@@ -11,7 +11,17 @@ from calibration import units
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
-from calibration.measurements.base import Declaration, Metric, MetricPattern, Parsed, Planned, Settings, Step, Values
+from calibration.measurements.base import (
+    Declaration,
+    Metric,
+    MetricPattern,
+    Parsed,
+    Planned,
+    Settings,
+    Step,
+    Values,
+    missing_part,
+)
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import POISSON_CONFIDENCE, poisson_bounds
@@ -153,7 +163,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
             raise InputError("the answer has no CPU")
         cpus = tuple(map(_floor, result.cpus))
         observed = [cpu for cpu in cpus if cpu.observed_s]
-        known = None if len(observed) < len(cpus) else min(cpu.observed_s or 0.0 for cpu in observed)
+        known = min((cpu.observed_s or 0.0 for cpu in observed), default=None)
         if known is None and result.instrument is not None:
             raise InputError("the tracer observed nothing: the command ended before its first window")
         longest = [cpu.max_gap_ns for cpu in cpus if cpu.max_gap_ns is not None]
@@ -166,7 +176,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
                 wall_s=result.wall_s,
                 observed_s=known,
                 max_gap_ns=max(longest) if longest else result.threshold_ns,
-                rate_per_hour=None if known is None else _rate(cpus),
+                rate_per_hour=None if known is None else _rate(observed),
                 cpus=cpus,
                 moments=_moments(result.cpus),
                 smi=_most(cpu.smi for cpu in cpus),
@@ -176,6 +186,7 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
                 package_throttle=_most(cpu.package_throttle for cpu in cpus),
             ),
             flags=tuple(_flags(result)),
+            missing=tuple(missing_part(f"CPU {cpu.cpu}", cpu.error) for cpu in result.cpus if cpu.error is not None),
         )
 
     def summary(self, measured: Sequence[FirmwareValues]) -> Iterator[str]:

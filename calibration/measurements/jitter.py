@@ -23,6 +23,7 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
+    missing_part,
 )
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
 from calibration.measurements.sut import Sut
@@ -213,12 +214,19 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
         sut = Sut(context)
         if document.clock is None:
             raise InputError("the answer does not name the clock")
-        for cpu in read_result(document, JitterResult).cpus:
+        cpus = read_result(document, JitterResult).cpus
+        lost = [cpu for cpu in cpus if cpu.error is not None and cpu.pma is None and cpu.gaps is None]
+        missing = tuple(missing_part(f"CPU {cpu.cpu}", cpu.error) for cpu in lost)
+        if len(lost) == len(cpus) and document.error is None:
+            raise InputError(missing[0].reason if missing else "the answer has no CPU")
+        for cpu in cpus:
+            if cpu in lost:
+                continue
             if cpu.pma is None or cpu.gaps is None:
                 if document.error is not None:
                     continue  # interrupted before this CPU had both; the step's own error says so
-                missing = cpu.pma_missing or cpu.gaps_missing or "found one or none"
-                raise InputError(f"CPU {cpu.cpu} lacks a view: {missing}")
+                reason = cpu.pma_missing or cpu.gaps_missing or "found one or none"
+                raise InputError(f"CPU {cpu.cpu} lacks a view: {reason}")
             yield Parsed(
                 id=f"{step.id}-cpu{cpu.cpu}",
                 values=JitterValues(
@@ -239,7 +247,9 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
                     gaps=_gaps(cpu.gaps),
                 ),
                 flags=(*document_flags(document), *resolution_flags(document), *_flags(cpu, sut)),
+                missing=missing,
             )
+            missing = ()  # listed once, with the first CPU
 
     def main_chart(self, run: MeasuredRun, width: int) -> Chart:
         """Return the number of gaps per second of at least this length."""
@@ -295,7 +305,10 @@ def _gaps(view: GapView) -> Gaps:
 def _flags(cpu: JitterCpu, sut: Sut) -> Iterator[Flag]:
     """Yield the flags of one CPU. Interruptions are the result here, not a fault."""
     if not cpu.cpu_verified:
-        yield flag("CPU_UNVERIFIED", "the thread was not on its CPU when the views ended")
+        reason = "the thread was not on its CPU when the views ended" if cpu.error is None else cpu.error.message
+        yield flag("CPU_UNVERIFIED", reason)
+    elif cpu.error is not None:
+        yield flag("PARTIAL", f"CPU {cpu.cpu} lacks rounds, first: {cpu.error.code}: {cpu.error.message}")
     if cpu.cpu not in sut.isolated:
         yield flag("NOT_ISOLATED", f"CPU {cpu.cpu} is not isolated: it runs other work of the operating system too")
     if cpu.gaps is None:

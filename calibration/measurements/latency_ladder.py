@@ -67,9 +67,6 @@ L2_HOP_NS = 3.0
 CACHED_HOPS_MIN = 200_000
 """Fewest hops that sutprobe makes per window of a chain in the first or second level."""
 
-CACHED_HOP_NS = 10.0
-"""Cost of one hop within the last level, for the expected duration only."""
-
 HUGE_BYTES = 2 * MIB
 """Interleaving steps by page: sizes are multiples of this on each node, whatever pages are used."""
 
@@ -345,8 +342,7 @@ def _expected_hops(sut: Sut, settings: LadderSettings, size_bytes: int) -> tuple
     """Return the cost of a hop in ns, and the hops per window, of a chain of *size_bytes*."""
     if size_bytes <= sut.l2_bytes:
         return L2_HOP_NS, max(settings.hops, CACHED_HOPS_MIN)
-    llc = sut.reported_llc_bytes
-    return CACHED_HOP_NS if llc is not None and size_bytes < llc / 4 else HOP_NS, settings.hops
+    return HOP_NS, settings.hops
 
 
 def last_cache_bytes(values: LatencyLadderValues) -> int | None:

@@ -7,7 +7,6 @@ lmbench's ``tlb``: lines come from the same cache in both, so what differs is ad
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isqrt
 from statistics import median
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -49,9 +48,6 @@ L2_SHARE: Final = 2
 CACHED_HOPS, CACHED_HOP_NS = 200_000, 30.0
 """Loads of a window that a cache serves, at least, as sutprobe takes them, and their time at most; for the expected
 duration only."""
-
-PPC64_PAGE_BYTES: Final = 65536
-"""Base page of ppc64 servers, whose huge pages do not tell it."""
 
 
 class PageSizesSettings(ChaseSettings):
@@ -143,9 +139,12 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
     def steps(self, context: Context, settings: PageSizesSettings) -> Iterator[Planned]:
         """Yield one step with all sizes of pages that the memory of the first node with CPUs has."""
         sut = Sut(context)
+        base_bytes = context.memory.base_page_bytes
+        if base_bytes is None:
+            yield self.not_planned("the capture lacks the size of base pages; capture the SUT again")
+            return
         for node in sut.cpu_nodes[:1]:
             place = Place(sut.measuring_cpu(node), sut.home(node))
-            base_bytes = base_page_bytes(context)
             lines = min(LINES_MAX, max(LINES_MIN, sut.l2_bytes // L2_SHARE // sut.line_bytes))
             chains = Chains(
                 spread=lines * base_bytes, dense=lines * sut.line_bytes, memory=idle_bytes(sut, settings, place.node, 1)
@@ -266,15 +265,6 @@ def page_text(row: PageLatency) -> str:
     """Return the size and the kind of pages in words."""
     kind = {"base": "base", "thp": "transparent huge", "hugetlb": "hugetlb"}[row.pages]
     return f"{units.size(row.page_bytes)} {kind} pages"
-
-
-def base_page_bytes(context: Context) -> int:
-    """Return the size of base pages as the default huge page tells: one page of page-table entries, of 8 bytes each."""
-    if (context.processor.architecture or "").startswith("ppc64"):
-        return PPC64_PAGE_BYTES
-    huge_bytes = context.memory.default_hugepage_bytes
-    base_bytes = isqrt(8 * huge_bytes) if huge_bytes else 4096
-    return base_bytes if base_bytes in {4096, 16384, 65536} else 4096
 
 
 def _lost(points: Sequence[LatencyPoint]) -> Missing | None:

@@ -29,8 +29,6 @@ from calibration.sutprobe.bandwidth import BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 MIX: Mix = "random_reads"
-LINE_BYTES = 64
-
 RANDOM_BYTES_MIN = 4 * MIB
 """Least size of a buffer: the order of fewer lines is not random."""
 
@@ -56,9 +54,14 @@ class RandomBandwidthValues(Values):
     sequential_share: Estimate | None = None
 
     @property
+    def line_bytes(self) -> int:
+        """What memory moves for each load."""
+        return self.reads.accounting.model_dram_bytes_per_step
+
+    @property
     def loads_per_s(self) -> float:
         """Loads per second of all threads."""
-        return self.reads.bandwidth_mb_s.value * 1e6 / LINE_BYTES
+        return self.reads.bandwidth_mb_s.value * 1e6 / self.line_bytes
 
 
 class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidthValues]):
@@ -107,7 +110,9 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
         yield Parsed(
             id=step.id,
             values=RandomBandwidthValues(
-                group=point.group, page=pages.pop() if len(pages) == 1 else "mixed", reads=reads
+                group=point.group,
+                page=pages.pop() if len(pages) == 1 else "mixed",
+                reads=reads,
             ),
             flags=tuple(traffic_flags(Sut(context), document, points, {MIX: reads})),
             missing=missing_points(points),

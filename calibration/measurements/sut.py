@@ -199,10 +199,11 @@ class Sut:
     def reported_llc_bytes(self) -> int | None:
         """Size of the last-level cache of one CPU as reported by the kernel; ``None`` if unknown.
 
-        A first-level cache is never the last: a machine that lists no other (some guests) has an unknown one.
+        A first-level cache is never the last: a machine that lists no other (some guests) has an unknown one. Nor is
+        the level below one that is listed without its size (some Arm machines).
         """
-        level = max(self.context.cache_bytes, default=1)
-        return self.context.cache_bytes[level] if level > 1 else None
+        level = max((cache.level for cache in self.context.caches), default=1)
+        return self.context.cache_bytes.get(level) if level > 1 else None
 
     @property
     def l2_bytes(self) -> int:

@@ -27,15 +27,16 @@ from calibration.measurements.base import (
     Settings,
     Step,
     Values,
+    missing_part,
 )
-from calibration.measurements.evidence import document_flags
+from calibration.measurements.evidence import document_flags, information
 from calibration.measurements.instructions import without_flush
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
 from calibration.statistics import Estimate, estimate
-from calibration.sutprobe.document import Part, ProbeDocument, Result, read_result
-from calibration.sutprobe.placement import Interference
+from calibration.sutprobe.document import Part, ProbeDocument, ProbeError, Result, read_result
+from calibration.sutprobe.placement import Interference, verified_in_rounds
 from calibration.sutprobe.tracing import TracedCause, TracedRest, Unexplained
 from calibration.validity import Flag, flag
 
@@ -53,6 +54,9 @@ LEAD_S = 0.05
 
 CPU_S = 0.001
 """Time per CPU and condition of the controlling thread, for the expected duration only."""
+
+COARSE_TIMER_NS = 1000
+"""Resolution of the kernel's timers from which wake-ups are late by it: 1 if it is high, else the length of a tick."""
 
 CURVE_POINTS = 120
 """Most points of a curve."""
@@ -84,12 +88,14 @@ class Wake(Model):
 class WakeupCpu(Model):
     """Wake-ups of one CPU; ``late_ns`` has a count for each ns up to 2 µs, and buckets 1.6 % wide beyond.
 
+    Without ``cpu_verified`` they are in no value: ``error`` says why its thread never ran on it, or left it.
     ``missed`` deadlines passed before the thread ran for an earlier one; they are not among the ``wakes``. ``above``
     counts wake-ups at least as late as each threshold of the result.
     """
 
     cpu: int
     cpu_verified: bool
+    error: ProbeError | None = None
     wakes: int
     missed: int
     early: int
@@ -120,11 +126,24 @@ class WakeupCondition(Model):
     rounds: tuple[Self, ...] = ()
 
 
+class FailedCondition(Model):
+    """A condition without wake-ups, because its load could not be made or did not last."""
+
+    load: Load
+    traced: bool
+    error: ProbeError
+
+
 class WakeupResult(Result):
-    """Result of ``sutprobe wakeup``: one condition after another, each on all CPUs at once."""
+    """Result of ``sutprobe wakeup``: one condition after another, each on all CPUs at once.
+
+    ``timer_resolution_ns`` is 1 with high-resolution timers, else the length of a tick; ``None`` in documents of older
+    versions.
+    """
 
     period_ns: int
     timer_slack_ns: int
+    timer_resolution_ns: int | None = None
     fifo: int
     memory_locked: bool
     idle_latency_us: int | None
@@ -134,6 +153,7 @@ class WakeupResult(Result):
     tracing_refused: str | None
     thresholds_ns: tuple[int, ...]
     conditions: tuple[WakeupCondition, ...]
+    failed: tuple[FailedCondition, ...] = ()
 
     @classmethod
     def merged(cls, rounds: Sequence[tuple[Part, Self]]) -> Self:
@@ -148,6 +168,7 @@ class WakeupResult(Result):
         refused = next((result.tracing_refused for _, result in rounds if result.tracing_refused), None)
         changes = {
             "conditions": tuple(map(_merged_condition, found.values())),
+            "failed": tuple(failed for _, result in rounds for failed in result.failed),
             "memory_locked": all(result.memory_locked for _, result in rounds),
             "tracing_refused": refused,
         }
@@ -173,10 +194,13 @@ def _merged_condition(parts: Sequence[WakeupCondition]) -> WakeupCondition:
 
 
 def _merged_cpu(parts: Sequence[WakeupCpu]) -> WakeupCpu:
+    verified, error = verified_in_rounds(parts)
+    parts = [part for part in parts if part.cpu_verified] or parts
     worst = sorted((wake for part in parts for wake in part.worst), key=lambda wake: -wake.late_ns)
     return WakeupCpu(
         cpu=parts[0].cpu,
-        cpu_verified=all(part.cpu_verified for part in parts),
+        cpu_verified=verified,
+        error=error,
         wakes=sum(part.wakes for part in parts),
         missed=sum(part.missed for part in parts),
         early=sum(part.early for part in parts),
@@ -444,8 +468,19 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         """Yield one measurement per condition; what was traced belongs to the first."""
         result = read_result(document, WakeupResult)
         measured = [condition for condition in result.conditions if not condition.traced]
-        if not any(cpu.wakes for condition in measured for cpu in condition.cpus):
-            raise InputError("no wake-up was measured")
+        errors = {
+            condition.load: next((cpu.error for cpu in condition.cpus if cpu.error is not None), None)
+            for condition in measured
+        }
+        errors |= {failed.load: failed.error for failed in result.failed if not failed.traced}
+        measured = [condition for condition in measured if _own(condition)]
+        lost = tuple(
+            missing_part(f"Wake-up latency, {NAMES[_name(result, load)]}", error)
+            for load, error in errors.items()
+            if load not in {condition.load for condition in measured}
+        )
+        if not measured:
+            raise InputError(lost[0].reason if lost else "no wake-up was measured")
         traced = next((condition for condition in result.conditions if condition.traced), None)
         asked = traced is not None or result.tracing_refused is not None
         for condition in measured:
@@ -454,13 +489,10 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
             yield Parsed(
                 id=f"{step.id}-{values.condition}",
                 values=values,
-                flags=(*document_flags(document), *_flags(values, condition)),
-                missing=tuple(
-                    Missing(what=f"CPU {cpu.cpu}", reason="no deadline was reached")
-                    for cpu in condition.cpus
-                    if not cpu.wakes
-                ),
+                flags=(*document_flags(document), *_flags(values, condition, result)),
+                missing=(*lost, *_missing(condition)),
             )
+            lost = ()  # listed once, with the first condition
 
     def charts(self, run: MeasuredRun) -> Iterator[Chart | None]:
         """Yield the share of wake-ups later than a time, a curve per condition."""
@@ -518,10 +550,11 @@ def _values(
     result: WakeupResult, condition: WakeupCondition, context: Context, traced: WakeupCondition | None, *, asked: bool
 ) -> WakeupValues:
     held_us = result.idle_latency_us
-    name: Condition = "idle" if condition.load == "none" else condition.load
-    cpus = [cpu for cpu in condition.cpus if cpu.wakes]
+    cpus = _own(condition)
     found = merged(cpu.late_ns for cpu in cpus)
-    rounds = [of for part in condition.rounds if (of := merged(cpu.late_ns for cpu in part.cpus)).total]
+    kept = {cpu.cpu for cpu in cpus}
+    by_round = [merged(cpu.late_ns for cpu in _own(part) if cpu.cpu in kept) for part in condition.rounds]
+    rounds = [histogram for histogram in by_round if histogram.total]
     return WakeupValues(
         fifo=result.fifo,
         memory_locked=result.memory_locked,
@@ -531,7 +564,7 @@ def _values(
         chores_per_s=condition.chores_per_s,
         wall_s=condition.wall_s,
         interference=condition.interference,
-        condition="held" if held_us is not None and name == "idle" else name,
+        condition=_name(result, condition.load),
         cpus=tuple(cpu.cpu for cpu in cpus),
         isolated=bool(cpus) and all(cpu.cpu in Sut(context).isolated for cpu in cpus),
         guest=context.virtualization.guest,
@@ -556,7 +589,7 @@ def _values(
         worst=_worst(condition),
         traced=TracedWakes(
             refused=result.tracing_refused,
-            wakes=0 if traced is None else sum(cpu.wakes for cpu in traced.cpus),
+            wakes=0 if traced is None else sum(cpu.wakes for cpu in _own(traced)),
             worst=() if traced is None else _worst(traced),
         )
         if asked
@@ -564,8 +597,27 @@ def _values(
     )
 
 
+def _name(result: WakeupResult, load: Load) -> Condition:
+    if load != "none":
+        return load
+    return "idle" if result.idle_latency_us is None else "held"
+
+
+def _own(condition: WakeupCondition) -> list[WakeupCpu]:
+    """Return the CPUs whose wake-ups are their own."""
+    return [cpu for cpu in condition.cpus if cpu.wakes and cpu.cpu_verified]
+
+
+def _missing(condition: WakeupCondition) -> Iterator[Missing]:
+    for cpu in condition.cpus:
+        if not cpu.cpu_verified:
+            yield missing_part(f"CPU {cpu.cpu}", cpu.error)
+        elif not cpu.wakes:
+            yield Missing(what=f"CPU {cpu.cpu}", reason="no deadline was reached")
+
+
 def _worst(condition: WakeupCondition) -> tuple[LateWake, ...]:
-    wakes = [LateWake(cpu=cpu.cpu, **dict(wake)) for cpu in condition.cpus for wake in cpu.worst]
+    wakes = [LateWake(cpu=cpu.cpu, **dict(wake)) for cpu in _own(condition) for wake in cpu.worst]
     return tuple(sorted(wakes, key=lambda wake: -wake.late_ns)[:WORST])
 
 
@@ -581,9 +633,21 @@ def _reachable(context: Context, cpus: Sequence[int], held_us: int | None) -> tu
     )
 
 
-def _flags(values: WakeupValues, condition: WakeupCondition) -> Iterator[Flag]:
+def _flags(values: WakeupValues, condition: WakeupCondition, result: WakeupResult) -> Iterator[Flag]:
     if moved := [cpu.cpu for cpu in condition.cpus if not cpu.cpu_verified]:
-        yield flag("CPU_UNVERIFIED", f"the thread of CPU {format_cpulist(moved)} was not there when it ended")
+        yield information(
+            "CPU_UNVERIFIED", f"CPU {format_cpulist(moved)} is in no value: its thread was not there to the end"
+        )
+    if short := [cpu.error for cpu in condition.cpus if cpu.cpu_verified and cpu.error is not None]:
+        yield flag("PARTIAL", f"{len(short)} CPUs lack rounds, first: {short[0].code}: {short[0].message}")
+    if failed := [failed for failed in result.failed if failed.load == condition.load and not failed.traced]:
+        yield flag("PARTIAL", f"{len(failed)} rounds have no load: {failed[0].error.code}: {failed[0].error.message}")
+    if (result.timer_resolution_ns or 0) > COARSE_TIMER_NS:
+        yield flag(
+            "TIMER_COARSE",
+            f"timers expire at ticks only, {units.time_ns(result.timer_resolution_ns)} apart: the kernel has no "
+            "high-resolution timers",
+        )
     if not values.isolated:
         yield flag("NOT_ISOLATED", f"CPU {format_cpulist(values.cpus)}: it runs other work of the operating system too")
     if condition.interference.smi:

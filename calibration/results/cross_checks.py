@@ -21,7 +21,7 @@ from calibration.measurements.memory_parallelism import MemoryParallelismValues,
 from calibration.measurements.page_sizes import PageSizesValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.prefetcher_effect import PrefetcherEffectValues
-from calibration.measurements.random_bandwidth import LINE_BYTES, RandomBandwidthValues
+from calibration.measurements.random_bandwidth import RandomBandwidthValues
 from calibration.measurements.traffic import Part, read_group
 from calibration.measurements.traffic_points import Setting
 from calibration.results.consistency import CheckedValue, ConsistencyCheck, RuleName, Side, check
@@ -332,7 +332,7 @@ def _parallelism(measurements: Sequence[Measurement]) -> Iterator[ConsistencyChe
         for other, parallel in _of(measurements, MemoryParallelismValues):
             for curve in parallel.curves[:1]:
                 if curve.enough_chains is not None and curve.node in nodes:
-                    yield check("parallelism", thread, _rate(other, curve))
+                    yield check("parallelism", thread, _rate(other, curve, reads.line_bytes))
 
 
 def _scaled_side(measurement: Measurement, name: str, estimate: Estimate, scale: float) -> Side:
@@ -342,11 +342,11 @@ def _scaled_side(measurement: Measurement, name: str, estimate: Estimate, scale:
     return side._replace(value=side.value.model_copy(update={"value": estimate.value * scale, "interval": interval}))
 
 
-def _rate(measurement: Measurement, curve: ParallelCurve) -> Side:
+def _rate(measurement: Measurement, curve: ParallelCurve, line_bytes: int) -> Side:
     """Return the bandwidth of the best number of chains: a line for each load."""
     load_ns = curve.best.load_ns
     side = _side(measurement, f"{_parallel(curve)}.thread_mb_s", load_ns)
-    mb_s = LINE_BYTES * 1e3
+    mb_s = line_bytes * 1e3
     low, high = load_ns.interval or (load_ns.value, load_ns.value)
     interval = None if load_ns.interval is None else (mb_s / high, mb_s / low)
     return side._replace(

@@ -98,13 +98,12 @@ def metrics_of_record(measurements: Sequence[Measurement]) -> tuple[RecordMetric
 
 def _gaps(metrics: Sequence[tuple[Measurement, Metric]]) -> Iterator[RecordMetric]:
     """Yield the worst gap and the largest lost share: of the isolated CPUs, else of all."""
-    jitter = [(measurement, metric) for measurement, metric in metrics if isinstance(measurement.values, JitterValues)]
-    isolated = [pair for pair in jitter if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
+    isolated = [pair for pair in metrics if isinstance(pair[0].values, JitterValues) and pair[0].values.isolated]
     for quantity, suffix, title in (
         ("worst_gap", ".gaps.max_ns", "Longest gap"),
         ("lost_share", ".gaps.lost_fraction", "Time lost in gaps"),
     ):
-        of_all = [(measurement, metric) for measurement, metric in isolated or jitter if metric.name.endswith(suffix)]
+        of_all = [(measurement, metric) for measurement, metric in isolated or metrics if metric.name.endswith(suffix)]
         if of_all:
             measurement, metric = max(of_all, key=lambda pair: pair[1].value)
             values = measurement.values

@@ -24,6 +24,7 @@ import tarfile
 import time
 
 from calibration.runner import asked, devices
+from calibration.runner.blanking import blank_bytes
 
 SCHEMA = "sut-context/1"
 
@@ -184,7 +185,7 @@ ROWS_BLANKED = {
 
 def read_file(path):
     """Return the bytes of a regular file without blocking. Raises OSError if it cannot be read or is too large."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise IsADirectoryError if stat.S_ISDIR(os.fstat(descriptor).st_mode) else OSError("not a regular file")
@@ -221,7 +222,7 @@ def mask_structure(kind, area, strings):
         return area[:4] + b"\0" * (len(area) - 4), re.sub(rb"[^\0]", b"*", strings)
     if kind == 1:
         start, end = DMI_UUID
-        area = area[:start] + b"\0" * max(0, min(end, len(area)) - start) + area[max(start, min(end, len(area))) :]
+        area = area[:start] + b"\0" * len(area[start:end]) + area[end:]
     texts = strings.split(b"\0")
     for offset in DMI_BLANKED_STRINGS[kind]:
         index = bytearray(area)[offset] if offset < len(area) else 0
@@ -360,6 +361,10 @@ class Collector:
         if path == DMI_TABLE or path.startswith("/sys/firmware/dmi/entries/"):
             self.masked[path] = "serial numbers, UUID, asset tags, vendor structures"
             return mask_dmi(content)
+        if path == "/proc/cmdline" or path.endswith("/tuned.conf"):
+            verbatim, content = content, blank_bytes(content)
+            if content != verbatim:
+                self.masked[path] = "passwords, tokens, credentials"
         for expression, what in ROWS_BLANKED.get(path, ()):
             content, count = expression.subn(lambda match: match.group(1) + b"0" * len(match.group(2)), content)
             if count:
@@ -574,6 +579,7 @@ def describe(collector, uname_a, started, load):
         "uname_a": uname_a,
         "uid": os.getuid(),
         "affinity": affinity,
+        "page_bytes": os.sysconf("SC_PAGESIZE"),
         "namespaces": namespaces(),
         "python_version": platform.python_version(),
         "unreadable": [{"path": path, "reason": reason} for path, reason in sorted(collector.unreadable.items())],

@@ -89,16 +89,17 @@ class Surroundings(Model):
 
 
 class Part(Model):
-    """The result of one round, and what was around it."""
+    """The result of one round, as in ``ProbeDocument``, and what was around it."""
 
     round: int
-    result: dict[str, Any] | None
+    result: bytes | None
     around: Surroundings | None
 
 
 class ProbeDocument(Model):
-    """The envelope of every document; ``result`` is read by the model of its subcommand.
+    """The envelope of every document; ``result`` is JSON, read by the model of its subcommand.
 
+    As objects of Python, the results of hundreds of CPUs in several rounds take gigabytes.
     Documents of several rounds are read as one, which has a part for each.
 
     ``again`` are words to append to the same ``argv`` (an option and its value) so that the next command measures what
@@ -119,12 +120,12 @@ class ProbeDocument(Model):
     warnings: tuple[Warned, ...]
     parameters: dict[str, Any]
     again: tuple[str, ...] | None = None
-    result: dict[str, Any] | None
+    result: bytes | None
     parts: tuple[Part, ...] = ()
 
     @property
-    def results(self) -> list[dict[str, Any]]:
-        """The results of all rounds."""
+    def results(self) -> list[bytes]:
+        """The results of all rounds, in JSON."""
         found = [part.result for part in self.parts] if self.parts else [self.result]
         return [result for result in found if result is not None]
 
@@ -185,15 +186,22 @@ def read_document(raw: dict[str, Any]) -> ProbeDocument:
     if raw.get("schema") != SCHEMA:
         raise InputError(f"not a sutprobe document of schema {SCHEMA!r}: {repr(raw.get('schema'))[:200]}")
     fields = {"schema_" if key == "schema" else key: value for key, value in raw.items()}
-    result = raw.get("result")
-    if isinstance(result, dict):  # most of the document; validated later
-        fields["result"] = {}
+    result = fields.pop("result", None)  # most of the document; validated later
+    if not isinstance(result, dict | bytes | None):
+        raise InputError(f"sutprobe document whose result is a {type(result).__name__}, not an object")
     try:
-        document = ProbeDocument.model_validate_json(_bounded(json.dumps(fields, allow_nan=False).encode()))
-        return document.model_copy(update={"result": result})
+        document = ProbeDocument.model_validate_json(
+            _bounded(json.dumps({**fields, "result": None}, allow_nan=False).encode())
+        )
+        return document.model_copy(update={"result": packed_result(result)})
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
         raise InputError(f"sutprobe document not of schema {SCHEMA!r}: {reason}") from error
+
+
+def packed_result(result: dict[str, Any] | bytes | None) -> bytes | None:
+    """Return *result* in JSON."""
+    return to_json(result) if isinstance(result, dict) else result
 
 
 def read_result(document: ProbeDocument, model: type[Read]) -> Read:
@@ -206,12 +214,12 @@ def read_result(document: ProbeDocument, model: type[Read]) -> Read:
         raise InputError(f"no result from sutprobe {document.subcommand}: {reason}")
     try:
         if not document.parts:
-            return _validated(document.result, model)
+            return _validated(document.results[0], model)
         return model.merged([(part, _validated(part.result, model)) for part in document.parts if part.result])
     except (ValueError, RecursionError) as error:
         reason = fault_of(error)
         raise InputError(f"result of sutprobe {document.subcommand} not in its schema: {reason}") from error
 
 
-def _validated(result: dict[str, Any] | None, model: type[Read]) -> Read:
-    return model.model_validate_json(_bounded(to_json(result)))  # non-finite numbers fail here
+def _validated(result: bytes, model: type[Read]) -> Read:
+    return model.model_validate_json(_bounded(result))  # non-finite numbers fail here

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from calibration.model import Model
-from calibration.sutprobe.document import Part, Result
+from calibration.sutprobe.document import Part, ProbeError, Result
 
 LONGEST = 20
 """Longest gaps kept of each CPU, as many as sutprobe lists."""
@@ -19,10 +19,10 @@ class FirmwareGap(Model):
 
 
 class FirmwareGaps(Model):
-    """Gaps of one CPU in ``observed_s``, the time its interrupts were off and its clock was read.
+    """Gaps of one CPU in ``observed_s``, the time its interrupts were off and its clock was read, in whole windows.
 
-    Windows with a non-maskable interrupt are not among them, but in ``nmi_windows``. ``lost_windows`` did not fit into
-    the kernel's buffer, ``None`` if it does not tell.
+    Windows with a gap and a non-maskable interrupt are in neither, but in ``nmi_windows``. ``lost_windows`` did not fit
+    into the kernel's buffer, ``None`` if it does not tell.
     """
 
     observed_s: float
@@ -46,9 +46,13 @@ class FirmwareGaps(Model):
 
 
 class FirmwareCpu(Model):
-    """One CPU: its gaps, ``None`` without an instrument, and what its counters rose by, ``None`` if not readable."""
+    """One CPU: its gaps, ``None`` without an instrument, and what its counters rose by, ``None`` if not readable.
+
+    ``error`` says why it was not observed while others were.
+    """
 
     cpu: int
+    error: ProbeError | None = None
     gaps: FirmwareGaps | None
     smi: int | None
     core_throttle: int | None
@@ -90,7 +94,8 @@ class FirmwareResult(Result):
 
 def _merged_cpu(parts: Sequence[FirmwareCpu]) -> FirmwareCpu:
     gaps = [part.gaps for part in parts if part.gaps is not None]
-    changes: dict[str, Any] = {"gaps": FirmwareGaps.summed(gaps) if gaps else None}
+    error = None if gaps else next((part.error for part in parts if part.error is not None), None)
+    changes: dict[str, Any] = {"gaps": FirmwareGaps.summed(gaps) if gaps else None, "error": error}
     for name in ("smi", "core_throttle", "package_throttle"):
         counts = [getattr(part, name) for part in parts]
         changes[name] = None if None in counts else sum(counts)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, Self
 
 from calibration.model import Model
-from calibration.sutprobe.document import Part, Result
+from calibration.sutprobe.document import Part, ProbeError, Result
 from calibration.sutprobe.placement import Interference
 from calibration.sutprobe.tracing import Traced
 
@@ -160,10 +160,14 @@ class GapView(Model):
 
 
 class JitterCpu(Model):
-    """Both views of one CPU; a missing view is ``None``, with the reason in ``pma_missing`` or ``gaps_missing``."""
+    """Both views of one CPU; a missing view is ``None``, with the reason in ``pma_missing`` or ``gaps_missing``.
+
+    ``error`` says why its thread never ran on it, or did not stay there to the end.
+    """
 
     cpu: int
     cpu_verified: bool
+    error: ProbeError | None = None
     pma: PmaView | None
     gaps: GapView | None
     pma_missing: str | None = None

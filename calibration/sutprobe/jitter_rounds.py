@@ -29,7 +29,7 @@ from calibration.sutprobe.jitter import (
     TimeQuantile,
     TurnTime,
 )
-from calibration.sutprobe.placement import Interference
+from calibration.sutprobe.placement import Interference, verified_in_rounds
 
 CLOCK_TOLERANCE: Final = 0.001
 """Relative difference between clocks; beyond, their ticks are not the same. Calibrations of one clock agree to ppm."""
@@ -75,11 +75,14 @@ def _in_round(cpu: JitterCpu, number: int) -> JitterCpu:
 
 
 def _cpu(found: Sequence[JitterCpu]) -> JitterCpu:
+    verified, error = verified_in_rounds(found)
+    found = [cpu for cpu in found if cpu.cpu_verified] or found
     pma = [cpu.pma for cpu in found if cpu.pma is not None]
     gaps = [cpu.gaps for cpu in found if cpu.gaps is not None]
     return JitterCpu(
         cpu=found[0].cpu,
-        cpu_verified=all(cpu.cpu_verified for cpu in found),
+        cpu_verified=verified,
+        error=error,
         pma=_pma(pma) if pma else None,
         gaps=_gaps(gaps) if gaps else None,
         pma_missing=None if pma else found[0].pma_missing,

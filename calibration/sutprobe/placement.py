@@ -2,7 +2,7 @@
 """A placement of buffers, and what else happened while it was measured: common to all memory measurements."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import AliasChoices, Field
 
@@ -54,11 +54,12 @@ class Interference(Model):
 class Pages(Model):
     """The pages of a buffer, read back: how many of those checked lie on the wanted node.
 
-    The buffer has ``total`` pages of base size; all are checked, or none if the kernel does not report their nodes.
+    ``obtained`` names hugetlb pages by their size (``hugetlb_64k``, ``hugetlb_1g``). The buffer has ``total`` pages of
+    base size; all are checked, or none if the kernel does not report their nodes.
     """
 
     wanted: str
-    obtained: Literal["thp", "hugetlb_2m", "hugetlb_1g", "base", "mixed"]
+    obtained: Annotated[str, Field(pattern=r"^(thp|base|mixed|hugetlb_[0-9]+[kmg])$")]
     base_bytes: int
     huge_bytes: int | None
     huge_fraction: float
@@ -149,6 +150,30 @@ def merged_points(rounds: Sequence[tuple[Part, Sequence[P]]]) -> tuple[P, ...]:
         for key, point in zip(keys, points, strict=True):
             found.setdefault(key, []).append((part, point))
     return tuple(map(_merged_point, found.values()))
+
+
+class Verified(Protocol):
+    """A view of one CPU in one round, and why it may be of another."""
+
+    @property
+    def cpu_verified(self) -> bool:
+        """Whether its thread was there to the end."""
+
+    @property
+    def error(self) -> ProbeError | None:
+        """Why it was not."""
+
+
+def verified_in_rounds(parts: Sequence[Verified]) -> tuple[bool, ProbeError | None]:
+    """Return whether the *parts* of one CPU are of that CPU, and the first error of any.
+
+    As with points: it must be verified in one round, and found elsewhere in none.
+    """
+    errors = [part.error for part in parts if part.error is not None]
+    elsewhere = next((error for error in errors if error.code in REFUSED), None)
+    unnamed = any(not part.cpu_verified and part.error is None for part in parts)
+    verified = any(part.cpu_verified for part in parts) and elsewhere is None and not unnamed
+    return verified, elsewhere or next(iter(errors), None)
 
 
 def _merged_point(parts: Sequence[tuple[Part, P]]) -> P:

@@ -6,6 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,11 @@ def run_with_share(probe: Probe, cpu: int, *arguments: str) -> tuple[Finished, f
     return done, 1.0 - max(float(gap_view(view)["lost_fraction"]) for view in (before, after))
 
 
+def core_hz(placements: list[dict[str, Any]]) -> float:
+    """Return the highest core clock seen around *placements*: other work on the host makes readings lower, none higher."""
+    return max(hz for placement in placements for hz in (placement["core_hz_before"], placement["core_hz_after"]))
+
+
 def refuse(constant: str) -> None:
     raise AssertionError(f"the document holds {constant}")
 
@@ -104,12 +111,11 @@ def native(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def public(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the program that every user of this machine can start."""
-    place = tmp_path_factory.mktemp("program")
-    for directory in (place, *place.parents[:2]):
-        directory.chmod(0o755)
-    return shutil.copy(native, place / "sutprobe")
+def public(native: Path) -> Iterator[Path]:
+    """A copy of the program that every user of this machine can start, which pytest's own directories do not allow."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        yield Path(shutil.copy(native, place))
 
 
 @pytest.fixture(scope="session")

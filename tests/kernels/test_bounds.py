@@ -9,14 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.conftest import Probe, run_with_share
+from tests.kernels.conftest import Probe, core_hz, run_with_share
 from tests.tools import require_two
 
 VECTOR_BYTES = {"sse2": 16, "avx2": 32, "avx512": 64, "neon": 16}
-
-
-def core_hz(placement: dict[str, Any]) -> float:
-    return max(placement["core_hz_before"], placement["core_hz_after"])
 
 
 def shortest_hop(probe: Probe, cpu: int) -> tuple[float, dict[str, Any]]:
@@ -29,7 +25,7 @@ def shortest_hop(probe: Probe, cpu: int) -> tuple[float, dict[str, Any]]:
 
 def test_a_load_from_the_first_cache_takes_three_to_seven_core_clocks(probe: Probe, cpus: list[int]) -> None:
     shortest, placement = shortest_hop(probe, cpus[0])
-    assert 3 < shortest * core_hz(placement) / 1e9 < 7
+    assert 3 < shortest * core_hz([placement]) / 1e9 < 7
     assert len(placement["dirty_windows"]) < len(placement["windows_ns"]), "20 us without an interruption are not rare"
 
 
@@ -44,11 +40,12 @@ def test_a_core_clock_moves_the_bytes_of_a_few_vectors(
         done, share = run_with_share(
             probe, cpus[0],
             "bandwidth", "--group", f"{cpus[0]}@0", "--mix", mix, "--width", width, "--buffer-bytes", "8192",
-            "--placements", "1", "--windows", "100", "--window-s", "0.002",
+            "--placements", "4", "--windows", "50", "--window-s", "0.002",
         )  # fmt: skip
         assert done.code == 0, done.stderr
-        (placement,) = done.document["result"]["points"][0]["placements"]
-        vectors = max(placement["program_windows_mb_s"]) * 1e6 / core_hz(placement) / VECTOR_BYTES[width]
+        placements = done.document["result"]["points"][0]["placements"]
+        most_mb_s = max(rate for placement in placements for rate in placement["program_windows_mb_s"])
+        vectors = most_mb_s * 1e6 / core_hz(placements) / VECTOR_BYTES[width]
         assert least * share**2 < vectors < most, f"{width}: the CPU had {share:.3f} of its time"
 
 

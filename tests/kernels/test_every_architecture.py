@@ -52,6 +52,19 @@ def test_exactly_the_mixes_without_instructions_are_refused(emulated: Probe) -> 
     assert answers == {mix: (3, "unsupported") if mix in lacking else (0, None) for mix in BUFFERS}
 
 
+def test_random_reads_count_the_lines_that_memory_moves(emulated: Probe) -> None:
+    """The words that are read are proved; how much of a line each needs is its length."""
+    for mix in ("random_reads", "line_reads"):
+        done = emulated("bandwidth", "--group", "0@0", "--mix", mix, "--buffer-bytes", "65536", "--window-s", "0.002",
+                        "--windows", "1", "--placements", "1", "--streams", "1")  # fmt: skip
+        assert done.code == 0, done.stderr
+        (point,) = done.document["result"]["points"]
+        moved = LINE_BYTES.get(architecture_of(emulated), 64) if mix == "random_reads" else 64
+        accounting = point["accounting"]
+        assert (accounting["program_bytes_per_step"], accounting["model_dram_bytes_per_step"]) == (8, moved)
+        assert point["checked"]
+
+
 def test_what_needs_a_flushed_line_is_refused_without_the_instruction(emulated: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     one, other = cpus[0], cpus[-1]

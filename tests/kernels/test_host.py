@@ -35,6 +35,14 @@ def test_answers_are_known(name: str, answers: Callable[..., CompletedProcess[st
 
 SABOTAGE: Final = {
     "gap_period": ("gaps", "periods.c", "best.period = best.followed;\n\t\tstruct train whole", "struct train whole"),
+    "gap_longest": ("gaps", "gaps.c", "gaps->ring[k].ticks >= ticks", "gaps->ring[k].ticks > ticks"),
+    "trace_lost": ("tracing", "tracing.c", "lost += strtoll", "lost = strtoll"),
+    "trace_osnoise": (
+        "tracing",
+        "osnoise.c",
+        "off && option_set(instances, WORKLOAD)",
+        "option_set(instances, WORKLOAD) && off",
+    ),
     "trace_text": ("tracing", "causes.c", "\treader->last = at > reader->last ? at : reader->last;\n", ""),
     "trace_hwlat": ("tracing", "hwlat.c", "off && settings_put(instances, &before)", "off"),
     "trace_hwlat_text": ("tracing", "hwlat.c", "inner > outer ? inner : outer", "inner"),
@@ -46,6 +54,8 @@ SABOTAGE: Final = {
         "((double)enabled / (double)running)",
         "((double)running / (double)enabled)",
     ),
+    "threads": ("arithmetic", "pmu_counts.c", "\tevent.wall_ticks /= (double)event.threads;\n", ""),
+    "order": ("chain", "chain.c", "chi_square <= ORDER", "chi_square <= 10 * ORDER"),
     "cursors": ("chain", "chain_cursors.c", "turn < turns", "turn + 1 < turns"),
     "reached": ("shares", "shares.c", "double time = 1 / share,", "double time = share,"),
     "disturbed": ("shares", "shares.c", "#define LOOKS_MIN 2u", "#define LOOKS_MIN 1u"),
@@ -55,7 +65,9 @@ SABOTAGE: Final = {
     "buckets": ("histogram", "histogram.c", "% HISTOGRAM_PARTS) << ", "% HISTOGRAM_PARTS + 1) << "),
     "written": ("histogram", "histogram.c", "if (histogram->counts[i])", "if (histogram->counts[i] > 1)"),
     "singles": ("histogram", "single.c", "loads - done < BLOCK ? loads - done : BLOCK", "BLOCK"),
-    "control_groups": ("memory", "cgroup.c", "room < question->least_bytes", "room > question->least_bytes"),
+    "throttled": ("realtime", "realtime.c", "served(cpus->cpus[i]", "served(cpus->cpus[0]"),
+    "files": ("text", "files.c", "\tclose(descriptor);\n", ""),
+    "control_groups": ("memory", "cgroup.c", "room < question->least", "room > question->least"),
 }
 """By case: the program, a file of sutprobe, what it says, and a fault."""
 

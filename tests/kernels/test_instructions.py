@@ -466,6 +466,28 @@ def sled_of(instructions: Sequence[Instruction]) -> list[Instruction]:
     return max((run for run in runs if len(run) > SLED // 2), key=len, default=[])
 
 
+FLUSHES: dict[Target, re.Pattern[str]] = {"x86_64": re.compile("clflush(opt)?"), "aarch64": re.compile("dc civac")}
+
+
+@pytest.mark.parametrize("target", DISASSEMBLED)
+def test_a_companion_takes_every_line_that_it_read_out_of_the_caches(named: dict[Target, Path], target: Target) -> None:
+    def flushes(body: Sequence[Instruction]) -> int:
+        return sum(bool(FLUSHES[target].match(f"{item.mnemonic} {item.operands}")) for item in body)
+
+    def reads(body: Sequence[Instruction]) -> int:
+        return sum(
+            (item.access.read_bytes, item.access.written_bytes) == (8, 0)
+            and item.mnemonic in {"mov", "ldr"}
+            and not on_stack(item)
+            and "rip" not in item.operands
+            for item in body
+        )
+
+    body = min((body for body in loops(code_of(named, target, "run", "companion.c")) if flushes(body)), key=len)
+    assert flushes(body) == 8
+    assert reads(body) == 8 + 1, "eight lines, and where the buffer begins"
+
+
 @pytest.mark.parametrize("target", DISASSEMBLED)
 def test_a_line_is_read_by_one_load_of_eight_bytes(named: dict[Target, Path], target: Target) -> None:
     for name in ("line_reads", "line_reads_delayed", "random_reads", "random_reads_delayed"):

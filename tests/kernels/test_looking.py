@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What looking at the machine costs: texts of the kernel in linear time, and less often where they take long."""
 
+import json
 import os
 import subprocess
 import sys
@@ -277,9 +278,8 @@ def test_a_table_that_takes_long_is_read_less_often(native: Path, cpus: list[int
         "--placements", "4", "--windows", "5", "--window-s", "0.01",
     )  # fmt: skip
     plain, laid = (read_document(with_table(native, item, *step)) for item in (None, table))
-    assert plain.result
-    assert laid.result
-    placements = [[point["placements"] for point in item.result["points"]] for item in (plain, laid)]
+    results = [json.loads(document.result or "null") for document in (plain, laid)]
+    placements = [[point["placements"] for point in result["points"]] for result in results]
     assert [len(point) for point in placements[0]] == [len(point) for point in placements[1]] == [4, 4, 4]
     for document in (plain, laid):
         assert document.looking

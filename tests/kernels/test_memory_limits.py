@@ -5,6 +5,7 @@ Each command runs in a control group with a memory limit, on each size of page. 
 refusal; then the limit is moved to the boundary between running and being refused.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -15,11 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from tests.kernels.conftest import Probe
+from tests.suts import wait_until
 from tests.tools import require, require_two, sweep
 
 MIB: Final = 1 << 20
@@ -350,3 +352,90 @@ def test_hugetlb_pages_are_of_the_size_asked_for(probe: Probe, cpus: list[int], 
     ]
     assert found == [("base", None, {None})] * 3 + [("hugetlb", 2 * MIB, {2 * MIB})] * 3
     assert [point["error"]["code"] for point in done.document["result"]["points"][6:]] == ["no_memory"] * 3
+
+
+@pytest.fixture
+def few_tasks() -> Iterator[Path]:
+    """Give a control group whose tasks can be limited."""
+    for top in (Path("/sys/fs/cgroup", name) for name in ("pids", "", "unified")):
+        path = top / f"sutprobe-{os.getpid()}-tasks"
+        try:
+            path.mkdir()
+        except OSError:
+            continue
+        if (path / "pids.max").exists():
+            yield path
+            wait_until(lambda path=path: not (path / "cgroup.procs").read_text("ascii"))
+            path.rmdir()
+            return
+        path.rmdir()
+    pytest.skip("no permission: a control group with a limit of tasks")
+
+
+NOBODYS: Final = 61234
+"""A user without any process."""
+
+
+def test_tasks_are_asked_for_under_the_limit_of_the_user(public: Path, cpus: list[int]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("no permission: a process of another user")
+    require_two(cpus)
+    words = [
+        "--cpus",
+        str(cpus[-1]),
+        "--seconds",
+        "0.2",
+        "--under",
+        "housekeeping",
+        "--housekeeping-cpus",
+        str(cpus[0]),
+    ]
+
+    def run(most: int) -> dict[str, Any]:
+        done = subprocess.run(
+            [require("util-linux", "prlimit"), f"--nproc={most}:{most}", public, "wakeup", *words], capture_output=True,
+            text=True, check=False, timeout=100, cwd="/", user=NOBODYS, group=NOBODYS, extra_groups=(),
+        )  # fmt: skip
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    error = run(3)["error"]
+    assert error["code"] == "unsupported"
+    found = re.match(
+        r"needs (\d+) threads and processes, (\d+) available under the limit of this user's processes, 3;",
+        error["message"],
+    )
+    assert found is not None
+    asked, available = int(found[1]), int(found[2])
+    assert asked >= 3 > available
+    assert run(3 + asked - available - 1)["error"]["code"] == "unsupported"
+    (condition,) = run(3 + asked - available)["result"]["conditions"]
+    assert condition["chores_per_s"] > 0
+
+
+def test_tasks_are_asked_for_before_anything_is_measured(native: Path, cpus: list[int], few_tasks: Path) -> None:
+    require_two(cpus)
+    words = ["--cpus", str(cpus[-1]), "--seconds", "0.2", "--under", "housekeeping"]
+    enter = f'echo $$ > {few_tasks / "cgroup.procs"} && exec "$0" "$@"'
+
+    def run(most: int) -> dict[str, Any]:
+        (few_tasks / "pids.max").write_text(str(most), encoding="ascii")
+        command = ["/bin/sh", "-c", enter, native, "wakeup", *words, "--housekeeping-cpus", str(cpus[0])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    refused = run(3)["error"]
+    assert refused["code"] == "unsupported"
+    found = re.search(r"needs (\d+) threads and processes, (\d+) available under pids.max of control group (\S+);",
+                      refused["message"])  # fmt: skip
+    assert found is not None
+    asked, available = int(found[1]), int(found[2])
+    assert Path(found[3]) == few_tasks
+    # Its measuring thread, the process of the load, and the one that this starts.
+    assert asked >= 3
+    assert run(3 + asked - available - 1)["error"]["code"] == "unsupported"
+    events = (few_tasks / "pids.events").read_text("ascii")
+    (condition,) = run(3 + asked - available)["result"]["conditions"]
+    assert condition["chores_per_s"] > 0
+    assert (few_tasks / "pids.events").read_text("ascii") == events

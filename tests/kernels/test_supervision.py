@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.kernels.conftest import Probe
+from tests.suts import wait_until
 from tests.tools import require, require_two
 
 LONG = {
@@ -119,20 +120,15 @@ ONLINE = "/sys/devices/system/cpu/online"
 
 @pytest.fixture
 def listed(native: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
-    """Start jitter where the file that lists the CPUs online is one of this test."""
+    """Start jitter where the file that lists the CPUs online is one of this test, with *on* as all that it may use."""
     require("util-linux", "unshare")
     file = tmp_path / "online"
-    command = [
-        "unshare",
-        "--mount",
-        "--map-root-user",
-        "/bin/sh",
-        "-c",
-        f'mount --bind {file} {ONLINE} && exec "$0" "$@"',
-    ]
 
-    def start(online: str, *words: str) -> subprocess.Popen[bytes]:
+    def start(online: str, *words: str, on: int | None = None) -> subprocess.Popen[bytes]:
         file.write_text(f"{online}\n", encoding="ascii")
+        pinned = "" if on is None else f"taskset --cpu-list {on}"
+        shell = f'mount --bind {file} {ONLINE} && exec {pinned} "$0" "$@"'
+        command = ["unshare", "--mount", "--map-root-user", "/bin/sh", "-c", shell]
         if subprocess.run([*command, "/bin/true"], capture_output=True, check=False, timeout=20).returncode != 0:
             pytest.skip("no permission: unshare and mount")
         return begin(native, ["jitter", "--view", "gaps", *words], command)
@@ -165,9 +161,10 @@ def test_a_cpu_that_went_offline_is_the_reason_of_a_deadline(
 def test_a_thread_that_left_its_cpu_says_whether_that_went_offline(
     listed: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, cpus: list[int], *, offline: bool
 ) -> None:
+    """Where no CPU is spared, nobody looks until the end."""
     require_two(cpus)
     cpu, other = cpus[0], cpus[-1]
-    process = listed(f"{cpu},{other}", "--cpus", str(cpu), "--gap-s", "600")
+    process = listed(f"{cpu},{other}", "--cpus", str(cpu), "--gap-s", "600", on=cpu)
     thread = measuring(process, cpu)
     if offline:
         (tmp_path / "online").write_text(f"{other}\n", encoding="ascii")
@@ -179,12 +176,93 @@ def test_a_thread_that_left_its_cpu_says_whether_that_went_offline(
     assert said.startswith(f"cpu_left: {expected}")
 
 
-def measuring(process: subprocess.Popen[bytes], cpu: int) -> int:
+def test_a_gap_loop_that_is_moved_costs_its_own_views_and_no_other(native: Path, cpus: list[int]) -> None:
+    require_two(cpus)
+    moved, other = cpus[0], cpus[-1]
+    words = ["--loops", "1000", "--executions", "100", "--intervals", "2", "--gap-s", "3"]
+    process = begin(native, ["jitter", "--cpus", f"{moved},{other}", *words])
+    os.sched_setaffinity(measuring(process, moved), {other})
+    document = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+    gone, stayed = document["result"]["cpus"]
+    assert (gone["cpu"], gone["cpu_verified"], gone["error"]["code"]) == (moved, False, "cpu_left")
+    assert (stayed["cpu"], stayed["cpu_verified"], stayed["error"]) == (other, True, None)
+    assert stayed["gaps"]["count"] > 0
+    assert gone["pma"] is gone["gaps"] is None
+    assert gone["pma_missing"] == gone["gaps_missing"] == gone["error"]["message"]
+
+
+def test_a_gap_loop_that_is_found_elsewhere_stops(native: Path, cpus: list[int]) -> None:
+    require_two(cpus)
+    process = begin(native, arguments("jitter", cpus[0]))
+    os.sched_setaffinity(measuring(process, cpus[0]), {cpus[-1]})
+    document = json.loads(process.communicate(timeout=PATIENCE_S)[0])
+    assert (document["error"]["code"], document["result"]) == ("cpu_left", None)
+
+
+def test_fixed_work_that_is_found_elsewhere_stops_and_no_other(native: Path, cpus: list[int]) -> None:
+    require_two(cpus)
+    moved, other = cpus[0], cpus[-1]
+    words = ["--view", "pma", "--loops", "1000", "--executions", "1000", "--intervals", "100000"]
+    process = begin(native, ["jitter", "--cpus", f"{moved},{other}", *words])
+    thread, stays = (measuring(process, cpu, SETTLED_TICKS) for cpu in (moved, other))
+    os.sched_setaffinity(thread, {other})
+    wait_until(lambda: state(process, thread) == "S")
+    assert state(process, stays) == "R"
+    process.send_signal(signal.SIGTERM)
+    gone, stayed = json.loads(process.communicate(timeout=PATIENCE_S)[0])["result"]["cpus"]
+    assert (gone["error"]["code"], gone["pma"]) == ("cpu_left", None)
+    assert (stayed["error"], stayed["pma"]["stopped"]) == (None, "interrupted")
+
+
+def state(process: subprocess.Popen[bytes], thread: int) -> str:
+    """Return the letter of what *thread* does."""
+    return Path(f"/proc/{process.pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("subcommand", ["jitter", "firmware"])
+def test_a_cpu_that_is_offline_costs_its_own_views_and_no_other(probe: Probe, cpus: list[int], subcommand: str) -> None:
+    offline, words = (
+        cpus[-1] + 1000,
+        {"jitter": ("--gap-s", "0.1", "--executions", "100", "--intervals", "2"), "firmware": ("--seconds", "0.3")},
+    )
+    done = probe(subcommand, "--cpus", f"{cpus[0]},{cpus[-1]},{offline}", *words[subcommand])
+    assert done.code == 0, done.stderr
+    *stayed, gone = done.document["result"]["cpus"]
+    assert [cpu["error"] for cpu in stayed] == [None] * len({cpus[0], cpus[-1]})
+    assert (gone["cpu"], gone["error"]["code"]) == (offline, "cpu_offline")
+    if subcommand == "jitter":
+        assert all(cpu["cpu_verified"] and cpu["pma"] and cpu["gaps"] for cpu in stayed)
+        assert gone["pma"] is gone["gaps"] is None
+        assert f"CPU {offline} is offline" in gone["pma_missing"]
+    done = probe(subcommand, "--cpus", str(offline), *words[subcommand])
+    assert (done.document["error"]["code"], done.document["result"]) == ("cpu_offline", None)
+
+
+def test_a_cpu_that_is_offline_costs_the_bandwidth_of_its_groups_and_no_other(probe: Probe, cpus: list[int]) -> None:
+    offline = cpus[-1] + 1000
+    words = ("--mix", "reads", "--buffer-bytes", "65536", "--window-s", "0.002", "--windows", "1", "--streams", "1")
+    groups = [f"{offline}@0", f"{cpus[0]}@0+{offline}@0", f"{cpus[-1]}@0"]
+    done = probe("bandwidth", *(word for group in groups for word in ("--group", group)), *words, "--placements", "2")
+    assert done.code == 0, done.stderr
+    *gone, stayed = done.document["result"]["points"]
+    assert [(point["group"], point["error"]["code"], point["placements"]) for point in gone] == [
+        (group, "cpu_offline", None) for group in groups[:2]
+    ]
+    assert (stayed["error"], stayed["checked"], len(stayed["placements"])) == (None, True, 2)
+    done = probe("bandwidth", "--group", groups[1], *words)
+    assert (done.code, done.document["error"]["code"]) == (3, "cpu_offline")
+
+
+SETTLED_TICKS = 20
+"""Of processor time: longer than a thread of jitter settles before its first view."""
+
+
+def measuring(process: subprocess.Popen[bytes], cpu: int, worked_ticks: int = 2) -> int:
     """Return the thread that is pinned to *cpu*, once it has worked there."""
     for _ in range(3000):
         for task in Path(f"/proc/{process.pid}/task").iterdir():
             ticks = int((task / "stat").read_text().rpartition(")")[2].split()[11])
-            if os.sched_getaffinity(int(task.name)) == {cpu} and ticks > 2:
+            if os.sched_getaffinity(int(task.name)) == {cpu} and ticks > worked_ticks:
                 return int(task.name)
         time.sleep(0.01)
     pytest.fail(f"no thread on CPU {cpu}")

@@ -2,12 +2,13 @@
 """Wake-up latency: planted delays, what is refused, and what runs beside it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -17,6 +18,7 @@ import pytest
 from calibration.measurements.wakeup import WakeupCondition, WakeupResult
 from calibration.sutprobe.document import read_document, read_result
 from tests.kernels.conftest import Finished, Probe, abandoned
+from tests.suts import wait_until
 from tests.tools import require, require_root, require_two
 
 MS = 1_000_000
@@ -57,6 +59,28 @@ class Taken(NamedTuple):
 
     begin_ns: int
     end_ns: int
+
+
+def sleepers(process: subprocess.Popen[Any]) -> dict[int, int]:
+    """Return the measuring threads of *process* by their CPUs."""
+    found = {}
+    for task in (int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir()):
+        with suppress(OSError):
+            if Path(f"/proc/{task}/timerslack_ns").read_text(encoding="ascii").strip() == "1":
+                (cpu,) = os.sched_getaffinity(task)
+                found[cpu] = task
+    return found
+
+
+FIRST_WAKES = 2000
+"""More wake-ups than a thread has before those that count, unless the supervising thread waits a second for its CPU."""
+
+
+def first_wakes(process: subprocess.Popen[Any]) -> bool:
+    """Return whether each measuring thread of *process* has wake-ups that count."""
+    states = [Path(f"/proc/{task}/status").read_text(encoding="utf-8") for task in sleepers(process).values()]
+    waits = [int(state.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for state in states]
+    return bool(waits) and min(waits) >= FIRST_WAKES
 
 
 def conditions(done: Finished) -> tuple[WakeupCondition, ...]:
@@ -201,19 +225,14 @@ def test_nothing_is_left_of_a_killed_load(
     native: Path, cpus: list[int], chores: Callable[[], list[int]], by: signal.Signals
 ) -> None:
     require_two(cpus)
-    words = [*loads(cpus[-1], cpus[0]), "--seconds", "600"]
+    words = [*loads(cpus[-1], cpus[0]), "--seconds", "600", "--period-us", "100"]
     words[words.index("none,memory,housekeeping")] = "housekeeping,memory"
     with subprocess.Popen([native, *words], stdout=subprocess.PIPE) as process:
-        end = time.monotonic() + 60
-        while not chores():
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        time.sleep(0.2)
+        wait_until(chores)
+        wait_until(lambda: first_wakes(process))
         process.send_signal(by)
         stdout, _ = process.communicate(timeout=60)
-    while chores():
-        assert time.monotonic() < end + 60
-        time.sleep(0.05)
+    wait_until(lambda: not chores())
     if by == signal.SIGTERM:
         (condition,) = json.loads(stdout)["result"]["conditions"]
         assert condition["stopped"] == "interrupted"
@@ -222,21 +241,26 @@ def test_nothing_is_left_of_a_killed_load(
 def test_the_threshold_stops_all_and_names_what_ran(probe: Probe, cpus: list[int]) -> None:
     require_two(cpus)
     before = abandoned(TRACEFS)
+    names = set()
     with rival(cpus[-1], 1000):
         words = ("--seconds", "60", "--fifo", "50", "--threshold-us", "3500", "--under", "none")
-        done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
-    (condition,) = conditions(done)
-    (cpu,) = condition.cpus
-    assert condition.stopped == "threshold"
-    assert condition.wall_s < 60
-    late = cpu.worst[0]
-    assert late.late_ns >= 3_500_000
-    refused = done.document["result"]["tracing_refused"]
-    assert (late.ran is None) == (refused is not None)
-    if late.ran is not None:
-        longest = max(late.ran.causes, key=lambda cause: cause.total_ns)
-        assert longest.name == "planted-rival"
-        assert longest.total_ns >= 0.5 * late.late_ns
+        for _ in range(10):  # the host of a virtual machine may be the first to hold the CPU for so long
+            done = probe("wakeup", "--cpus", str(cpus[-1]), *words)
+            (condition,) = conditions(done)
+            (cpu,) = condition.cpus
+            assert condition.stopped == "threshold"
+            assert condition.wall_s < 60
+            late = cpu.worst[0]
+            assert late.late_ns >= 3_500_000
+            refused = done.document["result"]["tracing_refused"]
+            assert (late.ran is None) == (refused is not None)
+            if late.ran is not None:
+                longest = max(late.ran.causes, key=lambda cause: cause.total_ns)
+                names.add(longest.name)
+                assert longest.name != "planted-rival" or longest.total_ns >= 0.5 * late.late_ns
+            if late.ran is None or "planted-rival" in names:
+                break
+    assert not names or "planted-rival" in names
     assert abandoned(TRACEFS) <= before
 
 
@@ -277,12 +301,10 @@ def test_idle_states_are_kept_away_only_while_it_runs(native: Path, cpus: list[i
         return int.from_bytes(device.read_bytes()[:4], sys.byteorder, signed=True)
 
     before = limit_us()
-    words: list[Any] = [native, "wakeup", "--cpus", str(cpus[-1]), "--seconds", "600", "--idle-latency-us", "7"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        end = time.monotonic() + 60
-        while limit_us() != min(7, before):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+    words: list[Any] = [native, "wakeup", "--cpus", str(cpus[-1]), "--seconds", "600", "--period-us", "100"]
+    with subprocess.Popen([*words, "--idle-latency-us", "7"], stdout=subprocess.PIPE) as process:
+        wait_until(lambda: limit_us() == min(7, before))
+        wait_until(lambda: first_wakes(process))
         process.terminate()
         stdout, _ = process.communicate(timeout=60)
     assert json.loads(stdout)["result"]["idle_latency_us"] == 7
@@ -292,12 +314,59 @@ def test_idle_states_are_kept_away_only_while_it_runs(native: Path, cpus: list[i
 def test_the_wait_is_not_lengthened_by_timer_slack(native: Path, cpus: list[int]) -> None:
     words = [str(native), "wakeup", "--cpus", str(cpus[-1]), "--seconds", "600"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        end = time.monotonic() + 60
-        slack: set[str] = set()
-        while "1" not in slack:
-            assert time.monotonic() < end, slack
-            tasks = [path.name for path in Path(f"/proc/{process.pid}/task").iterdir()]
-            slack = {Path(f"/proc/{task}/timerslack_ns").read_text(encoding="ascii").strip() for task in tasks}
-            time.sleep(0.05)
+        wait_until(lambda: sleepers(process))
         process.terminate()
         process.communicate(timeout=60)
+
+
+def test_the_resolution_of_timers_is_the_kernels(probe: Probe, cpus: list[int]) -> None:
+    done = probe("wakeup", "--cpus", str(cpus[-1]), "--seconds", "0.05")
+    assert done.document["result"]["timer_resolution_ns"] == round(time.clock_getres(time.CLOCK_MONOTONIC) * 1e9)
+
+
+def test_a_thread_that_is_moved_costs_its_own_views_and_no_other(native: Path, cpus: list[int]) -> None:
+    require_two(cpus)
+    moved, other = cpus[0], cpus[-1]
+    words = ["wakeup", "--cpus", f"{moved},{other}", "--seconds", "4", "--under", "none,none"]
+    with subprocess.Popen([native, *words], stdout=subprocess.PIPE) as process:
+        wait_until(lambda: len(sleepers(process)) == 2)
+        os.sched_setaffinity(sleepers(process)[moved], {other})
+        stdout, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    found = read_result(read_document(json.loads(stdout)), WakeupResult).conditions
+    assert len(found) == 2
+    for condition in found:
+        gone, stayed = condition.cpus
+        assert (gone.cpu, gone.cpu_verified, stayed.cpu, stayed.cpu_verified) == (moved, False, other, True)
+        assert gone.error is not None
+        assert (gone.error.code, stayed.error) == ("cpu_left", None)
+        assert f"the thread of CPU {moved} was moved" in gone.error.message
+        assert stayed.wakes > 0
+    assert found[1].cpus[0].wakes == 0
+
+
+def test_a_cpu_that_is_offline_costs_its_own_views_and_no_other(probe: Probe, cpus: list[int]) -> None:
+    offline = cpus[-1] + 1000
+    (condition,) = conditions(probe("wakeup", "--cpus", f"{cpus[-1]},{offline}", "--seconds", "0.2"))
+    stayed, gone = condition.cpus
+    assert (stayed.cpu_verified, gone.cpu, gone.cpu_verified, gone.wakes) == (True, offline, False, 0)
+    assert gone.error is not None
+    assert gone.error.code == "cpu_offline"
+    done = probe("wakeup", "--cpus", str(offline), "--seconds", "0.2")
+    assert (done.document["error"]["code"], done.document["result"]) == ("cpu_offline", None)
+
+
+@pytest.mark.parametrize("load", ["memory", "housekeeping"])
+def test_a_load_that_cannot_be_made_costs_its_own_condition_and_no_other(
+    probe: Probe, cpus: list[int], load: str
+) -> None:
+    offline = cpus[-1] + 1000
+    words = {"memory": ("--load-group", f"{offline}@0"), "housekeeping": ("--housekeeping-cpus", str(offline))}[load]
+    asked = ("wakeup", "--cpus", str(cpus[-1]), "--seconds", "0.2", *words, "--under")
+    done = probe(*asked, f"{load},none")
+    (condition,) = conditions(done)
+    assert condition.load == "none"
+    assert condition.cpus[0].wakes > 0
+    (failed,) = read_result(read_document(done.document), WakeupResult).failed
+    assert (failed.load, failed.error.code) == (load, "cpu_offline")
+    assert probe(*asked, load).document["error"]["code"] == "cpu_offline"

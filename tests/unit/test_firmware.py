@@ -11,7 +11,7 @@ from calibration.errors import InputError
 from calibration.measurements.base import Step
 from calibration.measurements.firmware import MEASUREMENT, Firmware, FirmwareSettings, FirmwareValues
 from calibration.statistics import poisson_bounds
-from calibration.sutprobe.document import Part
+from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.firmware import LONGEST, FirmwareCpu, FirmwareGap, FirmwareGaps, FirmwareResult
 from tests.unit.test_measurements import MACHINE, codes, one, read
 
@@ -137,6 +137,19 @@ def test_without_an_instrument_counts_remain_and_nothing_is_zero() -> None:
     assert "CONFIG_HWLAT_TRACER" in sentence
 
 
+def test_a_cpu_that_was_not_observed_costs_no_other() -> None:
+    found = result(gaps(3600.0, 12e3), None)
+    error = ProbeError(code="cpu_offline", message="CPU 2 is offline")
+    lost = found.cpus[1].model_copy(update={"error": error})
+    found = found.model_copy(update={"cpus": (found.cpus[0], lost)})
+    parsed = one("firmware", read("firmware") | {"result": found.model_dump(mode="json")})
+    assert (parsed.values.observed_s, parsed.values.max_gap_ns, parsed.values.rate_per_hour.cpu) == (3600.0, 12e3, 1)
+    assert [(gone.what, gone.reason) for gone in parsed.missing] == [("CPU 2", "cpu_offline: CPU 2 is offline")]
+    # Observed in another round, it has those gaps.
+    (_, cpu) = merged(found, result(gaps(1.0), gaps(1.0, 2e4))).cpus
+    assert (cpu.error, cpu.gaps) == (None, gaps(1.0, 2e4))
+
+
 def test_a_tracer_that_observed_nothing_is_no_value() -> None:
     with pytest.raises(InputError, match="observed nothing"):
         values_of(result(gaps(0.0)))
@@ -148,6 +161,12 @@ def test_overlapping_gaps_are_one_moment() -> None:
     values = values_of(result(first, second, later))
     assert [(moment.length_ns, moment.cpus) for moment in values.moments] == [(4e5, (1, 2)), (2e5, (3,))]
     assert values.moments[0].at == "2001-09-09 01:46:40.000"
+
+
+def test_a_moment_is_as_long_as_the_longest_of_its_gaps() -> None:
+    first, second = gaps(1.0, 4e5, at_ns=10**18), gaps(1.0, 3e5, at_ns=10**18 + 200_000)
+    (moment,) = values_of(result(first, second)).moments
+    assert (moment.length_ns, moment.at_unix_ns) == (4e5, 10**18 + 200_000)
 
 
 def test_lost_windows_are_flagged() -> None:

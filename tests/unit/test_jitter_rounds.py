@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from calibration.errors import InputError
-from calibration.sutprobe.document import Part
+from calibration.sutprobe.document import Part, ProbeError
 from calibration.sutprobe.jitter import (
     GapBin,
     GapRate,
@@ -193,6 +193,18 @@ def test_the_worst_of_all_rounds_is_kept() -> None:
         assert (whole.stopped, whole.ring_full, whole.threshold_ns, whole.turn_ns.min) == ("interrupted", True, 400, 1)
         assert (whole.core_hz_before, whole.core_hz_after) == (GAPS.core_hz_before, 3e9)
     assert not merged([RECORDED, result(CPU.model_copy(update={"cpu_verified": False}))]).cpus[0].cpu_verified
+
+
+@pytest.mark.parametrize(("code", "verified"), [("cpu_left", False), ("cpu_offline", True)])
+def test_a_round_elsewhere_spoils_the_cpu_and_a_round_offline_is_left_out(code: str, *, verified: bool) -> None:
+    error = ProbeError(code=code, message="gone")
+    views = {} if code == "cpu_left" else {"pma": None, "gaps": None, "pma_missing": "gone", "gaps_missing": "gone"}
+    lost = CPU.model_copy(update={"cpu_verified": False, "error": error} | views)
+    for rounds in ([result(lost), RECORDED, RECORDED], [RECORDED, RECORDED, result(lost)]):
+        (cpu,) = merged(rounds).cpus
+        assert (cpu.cpu_verified, cpu.error) == (verified, error)
+        assert cpu.gaps is not None
+        assert cpu.gaps.count == 2 * GAPS.count
 
 
 def test_a_rate_below_the_threshold_of_one_round_is_unknown() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from calibration.counters.volume import moved_per_step
 from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import Step
@@ -274,20 +275,28 @@ def test_buffers_of_random_reads_are_powers_of_two(wanted: int, size: int) -> No
     assert many * 4 <= usable < many * 8
 
 
-def checks_of(rule: str, *factors: float) -> Sequence[ConsistencyCheck]:
-    """Return the checks of *rule* in the recorded run, with random reads times *factors*."""
+def checks_of(
+    rule: str, *factors: float, line_bytes: int = 64, chains: float = 10, **estimate: Any
+) -> Sequence[ConsistencyCheck]:
+    """Return the checks of *rule* in the recorded run, with random reads of such lines, times *factors*.
+
+    The core has at most *chains* loads in flight; *estimate* replaces fields of the bandwidth of the random reads.
+    """
     document = run_document(
         names=("memory_parallelism", "random_bandwidth", "idle_latency", "peak_injection_bandwidth")
     )
     index = index_of(document, "memory_parallelism")
-    values = one("memory_parallelism", planted_chains(10, 150)).values
+    values = one("memory_parallelism", planted_chains(chains, 15 * chains)).values
     document = replace(document, index, values=values)
     index = index_of(document, "random_bandwidth")
     random_values = document.measurements[index].values
     assert isinstance(random_values, RandomBandwidthValues)
     reads = random_values.reads
+    accounting = reads.accounting.model_copy(update={"model_dram_bytes_per_step": line_bytes})
+    reads = reads.model_copy(update={"accounting": accounting})
     for factor in factors:
         reads = reads.model_copy(update={"bandwidth_mb_s": scaled(reads.bandwidth_mb_s, factor)})
+    reads = reads.model_copy(update={"bandwidth_mb_s": reads.bandwidth_mb_s.model_copy(update=estimate)})
     document = replace(document, index, values=random_values.model_copy(update={"reads": reads}))
     return [check for check in cross_checks(document.measurements) if check.rule == rule]
 
@@ -295,6 +304,8 @@ def checks_of(rule: str, *factors: float) -> Sequence[ConsistencyCheck]:
 def test_random_reads_stay_below_the_loads_in_flight() -> None:
     (check,) = checks_of("parallelism")
     assert check.other.value == pytest.approx(64e3 / 15, rel=0.01), "a line of 64 bytes in 15 ns"
+    assert check.other.interval is not None
+    assert check.other.interval[0] < check.other.value < check.other.interval[1]
     threads = 2
     low = check.figure.interval[0] if check.figure.interval else check.figure.value
     limit = (check.bound or (None, 0.0))[1]
@@ -306,6 +317,28 @@ def test_random_reads_stay_below_the_loads_in_flight() -> None:
     reads = document.measurements[index_of(document, "random_bandwidth")].values
     assert isinstance(reads, RandomBandwidthValues)
     assert check.figure.value == pytest.approx(reads.reads.bandwidth_mb_s.value / threads)
+
+
+def test_parallelism_is_judged_with_an_interval_and_a_known_limit_of_loads() -> None:
+    (check,) = checks_of("parallelism", interval=None, coverage=None)
+    assert (check.outcome, check.figure.interval) == ("skipped", None)
+    assert checks_of("parallelism", chains=100) == []
+
+
+def test_lines_are_those_of_the_machine() -> None:
+    """POWER's are twice as long: each load moves as much, and as many loads are twice the bandwidth."""
+    (usual,), (long,) = checks_of("parallelism"), checks_of("parallelism", line_bytes=128)
+    assert long.other.value == pytest.approx(2 * usual.other.value)
+    assert long.other.interval == pytest.approx(tuple(2 * end for end in usual.other.interval or ()))
+    raw = read("random_bandwidth")
+    before = one("random_bandwidth", raw).values
+    for point in raw["result"]["points"]:
+        point["accounting"]["model_dram_bytes_per_step"] = 128
+    values = one("random_bandwidth", raw).values
+    assert (before.line_bytes, values.line_bytes) == (64, 128)
+    assert values.loads_per_s == pytest.approx(values.reads.bandwidth_mb_s.value * 1e6 / 128)
+    moved = moved_per_step(values.reads.accounting)
+    assert (moved.read_bytes, moved.allocate_bytes, moved.written_bytes) == (128, 0, 0)
 
 
 def test_one_chain_repeats_the_idle_latency() -> None:

@@ -225,6 +225,15 @@ def test_flags_low_coverage() -> None:
         assert ("COVERAGE_LOW" in codes(parsed)) == flagged
 
 
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("name", ["idle_latency", "load_tail", "random_bandwidth"])
+def test_a_document_of_one_point_has_no_other_number(name: str, count: int) -> None:
+    raw = read(name)
+    raw["result"]["points"] *= count
+    with pytest.raises(InputError, match=f"{count} points"):
+        one(name, raw)
+
+
 def test_unproved_work_is_invalid() -> None:
     for name, proof in (
         ("idle_latency", "chain_proved"),
@@ -238,6 +247,14 @@ def test_unproved_work_is_invalid() -> None:
         points(raw)[0][proof] = False
         parsed = one(name, raw)
         assert "WORK_UNPROVED" in codes(parsed, "invalid")
+
+
+@pytest.mark.parametrize(("mib", "small"), [(32, False), (31, True)])
+def test_buffers_of_threads_that_share_a_cache_count_together(mib: int, *, small: bool) -> None:
+    raw = read("peak_injection_bandwidth")
+    for point in points(raw):
+        point["buffer_bytes"] = mib << 20  # of two threads, beside 16 MiB of last-level cache
+    assert ("BUFFER_TOO_SMALL" in codes(one("peak_injection_bandwidth", raw))) is small
 
 
 def test_drops_interrupted_windows_while_enough_remain() -> None:
@@ -317,6 +334,20 @@ def test_matrix_has_both_conditions_per_cell() -> None:
             assert other is not None
             assert other.value == pytest.approx(cell.value / 2)
     assert "COMPANION_SLOW" in codes(parsed)
+
+
+@pytest.mark.parametrize(("factor", "asymmetric"), [(1.04, False), (1.06, True)])
+def test_directions_that_differ_by_five_percent_are_asymmetric(factor: float, *, asymmetric: bool) -> None:
+    raw = read("latency_matrix")
+    recorded = points(raw)[0]
+    cells = {(1, 0): 1.0, (1, 1): 2.0, (4, 0): 2.0 * factor, (4, 1): 1.0}
+    raw["result"]["points"] = [copy.deepcopy(recorded) | {"cpu": cpu, "nodes": [node]} for cpu, node in cells]
+    for point, slower in zip(points(raw), cells.values(), strict=True):
+        for placement in point["placements"]:
+            placement["windows_ns"] = [slower * ns for ns in placement["windows_ns"]]
+    parsed = one("latency_matrix", raw)
+    assert (parsed.values.cpu_nodes, parsed.values.memory_nodes) == ((0, 1), (0, 1))
+    assert ("ASYMMETRIC" in codes(parsed)) is asymmetric
 
 
 def frequencies(**changes: Any) -> Any:
@@ -501,7 +532,7 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     raw = read("c2c_matrix")
     recorded = points(raw)[0]
     # CPUs 0 and 1 are threads of one core, 2 is on their node, 4 on the other
-    factors = {(0, 1): 1, (1, 0): 2, (0, 2): 3, (2, 0): 4, (1, 2): 5, (0, 4): 6}
+    factors = {(0, 2): 3, (2, 0): 4, (0, 1): 1, (1, 0): 2, (1, 2): 5, (0, 4): 6}
     raw["result"]["cells"] = [
         copy.deepcopy(recorded)
         | {
@@ -527,6 +558,10 @@ def test_core_matrix_summarizes_classes_and_names_extremes() -> None:
     (reason,) = (flag.reason for flag in parsed.flags if flag.code == "ASYMMETRIC")
     assert "2 pairs" in reason
     assert "CPUs 0 and 1: by 100 %" in reason
+    first, second, *others = MACHINE.nodes
+    exchanged = (first.model_copy(update={"cpus": second.cpus}), second.model_copy(update={"cpus": first.cpus}))
+    other = one("c2c_matrix", raw, MACHINE.model_copy(update={"nodes": (*exchanged, *others)})).values
+    assert (other.cpus, other.nodes) == ((4, 0, 1, 2), (0, 1, 1, 1)), "node by node"
 
 
 def compared(
@@ -797,6 +832,9 @@ def test_scaling_by_number_of_threads() -> None:
     found = parsed.values
     assert found.enough_threads == 1
     assert (found.points[1].slowest_mb_s, found.points[1].fastest_mb_s) == (350.0, 600.0)
+    kind = declaration("bandwidth_scaling")
+    metrics = [item for order in ("fill", "spread") for item in kind.metrics(found.model_copy(update={"order": order}))]
+    assert len({item.title for item in metrics}) == len({item.name for item in metrics}) == len(metrics)
 
 
 def test_the_winner_of_the_search_is_the_fastest_measured_in_full() -> None:
@@ -830,6 +868,42 @@ def test_flags_of_jitter(of: str, field: str, value: object, code: str) -> None:
     {"cpu": cpu, "interference": cpu["gaps"]["interference"], "clock": raw["clock"]}[of][field] = value
     assert code not in codes(one("jitter", read("jitter")))
     assert code in codes(one("jitter", raw))
+
+
+def test_jitter_per_interval_is_in_ns() -> None:
+    raw = read("jitter")
+    pma = points(raw)[0]["pma"]
+    pma["tick_hz"] = 2e9
+    for number, interval in enumerate(pma["intervals"]):
+        interval["inst_jitter_cycles"] = 1000 * (number + 1)
+    assert one("jitter", raw).values.inst_jitter_ns.value == pytest.approx(1500)
+
+
+def test_a_cpu_without_jitter_costs_its_own_views_and_no_other() -> None:
+    raw = read("jitter")
+    message = "the thread of CPU 9 was moved to another CPU during the measurement"
+    moved = points(raw)[0] | {"cpu": 9, "cpu_verified": False, "error": {"code": "cpu_left", "message": message}}
+    never = {
+        "cpu": 10,
+        "cpu_verified": False,
+        "error": {"code": "cpu_offline", "message": "CPU 10 is offline"},
+        **dict.fromkeys(("pma", "gaps")),
+        **dict.fromkeys(("pma_missing", "gaps_missing"), "CPU 10 is offline"),
+    }
+    alone = parse("jitter", raw)
+    raw["result"]["cpus"] += [moved, never]
+    *others, last = parse("jitter", raw)
+    assert [parsed.values for parsed in others] == [parsed.values for parsed in alone]
+    assert [flag for parsed in others for flag in parsed.flags] == [flag for parsed in alone for flag in parsed.flags]
+    assert [(gone.what, gone.reason) for gone in others[0].missing] == [("CPU 10", "cpu_offline: CPU 10 is offline")]
+    assert not last.missing
+    assert last.values.cpu == 9
+    assert [flag.reason for flag in last.flags if flag.code == "CPU_UNVERIFIED"] == [message]
+    raw["result"]["cpus"] = [points(raw)[0] | {"error": never["error"]}]
+    assert any(flag.code == "PARTIAL" and "cpu_offline" in flag.reason for flag in one("jitter", raw).flags)
+    raw["result"]["cpus"] = [never]
+    with pytest.raises(InputError, match="CPU 10 is offline"):
+        parse("jitter", raw)
 
 
 def sustained(windows: list[float]) -> Any:

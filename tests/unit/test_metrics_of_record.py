@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.measurements.jitter import JitterValues
+from calibration.measurements.loaded_latency import RECORD_SHARE, LoadedLatencyValues
 from calibration.results.cross_checks import cross_checks
 from calibration.results.metrics_of_record import RecordMetric, metrics_of_record
 from calibration.results.model import Measurement, RunDocument
@@ -41,6 +42,16 @@ def test_numa_metrics_are_per_node_and_pair(document: RunDocument) -> None:
     found = by_quantity(with_nodes(document, 4).measurements)
     assert {f"read_bandwidth.{node}" for node in range(3)} <= found.keys()
     assert sum(item.family == "idle_latency" for item in found.values()) == 15  # the last cell has no value
+
+
+def test_latency_at_the_share_is_of_record_before_that_at_full_load(document: RunDocument) -> None:
+    (measured,) = (measurement for measurement in document.measurements if measurement.kind == "loaded_latency")
+    assert isinstance(measured.values, LoadedLatencyValues)
+    first, second, *rest = measured.values.points
+    points = (first, second.model_copy(update={"share": RECORD_SHARE}), *rest)
+    measured = measured.model_copy(update={"values": measured.values.model_copy(update={"points": points})})
+    found = {quantity: item.metric.name for quantity, item in by_quantity((measured,)).items()}
+    assert found == {"loaded_latency.first": "loaded_latency.90pct.latency_ns"}
 
 
 def test_idle_latency_is_of_record_without_the_matrix(document: RunDocument) -> None:

@@ -11,8 +11,11 @@ from calibration.context.model import Context, HugePages
 from calibration.errors import InputError
 from calibration.measurements import declaration
 from calibration.measurements.base import NotPlanned, Step
-from calibration.measurements.page_sizes import LINES_MAX, LINES_MIN, PageSizesValues, base_page_bytes
-from calibration.sutprobe.document import ProbeDocument, Surroundings, read_document
+from calibration.measurements.page_sizes import LINES_MAX, LINES_MIN, PageSizesValues
+from calibration.results.cross_checks import cross_checks
+from calibration.sutprobe.document import ProbeDocument, Surroundings, read_document, read_result
+from calibration.sutprobe.latency import LatencyResult
+from tests.report.report_documents import index_of, replace, run_document
 from tests.unit.test_measurements import fail, one, points, read
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -73,26 +76,52 @@ def test_as_many_lines_are_spread_as_packed_and_fit_into_the_cache() -> None:
     step, _ = planned(MACHINE)
     spread, packed, memory = option(step, "at")
     size, _, stride = spread.partition(":")[2].partition("/")
-    assert int(stride) == base_page_bytes(MACHINE) == 4096
+    assert int(stride) == MACHINE.memory.base_page_bytes == 4096
     lines = int(size) // 4096
     assert LINES_MIN <= lines <= LINES_MAX
     assert int(packed.partition(":")[2]) == 64 * lines
     assert ":" not in memory
 
 
-@pytest.mark.parametrize(
-    ("architecture", "huge_bytes", "base_bytes"),
-    [("x86_64", 2 * MIB, 4096), ("aarch64", 512 * MIB, 65536), ("aarch64", 32 * MIB, 16384),
-     ("ppc64le", 2 * MIB, 65536), ("x86_64", None, 4096), ("x86_64", GIB, 4096)],
-)  # fmt: skip
-def test_base_pages_are_told_by_huge_ones(architecture: str, huge_bytes: int | None, base_bytes: int) -> None:
-    context = MACHINE.model_copy(
-        update={
-            "processor": MACHINE.processor.model_copy(update={"architecture": architecture}),
-            "memory": MACHINE.memory.model_copy(update={"default_hugepage_bytes": huge_bytes}),
-        }
+@pytest.mark.parametrize(("l2_kib", "lines"), [(64, LINES_MIN), (512, 4096), (1024, 8192), (8192, LINES_MAX)])
+def test_lines_take_half_of_the_second_level_cache(l2_kib: int, lines: int) -> None:
+    caches = tuple(
+        cache.model_copy(update={"size_bytes": l2_kib << 10}) if cache.level == 2 else cache for cache in MACHINE.caches
     )
-    assert base_page_bytes(context) == base_bytes
+    step, _ = planned(MACHINE.model_copy(update={"caches": caches}))
+    assert option(step, "at")[0].partition(":")[2] == f"{lines * 4096}/4096"
+
+
+def test_a_window_that_took_long_changes_no_difference() -> None:
+    raw = plant(read("page_sizes"))
+    expected = values(raw).pages
+    for point in points(raw):
+        for placement in point["placements"]:
+            placement["windows_ns"][-1] *= 5
+    for row, before in zip(values(raw).pages, expected, strict=True):
+        assert row.added_ns.value == pytest.approx(before.added_ns.value)
+        assert (row.saved_ns is None) == (before.saved_ns is None)
+        assert row.saved_ns is None or row.saved_ns.value == pytest.approx(before.saved_ns.value)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("base_bytes", [4096, 16384, 65536])
+def test_base_pages_are_those_that_the_sut_reports(base_bytes: int) -> None:
+    """A default huge page of 32 MiB is one of 4 KiB pages of table entries, or of 16 KiB pages."""
+    memory = MACHINE.memory.model_copy(
+        update={"base_page_bytes": base_bytes, "default_hugepage_bytes": 32 * MIB, "hugepages": ()}
+    )
+    step, _ = planned(MACHINE.model_copy(update={"memory": memory}))
+    size, _, stride = option(step, "at")[0].partition(":")[2].partition("/")
+    assert (int(stride), int(size)) == (base_bytes, LINES_MAX * base_bytes)
+
+
+def test_unknown_base_pages_are_not_measured() -> None:
+    memory = MACHINE.memory.model_copy(update={"base_page_bytes": None})
+    context = MACHINE.model_copy(update={"memory": memory})
+    kind = declaration("page_sizes")
+    (skipped,) = kind.steps(context, kind.settings())
+    assert isinstance(skipped, NotPlanned)
+    assert skipped.reason.startswith("the capture lacks the size of base pages")
 
 
 def plant(raw: dict[str, Any], drift: float = 1.0) -> dict[str, Any]:
@@ -138,19 +167,47 @@ def test_a_miss_is_what_spread_lines_take_more_than_packed_ones_on_the_largest_p
     }  # fmt: skip
 
 
+def test_pages_of_another_size_are_not_those_of_the_idle_latency() -> None:
+    """On aarch64 with pools of 64 KiB and 2 MiB both rows were compared as one."""
+    document = run_document(names=("idle_latency", "page_sizes"))
+    sizes = values(plant(read("page_sizes")))
+    *_, row = sizes.pages
+    small = row.model_copy(update={"page_bytes": 64 << 10, "obtained": "hugetlb_64k"})
+    document = replace(
+        document, index_of(document, "page_sizes"), values=sizes.model_copy(update={"pages": (small, row)})
+    )
+    index = index_of(document, "idle_latency")
+    for page in ("hugetlb_64k", "hugetlb_2m"):
+        idle = document.measurements[index].values.model_copy(update={"page": page})
+        document = replace(document, index, values=idle)
+        checks = [check for check in cross_checks(document.measurements) if check.rule == "same_latency"]
+        compared = {check.figure.name for check in checks if check.figure.name.startswith("page_sizes")}
+        assert compared == {f"page_sizes.{page}.latency_ns"}
+
+
+@pytest.mark.parametrize("obtained", ["hugetlb_64k", "hugetlb_2m", "hugetlb_16m", "hugetlb_32m", "hugetlb_512m",
+                                      "hugetlb_1g", "hugetlb_16g", "thp", "base", "mixed"])  # fmt: skip
+def test_pages_are_named_by_their_size(obtained: str) -> None:
+    raw = read("page_sizes")
+    for point in raw["result"]["points"]:
+        for placement in point["placements"]:
+            placement["pages"]["obtained"] = obtained
+    found = read_result(read_document(raw), LatencyResult)
+    assert {placement.pages.obtained for point in found.points for placement in point.placements or ()} == {obtained}
+
+
 def test_differences_are_taken_within_each_round() -> None:
     """Rounds that differ by a factor of two leave the differences, relative to the round, as they are."""
     around = Surroundings(temperature_c=None, running=None, steal_s=None)
     drifts = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
-    documents = [
-        (number, read_document(plant(read("page_sizes"), drift)), around) for number, drift in enumerate(drifts)
-    ]
-    for _, document, _ in documents:
-        for point in points({"result": document.result}):
+    raws = [plant(read("page_sizes"), drift) for drift in drifts]
+    for raw in raws:
+        for point in points(raw):
             del point["placements"][1:]
-    packed = points({"result": documents[1][1].result})[4]
+    packed = points(raws[1])[4]
     assert (packed["pages"], packed["stride_bytes"]) == ("thp", 64)
     fail(packed)  # what is compared with lacks the second round
+    documents = [(number, read_document(raw), around) for number, raw in enumerate(raws)]
     step, _ = planned(MACHINE)
     (parsed,) = declaration("page_sizes").parse(ProbeDocument.merged(documents), step, MACHINE)
     found = parsed.values

@@ -3,6 +3,7 @@
 
 import random
 from fractions import Fraction
+from itertools import permutations
 from math import comb
 from typing import Any
 
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from calibration.runner.intervals import median_ranks
-from calibration.statistics import Estimate, combined, estimate, is_bimodal, relative_spread
+from calibration.statistics import (
+    Estimate,
+    _agreement,
+    _trend_chance,
+    combined,
+    estimate,
+    is_bimodal,
+    relative_spread,
+)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +158,14 @@ def test_rounds_that_do_not_differ_are_rarely_flagged(design: tuple[int, int], m
     draw = np.random.default_rng(1)
     runs = [in_rounds(100 + 5 * draw.standard_normal(design)) for _ in range(2000)]
     assert sum(bool(run.flags) for run in runs) <= most * len(runs)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_the_chance_of_a_trend_is_its_share_of_all_orders(count: int) -> None:
+    found = [_agreement(range(count), order) for order in permutations(range(count))]
+    for agreement in {*found} - {0.0}:
+        share = sum(abs(other) >= abs(agreement) - 1e-9 for other in found) / len(found)
+        assert _trend_chance(count, abs(agreement)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("design", [(6, 2), (6, 1), (9, 1)])

@@ -5,6 +5,7 @@ import copy
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,13 +13,15 @@ from typing import Any
 import pytest
 
 from calibration.context import load
-from calibration.context.model import Context
+from calibration.context.model import Context, IdleState
 from calibration.errors import InputError
 from calibration.measurements.base import NotPlanned, Parsed, Planned, Step
 from calibration.measurements.sut import Sut
 from calibration.measurements.wakeup import (
     CURVE_POINTS,
     MEASUREMENT,
+    WORST,
+    LateWake,
     Percentile,
     WakeupResult,
     WakeupSettings,
@@ -28,6 +31,9 @@ from calibration.measurements.wakeup import (
 )
 from calibration.percentiles import Histogram
 from calibration.sutprobe.document import Part, ProbeDocument, read_document, read_result
+from calibration.validity import validity
+from tests.unit.machines import GIB, MIB
+from tests.unit.machines import machine as made
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RAW = json.loads((FIXTURES / "sutprobe" / "wakeup.json").read_text(encoding="utf-8"))
@@ -128,6 +134,56 @@ def test_rounds_add_up_and_their_medians_make_the_interval() -> None:
         )
 
 
+def changed(result: dict[str, Any] | None = None, **condition: Any) -> dict[str, Any]:
+    """Return the recorded document with other fields of its *result* and of each *condition* that has them."""
+    raw: dict[str, Any] = copy.deepcopy(RAW)
+    raw["result"].update(result or {})
+    for found in raw["result"]["conditions"]:
+        found.update({name: value for name, value in condition.items() if found[name] is not None})
+    return raw
+
+
+def test_rates_of_loads_are_medians_of_the_rounds() -> None:
+    rounds = [changed(load_mb_s=rate, chores_per_s=2 * rate) for rate in (900.0, 100.0, 200.0)]
+    idle, memory, housekeeping = values_of(rounds)
+    assert (idle.load_mb_s, memory.load_mb_s, housekeeping.load_mb_s) == (None, 200, None)
+    assert (memory.chores_per_s, housekeeping.chores_per_s) == (None, 400)
+
+
+def test_the_latest_of_all_rounds_and_cpus_are_listed_the_latest_first() -> None:
+    early, late = (copy.deepcopy(RAW) for _ in range(2))
+    for raw, most_ns in ((early, 2000), (late, 3000)):
+        for condition in raw["result"]["conditions"]:
+            (cpu,) = condition["cpus"]
+            assert len(cpu["worst"]) == WORST
+            listed = [{**wake, "late_ns": most_ns - 10 * place} for place, wake in enumerate(cpu["worst"])]
+            other = [{**wake, "late_ns": wake["late_ns"] + 5} for wake in listed]
+            condition["cpus"] = [{**cpu, "worst": listed}, {**cpu, "cpu": cpu["cpu"] + 1, "worst": other}]
+    for values in values_of([early, late]):
+        found = [(wake.late_ns, wake.cpu) for wake in values.worst]
+        assert found == sorted(found, reverse=True)
+        assert len(found) == WORST
+        assert [late_ns for late_ns, _ in found[:3]] == [3005, 3000, 2995]
+
+
+def test_the_time_of_a_wake_up_is_utc_wherever_the_controller_is(time_zone: Callable[[str], None]) -> None:
+    wake = LateWake(cpu=0, late_ns=1, at_unix_ns=10**18 + 123_456_789, ran=None)
+    time_zone("JST-9")
+    assert wake.at == "2001-09-09 01:46:40.123"
+
+
+def test_a_round_with_too_few_wake_ups_leaves_no_estimate_over_rounds() -> None:
+    for values in values_of([shifted(20_000, 1000), shifted(30_000, 1000), shifted(25_000, 3)]):
+        assert values.percentile(50.0).in_rounds is None
+        assert values.percentile(50.0).value_ns is not None
+
+
+def test_memory_is_locked_if_it_was_in_each_round() -> None:
+    for locked in ([True, True], [True, False]):
+        for values in values_of([changed({"memory_locked": one}) for one in locked]):
+            assert values.memory_locked is all(locked)
+
+
 def test_traced_wake_ups_are_in_no_other_value() -> None:
     idle, memory, housekeeping = values_of([RAW])
     assert [idle.condition, memory.condition, housekeeping.condition] == ["idle", "memory", "housekeeping"]
@@ -141,26 +197,113 @@ def test_traced_wake_ups_are_in_no_other_value() -> None:
     assert idle.asked_mb_s is None
 
 
-def with_change(of: str, field: str, value: object) -> dict[str, Any]:
-    """Return the recorded document, whose memory load has another *value*."""
+def with_change(field: str, value: object) -> dict[str, Any]:
+    """Return the recorded document, whose memory load has another *value* of interference."""
     raw: dict[str, Any] = copy.deepcopy(RAW)
     condition = next(condition for condition in raw["result"]["conditions"] if condition["load"] == "memory")
-    (condition["cpus"][0] if of == "cpu" else condition["interference"])[field] = value
+    condition["interference"][field] = value
     return raw
 
 
 @pytest.mark.parametrize(
-    ("of", "field", "value", "code"),
+    ("field", "value", "code"),
     [
-        ("cpu", "cpu_verified", False, "CPU_UNVERIFIED"),
-        ("interference", "smi", 3, "SMI"),
-        ("interference", "core_throttle", 1, "THROTTLED"),
-        ("interference", "package_throttle", 1, "THROTTLED"),
+        ("smi", 3, "SMI"),
+        ("core_throttle", 1, "THROTTLED"),
+        ("package_throttle", 1, "THROTTLED"),
     ],
 )
-def test_what_hit_one_load_in_one_round_flags_that_load(of: str, field: str, value: object, code: str) -> None:
-    codes = [{flag.code for flag in item.flags} for item in parsed_of([RAW, with_change(of, field, value)])]
+def test_what_hit_one_load_in_one_round_flags_that_load(field: str, value: object, code: str) -> None:
+    codes = [{flag.code for flag in item.flags} for item in parsed_of([RAW, with_change(field, value)])]
     assert [code in found for found in codes] == [False, True, False]
+
+
+LEFT = {"code": "cpu_left", "message": "the thread of CPU 9 was moved to another CPU during the measurement"}
+OFFLINE = {"code": "cpu_offline", "message": "CPU 9 is offline, online are 0-3; choose another CPU"}
+
+
+def of_two(error: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return 1000 wake-ups of the recorded CPU and as many of CPU 9, later ones, which fails under the memory load."""
+    raw, late = shifted(20_000, 1000), shifted(90_000, 1000)
+    for condition, other in zip(raw["result"]["conditions"], late["result"]["conditions"], strict=True):
+        (cpu,) = other["cpus"]
+        worst = [{"late_ns": 90_000, "at_unix_ns": 10**18, "ran": None}]
+        failed = error is not None and condition["load"] == "memory"
+        condition["cpus"][0]["worst"] = [{"late_ns": 20_000, "at_unix_ns": 10**18, "ran": None}]
+        condition["cpus"].append(
+            cpu | {"cpu": 9, "worst": worst, "cpu_verified": not failed, "error": error if failed else None}
+        )
+    return raw
+
+
+def test_a_cpu_that_left_costs_its_own_view_and_no_other() -> None:
+    for rounds in (1, 3):
+        idle, memory, housekeeping = parsed_of([of_two()] * (rounds - 1) + [of_two(LEFT)])
+        for other in (idle.values, housekeeping.values):
+            assert isinstance(other, WakeupValues)
+            assert (other.wakes, other.max_ns, other.cpus) == (2000 * rounds, 90_000, (1, 9))
+        values = memory.values
+        assert isinstance(values, WakeupValues)
+        assert (values.wakes, values.max_ns, values.cpus, values.by_cpu.cpus) == (1000 * rounds, 20_000, (1,), (1,))
+        assert {wake.cpu for wake in values.worst} == {1}
+        assert {count.threshold_ns: count.count for count in values.above}[50_000] == 0
+        if rounds > 1:
+            middle = values.percentile(50.0).in_rounds
+            assert middle is not None
+            assert middle.centres == pytest.approx([20_000] * rounds, abs=1)
+        (gone,) = memory.missing
+        assert (gone.what, gone.reason) == ("CPU 9", f"cpu_left: {LEFT['message']}")
+        assert gone.flag is not None
+        assert gone.flag.code == "CPU_UNVERIFIED"
+        assert {flag.severity for flag in memory.flags if flag.code == "CPU_UNVERIFIED"} == {"info"}
+        assert validity(memory.flags).valid
+        assert not idle.missing
+
+
+def test_a_cpu_that_was_offline_in_one_round_has_the_others() -> None:
+    _, memory, _ = parsed_of([of_two(), of_two(OFFLINE), of_two()])
+    assert isinstance(memory.values, WakeupValues)
+    assert (memory.values.wakes, memory.values.cpus, memory.missing) == (5000, (1, 9), ())
+    (flagged,) = (flag for flag in memory.flags if flag.code == "PARTIAL")
+    assert "1 CPUs lack rounds, first: cpu_offline: CPU 9 is offline" in flagged.reason
+
+
+def without_memory(error: dict[str, str]) -> dict[str, Any]:
+    raw: dict[str, Any] = copy.deepcopy(RAW)
+    conditions = raw["result"]["conditions"]
+    raw["result"]["conditions"] = [condition for condition in conditions if condition["load"] != "memory"]
+    raw["result"]["failed"] = [{"load": "memory", "traced": False, "error": error}]
+    return raw
+
+
+def test_a_load_that_failed_costs_its_own_condition_and_no_other() -> None:
+    idle, housekeeping = parsed_of([without_memory(OFFLINE)])
+    assert [idle.values.condition, housekeeping.values.condition] == ["idle", "housekeeping"]  # type: ignore[attr-defined]
+    assert [(gone.what, gone.reason) for gone in idle.missing] == [
+        ("Wake-up latency, memory load", f"cpu_offline: {OFFLINE['message']}")
+    ]
+    assert not housekeeping.missing
+    idle, memory, _ = parsed_of([RAW, without_memory(OFFLINE)])
+    assert not idle.missing
+    assert any("1 rounds have no load: cpu_offline" in flag.reason for flag in memory.flags if flag.code == "PARTIAL")
+
+
+def test_a_document_of_a_cpu_that_left_has_its_reason() -> None:
+    raw = copy.deepcopy(RAW)
+    for condition in raw["result"]["conditions"]:
+        condition["cpus"][0] |= {"cpu_verified": False, "error": LEFT}
+    with pytest.raises(InputError, match="cpu_left: the thread of CPU 9 was moved"):
+        parsed_of([raw])
+
+
+@pytest.mark.parametrize(("resolution_ns", "coarse"), [(None, False), (1, False), (4_000_000, True)])
+def test_timers_without_high_resolution_are_flagged(resolution_ns: int | None, coarse: bool) -> None:
+    raw = copy.deepcopy(RAW)
+    raw["result"]["timer_resolution_ns"] = resolution_ns
+    for item in parsed_of([raw]):
+        assert [flag.reason for flag in item.flags if flag.code == "TIMER_COARSE"] == coarse * [
+            "timers expire at ticks only, 4.00 ms apart: the kernel has no high-resolution timers"
+        ]
 
 
 @pytest.mark.parametrize("isolated", [False, True])
@@ -216,7 +359,7 @@ def test_a_histogram_that_lost_a_sample_is_refused() -> None:
 
 def test_rounds_of_one_result_are_that_result() -> None:
     one = result(RAW)
-    part = Part(round=0, result=RAW["result"], around=None)
+    part = Part(round=0, result=None, around=None)
     merged = WakeupResult.merged([(part, one)])
     for before, after in zip(one.conditions, merged.conditions, strict=True):
         assert after.model_copy(update={"rounds": ()}) == before
@@ -253,3 +396,48 @@ def test_isolated_cpus_are_measured_and_others_load() -> None:
     assert held.argv[held.argv.index("--idle-latency-us") + 1] == "0"
     assert "--load-group" not in held.argv
     assert held.first_round == ()
+
+
+def test_an_idle_state_as_slow_as_the_limit_can_be_reached() -> None:
+    states = [
+        IdleState(name=f"C{us}", description=None, latency_us=us, residency_us=us, disabled_cpus=())
+        for us in (1, 10, 100)
+    ]
+    machine = captured("x86_64-two-nodes-smt")
+    context = machine.model_copy(update={"idle": machine.idle.model_copy(update={"states": tuple(states)})})
+    (step, _), _ = planned(context, idle_latency_us=10)
+    raw = changed({"idle_latency_us": 10})
+    for parsed in MEASUREMENT.parse(read_document(raw), step, context):
+        assert [state.name for state in parsed.values.idle_states or ()] == ["C1", "C10"]  # type: ignore[attr-defined]
+
+
+def loads_of(context: Context) -> dict[str, str]:
+    (step,), _ = planned(context)
+    return dict(zip(step.argv, step.argv[1:], strict=False))
+
+
+def test_no_load_runs_on_the_other_thread_of_a_measured_core() -> None:
+    machine = captured("x86_64-two-nodes-smt")
+    isolation = machine.isolation.model_copy(update={"isolated": (2, 6)})
+    words = loads_of(machine.model_copy(update={"isolation": isolation}))
+    assert words["--cpus"] == "2,6"
+    assert words["--housekeeping-cpus"] == "0,4"
+
+
+def test_a_load_takes_one_thread_of_each_core() -> None:
+    words = loads_of(captured("ppc64le-smt8"))
+    assert words["--cpus"] == "8"
+    assert words["--housekeeping-cpus"] == "0,16,24"
+
+
+def test_a_load_on_a_node_without_memory_reads_that_of_the_nearest() -> None:
+    machine = captured("x86_64-cpu-only-node")
+    isolation = machine.isolation.model_copy(update={"isolated": (1,)})
+    (step,), _ = planned(machine.model_copy(update={"isolation": isolation}))
+    assert [word for word in step.argv if "@" in word] == ["0@0", "2-3@0"]
+
+
+def test_the_only_core_is_loaded_by_its_other_thread() -> None:
+    core = made(packages=1, nodes=1, cores=1, threads=2, node_bytes=GIB, llc_bytes=8 * MIB)
+    words = loads_of(core)
+    assert (words["--cpus"], words["--housekeeping-cpus"]) == ("1", "0")

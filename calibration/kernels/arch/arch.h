@@ -26,6 +26,10 @@
 #ifndef ARCH_STREAMS
 #define ARCH_STREAMS true
 #endif
+/* What memory gives to a core at once. */
+#ifndef ARCH_LINE_BYTES
+#define ARCH_LINE_BYTES 64u
+#endif
 /* Whether an instruction takes a line out of all caches. */
 #ifndef ARCH_FLUSHES
 #define ARCH_FLUSHES true

@@ -4,9 +4,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "clock.h"
 #include "corefreq.h"
 #include "generator.h"
 #include "host.h"
+#include "pmu_set.h"
 #include "random.h"
 #include "statistics.h"
 
@@ -61,6 +63,33 @@ static bool case_counters(struct error *error)
 	struct error refused = {0};
 	EXPECT(pmu_parse(&both, true, &pmus[0], error) && pmu_parse(&first, false, &pmus[1], error));
 	EXPECT(!pmu_parse(&both, false, &pmus[2], &refused) && refused.code == ERROR_USAGE);
+	return true;
+}
+
+/* Two threads, each with a counter that another had for a part of its time: in the document are their sum, the least part, and
+ * the mean of their times. */
+static bool case_threads(struct error *error)
+{
+	static struct pmu_counts *counts; /* never freed */
+	struct pmu_spec spec = {.name = "misses", .source = "core"};
+	uint64_t begin[][4] = {{1, 100, 50, 7}, {1, 0, 0, 0}}, end[][4] = {{1, 1100, 300, 17}, {1, 1000, 1000, 5}};
+	struct pmu_counter counters[] = {{.spec = &spec, .ticks = {[PMU_BEGIN] = 5000, [PMU_END] = 5100}},
+	                                 {.spec = &spec, .ticks = {[PMU_BEGIN] = 6000, [PMU_END] = 6300}}};
+	struct pmu_set threads[2];
+	for (unsigned i = 0; i < 2; i++)
+		threads[i] = (struct pmu_set){
+			.counters = &counters[i], .count = 1, .words = {[PMU_BEGIN] = begin[i], [PMU_END] = end[i]}};
+	const struct pmu pmu = {.specs = &spec, .count = 1, .threads = threads, .thread_count = 2};
+	struct clock kept = clock_now_used;
+	struct json json = {0};
+	clock_now_used.hz = 1e3;
+	counts = pmu_take(&pmu, PMU_ALL, NULL, NULL);
+	pmu_counts_write(&json, NULL, counts);
+	clock_now_used = kept;
+	bool right =
+		strstr(json.text, "\"threads\":2,\"count\":15,\"scaled\":45,\"running_fraction\":0.25,\"wall_s\":0.2,");
+	json_free(&json);
+	EXPECT(right);
 	return true;
 }
 
@@ -131,7 +160,7 @@ static bool case_accounting(struct error *error)
 
 static const struct host_case cases[] = {
 	{"random", case_random},         {"statistics", case_statistics}, {"counters", case_counters},
-	{"core_clock", case_core_clock}, {"accounting", case_accounting},
+	{"core_clock", case_core_clock}, {"accounting", case_accounting}, {"threads", case_threads},
 };
 
 int main(void)

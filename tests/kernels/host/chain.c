@@ -41,6 +41,38 @@ static bool order_passes(const struct chain *chain, uint32_t *order, unsigned fa
 	return chain_check_order(chain, order, &check) && check.judged && check.passed;
 }
 
+/* A shuffle with so many jumps to the line beside, far apart: more than chance gives in ten lives, and few of all. */
+static bool beside_passes(struct chain *chain, uint32_t *order, size_t jumps)
+{
+	struct order_check check;
+	(void)order_passes(chain, order, 0);
+	for (size_t i = 0; i < jumps; i++) {
+		size_t at = (2 * i + 1) * chain->nodes / (2 * jumps);
+		uint32_t wanted = order[at - 1] ^ 1, found = order[at];
+		for (size_t k = 0; k < chain->nodes; k++)
+			if (order[k] == wanted) {
+				order[k] = found;
+				order[at] = wanted;
+				break;
+			}
+	}
+	return chain_check_order(chain, order, &check);
+}
+
+/* A shuffle in which so many jumps go no further than half of the buffer: nothing else about it is striking. */
+static bool skewed_passes(struct chain *chain, uint32_t *order, size_t jumps)
+{
+	struct order_check check;
+	(void)order_passes(chain, order, 0);
+	for (size_t i = 0; i < 2 * jumps; i += 2)
+		if ((order[i + 1] + chain->nodes - order[i]) % chain->nodes >= chain->nodes / 2) {
+			uint32_t kept = order[i];
+			order[i] = order[i + 1];
+			order[i + 1] = kept;
+		}
+	return chain_check_order(chain, order, &check);
+}
+
 static bool case_order(struct error *error)
 {
 	struct chain chain = {.stride_bytes = 64, .line_bytes = 64, .nodes = 1u << 14};
@@ -58,8 +90,13 @@ static bool case_order(struct error *error)
 		unjudged += chain_check_order(&chain, order, &check) && !check.judged && check.repeated_share > 0.9 &&
 		            check.adjacent_share == 1;
 	}
+	chain.order = CHAIN_RANDOM;
+	chain.nodes = 1u << 14;
+	bool few = beside_passes(&chain, order, 10), many = beside_passes(&chain, order, 60);
+	bool even = skewed_passes(&chain, order, 300), skewed = skewed_passes(&chain, order, 1800);
 	free(order);
-	EXPECT(passed == 1 && unjudged == 2);
+	EXPECT(passed == 1 && unjudged == 2 && few && !many);
+	EXPECT(even && !skewed);
 	return true;
 }
 
@@ -138,11 +175,14 @@ static bool case_cursors(struct error *error)
 				good = good && cursors_good(&chain, count, part);
 	}
 	/* A chain walked twice, another not at all, and a turn left out. */
-	chain_begin(&chain, 4, 0, 1);
-	chain_walk_all(&chain, 10);
-	bool arrived = chain_arrived(&chain);
-	cursors.at[1] = cursors.at[0];
-	bool twice = chain_arrived(&chain);
+	bool arrived = true, twice = false;
+	for (unsigned k = 0; k < 4; k++) {
+		chain_begin(&chain, 4, 0, 1);
+		chain_walk_all(&chain, 10);
+		arrived = arrived && chain_arrived(&chain);
+		cursors.at[k] = cursors.at[(k + 1) % 4];
+		twice = twice || chain_arrived(&chain);
+	}
 	chain_begin(&chain, 4, 0, 1);
 	cursors.hops++;
 	bool short_of = chain_arrived(&chain);

@@ -185,6 +185,12 @@ static bool case_gap_period(struct error *error)
 		make_ring(&gaps, 0.001 * hz, 0, 3, i < 4 ? 900 : 3000, 9 + i);
 		none += periods_find(gaps.ring, gaps.kept, us, found, owner);
 	}
+	/* Of an even number of gaps, half of them short. */
+	make_ring(&gaps, 0.001 * hz, 0, 800, 0, 1);
+	for (size_t i = 0; i < gaps.kept; i++)
+		gaps.ring[i].ticks = i % 2 ? 100 : 300;
+	bool median = periods_find(gaps.ring, gaps.kept, us, found, owner) == 1 && found[0].gaps == 800 &&
+	              found[0].median_ticks == 200;
 	bool mixed = good && mixed_periods(&gaps, owner);
 	bool thin = good && thin_periods(&gaps, owner);
 	gaps_free(&gaps);
@@ -192,6 +198,7 @@ static bool case_gap_period(struct error *error)
 	if (!good)
 		return false;
 	EXPECT(none == 0);
+	EXPECT(median);
 	EXPECT(mixed);
 	EXPECT(thin);
 	return true;
@@ -293,8 +300,10 @@ static bool case_gap_longest(struct error *error)
 	gaps = (struct gaps){0};
 	if (!gaps_open(&gaps, ring, 0, error))
 		return false;
-	gaps_record(&gaps, 1, 1);
-	bool none = gaps.longest_kept == 0 && gaps.count == 1;
+	gaps_record(&gaps, 1, 200);
+	gaps_close(&gaps);
+	/* A rate is of gaps at least so long. */
+	bool none = gaps.longest_kept == 0 && gaps.count == 1 && gaps.rate_count[0] == 1 && gaps.rate_count[1] == 0;
 	gaps_free(&gaps);
 	EXPECT(full);
 	/* Rings of hundreds of CPUs are shorter, so that all together take no more than is allowed. */

@@ -40,6 +40,8 @@ static bool case_memory(struct error *error)
 #define MOUNT_2 "31 25 0:27 / /cg/two rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 #define MOUNT_INSIDE "31 25 0:27 /host/job /cg/two rw,nosuid - cgroup2 cgroup2 rw\n"
 
+#define MOUNT_PIDS "33 25 0:29 / /cg/pids rw,nosuid - cgroup cgroup rw,pids\n"
+#define MOUNT_CPUSET "34 25 0:30 / /cg/cpuset rw,nosuid - cgroup cgroup rw,cpuset\n"
 #define MOUNT_CPU "32 25 0:28 / /cg/cpu rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"
 
 static bool case_control_groups(struct error *error)
@@ -51,6 +53,7 @@ static bool case_control_groups(struct error *error)
 		const char *where;
 		uint64_t hugetlb; /* of 2 MiB; 0: no limit */
 		double cpus;      /* 0: no quota */
+		uint64_t tasks;   /* 0: no limit */
 		struct cgroup_stops stops;
 	} machines[] = {
 		{.files = {{"/proc/self/cgroup", "0::/\n"}, {"/proc/self/mountinfo", MOUNT_2}}, .room = CGROUP_NO_LIMIT},
@@ -109,6 +112,31 @@ static bool case_control_groups(struct error *error)
 		 .room = CGROUP_NO_LIMIT,
 		 .cpus = 0.5,
 		 .stops = {4, 77}},
+		/* the controller cpu is neither cpuset nor cpuacct, which the kernel may name first */
+		{.files = {{"/proc/self/cgroup", "6:cpuset:/other\n5:cpuacct,cpu:/job\n0::/\n"},
+		           {"/proc/self/mountinfo", MOUNT_2 MOUNT_CPUSET MOUNT_CPU},
+		           {"/cg/cpu/job/cpu.cfs_quota_us", "30000\n"},
+		           {"/cg/cpu/job/cpu.cfs_period_us", "20000\n"}},
+		 .room = CGROUP_NO_LIMIT,
+		 .cpus = 1.5},
+		/* tasks: the parent leaves fewer; no limit in words */
+		{.files = {{"/proc/self/cgroup", "0::/a/b\n"},
+		           {"/proc/self/mountinfo", MOUNT_2},
+		           {"/cg/two/a/b/pids.max", "20\n"},
+		           {"/cg/two/a/b/pids.current", "3\n"},
+		           {"/cg/two/a/pids.max", "30\n"},
+		           {"/cg/two/a/pids.current", "18\n"},
+		           {"/cg/two/pids.max", "max\n"},
+		           {"/cg/two/pids.current", "900\n"}},
+		 .room = CGROUP_NO_LIMIT,
+		 .tasks = 12},
+		/* version 1 of tasks */
+		{.files = {{"/proc/self/cgroup", "8:pids:/job\n0::/\n"},
+		           {"/proc/self/mountinfo", MOUNT_2 MOUNT_PIDS},
+		           {"/cg/pids/job/pids.max", "7\n"},
+		           {"/cg/pids/job/pids.current", "2\n"}},
+		 .room = CGROUP_NO_LIMIT,
+		 .tasks = 5},
 		/* a container sees its own group as the top, under the host's name */
 		{.files = {{"/proc/self/cgroup", "0::/host/job\n"},
 		           {"/proc/self/mountinfo", MOUNT_INSIDE},
@@ -129,14 +157,35 @@ static bool case_control_groups(struct error *error)
 		double cpus = cgroup_cpus(root, by, sizeof(by));
 		struct cgroup_stops stops = cgroup_stops(root);
 		uint64_t hugetlb = cgroup_hugetlb_room(root, 2u << 20, by, sizeof(by));
+		uint64_t tasks = cgroup_tasks(root, by, sizeof(by));
 		nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 		if (!made || room != machines[i].room ||
 		    (room != CGROUP_NO_LIMIT && strcmp(where + strlen(root), machines[i].where) != 0))
 			return error_set(error, ERROR_CHECK_FAILED, "machine %zu: expected room %llu in %s, found %llu in '%s'", i,
 			                 (unsigned long long)machines[i].room, machines[i].where, (unsigned long long)room, where);
 		EXPECT(hugetlb == (machines[i].hugetlb ? machines[i].hugetlb : CGROUP_NO_LIMIT));
+		EXPECT(tasks == (machines[i].tasks ? machines[i].tasks : CGROUP_NO_LIMIT));
 		EXPECT(machines[i].cpus > 0 ? cpus == machines[i].cpus : isinf(cpus));
 		EXPECT(stops.periods == machines[i].stops.periods && stops.ns == machines[i].stops.ns);
+	}
+	return true;
+}
+
+/* Pages by their sizes, on every architecture. */
+static bool case_page_names(struct error *error)
+{
+	static const struct {
+		size_t bytes;
+		const char *name;
+	} known[] = {{64u << 10, "hugetlb_64k"}, {1u << 20, "hugetlb_1m"},     {2u << 20, "hugetlb_2m"},
+	             {16u << 20, "hugetlb_16m"}, {32u << 20, "hugetlb_32m"},   {512u << 20, "hugetlb_512m"},
+	             {1u << 30, "hugetlb_1g"},   {16ull << 30, "hugetlb_16g"}, {4ull << 40, "hugetlb_4096g"}};
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		const struct region region = {.bytes = known[i].bytes, .kind = PAGES_HUGETLB, .hugetlb_bytes = known[i].bytes};
+		struct pages pages = {0};
+		char name[PAGES_NAME_BYTES];
+		pages_read_sizes(&pages, &region, 1);
+		EXPECT(!strcmp(pages_obtained(&pages, name), known[i].name));
 	}
 	return true;
 }
@@ -158,6 +207,7 @@ static const struct host_case cases[] = {
 	{"memory", case_memory},
 	{"shares", case_shares},
 	{"control_groups", case_control_groups},
+	{"page_names", case_page_names},
 };
 
 int main(void)

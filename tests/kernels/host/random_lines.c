@@ -18,7 +18,8 @@ static bool case_once(struct error *error)
 		bool once = true;
 		for (size_t i = 0; i < lines; i++) {
 			size_t at = random_line(i, lines);
-			once = once && at % LOAD_LINE_BYTES == 0 && at / LOAD_LINE_BYTES < lines && !visits[at / LOAD_LINE_BYTES]++;
+			once = once && at % ARCH_LINE_BYTES == 0 && at / ARCH_LINE_BYTES < lines &&
+			       !visits[at / ARCH_LINE_BYTES]++ && random_line(i + lines, lines) == at;
 		}
 		free(visits);
 		EXPECT(once);
@@ -34,7 +35,7 @@ static double channels(uint64_t lines, unsigned shift)
 	for (uint64_t i = 0; i < lines; i += IN_FLIGHT) {
 		unsigned seen = 0;
 		for (uint64_t k = 0; k < IN_FLIGHT; k++)
-			seen |= 1u << (random_line(i + k, lines) / LOAD_LINE_BYTES >> shift) % CHANNELS;
+			seen |= 1u << (random_line(i + k, lines) / ARCH_LINE_BYTES >> shift) % CHANNELS;
 		used += (unsigned)__builtin_popcount(seen);
 	}
 	return (double)used / ((double)lines / IN_FLIGHT);
@@ -47,7 +48,7 @@ static bool case_order(struct error *error)
 		struct order_check check;
 		uint32_t *order = allocate(chain.nodes, sizeof(*order));
 		for (size_t i = 0; i < chain.nodes; i++)
-			order[i] = (uint32_t)(random_line(i, chain.nodes) / LOAD_LINE_BYTES);
+			order[i] = (uint32_t)(random_line(i, chain.nodes) / ARCH_LINE_BYTES);
 		(void)chain_check_order(&chain, order, &check);
 		free(order);
 		/* Like chance but for the lengths of jumps, which an order of so few operations does not spread evenly. */

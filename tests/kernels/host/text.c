@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is written and read: JSON, options, CPU lists. */
+/* What is written and read: JSON, options, CPU lists, files. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "affinity.h"
+#include "files.h"
 #include "host.h"
 #include "looking.h"
 #include "subcommand.h"
 #include "warning.h"
+
+/* What stands for a byte that is not of UTF-8. */
+#define LOST "\\ufffd"
 
 static bool case_json(struct error *error)
 {
 	struct json json = {0};
 	json_object_begin(&json, NULL);
 	json_text(&json, "a\"\\\n", "b\t\x7f\xff\xc3\xa4\xed\xa0\x80");
+	/* the first and the last of each length; one before and one beyond */
+	json_text(&json, "u", "\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf");
+	json_text(&json, "v", "\xc1\xbf-\xe0\x9f\xbf-\xf0\x8f\xbf\xbf-\xf4\x90\x80\x80");
 	json_array_begin(&json, "n");
 	json_f64(&json, NULL, 0.1);
 	json_i64(&json, NULL, INT64_MIN);
@@ -22,8 +32,11 @@ static bool case_json(struct error *error)
 	json_null(&json, NULL);
 	json_array_end(&json);
 	json_object_end(&json);
-	bool same = !strcmp(json.text, "{\"a\\\"\\\\\\u000a\":\"b\\u0009\\u007f\\ufffd\xc3\xa4\\ufffd\\ufffd\\ufffd\","
-	                               "\"n\":[0.1,-9223372036854775808,18446744073709551615,null]}");
+	bool same = !strcmp(
+		json.text, "{\"a\\\"\\\\\\u000a\":\"b\\u0009\\u007f\\ufffd\xc3\xa4\\ufffd\\ufffd\\ufffd\","
+				   "\"u\":\"\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\","
+				   "\"v\":\"" LOST LOST "-" LOST LOST LOST "-" LOST LOST LOST LOST "-" LOST LOST LOST LOST "\","
+				   "\"n\":[0.1,-9223372036854775808,18446744073709551615,null]}");
 	bool sound = !json.spoilt;
 	json_f64(&json, "x", NAN);
 	bool refused = json.spoilt && !strcmp(json.spoilt_key, "x");
@@ -83,6 +96,28 @@ static bool case_cpu_lists(struct error *error)
 	return true;
 }
 
+static int next_descriptor(void)
+{
+	int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	close(next);
+	return next;
+}
+
+/* A file that is read again and again takes no more descriptors, whether it can be read or not. */
+static bool case_files(struct error *error)
+{
+	const int before = next_descriptor();
+	char *text = file_read("/proc/self/stat");
+	bool whole = text && strrchr(text, ')');
+	free(text);
+	EXPECT(before >= 0 && whole);
+	EXPECT(!file_read("/proc/self/nothing") && errno == ENOENT);
+	EXPECT(!file_read("/proc/self") && errno == EISDIR);
+	EXPECT(!file_read_within("/proc/self/stat", 0) && errno == ETIME);
+	EXPECT(next_descriptor() == before);
+	return true;
+}
+
 static bool case_left_out(struct error *error)
 {
 	struct json json = {0};
@@ -97,10 +132,8 @@ static bool case_left_out(struct error *error)
 }
 
 static const struct host_case cases[] = {
-	{"cpu_lists", case_cpu_lists},
-	{"json", case_json},
-	{"left_out", case_left_out},
-	{"options", case_options},
+	{"cpu_lists", case_cpu_lists}, {"files", case_files},     {"json", case_json},
+	{"left_out", case_left_out},   {"options", case_options},
 };
 
 int main(void)

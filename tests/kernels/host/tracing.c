@@ -171,6 +171,17 @@ static _Noreturn void take_and_die(int instances, const struct cpu_list *cpus)
 	_exit(1);
 }
 
+/* Events that found the buffer full, and those that were not written: "commit overrun" is neither. */
+static bool lost_checks(const char *root, int instances, struct error *error)
+{
+	const struct tracing tracing = {.instance = instances};
+	EXPECT(tracing_lost(&tracing, 3) == -1);
+	EXPECT(put(root, "/instances/per_cpu/cpu3/stats",
+	           "entries: 50\noverrun: 3\ncommit overrun: 70\nbytes: 100\ndropped events: 4\nread events: 9\n"));
+	EXPECT(tracing_lost(&tracing, 3) == 7);
+	return true;
+}
+
 /* A made tracefs, whose options are a file: what is written replaces them. */
 static bool osnoise_checks(const char *root, int instances, struct error *error)
 {
@@ -229,6 +240,9 @@ static bool osnoise_checks(const char *root, int instances, struct error *error)
 	EXPECT(put(root, "/osnoise/options", "NO_OSNOISE_WORKLOAD\n"));
 	EXPECT(osnoise_mend(instances, "own") && osnoise_mend(instances, "gone-osnoise"));
 	EXPECT(option_is(instances, "NO_OSNOISE_WORKLOAD"));
+	/* While the tracer cannot be turned off, its workload would start. */
+	EXPECT(put(root, "/instances/stuck-osnoise/current_tracer/directory", ""));
+	EXPECT(!osnoise_mend(instances, "stuck-osnoise") && option_is(instances, "NO_OSNOISE_WORKLOAD"));
 	(void)osnoise_mend(instances, "own-osnoise");
 	EXPECT(option_is(instances, "OSNOISE_WORKLOAD"));
 	return true;
@@ -335,6 +349,11 @@ static bool case_trace_osnoise(struct error *error)
 	return on_made_tracefs(osnoise_checks, error);
 }
 
+static bool case_trace_lost(struct error *error)
+{
+	return on_made_tracefs(lost_checks, error);
+}
+
 static bool case_trace_hwlat(struct error *error)
 {
 	return on_made_tracefs(hwlat_checks, error);
@@ -382,7 +401,7 @@ static bool case_smi(struct error *error)
 
 static const struct host_case cases[] = {
 	{"trace_hwlat", case_trace_hwlat}, {"trace_hwlat_text", case_trace_hwlat_text}, {"smi", case_smi},
-	{"trace_text", case_trace_text},   {"trace_osnoise", case_trace_osnoise},
+	{"trace_text", case_trace_text},   {"trace_osnoise", case_trace_osnoise},       {"trace_lost", case_trace_lost},
 };
 
 int main(void)

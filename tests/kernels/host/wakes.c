@@ -14,16 +14,23 @@ static void continue_late(struct worker *worker)
 	worker_continue(worker);
 }
 #define worker_continue continue_late
+
+#include "clock.h"
+
+static unsigned unix_reads, unix_good;
+
+/* A thread that loses its CPU on the way from one clock to the other, but for the reading of one number. */
+static uint64_t read_late_ns(clockid_t which)
+{
+	if (which == CLOCK_REALTIME && unix_good && ++unix_reads != unix_good)
+		nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+	return clock_read_ns(which);
+}
+#define clock_read_ns read_late_ns
 #include "wakeup.c"
 
 #include "host.h"
 #include "random.h"
-
-/* Main's, which has a main of its own. */
-void supervise_avoid(const struct cpu_list *measured)
-{
-	(void)measured;
-}
 
 /* The books of wake-ups whose lateness is known, against what counting them one by one gives. */
 static bool case_wake_books(struct error *error)
@@ -62,6 +69,38 @@ static bool case_wake_books(struct error *error)
 	return true;
 }
 
+/* As late as a threshold is at least so late, and a ns less is not. */
+static bool case_thresholds(struct error *error)
+{
+	static struct view view;
+	struct wake worst;
+	options.worst = 1;
+	work.period_ns = 1000000000;
+	view.worst = &worst;
+	for (size_t i = 0; i < THRESHOLDS; i++) {
+		const uint64_t before = view.above[i];
+		(void)view_take(&view, 1000, 1000 + thresholds_ns[i] - 1);
+		EXPECT(view.above[i] == before);
+		(void)view_take(&view, 1000, 1000 + thresholds_ns[i]);
+		EXPECT(view.above[i] == before + 1);
+	}
+	return true;
+}
+
+/* Wherever the supervising thread waits for its CPU between two clocks, wake-ups have their time. */
+static bool case_unix_time(struct error *error)
+{
+	unix_good = OFFSET_TRIES / 2;
+	const uint64_t offset_ns = unix_offset_ns();
+	unix_good = 0;
+	/* However long these take, the second is between the others. */
+	const uint64_t before_ns = clock_read_ns(CLOCK_MONOTONIC), unix_ns = clock_read_ns(CLOCK_REALTIME);
+	const uint64_t after_ns = clock_read_ns(CLOCK_MONOTONIC), tolerance_ns = 100000000;
+	EXPECT(unix_reads == OFFSET_TRIES && unix_ns - offset_ns + tolerance_ns > before_ns &&
+	       unix_ns - offset_ns < after_ns + tolerance_ns);
+	return true;
+}
+
 /* What the supervising thread waits for is no lateness of the measuring ones. */
 static bool case_released_late(struct error *error)
 {
@@ -92,14 +131,32 @@ static bool case_lost_chore(struct error *error)
 	(void)chores_end(&lost);
 	alarm(0);
 	chores_close();
+	free(work.chores);
+	work.chores = NULL;
 	EXPECT(!began && lost.code == ERROR_INTERNAL);
 	return true;
 }
 
+/* Each process of the load sees that its socket is closed, whatever those started after it have inherited. */
+static bool case_closed_chores(struct error *error)
+{
+	unsigned twice[] = {affinity_allowed()->cpus[0], affinity_allowed()->cpus[0]};
+	work.housekeeping = (struct cpu_list){twice, 2};
+	if (!chores_open(error))
+		return false;
+	alarm(60);
+	chores_close();
+	alarm(0);
+	bool gone = kill(work.chores[0].process, 0) != 0 && kill(work.chores[1].process, 0) != 0;
+	free(work.chores);
+	work.chores = NULL;
+	EXPECT(gone);
+	return true;
+}
+
 static const struct host_case cases[] = {
-	{"wake_books", case_wake_books},
-	{"released_late", case_released_late},
-	{"lost_chore", case_lost_chore},
+	{"wake_books", case_wake_books},       {"thresholds", case_thresholds}, {"unix_time", case_unix_time},
+	{"released_late", case_released_late}, {"lost_chore", case_lost_chore}, {"closed_chores", case_closed_chores},
 };
 
 int main(int count, char **words)

@@ -118,6 +118,26 @@ def test_a_capture_json_of_the_wrong_shape_is_listed(make_root):
         assert "/capture.json" in reasons(context)
 
 
+@pytest.mark.parametrize(
+    ("machine", "recorded", "found"),
+    [
+        ("aarch64", 65536, 65536),
+        ("x86_64", None, 4096),
+        ("riscv64", None, 4096),
+        ("aarch64", None, None),
+        ("ppc64le", None, None),
+        ("aarch64", 4095, None),
+        ("aarch64", True, None),
+        ("aarch64", "65536", None),
+    ],
+)
+def test_base_pages_are_recorded_or_the_only_ones_of_the_architecture(make_root, machine, recorded, found):
+    content = {"uname": {"machine": machine}} | ({} if recorded is None else {"page_bytes": recorded})
+    context = load(make_root({f"{CPU}/online": "0\n", "/capture.json": json.dumps(content)}))
+    assert context.memory.base_page_bytes == found
+    assert ("/capture.json" in reasons(context)) == (recorded is not None and found is None)
+
+
 def test_unreadable_files_of_the_capture_are_kept(make_root):
     document = {"unreadable": [{"path": "/sys/firmware/dmi/tables/DMI", "reason": "Permission denied"}]}
     context = load(make_root({f"{CPU}/online": "0\n", "/capture.json": json.dumps(document)}))

@@ -4,6 +4,7 @@
 import base64
 import io
 import json
+import mmap
 import os
 import tarfile
 from pathlib import Path
@@ -28,12 +29,14 @@ def test_capture_of_this_machine_equals_live(tmp_path):
     archive.write_bytes(base64.b64decode(result["archive"]))
     captured, live = load(archive), load(Path("/"))
     assert captured.capture.uname == "Linux here"
+    assert live.capture.uname == " ".join([*os.uname(), "GNU/Linux"])
     assert captured.capture.captured_at.endswith("Z")
     for name in ("topology", "distances", "caches", "processor", "mitigations", "clocksource", "cmdline", "firmware"):
         assert getattr(captured, name) == getattr(live, name), name
     assert captured.online_cpus == live.online_cpus
     assert captured.isolation.isolated == live.isolation.isolated
     assert captured.cpus.allowed == tuple(sorted(os.sched_getaffinity(0)))
+    assert captured.memory.base_page_bytes == live.memory.base_page_bytes == mmap.PAGESIZE
     assert [(n.id, n.cpus) for n in captured.nodes] == [(n.id, n.cpus) for n in live.nodes]
 
 
@@ -178,6 +181,25 @@ def test_serial_numbers_in_text_files_are_blanked(make_root):
     assert not any(secret in text for secret in ("deadbeef", "279F25", "829E8", "aa-bb"))
     assert "machine = 2817" in text
     assert sorted(collector.masked) == ["/proc/cpuinfo", "/proc/sysinfo"]
+
+
+def test_secrets_are_blanked_and_named_wherever_the_command_line_is_copied(make_root):
+    line = "quiet netroot=iscsi:u:hunter2@192.0.2.1::::iqn rd.iscsi.password=hunter2 isolcpus=1"
+    root = make_root(
+        {
+            "/proc/cmdline": f"{line}\n",
+            "/etc/tuned/active_profile": "own\n",
+            "/etc/tuned/own/tuned.conf": f"[bootloader]\ncmdline_x=+{line}\n",
+        }
+    )
+    collector = capture.collect(str(root))
+    assert collector.text("/proc/cmdline") == (
+        "quiet netroot=iscsi:<blanked>@192.0.2.1::::iqn rd.iscsi.password=<blanked> isolcpus=1"
+    )
+    assert not any(b"hunter2" in content for content in collector.files.values())
+    what = "passwords, tokens, credentials"
+    assert collector.masked == dict.fromkeys(("/proc/cmdline", "/etc/tuned/own/tuned.conf"), what)
+    assert "hunter2" not in load(root).model_dump_json(), "a tree that nothing blanked"
 
 
 def test_no_pattern_captures_identity():

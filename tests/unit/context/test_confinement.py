@@ -71,6 +71,11 @@ def test_groups_are_found_below_their_mount(confined, top, path, directory):
     assert (limit.group, limit.limit_bytes, limit.used_bytes, limit.left_bytes) == (directory, 1000, 300, 700)
 
 
+def test_nothing_is_left_of_a_limit_that_was_lowered_below_what_is_used(confined):
+    files = {"/proc/self/cgroup": "0::/\n", f"{GROUP}/memory.max": "1000\n", f"{GROUP}/memory.current": "1400\n"}
+    assert confined(files).confinement.memory_limit.left_bytes == 0
+
+
 def test_max_is_no_limit(confined):
     files = dict.fromkeys((f"{GROUP}/memory.max", f"{GROUP}/memory.high", f"{GROUP}/pids.max"), "max\n")
     files |= {"/proc/self/cgroup": "0::/\n", f"{GROUP}/memory.current": "4\n", f"{GROUP}/cpu.max": "max 100000\n"}
@@ -91,6 +96,7 @@ def test_an_unusable_limit_is_listed(confined):
         ("0-3", "0-1", {0, 1, 2, 3}),
         ("0-1", "0-1", {0, 1}),  # the cpuset has no isolated CPU
         ("0-2", "0-1", {0, 1, 2}),
+        ("1-3", "1", {1, 2, 3}),
         ("1-3", "1-3", {1, 2, 3}),
         ("0-3", "0", {0}),
     ],

@@ -38,6 +38,7 @@ def snapshots(**said):
         "/load/after/proc/42/task/42/stat": process(42, "busy (loop) x", 280, 0),
         "/load/after/proc/42/task/4000001/stat": process(4000001, "worker", 90, 3),
         "/load/after/proc/42/task/44/stat": process(44, "never ran", 0, 9),
+        "/load/after/proc/42/task/45/stat": process(45, "on no CPU", 5, -1),
         "/load/after/proc/4000002/stat": process(4000002, "young", 40, 3),
         "/load/before/proc/7/stat": process(7, "python3", 1, 0),
         "/load/after/proc/7/stat": process(7, "python3", 90, 0),
@@ -109,12 +110,14 @@ def test_capture_keeps_only_busy_processes(make_root):
             "/proc/10/stat": process(10, "idle", 5, 0),
             "/proc/11/stat": process(11, "busy", 5, 0),
             "/proc/11/task/11/stat": process(11, "busy", 90, 0),
+            "/proc/self/stat": process(13, "reader", 5, 0),
         }
     )
 
     def work(_seconds):
         (root / "proc/stat").write_text(stat_row(0, user=80))
         (root / "proc/11/stat").write_text(process(11, "busy", 90, 0))
+        (root / "proc/self/stat").write_text(process(13, "reader", 90, 0))
         (root / "proc/12").mkdir()
         (root / "proc/12/stat").write_text(process(12, "new", 3, 0))
 

@@ -214,11 +214,14 @@ def test_virtual_functions_are_counted_at_their_device(make_root):
     files = {**function(PORT, "0x060400"), **function(NIC, "0x020000", sriov_numvfs="3")}
     for number in (1, 2, 3):
         files |= function(f"{PORT}/0000:81:00.{number}", "0x020000")
+    files |= {f"{ROOT}/{NIC}/net/eth1/operstate": "up\n", f"{ROOT}/{PORT}/0000:81:00.1/net/eth1v0/operstate": "up\n"}
     root = machine(make_root, files)
+    link(root, f"{ROOT}/{NIC}/virtfn0", "../0000:81:00.1")
     for number in (1, 2, 3):
         link(root, f"{ROOT}/{PORT}/0000:81:00.{number}/physfn", "../0000:81:00.0")
     live = load(root)
     assert [(device.address, device.virtual_functions) for device in live.devices] == [("0000:81:00.0", 3)]
+    assert [interface.name for interface in live.devices[0].interfaces] == ["eth1"]
     assert [device.address for device in both(root).devices] == ["0000:81:00.0"]
 
 
@@ -281,6 +284,12 @@ def test_a_group_with_fewer_ways_narrows_what_its_cpus_measure(make_root):
     assert facts(context, None)["allocation"] == f"pods on CPUs 4-7: {allocation_text(group)}"
 
 
+def test_of_several_domains_the_one_with_the_least_is_named(make_root):
+    files = {**schemata(), f"{CONTROL}/schemata": "    L3:0=ff;1=f;2=fff\n    MB:0=60;1=40;2=50\n"}
+    (group,) = both(make_root({**BASE, **files})).resctrl.groups
+    assert allocation_text(group) == "4 of 16 ways of L3, 40 of 100 parts of memory bandwidth"
+
+
 def test_full_groups_and_those_of_other_cpus_raise_nothing(make_root):
     full = both(make_root({**BASE, **schemata()}))
     assert full.resctrl.groups[0].narrowed == ()
@@ -295,7 +304,9 @@ def test_the_group_of_the_process_counts_on_all_cpus(make_root):
         **schemata(group="/pods", l3="f", cpus=""),
         "/proc/self/cpu_resctrl_groups": "res:/pods\nmon:\n",
     }
-    context = load(make_root({**BASE, **files}))
+    root = make_root({**BASE, **files, "/sys/bus/pci/devices/none/class": "0x060000\n"})
+    both(root)
+    context = load(root)  # a capture has the affinity of the test
     ((group, cpus),) = narrowing_group(context.resctrl, context.usable_cpus)
     assert (group.name, len(cpus)) == ("pods", 8)
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,14 @@ def test_capture_gives_the_expected_document(expected):
         lines = [f"{json.dumps(subject)}: {json.dumps(facts, allow_nan=False)}" for subject, facts in document.items()]
         expected.write_text("{{\n{}\n}}\n".format(",\n".join(lines)))
     assert document == json.loads(expected.read_text())
+
+
+def test_only_the_newest_capture_is_kept():
+    one, other = (path.read_bytes() for path in ARCHIVES[:2])
+    context = load(ARCHIVES[0], one)
+    assert load(Path("another name"), one) is context
+    load(ARCHIVES[1], other)
+    assert load(ARCHIVES[0], one) is not context
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))

@@ -221,6 +221,31 @@ def test_frequency_and_idle_states(make_root):
     assert context.throttling.core_events == 3
 
 
+def test_policies_of_several_cpus_are_read_once(make_root):
+    governors = ("userspace", "powersave", "ondemand", "schedutil", "performance", "conservative")
+    files = {f"{CPU}/online": f"0-{len(governors)}\n"}
+    for cpu, governor in enumerate(governors, 1):
+        policy = f"{CPU}/cpu{cpu}/cpufreq"
+        files |= {f"{policy}/scaling_governor": f"{governor}\n", f"{policy}/affected_cpus": f"{cpu}\n"}
+    files[f"{CPU}/cpu1/cpufreq/affected_cpus"] = "0 1\n"
+    files |= {path.replace("cpu1", "cpu0"): text for path, text in files.items() if "/cpu1/" in path}
+    frequency = load(make_root(files)).frequency
+    assert [policy.cpus for policy in frequency.policies] == [(0, 1), *((cpu,) for cpu in range(2, 7))]
+    assert frequency.governors == tuple(sorted(governors))
+
+
+def test_kernel_threads_that_borrow_memory_are_kernel_threads(make_root):
+    status = "State:\tS (sleeping)\nVmSize:\t100 kB\nCpus_allowed_list:\t1\n"
+    files = {
+        f"{CPU}/online": "0-1\n",
+        f"{CPU}/isolated": "1\n",
+        "/proc/7/task/7/status": f"Name:\tkvm\nKthread:\t1\n{status}",
+        "/proc/8/task/8/status": f"Name:\tsleep\nKthread:\t0\n{status}",
+    }
+    threads = load(make_root(files)).isolation.threads
+    assert [(thread.name, thread.kernel) for thread in threads] == [("kvm", True), ("sleep", False)]
+
+
 def test_interrupts_that_may_reach_isolated_cpus(make_root):
     context = load(
         make_root(
@@ -246,6 +271,7 @@ def test_guests_and_bare_metal(make_root):
     x86 = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nflags : fpu lm{}\n"
     cases = (
         ({"/proc/cpuinfo": x86.format(" hypervisor"), "/sys/hypervisor/type": "xen\n"}, (True, "Xen", "full")),
+        ({"/sys/hypervisor/type": "xen\n", "/sys/class/dmi/id/sys_vendor": "Amazon EC2"}, (True, "Xen", None)),
         (
             {"/proc/cpuinfo": x86.format(" hypervisor"), "/sys/class/dmi/id/sys_vendor": "VMware, Inc."},
             (True, "VMware", "full"),

@@ -104,6 +104,16 @@ def test_an_empty_slot_shows_in_the_memory_of_its_node():
     assert found(EIGHT, dimms).nodes == {}  # memory of nodes that does not fit the modules
 
 
+def test_sockets_are_packages_in_the_order_of_their_numbers():
+    topology = MACHINES[TWO].topology
+    cores = tuple(core.model_copy(update={"package_id": 1 + 7 * core.package_id}) for core in topology.cores)
+    names = FORMS["Intel, one slot per channel"]
+    dimms = [dimm(*name, size=0 if name[0] == "CPU0_DIMM_A" else 32 * GIB) for name in names]
+    seen = found(TWO, dimms, topology=topology.model_copy(update={"cores": cores}))
+    assert isinstance(seen, Population)
+    assert {package: peak.empty_slots for package, peak in seen.packages.items()} == {1: ("CPU0_DIMM_A",), 8: ()}
+
+
 def test_the_slowest_module_and_the_width_decide():
     names = FORMS["Intel reference"]
     dimms = [dimm(*name, configured_mt_s=4400 if name[0] == "CPU0_DIMM_A1" else 4800) for name in names]

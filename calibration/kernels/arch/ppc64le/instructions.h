@@ -17,6 +17,8 @@ static inline void arch_relax(void)
 	__asm__ volatile("or 27, 27, 27" ::: "memory");
 }
 
+#define ARCH_LINE_BYTES 128u
+
 #define ARCH_FLUSHES true
 static inline void arch_flush_line(const void *line)
 {
