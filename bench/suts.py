@@ -223,7 +223,7 @@ class Servers(AbstractContextManager["Servers"]):
         config.write_text(
             "\n".join(
                 [
-                    f"ListenAddress {sut.address}:{self.port}",
+                    f"ListenAddress [{sut.address}]:{self.port}",
                     f"HostKey {self.folder / sut.name}.key",
                     f"AuthorizedKeysFile {self.folder / 'authorized_keys'}",
                     f"AllowUsers {sut.login or user()}",
@@ -320,6 +320,8 @@ def _free_port(addresses: Sequence[str]) -> int:
 
 
 def _listens(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((address, port)) == 0
+    try:
+        with socket.create_connection((address, port), 1.0):
+            return True
+    except OSError:
+        return False

@@ -207,6 +207,13 @@ def located(name: str, login: Sequence[str]) -> str | None:
     return done.stdout.strip() or None
 
 
+def may_hold(login: Sequence[str], path: Path = DMA_LATENCY) -> bool:
+    """Return whether idle states can be switched off there: a file that exists may not be opened."""
+    command = f"test -e {path} && : 3<>{path}"
+    done = subprocess.run((*(login or ("sh", "-c")), command), capture_output=True, check=False)
+    return done.returncode == 0
+
+
 @click.command()
 @click.option("--cpu", type=click.IntRange(0), help="CPU to measure; by default the last allowed one.")
 @click.option(
@@ -223,7 +230,7 @@ def main(*, cpu: int | None, period_us: int, seconds: int, alternations: int, ss
         program = program_of()
         if login:
             program = copied(program, login)
-        held = bool(login) or DMA_LATENCY.exists()
+        held = may_hold(login)
         there = tools(program, chosen, period_us, seconds, lambda name: located(name, login), held=held)
         there = {name: Tool((*login, *tool.command), tool.read) for name, tool in there.items()}
         runs = alternate(there, alternations, seconds, lambda line: click.echo(line, err=True))

@@ -51,7 +51,6 @@ if sys.version_info < MIN_PYTHON:
 import fcntl
 import hashlib
 import importlib.util
-import locale
 import subprocess
 import time
 from pathlib import Path
@@ -141,8 +140,6 @@ def main(arguments: list[str]) -> None:
         python = environment(CHECKOUT / ".venv-tox", REQUIREMENTS / "tox.txt", with_package=False)
         how = "run" if rest else "run-parallel"  # in parallel, tox hides the output of what passes
         command = [str(python), "-m", "tox", how, "--root", ROOT, "--conf", str(CHECKOUT / "tox.ini"), *rest]
-    if locale.getencoding().lower().replace("-", "") != "utf8":
-        os.environ["LC_ALL"] = "C.UTF-8"  # Ansible refuses to start in a locale that is not UTF-8
     os.execv(command[0], command)  # noqa: S606 - becomes the task, so that signals and exit code are the task's own
 
 

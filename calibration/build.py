@@ -26,7 +26,7 @@ from typing import Final, Literal, get_args
 
 from calibration import __version__
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import write_whole
+from calibration.files import read_given, write_whole
 from calibration.places import CACHE, COLLECTION, INSTALLED, SHARE
 
 Target = Literal["x86_64", "aarch64", "ppc64le", "riscv64"]
@@ -39,6 +39,8 @@ PROGRAM: Final = "sutprobe"
 SYMBOLS: Final = "sutprobe.symbols"
 RECORD: Final = "build.json"
 """Files of a build: the program, the same with its symbols, and what it was made from."""
+
+RECORD_BYTES: Final = 1 << 20
 
 SHA256SUMS: Final = SOURCES_DIRECTORY / "sutprobe.sha256"
 """Hashes of the programs that these sources give, in the format of sha256sum."""
@@ -322,9 +324,9 @@ def _load(final: Path, target: Target, compiler: str, flags: tuple[str, ...], so
     """Return the cached sutprobe, or None if missing or different from its record."""
     binary = final / PROGRAM
     try:
-        recorded = json.loads((final / RECORD).read_text(encoding="utf-8"))["sha256"]
+        recorded = json.loads(read_given(final / RECORD, RECORD_BYTES))["sha256"]
         found = hashlib.sha256(binary.read_bytes()).hexdigest()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, OSError, ValueError, KeyError, TypeError):
         return None
     if found != recorded:
         return None
@@ -351,9 +353,9 @@ def prebuilt(directory: Path, target: Target) -> BuiltKernel:
     """
     place = directory / target
     try:
-        recorded = json.loads((place / RECORD).read_bytes())
+        recorded = json.loads(read_given(place / RECORD, RECORD_BYTES))
         found = hashlib.sha256((place / PROGRAM).read_bytes()).hexdigest()
-    except (OSError, ValueError) as error:
+    except (InputError, OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"no prebuilt sutprobe for {target}: {error}; put {PROGRAM} and {RECORD} into {place}"
         ) from error

@@ -264,6 +264,7 @@ def schema_command() -> None:
 
 def main() -> None:
     """Run the command line and exit with one of the codes above."""
+    os.umask(os.umask(0o077) | 0o002)  # whatever the login's: no file of ours can be written by everybody
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without µ shows an escape instead
     try:

@@ -3,14 +3,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from calibration.places import HOME
-
-RESULTS: Final = HOME / "results"
-"""The default directory of results."""
+from calibration.places import RESULTS
 
 
 def results_option(command: Callable[..., Any]) -> Callable[..., Any]:

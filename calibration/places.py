@@ -24,6 +24,9 @@ HOME_VARIABLE: Final = "CALIBRATION_HOME"
 HOME: Final = Path(os.environ.get(HOME_VARIABLE) or (Path.cwd() if INSTALLED else SHARE)).expanduser().absolute()
 """The checkout, or the working directory if the package is installed, unless ``CALIBRATION_HOME`` is set."""
 
+RESULTS: Final = HOME / "results"
+"""The default directory of results."""
+
 CACHE_VARIABLE: Final = "CALIBRATION_CACHE_DIR"
 """Environment variable with the directory of the caches, for a read-only checkout."""
 

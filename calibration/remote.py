@@ -15,10 +15,12 @@ from pydantic import StringConstraints, ValidationError
 from calibration.bounds import PARSE_FACTOR, bounded_memory
 from calibration.errors import RefusedError, SutError
 from calibration.model import Model, fault_of
-from calibration.runner.bundle import LOAD, packed, runner, sources
-from calibration.runner.directory import PLAN, RUNNER
+from calibration.parsers import parse_json_sparingly
+from calibration.runner.bundle import LOAD, packed, runner
+from calibration.runner.directory import PLAN, RUNNER, STEP_BYTES
+from calibration.runner.lock import RUN_ID
 from calibration.text import decode_base64, visible
-from calibration.tuning import Change, read_changes
+from calibration.tuning import Change, Unrestored, read_changes, read_unrestored
 
 MAX_TEXT: Final = 4000
 """Characters kept of a message of the SUT."""
@@ -26,7 +28,7 @@ MAX_TEXT: Final = 4000
 CAPTURE_BYTES: Final = 16 << 20
 """A capture of 1024 CPUs has about 3 MB in base64."""
 
-RECORD_BYTES: Final = 48 << 20
+RECORD_BYTES: Final = 2 * STEP_BYTES
 """Limit on records handed over at once: the runner stops at 8 MiB, and a step's output, escaped, is one record."""
 
 MAX_RECORDS: Final = 100_000
@@ -34,6 +36,9 @@ MAX_RECORDS: Final = 100_000
 
 CHANGE_S: Final = 600.0
 """Time for settings to be changed or restored: huge pages are freed slowly, and 8192 CPUs have as many registers."""
+
+MAX_FOUND: Final = 8
+"""Directories of one run that are collected, the newest: each start leaves at most one, and the next collects it."""
 
 INTERPRETERS: Final = ("python3", "/usr/bin/python3", "/usr/libexec/platform-python", "/usr/local/bin/python3")
 """Where a SUT's Python is looked for if the inventory does not say."""
@@ -59,7 +64,6 @@ class Prepared(Model):
 
     directory: _Path
     boot_id: _BootId
-    machine: str
     changes: tuple[Change, ...]
     taken_over: dict[str, Any] | None
     capture: bytes
@@ -68,6 +72,13 @@ class Prepared(Model):
     def session(self) -> str:
         """The name of the runner's directory."""
         return PurePosixPath(self.directory).name
+
+
+class Rehearsed(Model):
+    """A SUT on which a run would begin: its capture, and which settings the run would restore first, if any."""
+
+    capture: bytes
+    left: str | None
 
 
 class Found(Model):
@@ -141,28 +152,36 @@ class Remote:
         first, _, rest = output.partition("\n")
         try:
             with bounded_memory(PARSE_FACTOR * max_bytes):
-                answer = json.loads(first)
-        except (ValueError, RecursionError, MemoryError):
+                answer = parse_json_sparingly(first)
+        except (ValueError, MemoryError):
             answer = None
         if not isinstance(answer, dict):
             raise SutError(f"{what}: no answer of the runner: {visible(output[:MAX_TEXT]) or 'nothing'}")
         if "refused" in answer:
-            raise RefusedError(visible(str(answer["refused"]))[:MAX_TEXT])
+            faults = read_unrestored(answer.get("faults") or [])
+            run_id = str(answer.get("run_id"))
+            named = run_id if RUN_ID.fullmatch(run_id) else None
+            raise RefusedError(visible(str(answer["refused"]))[:MAX_TEXT], faults, named)
         return answer, rest
 
     def facts(self) -> Mapping[str, Any]:
         """Return the facts that decide whether the SUT can be measured (``calibration.preflight.facts``)."""
         return self._run("the check of the SUT", ("facts", self.base, self.lock))[0]
 
-    def capture(self, asked: Sequence[str] = ()) -> bytes:
-        """Return what describes the SUT, a ``.tar.gz``, with the files that match a pattern of *asked*."""
-        answer = self._run("the capture", ("capture", "-", *asked), max_bytes=CAPTURE_BYTES)[0]
-        return decode_base64(str(answer.get("capture")))
+    def rehearse(self, job: Mapping[str, Any]) -> Rehearsed:
+        """Return what *job* would begin with, without changing the SUT. Raises ``RefusedError`` if it would refuse."""
+        text = json.dumps({**job, "lock": self.lock})
+        answer = self._run("the check of the SUT", ("rehearse", self.base, text), max_bytes=CAPTURE_BYTES)[0]
+        left = answer.get("left")
+        return Rehearsed(
+            capture=decode_base64(str(answer.get("capture"))),
+            left=None if left is None else visible(str(left))[:MAX_TEXT],
+        )
 
     def find(self, run_id: str, sut: str) -> list[Found]:
-        """Return what is on the SUT of a run."""
+        """Return what is on the SUT of a run, the oldest first."""
         answer = self._run("the search for the run", ("find", self.base, run_id, sut))[0]
-        return [_valid(Found, item) for item in answer.get("found") or []][:100]
+        return [_valid(Found, item) for item in (answer.get("found") or [])[-MAX_FOUND:]]
 
     def start(self, job: Mapping[str, Any]) -> Prepared:
         """Reserve the SUT for *job*, change its settings and capture it. Raises ``RefusedError`` if it refuses."""
@@ -176,7 +195,6 @@ class Remote:
             {
                 "directory": answer.get("directory"),
                 "boot_id": answer.get("boot_id"),
-                "machine": answer.get("machine"),
                 "changes": read_changes(answer.get("changes") or []),
                 "taken_over": taken_over if isinstance(taken_over, dict) else None,
                 "capture": decode_base64(str(answer.get("capture"))),
@@ -185,11 +203,12 @@ class Remote:
 
     def begin(self, directory: str, plan: Mapping[str, Any], programs: Mapping[str, bytes]) -> None:
         """Hand over the plan with its programs. Raises ``RefusedError`` if a program does not arrive as it was sent."""
-        files = {**sources(), PLAN: json.dumps(plan).encode(), **programs}
+        files = {PLAN: json.dumps(plan).encode(), **programs}
         content = packed(
             files, stored=frozenset(programs)
         )  # compressing them again for each SUT costs more than it saves
-        self._run("the transfer of the plan", ("begin", directory), content=content, limit_s=300.0)
+        # The SUT's copy of the runner tells the run of every part that arrives.
+        self._run("the transfer of the plan", ("begin", directory), content=content, installed=directory, limit_s=300.0)
 
     def watch(self, directory: str, offset: int, *, at_least_s: float, at_most_s: float) -> Batch:
         """Wait for records behind *offset*, for a time between the two, and return them."""
@@ -216,19 +235,22 @@ class Remote:
             },
         )
 
-    def cancel(self, directory: str) -> None:
+    def cancel(self, directory: str, *, limit_s: float = CHANGE_S) -> None:
         """End a run; its settings are restored when this returns."""
-        self._run("the end of the run", ("cancel", directory), limit_s=CHANGE_S)
+        self._run("the end of the run", ("cancel", directory), limit_s=limit_s)
 
-    def remove(self, directory: str) -> tuple[tuple[Change, ...], list[str]]:
-        """Remove a run from the SUT; return what was restored only now, and what could not be."""
-        answer, _ = self._run("the removal of the run", ("remove", directory), limit_s=CHANGE_S)
-        faults = [visible(str(fault))[:MAX_TEXT] for fault in answer.get("faults") or []][:10]
-        return read_changes(answer.get("changes") or []), faults
+    def remove(self, directory: str, *, limit_s: float = CHANGE_S) -> tuple[tuple[Change, ...], tuple[Unrestored, ...]]:
+        """Restore and remove a run on the SUT; return what it had changed, and what is not restored."""
+        answer, _ = self._run("the removal of the run", ("remove", directory), limit_s=limit_s, max_bytes=CAPTURE_BYTES)
+        return read_changes(answer.get("changes") or []), read_unrestored(answer.get("faults") or [])
 
-    def hold_generator(self, path: str, run_id: str, sut: str, text: str) -> bool:
-        """Reserve the traffic generator, which this is; return whether it was free."""
-        return bool(self._run("the reservation", ("hold-generator", path, run_id, sut, text))[0].get("changed"))
+    def hold_generator(self, path: str, run_id: str, sut: str, text: str, *, only_check: bool = False) -> bool:
+        """Reserve the traffic generator, which this is, or *only_check*; return whether it was free.
+
+        Raises ``RefusedError`` if others have it.
+        """
+        words = ("hold-generator", path, run_id, sut, text, str(int(only_check)))
+        return bool(self._run("the reservation", words)[0].get("changed"))
 
     def release_generator(self, path: str, run_id: str, sut: str) -> bool:
         """Release the traffic generator, which this is; return whether it was reserved."""

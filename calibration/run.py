@@ -7,9 +7,9 @@ the options of the interrupted command: it ends the run on the SUTs and collects
 
 import gc
 import json
+import locale
 import multiprocessing
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +24,16 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, INTERRUPTED, VERDICT_FAILED, CalibrationError
+from calibration.commandline import ansible_options, cleanup_command
+from calibration.errors import (
+    BAD_INPUT,
+    ENVIRONMENT,
+    GOOD,
+    INTERRUPTED,
+    VERDICT_FAILED,
+    CalibrationError,
+    EnvironmentLacksError,
+)
 from calibration.places import CACHE, HOME, HOME_VARIABLE, SHARE
 
 ANSIBLE_EXIT_CODES: Final = {
@@ -39,7 +48,10 @@ ANSIBLE_EXIT_CODES: Final = {
 """Our exit code for each of ``ansible-playbook``'s; others (errors in the inventory or the playbook) are bad input."""
 
 NEWEST: Final = "newest"
-"""Stands for the newest incomplete run; no run has this name."""
+"""Stands for the newest unfinished run; no run has this name."""
+
+UTF_8: Final = "C.UTF-8"
+"""The locale that every system has, and Ansible accepts."""
 
 WORKERS_END_S: Final = 10.0
 """Time for interrupted workers to finish before their SUTs are cleaned anyway."""
@@ -56,6 +68,7 @@ class Watched:
     """
 
     run_id: str | None = None
+    results: Path | None = None
     begun: set[str] = field(default_factory=set)
     failures: set[int] = field(default_factory=set)
     passwords: Mapping[str, str | None] = field(default_factory=dict)
@@ -73,7 +86,7 @@ class Watched:
 
     def name(self, run_id: str, results: str) -> None:
         """Note the run, and lock the results of a nightly run; end the playbook if another one has them."""
-        self.run_id = run_id
+        self.run_id, self.results = run_id, Path(results)
         if not self.nightly or self.locks:
             return
         from calibration.nightly.lock import hold  # noqa: PLC0415 - nights only
@@ -145,39 +158,11 @@ class Interruptions:
             threading.Timer(REPEAT_S, os.kill, (self.process, signal.SIGINT)).start()
 
 
-def cleanup_command(given: Mapping[str, Any], run_id: str, suts: list[str]) -> list[str]:
+def cleanup_after(given: Mapping[str, Any], run_id: str, suts: list[str]) -> list[str]:
     """Return the command that cleans up after *run_id* on *suts*, with the connection options *given*."""
-    from ansible.constants import (  # noqa: PLC0415 - read when Ansible is configured
-        DEFAULT_BECOME_METHOD,
-        DEFAULT_TRANSPORT,
-    )
-
     command = [sys.executable, "-m", "ansible", "playbook", str(SHARE / "playbooks" / "cleanup.yml")]
-    for option, name in (
-        ("--inventory", "inventory"),
-        ("--extra-vars", "extra_vars"),
-        ("--vault-id", "vault_ids"),
-        ("--vault-password-file", "vault_password_files"),
-    ):
-        for value in given.get(name) or ():
-            command += [option, value]
-    for option, name, usual in (
-        ("--private-key", "private_key_file", None),
-        ("--user", "remote_user", None),
-        ("--timeout", "timeout", None),
-        ("--ssh-common-args", "ssh_common_args", None),
-        ("--ssh-extra-args", "ssh_extra_args", None),
-        ("--sftp-extra-args", "sftp_extra_args", None),
-        ("--scp-extra-args", "scp_extra_args", None),
-        ("--become-user", "become_user", None),
-        ("--connection", "connection", DEFAULT_TRANSPORT),
-        ("--become-method", "become_method", DEFAULT_BECOME_METHOD),
-    ):
-        if given.get(name) not in (None, "", usual):
-            command.append(f"{option}={given[name]}")
-    if given.get("become"):
-        command.append("--become")
-    return [*command, "--limit", ",".join(suts), "--extra-vars", json.dumps({"calibration_run_id": run_id})]
+    command += ansible_options(given, typed=False)
+    return [*command, "--limit", ",".join(suts), "-e", json.dumps({"calibration_run_id": run_id})]
 
 
 def clean_up() -> None:
@@ -188,7 +173,7 @@ def clean_up() -> None:
     if watched.run_id is None or not watched.begun:
         return
     suts = sorted(watched.begun)
-    command = cleanup_command(CLIARGS, watched.run_id, suts)
+    command = cleanup_after(CLIARGS, watched.run_id, suts)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C gives up
     click.echo(f"Interrupted: cleaning up on {', '.join(suts)} (Ctrl-C again gives up)")
     try:
@@ -196,10 +181,10 @@ def clean_up() -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED
     if code != 0:
-        shown = shlex.join(command[5:])
         click.echo(
-            "The cleanup is incomplete; the SUTs complete the run by themselves and restore their settings. Repeat it "
-            f"with: ansible-playbook playbooks/cleanup.yml {shown}"
+            "The cleanup is incomplete. SUTs that were not reached complete the run and restore their settings by "
+            "themselves. Options that may be secret are left out here. "
+            f"Repeat it with: {cleanup_command(watched.run_id, suts, watched.results)}"
         )
 
 
@@ -239,6 +224,31 @@ def _run_cleanup(command: list[str]) -> int:
                 os.close(reader)
 
 
+def _is_utf8() -> bool:
+    """Return whether Ansible accepts the locale, after making it this process's."""
+    try:
+        locale.setlocale(locale.LC_ALL, "")
+        encoding = locale.getlocale()[1] or ""
+    except (locale.Error, ValueError):
+        return False
+    return encoding.lower() in {"utf-8", "utf8"} and sys.getfilesystemencoding() == "utf-8"
+
+
+def use_utf8() -> None:
+    """Use the locale C.UTF-8 if the environment's is not installed or not UTF-8: Ansible would not start.
+
+    Raises ``EnvironmentLacksError`` if that is not possible.
+    """
+    if _is_utf8():
+        return
+    named = {name: value for name, value in sorted(os.environ.items()) if name == "LANG" or name.startswith("LC_")}
+    given = " ".join(f"{name}={value}" for name, value in named.items() if value != UTF_8)
+    os.environ["LC_ALL"] = UTF_8
+    if not _is_utf8():
+        raise EnvironmentLacksError(f"the locale ({given}) is not installed or not UTF-8: set LC_ALL={UTF_8}")
+    click.echo(f"The locale ({given}) is not installed or not UTF-8: using {UTF_8}", err=True)
+
+
 @click.command(
     "run",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
@@ -246,20 +256,20 @@ def _run_cleanup(command: list[str]) -> int:
 )
 @click.option(
     "--profile",
-    help="quick (the default), nightly, full, counters, sentinel, or the path of a .yml file "
-    "(docs/guide/profiles.rst). Overrides the inventory's calibration_profile.",
+    help="quick, nightly, full, counters, sentinel, or the path of a .yml file (docs/guide/profiles.rst). "
+    "Overrides the inventory's calibration_profile. Without either: quick, with --nightly nightly.",
 )
 @click.option(
     "--resume",
     is_flag=False,
     flag_value=NEWEST,
     metavar="[RUN_ID]",
-    help="Resume this run (default: the newest incomplete one) instead of starting a new one.",
+    help="Resume this run (default: the newest unfinished one) instead of starting a new one.",
 )
 @click.option(
     "--nightly",
     is_flag=True,
-    help="Run with the profile nightly, lock the results, then judge and publish (docs/guide/nightly.rst).",
+    help="Lock the results, measure, then judge and publish (docs/guide/nightly.rst).",
 )
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
 def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_options: tuple[str, ...]) -> None:
@@ -272,6 +282,7 @@ def run_command(profile: str | None, resume: str | None, nightly: bool, ansible_
     (kernel, command line, microcode, BIOS, CPUs and nodes, isolation) or sutprobe has changed. For ansible-playbook,
     give -e calibration_resume=true.
     """
+    use_utf8()
     playbook = SHARE / "playbooks" / ("nightly.yml" if nightly else "calibrate.yml")
     os.environ.setdefault("ANSIBLE_CONFIG", str(SHARE / "ansible.cfg"))
     os.environ.setdefault("ANSIBLE_HOME", str(CACHE / "ansible"))

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from calibration import __version__
 from calibration.build import RECORD as BUILD
 from calibration.build import BuiltKernel
+from calibration.commandline import cleanup_command, run_command
 from calibration.counters.tables import tables
 from calibration.errors import (
     GOOD,
@@ -29,6 +30,7 @@ from calibration.errors import (
     ConnectionLostError,
     InputError,
     NoAnswerError,
+    RefusedError,
     SutError,
 )
 from calibration.files import read_regular
@@ -60,6 +62,7 @@ from calibration.results.records import (
     Limit,
     MlcProgramRecord,
     NoteRecord,
+    RestoredRecord,
     ResumeRecord,
     StartRecord,
     append_record,
@@ -68,13 +71,17 @@ from calibration.results.records import (
 )
 from calibration.runner.bundle import runner
 from calibration.runner.directory import JOB, PLAN
-from calibration.tuning import Change
+from calibration.tuning import not_restored
 
 Say = Callable[[str, str | None], None]
 """Displays a message about the SUT at once; the outcome of a step colours it."""
 
-WAIT_S: Final = 900.0
-"""How long a reserved SUT waits for its plan: the first controller of a lab compiles sutprobe meanwhile."""
+WAIT_S: Final = 100.0
+"""How long a reserved SUT waits for its plan after the last sign of its controller.
+
+Planning 512 CPUs takes 1 s, and 50 SUTs may be planned at once on few CPUs. If the controller was killed, or lost
+power, the SUT is free within two minutes.
+"""
 
 ALIVE_S: Final = 300.0
 """Longest silence of a SUT that is watched: it says then that it is there."""
@@ -110,7 +117,9 @@ class Mlc:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of one SUT, ``host`` in the inventory; ``settings`` are those to change, with consent.
+    """What is asked of one SUT, ``host`` in the inventory, of the architecture ``machine`` if that is known.
+
+    ``settings`` are those to change, with consent.
 
     ``asked`` are patterns of files to capture beside the usual ones.
     ``keep_s`` is how long the SUT keeps results that nobody collects, ``grace_s`` the time beyond its own deadline
@@ -123,6 +132,7 @@ class Request:
     sut: str
     host: str
     run_id: str
+    machine: str | None = None
     profile: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     prefetchers_ok: bool = False
@@ -198,29 +208,49 @@ def calibrate(
     written.
     """
     directory = request.directory
+    restored: RestoredRecord | None = None
     try:
         if resumed:
             collect_found(request, remote, say)
             if has_begun(directory) and not _outstanding(request):
                 return GOOD
+        # It may be compiled: no SUT is reserved for that.
+        built = build(request.machine or str(remote.facts().get("machine")))
         prepared = remote.start(request.job(datetime.now(UTC)))
         try:
             begun = _begin(request, prepared, examine, resumed=resumed)
             planned(begun.plan)
-            plan, programs = _programs(request, begun, build(prepared.machine), say)
+            plan, programs = _programs(request, begun, built, say)
             plan |= {"grace_s": request.grace_s, "programs": _hashes(programs)}
             remote.begin(prepared.directory, plan, programs)
         except BaseException:
-            _remove(remote, prepared.directory, say)
+            restored = _remove(remote, prepared.directory, say)
+            if restored is not None and (directory / RECORDS).exists():
+                with suppress(CalibrationError):  # the first reason counts
+                    append_record(directory, restored)
+                    restored = None
             raise
         collect(request, remote, prepared.directory, prepared.boot_id, say)
     except CalibrationError as error:
-        if isinstance(error, InputError) and not directory.exists():
+        if isinstance(error, RefusedError) and error.faults:
+            restored = RestoredRecord(changes=(), unrestored=tuple(error.faults))
+        left = restored is not None and restored.unrestored
+        if isinstance(error, InputError) and not directory.exists() and not left:
             raise
-        say(str(error), "failed")
+        say(f"{error}{_ending(request, error)}", "failed")
         note(request, str(error))
+        if restored is not None:
+            append_record(directory, restored)
         return error.exit_code
     return GOOD
+
+
+def _ending(request: Request, error: CalibrationError) -> str:
+    """Return how to end the run that is in the way of *request*, by the names that this controller knows."""
+    if not isinstance(error, RefusedError) or error.run_id is None:
+        return ""
+    command = cleanup_command(error.run_id, [request.host], request.results)
+    return f"; wait for it, or end it as that user or as root: {command}"
 
 
 def _outstanding(request: Request) -> bool:
@@ -407,40 +437,54 @@ def _read_mlc(mlc: Mlc, directory: Path, say: Say) -> Program | None:
 
 
 def collect(
-    request: Request, remote: Remote, directory: str, boot_id: str | None, say: Say, *, cancelled: bool = False
+    request: Request,
+    remote: Remote,
+    directory: str,
+    boot_id: str | None,
+    say: Say,
+    *,
+    cancelled: bool = False,
+    until_s: float | None = None,
 ) -> None:
     """Collect the run in *directory* on the SUT, *cancelled* or not, to its end, and remove it there.
 
-    If the SUT is lost for longer than ``reconnect_s``, the run is left to complete there.
+    If the SUT is lost for longer than ``reconnect_s``, the run is left to complete there. It is given up at
+    *until_s*.
     """
     collector = Collector(request.directory, directory.rsplit("/", 1)[-1], say)
     try:
-        batch = _follow(request, remote, directory, collector, say)
-    except (ConnectionLostError, NoAnswerError) as error:
+        batch = _follow(request, remote, directory, collector, say, until_s=until_s)
+    except BaseException as error:
+        with suppress(CalibrationError):  # the first reason counts
+            collector.end()
+        if not isinstance(error, ConnectionLostError | NoAnswerError):
+            raise
         raise SutError(
             f"the connection to the SUT was lost and did not come back ({error}); the run completes there: collect it "
-            f"with --resume {request.run_id} within {request.keep_s / 60:.0f} min of its end"
+            f"within {request.keep_s / 60:.0f} min of its end with "
+            + run_command("--resume", request.run_id, results=request.results)
         ) from error
-    changes, faults = _remove(remote, directory, say)
-    if collector.restored is None and changes:
-        collector.restored = changes
+    restored = _remove(remote, directory, say, until_s)
+    if restored is not None:
+        collector.take_restored(restored.changes, restored.unrestored)
+    elif collector.unrestored:
+        say(not_restored(collector.unrestored), UNCLEAN)
     collector.end()
-    for fault in dict.fromkeys((*collector.faults, *faults)):
-        say(f"not restored: {fault}", UNCLEAN)
     if not collector.finished and not cancelled:
         restarted = batch.state == "dead" and boot_id is not None and batch.boot_id not in (None, boot_id)
         reason = RESTARTED if restarted else collector.reason or KILLED
         append_record(request.directory, NoteRecord(reason=reason))
 
 
-def _follow(request: Request, remote: Remote, directory: str, collector: Collector, say: Say) -> Batch:
+def _follow(
+    request: Request, remote: Remote, directory: str, collector: Collector, say: Say, *, until_s: float | None
+) -> Batch:
     """Collect the records of the run until it has ended; return the last batch.
 
-    Raises ``SutError`` if it has not ended when the runner would have killed all of its steps.
+    Raises ``SutError`` if it has not ended at *until_s*, by default when the runner would have killed all of its steps.
     """
     offset, lost_s = 0, None
-    longest_s = _longest_s(request)
-    until_s = time.monotonic() + longest_s
+    until_s = until_s or time.monotonic() + _longest_s(request)
     while True:
         try:
             batch = remote.watch(directory, offset, at_least_s=request.progress_s, at_most_s=ALIVE_S)
@@ -463,8 +507,7 @@ def _follow(request: Request, remote: Remote, directory: str, collector: Collect
             return batch
         if time.monotonic() > until_s:
             raise SutError(
-                f"the run has not ended after {longest_s / 60:.0f} min, the sum of its deadlines: see what keeps "
-                f"{directory} on the SUT"
+                f"the run has not ended within the sum of its deadlines: see what keeps {directory} on the SUT"
             )
         if not batch.lines:
             time.sleep(PAUSE_S)  # a runner waits by itself
@@ -480,28 +523,47 @@ def _longest_s(request: Request) -> float:
     return programs_s + sum(rounds_s) + CHANGE_S
 
 
-def _remove(remote: Remote, directory: str, say: Say) -> tuple[tuple[Change, ...], Sequence[str]]:
-    """Remove the run from the SUT; what fails is left to the SUT, which removes it itself."""
+def _remove(remote: Remote, directory: str, say: Say, until_s: float | None = None) -> RestoredRecord | None:
+    """Remove the run from the SUT, not after *until_s*, and return what was restored.
+
+    ``None`` if that failed: the SUT does both itself.
+    """
     try:
-        return remote.remove(directory)
-    except SutError as error:
-        say(f"not removed from the SUT, which removes it by itself: {error}", UNCLEAN)
-        return (), ()
+        limit_s = CHANGE_S if until_s is None else _left_s(until_s)
+        changes, unrestored = remote.remove(directory, limit_s=limit_s)
+    except CalibrationError as error:
+        say(f"not removed from the SUT, which restores and removes it by itself: {error}", UNCLEAN)
+        return None
+    if unrestored:
+        say(not_restored(unrestored), UNCLEAN)
+    return RestoredRecord(session=directory.rsplit("/", 1)[-1], changes=changes, unrestored=unrestored)
 
 
 def collect_found(request: Request, remote: Remote, say: Say, *, cancelled: bool = False) -> bool:
-    """Collect what the SUT has of the run, after ending it if *cancelled*; return whether there was anything."""
+    """Collect what the SUT has of the run, after ending it if *cancelled*; return whether there was anything.
+
+    Raises ``SutError`` if the SUT takes longer for all of it together than one run can take.
+    """
     found = remote.find(request.run_id, request.sut)
+    running_s = _longest_s(request) if has_begun(request.directory) and not cancelled else 0.0
+    until_s = time.monotonic() + CHANGE_S + running_s
     for session in found:
         if cancelled or not session.planned:  # its controller was killed before it handed the plan over
-            remote.cancel(session.directory)
+            remote.cancel(session.directory, limit_s=_left_s(until_s))
         if not _continue(request, session):
-            for fault in _remove(remote, session.directory, say)[1]:
-                say(f"not restored: {fault}", UNCLEAN)
+            _remove(remote, session.directory, say, until_s)
             continue
-        collect(request, remote, session.directory, session.boot_id, say, cancelled=cancelled)
+        collect(request, remote, session.directory, session.boot_id, say, cancelled=cancelled, until_s=until_s)
         end(request, interrupted=cancelled)
     return bool(found)
+
+
+def _left_s(until_s: float) -> float:
+    """Return the time for a question until *until_s*. Raises ``SutError`` if there is none."""
+    left_s = min(CHANGE_S, until_s - time.monotonic())
+    if left_s <= 0:
+        raise SutError("the SUT takes too long to end what it has of the run: log in and see what keeps it busy")
+    return left_s
 
 
 def _continue(request: Request, session: Found) -> bool:
@@ -571,7 +633,7 @@ def adopt(left: Path, results: Path, *, testbed: str | None = None, sut: str | N
 
     def content(name: str) -> bytes:
         try:
-            return read_regular(left / name, MAX_RECORDS_BYTES)
+            return read_regular(left / name, 2 * MAX_RECORDS_BYTES)  # outputs are escaped there
         except FileNotFoundError as error:
             raise InputError(f"{left} is not a run without a controller: no {name}") from error
 

@@ -2,13 +2,17 @@
 """Settings that a run was asked to change on a SUT, and whether they were restored."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from calibration.cpulists import parse_cpulist
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.model import Model
+from calibration.runner.settings import group_changes
+from calibration.runner.settings import not_restored as words
+from calibration.text import visible
 
 
 class Change(Model):
@@ -26,9 +30,32 @@ class Change(Model):
     restored: str | None
     restored_by: Literal["run", "cleanup"] | None
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the value is what it was."""
+        return self.restored == self.before
 
-MAX_CHANGES = 20_000
-"""Most changes accepted from one SUT: each of 8192 CPUs can have two settings of its own."""
+
+class Unrestored(Model):
+    """A setting of a SUT that a run changed and that is not known to be restored.
+
+    ``wanted`` is its value before the run, ``found`` the one read last, ``None`` if unknown; ``error`` says why it is
+    not restored, ``None`` if the machine gave no reason. Without a ``setting``, ``where`` is a file or directory of the
+    run on the SUT that keeps settings from being restored.
+    """
+
+    setting: str | None
+    where: str
+    wanted: str | None
+    found: str | None
+    error: str | None
+
+
+Place = tuple[str | None, str]
+"""A setting and where it is, of one CPU or node."""
+
+MAX_CHANGES = 32_768
+"""Most changes accepted from one SUT: each of 8192 CPUs can have four settings of its own."""
 
 MAX_TEXT = 4096
 """Longest text accepted in a change: the numbers of its CPUs."""
@@ -84,15 +111,107 @@ def _word(name: str, value: Any) -> str:
     return word
 
 
-def read_changes(raw: Sequence[Any]) -> tuple[Change, ...]:
+R = TypeVar("R", Change, Unrestored)
+
+
+def read_changes(raw: Any) -> tuple[Change, ...]:
     """Return the changes in a SUT's answer. Raises ``EnvironmentLacksError`` if they are invalid."""
+    return _read(Change, raw)
+
+
+def read_unrestored(raw: Any) -> tuple[Unrestored, ...]:
+    """Return what a SUT's answer says is not restored. Raises ``EnvironmentLacksError`` if it is invalid."""
+    return tuple(
+        item.model_copy(update={"error": item.error and visible(item.error)}) for item in _read(Unrestored, raw)
+    )
+
+
+def _read(model: type[R], raw: Any) -> tuple[R, ...]:
+    if not isinstance(raw, list):
+        raise EnvironmentLacksError("invalid changes in the SUT's answer: not a list")
     if len(raw) > MAX_CHANGES:
         raise EnvironmentLacksError(f"the SUT reported {len(raw)} changes, more than {MAX_CHANGES}")
     try:
-        changes = tuple(Change.model_validate(change) for change in raw)
+        found = tuple(model.model_validate(item) for item in raw)
     except ValidationError as error:
         raise EnvironmentLacksError(f"invalid changes in the SUT's answer: {error.errors()[0]['msg']}") from error
-    longest = max((len(text or "") for change in changes for text in change.model_dump().values()), default=0)
+    longest = max((len(text or "") for item in found for text in item.model_dump().values()), default=0)
     if longest > MAX_TEXT:
         raise EnvironmentLacksError(f"a text in the SUT's changes has {longest} characters, more than {MAX_TEXT}")
-    return changes
+    count = sum(len(_places(item)) for item in found)
+    if count > MAX_CHANGES:
+        raise EnvironmentLacksError(f"the SUT reported changes at {count} places, more than {MAX_CHANGES}")
+    return found
+
+
+# What is known of each place
+
+GROUP: Final = re.compile(r"(.*)\{([0-9,-]+)\}(.*)")
+"""Form of a place of several CPUs, policies or nodes."""
+
+
+def _places(item: Change | Unrestored) -> tuple[Place, ...]:
+    """Return the single places of *item*."""
+    match = GROUP.fullmatch(item.where)
+    try:
+        numbers = parse_cpulist(match[2]) if match else ()
+    except ValueError:
+        match = None
+    return (
+        tuple((item.setting, f"{match[1]}{number}{match[3]}") for number in numbers)
+        if match
+        else ((item.setting, item.where),)
+    )
+
+
+def _by_place(items: Iterable[R]) -> Iterator[tuple[Place, R]]:
+    return ((place, item) for item in items for place in _places(item))
+
+
+def _grouped(model: type[R], by_place: Iterable[tuple[Place, R]]) -> tuple[R, ...]:
+    """Return the items *by_place*, those that differ only in the number of a CPU, policy or node as one."""
+    singles = [{**dict(item), "where": where} for (_, where), item in by_place]
+    return tuple(map(model.model_validate, group_changes(singles)))
+
+
+def merged(known: Sequence[Change], told: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes *known* so far with what was *told* of them later; none is forgotten.
+
+    What was restored keeps who restored it first.
+    """
+    if not known or not told:
+        return tuple(known or told)
+    found = dict(_by_place(known))
+    for place, change in _by_place(told):
+        earlier = found.get(place)
+        if earlier is None or not (earlier.is_restored and change.is_restored):
+            found[place] = change
+    return _grouped(Change, found.items())
+
+
+def seen_again(known: Sequence[Change], later: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes *known*, as restored where *later* ones of the same place found the value before them."""
+    if not later or all(change.is_restored for change in known):
+        return tuple(known)
+    seen = {(place, change.before) for place, change in _by_place(later)}
+    found = [
+        (place, change.model_copy(update={"restored": change.before}) if (place, change.before) in seen else change)
+        for place, change in _by_place(known)
+    ]
+    return _grouped(Change, found)
+
+
+def unrestored(changes: Sequence[Change], faults: Sequence[Unrestored]) -> tuple[Unrestored, ...]:
+    """Return what is not restored: the reported *faults*, and those of *changes* that no fault is reported for."""
+    restored = {place for place, change in _by_place(changes) if change.is_restored}
+    told = {place: fault for place, fault in _by_place(faults) if place not in restored}
+    for place, change in _by_place(changes):
+        if not change.is_restored and place not in told:
+            wanted = {"wanted": change.before, "found": change.restored, "error": None}
+            told[place] = Unrestored(setting=change.setting, where=change.where, **wanted)
+    return _grouped(Unrestored, told.items())
+
+
+def not_restored(faults: Iterable[Unrestored]) -> str:
+    """Return what is not restored, in words."""
+    return words([dict(fault) for fault in faults])

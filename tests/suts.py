@@ -30,6 +30,7 @@ PATIENCE_S = 30
 PAGES = "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages"
 POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/"
 NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
+BOOST = "/sys/devices/system/cpu/cpufreq/boost"
 
 CPUINFO = "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: %d\n\n"
 ONLINE = "/sys/devices/system/cpu/cpu1/online"
@@ -111,13 +112,13 @@ class Sut:
             [self.python, "-I", "-S", "-B", str(program), *arguments], stdout=subprocess.PIPE, **options
         )
 
-    def ask(self, *arguments: str, **options: Any) -> tuple[dict[str, Any], bytes]:
-        """Run a command of the runner; return its answer, and what follows. Raises Refused if it refuses."""
-        with self.popen(*arguments, **options) as asking:
-            first, _, rest = asking.communicate(timeout=120)[0].partition(b"\n")
+    def ask(self, *arguments: str, content: bytes = b"", **options: Any) -> tuple[dict[str, Any], bytes]:
+        """Run a command of the runner on *content*; return its answer, and the rest. Raises Refused if it refuses."""
+        with self.popen(*arguments, stdin=subprocess.PIPE, **options) as asking:
+            first, _, rest = asking.communicate(content, timeout=120)[0].partition(b"\n")
         answer: dict[str, Any] = json.loads(first)
         if "refused" in answer:
-            raise Refused(answer["refused"])
+            raise Refused(answer["refused"], answer.get("run_id"), answer.get("faults", ()))
         return answer, rest
 
     def job(self, run_id: str = "run1", **options: Any) -> dict[str, Any]:
@@ -160,7 +161,7 @@ class Run:
         """Hand over *steps* with their *programs*."""
         programs = {"sutprobe": b"#!/bin/sh\n", **programs}
         plan = {"steps": steps, "grace_s": grace_s, "programs": {name: digest(programs[name]) for name in programs}}
-        self.sut.ask("begin", str(self.path), carried={"plan.json": json.dumps(plan).encode(), **programs})
+        self.sut.ask("begin", str(self.path), content=packed({"plan.json": json.dumps(plan).encode(), **programs}))
         return self
 
     def watch(self, offset: int = 0, at_least_s: float = 0.0, at_most_s: float = 0.0) -> tuple[str, bytes]:

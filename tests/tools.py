@@ -35,7 +35,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 def requirements(path: Path) -> set[str]:
     """Return the names of the packages that the file *path* itself requires."""
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return {Requirement(line).name for line in lines if line and not line.startswith("-r")}
+    return {Requirement(line).name for line in lines if line and not line.startswith(("-c", "-r"))}
 
 
 def require(package: str, *programs: str) -> str:
@@ -50,6 +50,13 @@ def require(package: str, *programs: str) -> str:
 def emulator(architecture: str) -> str:
     """Return the path of the program that runs binaries of *architecture*."""
     return require("qemu-user-static", f"qemu-{architecture}-static", f"qemu-{architecture}")
+
+
+def require_ssh() -> None:
+    """Skip the test unless an OpenSSH server can be started and logged in to."""
+    for program in ("ssh", "ssh-keygen"):
+        require("openssh-client", program)
+    require("openssh-server", "sshd")
 
 
 def require_root() -> None:

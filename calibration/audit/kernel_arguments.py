@@ -9,6 +9,7 @@ from calibration.context.cmdline import parse_cmdline, parse_isolcpus
 from calibration.context.model import Context, Parameter
 from calibration.context.topology import parse_size
 from calibration.cpulists import parse_cpulist
+from calibration.runner.blanking import BLANKED, blank
 
 MAX_ARGUMENTS = 2048
 """Most kernel arguments compared: the kernel limits them to 4096 characters."""
@@ -139,15 +140,21 @@ def last_cpu(context: Context) -> int | None:
 
 
 def check_kernel_arguments(context: Context, wanted: str) -> Finding:
-    """Return whether the command line has the arguments *wanted*, in order."""
-    expected = f"in this order: {wanted}"
+    """Return whether the command line has the arguments *wanted*, in order; unknown if the SUT blanked one of them."""
+    expected = f"in this order: {blank(wanted)}"
     if context.cmdline is None:
         return Finding("kernel_arguments", expected, UNKNOWN, "unknown")
     if len(context.cmdline.parameters) > MAX_ARGUMENTS:
         found = f"{len(context.cmdline.parameters)} arguments, more than {MAX_ARGUMENTS}"
         return Finding("kernel_arguments", expected, found, "unknown")
     last = last_cpu(context)
-    faults = compare_arguments(
-        arguments_of(parse_cmdline(wanted).parameters, last), arguments_of(context.cmdline.parameters, last)
-    )
-    return Finding("kernel_arguments", expected, "; ".join(faults) or context.cmdline.text, outcome_of(not faults))
+    asked = arguments_of(parse_cmdline(wanted).parameters, last)
+    booted = arguments_of(context.cmdline.parameters, last)
+    hidden = {argument.name for argument in booted if BLANKED in argument.text}
+    faults = compare_arguments([argument for argument in asked if argument.name not in hidden], booted)
+    unknown = [argument.name for argument in asked if argument.name in hidden]
+    if unknown and not faults:
+        text = f"{', '.join(unknown)}: blanked on the SUT, so that its value is unknown"
+        return Finding("kernel_arguments", expected, text, "unknown")
+    text = blank("; ".join(faults)) or context.cmdline.text
+    return Finding("kernel_arguments", expected, text, outcome_of(not faults))

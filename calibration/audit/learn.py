@@ -9,12 +9,12 @@ import yaml
 from calibration.audit import readings
 from calibration.audit.kinds import KINDS, evaluate_items, read_items
 from calibration.audit.readings import Machine, Reading
-from calibration.audit.wanted import MAX_TEXT, MAX_VALUES
 from calibration.context.cmdline import BOOTED_FROM
 from calibration.context.model import Context
 from calibration.context.tuned import chosen
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
+from calibration.runner.blanking import BLANKED
 from calibration.text import visible
 
 SYSCTLS: Final = (
@@ -67,7 +67,7 @@ def learned(machine: Machine, source: str) -> str:
 
 
 def _met_only(machine: Machine, kind: str, value: Any) -> Any:
-    """Return *value* of a kind without what cannot be written in a file, such as a text that is too long."""
+    """Return *value* of a kind without what cannot be written in a file, such as too long a text or too many values."""
     if isinstance(value, dict):
         return {key: part for key, part in value.items() if _is_met(machine, {kind: {key: part}})}
     return value if _is_met(machine, {kind: value}) else None
@@ -116,7 +116,7 @@ def _values(machine: Machine) -> Iterator[tuple[str, Any]]:
 
 def _arguments(context: Context) -> Iterator[str]:
     for parameter in context.cmdline.parameters if context.cmdline else ():
-        if parameter.name not in INITIAL:
+        if parameter.name not in INITIAL and BLANKED not in (parameter.value or ""):
             text = parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
             yield f'"{text}"' if " " in text else text
 
@@ -131,9 +131,9 @@ def _single(kind: str, reading: Reading) -> Iterator[tuple[str, Any]]:
 
 
 def _value(reading: Reading) -> Any:
-    """Return the values of a reading as written in a file; None if there are none, or too many."""
+    """Return the values of a reading as written in a file; None if there are none."""
     values = list(dict.fromkeys(map(chosen, reading.values.values())))
-    if not 0 < len(values) <= MAX_VALUES or any(len(value) > MAX_TEXT for value in values):
+    if not values:
         return None
     return _written(values[0]) if len(values) == 1 else [_written(value) for value in values]
 

@@ -5,13 +5,16 @@ import json
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from calibration.errors import ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError, InputError
 from calibration.gates.run import print_summary, run_gates
 from calibration.options import results_argument
+
+if TYPE_CHECKING:
+    from calibration.quick.measure import Wanted
 
 VERDICTS: Final = "verdicts.json"
 """The file, beside Robot Framework's, with the verdicts used by the gates."""
@@ -62,6 +65,12 @@ ANSWERS: Final = {
     "--limit", metavar="SUTS", help="With --quick: hosts and groups of the inventory, as for calibration run."
 )
 @click.option(
+    "--forks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --quick: measure at most N SUTs at the same time. Default: ANSIBLE_FORKS, or 100.",
+)
+@click.option(
     "-e", "variables", metavar="NAME=VALUE", multiple=True, help="With --quick: an extra variable; repeatable."
 )
 @click.option(
@@ -84,6 +93,7 @@ def gate_command(
     quick: bool,
     inventory: Path | None,
     limit: str | None,
+    forks: int | None,
     variables: tuple[str, ...],
     output: Path,
 ) -> None:
@@ -97,12 +107,14 @@ def gate_command(
     """
     of_a_night = (night, testbed, sut, verdicts, live, known_hosts, *gates)
     if quick and any(item is not None for item in of_a_night):
-        raise click.UsageError("--quick takes only --inventory, --limit, -e and --output")
-    if not quick and any((inventory, limit, variables)):
-        raise click.UsageError("--inventory, --limit and -e need --quick")
+        raise click.UsageError("--quick takes only --inventory, --limit, --forks, -e and --output")
+    if not quick and any((inventory, limit, forks, variables)):
+        raise click.UsageError("--inventory, --limit, --forks and -e need --quick")
     _check_output(results, output)
     if quick:
-        sys.exit(_quick_gate(results, output, inventory, limit, variables))
+        from calibration.quick.measure import Wanted  # noqa: PLC0415 - slow, and not needed for --help
+
+        sys.exit(_quick_gate(results, output, Wanted(inventory, limit, variables, forks)))
     from calibration.gates.night import read_night  # noqa: PLC0415 - slow, and not needed for --help
 
     for gate in gates:
@@ -127,16 +139,13 @@ def gate_command(
     sys.exit(VERDICT_FAILED if any(test.status == "FAIL" for test in tested) else GOOD)
 
 
-def _quick_gate(
-    results: Path, output: Path, inventory: Path | None, limit: str | None, variables: tuple[str, ...]
-) -> int:
+def _quick_gate(results: Path, output: Path, wanted: "Wanted") -> int:
     """Run the quick gate, print its summary, and return the exit code."""
     from calibration.quick.gate import check_inventory, exit_code, log_checks  # noqa: PLC0415 - the same
-    from calibration.quick.measure import Wanted  # noqa: PLC0415
 
     try:
         output.mkdir(parents=True, exist_ok=True)
-        checks = check_inventory(output, results, Wanted(inventory, limit, variables), click.echo)
+        checks = check_inventory(output, results, wanted, click.echo)
         print_summary(log_checks(output, checks), "Quick gate", output)
     except OSError as error:
         raise EnvironmentLacksError(f"cannot write to {output}: {error.strerror}") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from calibration.commandline import accept_command, near
 from calibration.errors import VERDICT_FAILED, InputError
 from calibration.options import results_option
 from calibration.results.find import find_run
@@ -93,7 +94,7 @@ def add_command(runs: tuple[str, ...], *, results: Path, source: str, licence: s
         machines.append(reference_of(document))
         own = RunName(testbed=document.run.testbed, sut=document.run.sut, id=document.run.id)
         if Baselines(results_of(path)).acceptance_of(own, document.facts) is None:
-            raise InputError(f"{path} was not accepted: calibration accept {own.testbed}/{own.sut}/{own.id} first")
+            raise InputError(f"{path} was not accepted: {accept_command(near(path))} first")
         file = output or results_of(path) / OWN_FILE
     written = add(file, machines, title=source, licence=licence)
     figures = plural(sum(len(machine.figures) for machine in machines), "figure")

@@ -29,7 +29,7 @@ def show_command(run: str | None, results: Path) -> None:
     from calibration.report.show import print_run  # noqa: PLC0415 - as above
 
     path = find_run(results, run)
-    print_run(read_run(path), sys.stdout, library(results_of(path)))
+    print_run(read_run(path), path, sys.stdout, library(results_of(path)))
 
 
 @click.command("report", epilog="Example: calibration report t1/sut1 --text")

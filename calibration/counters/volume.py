@@ -63,11 +63,13 @@ class Moved(Model):
 
 def moved_per_step(accounting: Accounting) -> Moved:
     """Return what one step of a mix with *accounting* moves."""
-    allocates = accounting.write_allocate_reads_per_step * LINE_BYTES
+    allocated = accounting.write_allocate_reads_per_step
+    lines = accounting.reads_per_step + allocated + accounting.writes_per_step
+    line_bytes = accounting.model_dram_bytes_per_step / lines
     return Moved(
-        read_bytes=accounting.reads_per_step * LINE_BYTES + allocates,
-        allocate_bytes=allocates,
-        written_bytes=accounting.writes_per_step * LINE_BYTES,
+        read_bytes=(accounting.reads_per_step + allocated) * line_bytes,
+        allocate_bytes=allocated * line_bytes,
+        written_bytes=accounting.writes_per_step * line_bytes,
     )
 
 

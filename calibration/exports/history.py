@@ -18,6 +18,7 @@ from calibration.exports.families import Family, family_of
 from calibration.files import replacing
 from calibration.results.history import Sut
 from calibration.results.index import open_index
+from calibration.results.index_queries import Scope, misdated_nights
 
 SCHEMA_VERSION: Final = "calibration-history/1"
 """Version of the Parquet file's columns, in its metadata as ``schema_version``."""
@@ -161,14 +162,17 @@ def _rows(
     db: duckdb.DuckDBPyConnection, since: date | None, newest_of: Collection[Sut] | None
 ) -> Iterator[tuple[Any, ...]]:
     chosen = f"SELECT testbed, sut, directory FROM {OF_RUNS} WHERE night >= ?"
+    given: list[Any] = [since or date.min]
     if newest_of is not None:
         chosen += """ AND for_night AND (testbed, sut, directory) IN (SELECT (testbed, sut, directory) FROM metrics)
+            AND night NOT IN (SELECT unnest(?::DATE[]))
             QUALIFY row_number() OVER (PARTITION BY testbed, sut ORDER BY night DESC) = 1"""
+        given.append(misdated_nights(db, Scope(testbed=None, sut=None)))
     db.execute(
         f"""SELECT testbed, sut, directory, metric, measured_at, value, low, high, trust, reason
             FROM metrics JOIN ({chosen}) USING (testbed, sut, directory)
             WHERE unit IS NOT NULL {"" if newest_of is None else "ORDER BY testbed, sut, metric"}""",
-        [since or date.min],
+        given,
     )
     while rows := db.fetchmany(BATCH):
         yield from (row for row in rows if newest_of is None or row[:2] in newest_of)

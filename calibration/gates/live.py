@@ -6,7 +6,6 @@ Uses paramiko: the host key must be known, and every wait has a timeout. The onl
 """
 
 import getpass
-import json
 import os
 import subprocess
 import sys
@@ -25,8 +24,10 @@ from calibration.context.cpuinfo import identity, parse_cpuinfo
 from calibration.errors import CalibrationError, EnvironmentLacksError, InputError
 from calibration.gates.library import require
 from calibration.gates.rules import Result
+from calibration.parsers import parse_json
 from calibration.places import SHARE
 from calibration.results.model import RunDocument
+from calibration.runner.blanking import blank
 from calibration.text import message, visible
 
 INVENTORY_TIMEOUT_S: Final = 60.0
@@ -98,7 +99,7 @@ def read_inventory(inventory: Path | None) -> Mapping[str, Any]:
         ) from error
     if done.returncode != 0:
         raise InputError(f"ansible-inventory cannot read {inventory}: {done.stderr.strip()}")
-    hosts: Mapping[str, Any] = json.loads(done.stdout)["_meta"]["hostvars"]
+    hosts: Mapping[str, Any] = parse_json(done.stdout)["_meta"]["hostvars"]
     return hosts
 
 
@@ -214,7 +215,8 @@ def look(login: Login, known_hosts: Path, timeout_s: float) -> Live:
         texts = {name: read_file(client, path, timeout_s) for name, path in FILES.items()}
     words = {name: None if text is None else visible(text.strip()) for name, text in texts.items()}
     microcode = _microcode(texts["cpuinfo"]) or words["microcode"]
-    return Live(words["release"], words["version"], words["cmdline"], microcode, words["boot_id"])
+    cmdline = words["cmdline"] and blank(words["cmdline"])  # as the run has it
+    return Live(words["release"], words["version"], cmdline, microcode, words["boot_id"])
 
 
 def _microcode(cpuinfo: str | None) -> str | None:
@@ -267,7 +269,7 @@ class LiveLibrary:
     @cached_property
     def _hosts(self) -> Mapping[str, Any]:
         if self._inventory is None:
-            raise SkipExecution("no inventory to log in by: calibration gate --live INVENTORY")
+            raise SkipExecution("no inventory to log in by: give --live INVENTORY")
         return read_inventory(self._inventory)
 
     @keyword("SUT ${sut} of testbed ${testbed} is still what was measured")

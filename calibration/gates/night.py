@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from calibration.collector import paused_collector
 from calibration.errors import InputError
+from calibration.files import read_given
 from calibration.judge.verdicts import NightVerdict
+from calibration.model import fault_of
 from calibration.names import pick
 from calibration.results.history import Sut
 from calibration.results.layout import run_directory
@@ -74,9 +76,9 @@ def _judged(results: Path, night: date | None) -> tuple[NightVerdict, ...]:
 
 def _read(path: Path, night: date | None) -> tuple[NightVerdict, ...]:
     try:
-        found = _Judged.model_validate_json(path.read_bytes()).verdicts
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not the output of calibration judge --json: {error}") from error
+        found = _Judged.model_validate_json(read_given(path)).verdicts
+    except ValidationError as error:
+        raise InputError(f"{path}: not the output of calibration judge --json: {fault_of(error)}") from error
     nights = sorted({verdict.night for verdict in found})
     if len(nights) > 1 or (night is not None and nights not in ([], [night])):
         wanted = "one night" if night is None else night

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from calibration.judge.verdicts import ContextChange, NightVerdict
 from calibration.measurements import declaration
-from calibration.preflight.checks import refusal
+from calibration.preflight.checks import MOMENTARY, REQUIRED, refusal
 from calibration.preflight.configuration import difference
 from calibration.results.health import WORDS
 from calibration.results.model import Measurement, RunDocument, of_the_run
@@ -22,7 +22,8 @@ class Result(NamedTuple):
 def check_promises(document: RunDocument) -> Iterator[Result]:
     """Yield which expectations of the inventory were met before each start of the run.
 
-    An expectation that could not be checked is not met; one that the SUT cannot have is noted. A refused start measured
+    An expectation that could not be checked is not met; one that the SUT cannot have is noted. What the harness needs
+    of any SUT, and what else is on it at the moment, are no promises: they decide nothing. A refused start measured
     nothing: it counts only if no other start did.
     """
     begun = [
@@ -32,25 +33,25 @@ def check_promises(document: RunDocument) -> Iterator[Result]:
         for check in attempt.checks:
             if check.outcome == "impossible":
                 yield Result("noted", f"{difference(check)}: it cannot exist here")
+            elif not check.failed:
+                yield Result("passed", difference(check))
             else:
-                yield Result("failed" if check.failed else "passed", difference(check))
+                is_promise = check.name not in REQUIRED and check.name not in MOMENTARY
+                yield Result("failed" if is_promise else "undecided", difference(check))
 
 
 def check_settings_restored(document: RunDocument) -> Iterator[Result]:
     """Yield which settings of the SUT are the same after the run as before."""
-    if not any(attempt.changes for attempt in document.attempts):
+    left = [flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"]
+    if not left and not any(attempt.changes for attempt in document.attempts):
         yield Result("passed", "the run changed no setting of the SUT")
     for attempt in document.attempts:
         for change in attempt.changes:
-            restored = change.restored == change.before
-            after = change.restored or "unknown"
-            text = f"{change.setting} of {change.where}: {change.before} before the run, {after} after it"
-            yield Result("passed" if restored else "failed", text)
-    if document.mlc is not None:
-        for command, place in document.mlc.changed_prefetchers:
-            now = place.restored or place.after
-            text = f"prefetchers of {place.where}: {place.before} before --{command}, {now} after it"
-            yield Result("failed", text)
+            if change.is_restored:
+                text = f"{change.setting} of {change.where}: {change.before} before the run and after it"
+                yield Result("passed", text)
+    for reason in left:
+        yield Result("failed", reason)
 
 
 def check_errors(document: RunDocument) -> Iterator[Result]:

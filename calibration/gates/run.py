@@ -17,6 +17,9 @@ from calibration.units import plural
 
 SUITES: Final = Path(__file__).parent
 
+OUTPUTS: Final = ("output.xml", "xunit.xml", "log.html", "report.html")
+"""Files of Robot Framework."""
+
 MAX_SHOWN: Final = 10
 """Failures, and reasons for skipping, on the screen; the log has all."""
 
@@ -66,12 +69,17 @@ def run_suites(
 ) -> list[GateOutcome]:
     """Run *suites* as one called *name*; return the result of each test. *options* are Robot Framework's.
 
-    Raises ``InputError`` if a suite cannot be used, ``EnvironmentLacksError`` if Robot Framework failed,
-    ``KeyboardInterrupt`` if it was interrupted.
+    Raises ``InputError`` if a suite cannot be used, ``EnvironmentLacksError`` if Robot Framework failed or cannot write
+    a file, ``KeyboardInterrupt`` if it was interrupted.
     """
     from robot.api import ExecutionResult  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here
 
+    for path in (output / name for name in OUTPUTS):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as kept:
+            raise EnvironmentLacksError(f"cannot write {path}: {kept.strerror}; remove it") from kept
     errors = io.StringIO()
     code: int = run(
         *suites,
@@ -88,7 +96,10 @@ def run_suites(
         raise KeyboardInterrupt
     if code > MAX_FAILED_CODE:
         error: type[CalibrationError] = InputError if code < INTERRUPTED_CODE else EnvironmentLacksError
-        raise error(f"Robot Framework cannot run the gates: {errors.getvalue().strip()}")
+        said = errors.getvalue().partition("\nTraceback")[0].strip()
+        raise error(f"Robot Framework cannot run the gates: {said}")
+    if missing := [path for path in OUTPUTS if not (output / path).exists()]:
+        raise EnvironmentLacksError(f"{', '.join(missing)} cannot be written to {output}: {errors.getvalue().strip()}")
     result = ExecutionResult(output / "output.xml")
     faults = [message.message for message in result.errors.messages if message.level == "ERROR"]
     if faults:

@@ -7,9 +7,10 @@ Test Tags           verdicts
 
 *** Test Cases ***
 Nothing That Was There Before Is Missing
-    [Documentation]    SUTs and metrics of earlier nights are there tonight, and all files of the SUT can be read.
+    [Documentation]    SUTs and metrics of earlier nights are there tonight, all files of the SUT can be read, and it was
+    ...    restored.
     [Tags]    completeness
-    Then the checks missing, unreadable pass on SUT ${SUT} in testbed ${TESTBED}
+    Then the checks missing, unreadable, restored pass on SUT ${SUT} in testbed ${TESTBED}
 
 Every Metric Is Within Limits
     [Tags]    limits

@@ -9,6 +9,7 @@ from calibration.judge.verdicts import Check, NightVerdict
 
 CHECK_ORDER: Final[tuple[Check, ...]] = (
     "unreadable",
+    "restored",
     "drift",
     "spread",
     "bimodal",
@@ -31,7 +32,7 @@ class FailureGroup(NamedTuple):
 
 
 def group_failures(failed: Sequence[NightVerdict]) -> list[FailureGroup]:
-    """Return the failures of a SUT by event: unreadable files, a missing run, then most metrics first.
+    """Return the failures of a SUT by event: unreadable files, the run as a whole, then most metrics first.
 
     With equal numbers of metrics, the more informative check comes first.
     """

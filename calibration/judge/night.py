@@ -18,7 +18,7 @@ from calibration.collector import paused_collector
 from calibration.errors import InputError
 from calibration.judge.baseline_files import Baselines, facts_of
 from calibration.judge.causes import context_changes, likely
-from calibration.judge.completeness import judge_metric, judge_run
+from calibration.judge.completeness import RUN, judge_metric, judge_run
 from calibration.judge.drift import Analysis, analyse
 from calibration.judge.events import Event, find_events
 from calibration.judge.homogeneity import judge_homogeneity
@@ -28,11 +28,13 @@ from calibration.judge.stability import Stability
 from calibration.judge.tolerances import FILE as TOLERANCES_FILE
 from calibration.judge.tolerances import Tolerances, read_tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, unreadable
+from calibration.judge.verdicts import failed as failed_verdict
 from calibration.judge.waivers import Waivers, read_waivers
 from calibration.model import Model
 from calibration.results.find import pick_sut
 from calibration.results.history import History, Recorded, Series, Sut, Unreadable
 from calibration.results.index import read_history
+from calibration.results.nights import REDATE
 
 EXPECTED_NIGHTS: Final = 30
 """Nights for which an absent SUT or metric is still reported missing: a SUT that left the lab is reported for a month,
@@ -80,6 +82,8 @@ def check_night(history: History, results: Path, night: date | None) -> None:
     if night is None and not history.nights:
         unread = "".join(f"; cannot read {damaged.file}: {damaged.reason}" for damaged in history.unreadable[:1])
         raise InputError(f"no run to judge below {results}{unread}")
+    if any(damaged.night == night and damaged.misdated for damaged in history.unreadable):
+        raise InputError(f"the night {night} is far from the other nights below {results}: {REDATE}")
     if night is not None and (not history.nights or history.nights[-1] != night):
         nights = read_history(results).nights
         newest = f"; the newest night is {nights[-1]}" if nights else ", nor of any other night"
@@ -115,7 +119,8 @@ def judge_history(
 def _damaged(damaged: Unreadable, night: date, run_ids: Mapping[Sut, str]) -> NightVerdict:
     """Return the failure for an unreadable run document of any night."""
     sut = (damaged.testbed, damaged.sut)
-    reason = f"{damaged.reason.removesuffix('; remove it')}; restore it from a backup, or remove it"
+    remedy = REDATE if damaged.misdated else "restore it from a backup, or remove it"
+    reason = f"{damaged.reason.removesuffix('; remove it')}; {remedy}"
     return unreadable(sut, damaged.file, reason, night, run_ids.get(sut))
 
 
@@ -158,6 +163,8 @@ def _verdicts(
         for file, reason in accepted.faults:
             yield unreadable(sut, file, reason, night, run_id)
         rows = rows_of(history, [index for index in indices if expected[index]], run_id)
+        if run is not None and run.unrestored is not None:
+            yield failed_verdict(sut, RUN, "restored", run.unrestored, night=night, run_id=run_id)
         if run is not None or rows:
             yield judge_run(history, sut, rows, run, indices)
         measured = any(row.value is not None for row in rows)

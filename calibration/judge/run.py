@@ -50,14 +50,21 @@ def _verdict(measurement: str, metric: Metric, limit: Limit | None, invalid: str
         return verdict.model_copy(update={"outcome": "invalid", "reason": invalid})
     if limit is None:
         return verdict
-    found = f"{metric.value:g} {metric.unit}"
+    found = f"{_digits(metric.value, limit)} {metric.unit}"
     reason = f"expected {_bounds(limit)}, found {found} ({limit.reason})"
     if metric.unit != limit.unit or _outside(metric.value, limit):
         return verdict.model_copy(update={"outcome": "fail", "reason": reason})
     if metric.interval is not None and any(_outside(end, limit) for end in metric.interval):
         low, high = metric.interval
-        reason += f"; the interval, {low:g} to {high:g}, reaches beyond"
+        reason += f"; the interval, {_digits(low, limit)} to {_digits(high, limit)}, reaches beyond"
     return verdict.model_copy(update={"outcome": "pass", "reason": reason})
+
+
+def _digits(value: float, limit: Limit) -> str:
+    """Return *value* with as many digits as show on which side of the bounds it is."""
+    text = f"{value:g}"
+    whole = float(text) in (limit.lower, limit.upper) or _outside(float(text), limit) != _outside(value, limit)
+    return repr(value) if whole else text
 
 
 def _outside(value: float, limit: Limit) -> bool:
@@ -68,7 +75,7 @@ def _outside(value: float, limit: Limit) -> bool:
 def _bounds(limit: Limit) -> str:
     """Return the bounds as text."""
     if limit.lower is None:
-        return f"at most {limit.upper:g} {limit.unit}"
+        return f"at most {limit.upper:.15g} {limit.unit}"
     if limit.upper is None:
-        return f"at least {limit.lower:g} {limit.unit}"
-    return f"{limit.lower:g} to {limit.upper:g} {limit.unit}"
+        return f"at least {limit.lower:.15g} {limit.unit}"
+    return f"{limit.lower:.15g} to {limit.upper:.15g} {limit.unit}"

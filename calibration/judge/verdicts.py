@@ -6,12 +6,15 @@ from typing import Literal
 
 from calibration.model import Model
 
-Check = Literal["limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable"]
+Check = Literal[
+    "limits", "drift", "spread", "bimodal", "homogeneity", "consistency", "missing", "unreadable", "restored"
+]
 """``limits``: within the accepted bounds or the limits set. ``drift``: the level is unchanged. ``spread``: the
 night-to-night variation is unchanged. ``bimodal``: there is one level, without flips between two. ``homogeneity``: it
 agrees with the SUTs of the same kind in the testbed. ``consistency``: it does not contradict another metric of the run.
 ``missing``: tonight has a valid value. ``unreadable``: a file of the results cannot be read (a run document of any
-night, a baseline or the waivers); this check only fails."""
+night, a baseline or the waivers); this check only fails. ``restored``: the settings of the SUT are as before the run;
+this check only fails, too."""
 
 Outcome = Literal["pass", "fail", "noted", "no_reference"]
 """``noted``: changed, but within the tolerance or for the better. ``no_reference``: there is no baseline or too little
@@ -47,8 +50,8 @@ class NightVerdict(Model):
     open end is ``None``. ``interval`` is that of the value or, after a change, of its relative size (0.1 is 10 % more).
     ``since`` is the first night of the fault. ``run_id`` is ``None`` if the SUT has no run tonight. For the check
     ``missing``, ``metric`` is ``run`` if it concerns the whole run: there is none, it has no metric, or it lacks what
-    was never measured before. For the check ``unreadable``, ``metric`` is the file, relative to the results. A waived
-    failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
+    was never measured before. For the check ``unreadable``, ``metric`` is the file, relative to the results; for
+    ``restored`` it is ``run``. A waived failure has the outcome ``pass``, with the waiver in ``waiver`` and ``reason``.
     """
 
     testbed: str

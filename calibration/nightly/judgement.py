@@ -21,7 +21,7 @@ from calibration.gates.run import GateOutcome, print_summary, run_gates
 from calibration.judge.failures import group_failures
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
-from calibration.nightly import night_of
+from calibration.results.nights import night_of
 
 JUDGEMENT: Final = "judgement.json"
 SCREEN: Final = "judgement.txt"

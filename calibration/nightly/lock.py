@@ -47,15 +47,15 @@ def hold(results: Path, now: datetime) -> BinaryIO:
         results.mkdir(parents=True, exist_ok=True)
         file = open_regular(path, "r+b", create=True)
     except OSError as error:
-        raise EnvironmentLacksError(
-            f"cannot lock the results: {path}: {error.strerror or error}. Make it writable, or set "
-            "calibration_results_dir to another directory"
-        ) from error
+        raise _unlockable(path, error) from error
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except (BlockingIOError, PermissionError) as error:  # POSIX allows both
         with file:
             raise _held(results, file.read(MAX_HOLDER_BYTES)) from error
+    except OSError as error:
+        file.close()
+        raise _unlockable(path, error) from error
     holder = Holder(user=_user(), host=socket.gethostname(), pid=os.getpid(), since=now.astimezone(UTC))
     file.truncate(0)
     file.write(holder.model_dump_json().encode() + b"\n")
@@ -67,6 +67,13 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user need not have a name
         return str(os.getuid())
+
+
+def _unlockable(path: Path, error: OSError) -> EnvironmentLacksError:
+    return EnvironmentLacksError(
+        f"cannot lock the results: {path}: {error.strerror or error}. Make it writable, or set "
+        "calibration_results_dir to another directory"
+    )
 
 
 def _held(results: Path, content: bytes) -> EnvironmentLacksError:

@@ -10,9 +10,11 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import IO, Any, Final, Literal, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -22,13 +24,14 @@ from pydantic import ValidationError
 
 from calibration.collector import paused_collector
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import read_regular, write_whole
+from calibration.files import read_given, read_regular, write_whole
 from calibration.gates.run import GateOutcome
 from calibration.judge.night import Judgement
 from calibration.judge.state import State, state_of
 from calibration.judge.verdicts import NightVerdict
 from calibration.model import Model
 from calibration.nightly.judgement import GATES, JUDGEMENT, failures
+from calibration.parsers import parse_json
 from calibration.results.history import Sut
 from calibration.units import plural
 
@@ -38,7 +41,7 @@ MAX_TOLD_BYTES: Final = 1 << 20
 """Limit for reading the states; those of 1000 SUTs take a tenth."""
 
 TIMEOUT_S: Final = 30.0
-"""Longest wait for the command, and for each answer of the URL's server: the site is not built before."""
+"""Longest wait for the command, and for the URL's server: the site is not built before."""
 
 MAX_FAILURES: Final = 10
 """Failures named for one SUT."""
@@ -98,9 +101,9 @@ def notify(results: Path, folder: Path, hook: Hook, only: Collection[Sut] | None
     read, ``EnvironmentLacksError`` if the states cannot be written.
     """
     try:
-        judgement = Judgement.model_validate_json((folder / JUDGEMENT).read_bytes())
-        tested = [GateOutcome(**gate) for gate in json.loads((folder / GATES).read_bytes())]
-    except (OSError, ValueError, TypeError) as error:
+        judgement = Judgement.model_validate_json(read_given(folder / JUDGEMENT))
+        tested = [GateOutcome(**gate) for gate in parse_json(read_given(folder / GATES))]
+    except (InputError, ValueError, TypeError) as error:
         raise InputError(f"cannot read the judgement in {folder}: {error}") from error
     states = _states(judgement.verdicts, tested)
     if only is not None:
@@ -182,7 +185,7 @@ def _deliver(hook: Hook, body: bytes) -> tuple[str, ...]:
     """Return why *body* could not be delivered to the command or the URL."""
     faults = (
         _run(hook.command, body) if hook.command else None,
-        _post(hook.url, body) if hook.url else None,
+        _post_in_time(hook.url, body) if hook.url else None,
     )
     return tuple(fault for fault in faults if fault is not None)
 
@@ -198,14 +201,14 @@ def _run(command: Sequence[str], body: bytes) -> str | None:
         )
     except (OSError, ValueError) as error:
         return f"notify_command cannot be run: {getattr(error, 'strerror', None) or type(error).__name__}"
-    try:
-        process.communicate(body, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return f"notify_command has not ended within {TIMEOUT_S:g} s"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with process:
+        try:
+            process.communicate(body, timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return f"notify_command has not ended within {TIMEOUT_S:g} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     return None if process.returncode == 0 else f"notify_command ended with exit code {process.returncode}"
 
 
@@ -214,6 +217,16 @@ class _NoRedirect(HTTPRedirectHandler):
 
     def redirect_request(self, _request: Request, _stream: IO[bytes], *_: Any) -> None:
         return None
+
+
+def _post_in_time(url: str, body: bytes) -> str | None:
+    """Post within :data:`TIMEOUT_S` in all: a socket's own limit begins again with every byte that arrives."""
+    answers: SimpleQueue[str | None] = SimpleQueue()
+    threading.Thread(target=lambda: answers.put(_post(url, body)), daemon=True).start()
+    try:
+        return answers.get(timeout=TIMEOUT_S)
+    except Empty:
+        return f"the server of notify_url has not answered within {TIMEOUT_S:g} s"
 
 
 def _post(url: str, body: bytes) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import open_regular, read_regular, write_whole
+from calibration.files import open_regular, read_regular, sync_all, write_whole
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
@@ -125,6 +125,7 @@ def _copy(sources: dict[str, Path], versions: Path, version: str) -> None:
             (partial / parent).chmod(0o755)
         shutil.copyfile(source, target)
         target.chmod(0o644)
+    sync_all(partial)
     partial.rename(folder)
 
 

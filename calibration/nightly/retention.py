@@ -3,20 +3,22 @@
 
 Only files that a run wrote are removed, only from run directories, and symbolic links are not followed. These runs are
 kept whole: runs without a time in their name (imports, and runs named by hand), runs without a readable document, the
-newest run and the newest complete run of each SUT, and all runs named in a file below ``references/``.
+newest run and the newest complete run of each SUT, and all runs named in a file below ``references/``. What a killed
+controller half wrote is removed with the raw data of its run, or after a day if that has no document.
 """
 
 import os
 import re
 import shutil
+import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.files import read_regular
-from calibration.nightly import night_of
+from calibration.files import PARTIAL, read_regular
 from calibration.results.documents import parse_json
 from calibration.results.layout import (
     CHECKER_OUTPUT,
@@ -28,12 +30,17 @@ from calibration.results.layout import (
     RUN,
     SAFE_NAME,
 )
+from calibration.results.nights import REDATE, misdated, night_of
 from calibration.results.store import read_run
 
 _RAW: Final = re.compile(
     rf"{re.escape(RECORDS)}|context(?:-\d+)?\.tar\.gz|{re.escape(CHECKER_OUTPUT)}|{re.escape(MLC_FOLDER)}|{REPORT}"
+    rf"|{PARTIAL.pattern}"
 )
-"""Names in a run's directory of the raw data, and of files generated from the document."""
+"""Names in a run's directory of the raw data, of files generated from the document, and of half-written files."""
+
+_ABANDONED_S: Final = 24 * 3600.0
+"""Age of a half-written file that nobody writes any more."""
 
 
 class UnreadableReferenceError(InputError):
@@ -48,17 +55,19 @@ class Policy(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """A run (path below the results), and what to remove: its raw data (``raw``) or all of it."""
+    """A run (path below the results), and what to remove: half-written files, its raw data or all of it."""
 
     directory: Path
-    what: Literal["raw", "run"]
+    what: Literal["partial", "raw", "run"]
 
 
 def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
     """Return the runs to remove, whole or in part, by *policy*.
 
-    A run kept N nights is at most N days older than *tonight*. Raises ``InputError`` if a number is negative or
-    *results* is no directory, ``UnreadableReferenceError`` if a reference file cannot be read.
+    A run expires after N nights if it is more than N days older than *tonight*, and there are at least N later nights:
+    a clock that jumps makes one night, whatever it says. Misdated nights do not count, and their runs are kept. Raises
+    ``InputError`` if a number is negative, *results* is no directory or *tonight* is misdated,
+    ``UnreadableReferenceError`` if a reference file cannot be read.
     """
     for name, value in zip(("retention_nights", "retention_raw_nights"), policy, strict=True):
         if value < 0:
@@ -68,10 +77,17 @@ def expired(results: Path, tonight: date, policy: Policy) -> list[Expired]:
     if not any(policy):
         return []
     relied_on = _names_in_references(results)
-    found = []
-    for sut in _suts(results):
-        for directory, night in _older(sut):
-            expiry = _expired(directory, (tonight - night).days, policy)
+    found = [Expired(run.relative_to(results), "partial") for run in _killed(results) if any(_abandoned(run))]
+    suts = [_runs(sut) for sut in _suts(results)]
+    nights = {night for runs in suts for _, night in runs}
+    wrong = misdated({tonight, *nights})
+    if tonight in wrong:
+        raise InputError(f"the night {tonight} is far from the other nights: nothing was removed; {REDATE}")
+    ordered = sorted(nights - wrong)
+    for runs in suts:
+        for directory, night in _older([run for run in runs if run[1] not in wrong]):
+            later = len(ordered) - bisect_right(ordered, night)
+            expiry = _expired(directory, min((tonight - night).days, later + 1), policy)
             if expiry and directory.name not in relied_on and _status(directory) is not None:
                 found.append(Expired(directory.relative_to(results), expiry))
     return found
@@ -85,11 +101,21 @@ def _expired(directory: Path, age: int, policy: Policy) -> Literal["raw", "run"]
     return None
 
 
-def _older(sut: Path) -> list[tuple[Path, date]]:
-    """Return a SUT's runs and their nights, without the newest and the newest complete one."""
-    runs = [
+def _runs(sut: Path) -> list[tuple[Path, date]]:
+    """Return a SUT's runs and their nights, sorted."""
+    return [
         (folder, night) for folder in _folders(sut) if (night := night_of(folder.name)) and (folder / RUN).is_file()
     ]
+
+
+def _killed(results: Path) -> Iterator[Path]:
+    """Yield the directories of runs without a document."""
+    for sut in _suts(results):
+        yield from (folder for folder in _folders(sut) if night_of(folder.name) and not (folder / RUN).exists())
+
+
+def _older(runs: list[tuple[Path, date]]) -> list[tuple[Path, date]]:
+    """Return a SUT's *runs* without the newest and the newest complete one."""
     newest: set[Path] = set()
     for directory, _ in reversed(runs):
         status = _status(directory)
@@ -104,13 +130,14 @@ def remove(results: Path, expired: Expired) -> None:
     """Remove what is *expired*. Raises ``EnvironmentLacksError`` if that fails."""
     directory = results / expired.directory
     try:
-        for path in _raw(directory):
+        for path in _abandoned(directory) if expired.what == "partial" else _raw(directory):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
         if expired.what == "run":
             (directory / RUN).unlink()  # last: after an interruption it is still a run, and is removed next time
+        if expired.what != "raw":
             for place in (directory, directory.parent, directory.parent.parent):
                 if any(place.iterdir()):
                     return
@@ -145,6 +172,17 @@ def _status(directory: Path) -> str | None:
 def _raw(directory: Path) -> list[Path]:
     with os.scandir(directory) as entries:
         return sorted(Path(entry.path) for entry in entries if _RAW.fullmatch(entry.name))
+
+
+def _abandoned(directory: Path) -> list[Path]:
+    """Return the half-written files in *directory* of a process that was killed."""
+    before = time.time() - _ABANDONED_S
+    with os.scandir(directory) as entries:
+        return sorted(
+            Path(entry.path)
+            for entry in entries
+            if PARTIAL.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < before
+        )
 
 
 def _names_in_references(results: Path) -> set[str]:

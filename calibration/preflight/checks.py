@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
-
 from calibration.audit.findings import Finding, Outcome
 from calibration.model import Model
+from calibration.parsers import read_yaml
 from calibration.text import visible
 from calibration.validity import Flag, flag
 
@@ -45,11 +44,15 @@ class Check(Model):
 
 
 class CheckKind(Model):
-    """The declaration of a check: title, default effect, and advice."""
+    """The declaration of a check: title, default effect, and advice.
+
+    ``momentary`` if it is about what else is on the SUT at the moment.
+    """
 
     title: str
     advice: str
     effect: Declared = "blocking"
+    momentary: bool = False
 
 
 class _Table(Model):
@@ -58,7 +61,7 @@ class _Table(Model):
     expected_state: dict[str, CheckKind]
 
 
-_TABLE = _Table.model_validate(yaml.safe_load(files(__package__).joinpath("checks.yml").read_text(encoding="utf-8")))
+_TABLE = _Table.model_validate(read_yaml(files(__package__).joinpath("checks.yml").read_bytes()))
 
 REQUIRED: Mapping[str, CheckKind] = _TABLE.required
 """Checks that are always made and always block, by name."""
@@ -68,6 +71,9 @@ EXPECTED_STATE: Mapping[str, CheckKind] = _TABLE.expected_state
 
 CHECKS: Mapping[str, CheckKind] = {**EXPECTED_STATE, **_TABLE.declarable}
 """Checks whose effect an inventory may set, by name."""
+
+MOMENTARY = frozenset(name for name, kind in {**REQUIRED, **CHECKS}.items() if kind.momentary)
+"""Checks that fail while something else is on the SUT."""
 
 AGREED = ("cpu_model", "microcode", "bios")
 """Checks that compare SUTs of one testbed."""

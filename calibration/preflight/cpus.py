@@ -55,7 +55,7 @@ def check_foreign_load(context: Context, measured: Collection[int], limit: float
     """Yield whether each CPU of *measured*, and each sibling, was busy for at most *limit*."""
     wanted = frozenset(measured)
     cpus = wanted.union(*(core.cpus for core in context.topology.cores if not wanted.isdisjoint(core.cpus)))
-    expected = f"at most {limit * 100:.0f} % of each of CPUs {listed(cpus)} in use"
+    expected = f"at most {_percent(limit):g} % of each of CPUs {listed(cpus)} in use"
     load = context.load
     seen = [] if load is None else [cpu for cpu in load.cpus if cpu.cpu in cpus]
     if load is None or not seen:
@@ -63,18 +63,23 @@ def check_foreign_load(context: Context, measured: Collection[int], limit: float
         yield Finding("foreign_load", expected, f"{UNKNOWN}: {why}", "unknown")
         return
     busiest = sorted(seen, key=lambda cpu: (-cpu.busy - cpu.stolen, cpu.cpu))
-    over = [cpu for cpu in busiest if cpu.busy + cpu.stolen > limit]
+    over = [cpu for cpu in busiest if _percent(cpu.busy + cpu.stolen) > _percent(limit)]
     named = [_busy_text(cpu, load, sibling=cpu.cpu not in measured) for cpu in (over or busiest[:1])[:MAX_CPUS]]
     if len(over) > MAX_CPUS:
         named.append(f"and {len(over) - MAX_CPUS} more CPUs")
     yield Finding("foreign_load", expected, f"over {load.interval_s:.1f} s: {'; '.join(named)}", outcome_of(not over))
 
 
+def _percent(share: float) -> float:
+    """Return a share of a CPU as it is compared and shown: ticks counted over a little more than their time are 100."""
+    return round(min(1.0, share) * 100, 1)
+
+
 def _busy_text(cpu: CpuLoad, load: Load, *, sibling: bool) -> str:
-    share = min(1.0, cpu.busy + cpu.stolen)
-    text = f"CPU {cpu.cpu}{' (shares a core with a measured one)' if sibling else ''} {share * 100:.0f} %"
+    shared = " (shares a core with a measured one)" if sibling else ""
+    text = f"CPU {cpu.cpu}{shared} {_percent(cpu.busy + cpu.stolen):g} %"
     if cpu.stolen > load.resolution:
-        text += f", {min(1.0, cpu.stolen) * 100:.0f} % of it stolen by the hypervisor"
+        text += f", {_percent(cpu.stolen):g} % of it stolen by the hypervisor"
     if cpu.busy <= load.resolution:
         return text
     there = [process for process in load.processes if cpu.cpu in process.cpus]

@@ -34,7 +34,7 @@ def evaluate(
     Other load is checked on the CPUs of *plan*, without a plan on all. *short* are the nodes with too little memory for
     the plan, with the required amount (see ``short_of_memory``).
     """
-    measured = context.online_cpus if plan is None else tuple(sorted({cpu for step in plan.steps for cpu in step.cpus}))
+    measured = context.online_cpus if plan is None else {cpu for step in plan.steps for cpu in step.cpus}
     findings = (
         *evaluate_items(expectations.state, Machine(context, files)),
         *check_isolation_kept(context),

@@ -75,6 +75,7 @@ class Facts(Model):
     running: tuple[RunningKernel, ...]
     time: SutTime
     identity: Identity
+    boot_id: str | None
 
 
 MAX_LEVELS = 16

@@ -18,6 +18,10 @@ class Requirements(Model):
     remote_free_bytes: int
 
 
+DAY_S = 86400.0
+"""Offset of a clock that is wrong by itself: no night is dated by it."""
+
+
 class RoundTrip(Model):
     """The controller's clock in s since the epoch, before the request and after the answer."""
 
@@ -118,8 +122,9 @@ def _times(facts: Facts, trip: RoundTrip, expectations: Expectations) -> Iterato
         nearest = 0.0 if behind <= 0 <= ahead else min(abs(ahead), abs(behind))
         middle, half = (ahead + behind) / 2, (ahead - behind) / 2
         where = "ahead of" if middle > 0 else "behind"
-        found = f"{abs(middle):.1f} s {where} the controller's, ± {half:.1f} s"
-        yield Finding("time", expected, found, outcome_of(nearest <= limit_s))
+        found = f"{abs(middle):.3f} s {where} the controller's, ± {half:.3f} s"
+        yield Finding("time", expected, found, outcome_of(round(nearest, 3) <= limit_s))
+        yield Finding("date", "within a day of the controller's", found, outcome_of(nearest <= DAY_S))
     synchronised = facts.time.synchronised
     error_s = facts.time.maximum_error_s
     bound = "" if error_s is None else f", error at most {error_s:.3f} s"

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the quick gate: one SUT's runs of the profile sentinel against what was accepted for it."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from pydantic import ValidationError
+
+from calibration.commandline import accept_command
 from calibration.errors import InputError
+from calibration.files import read_given
 from calibration.gates import rules
 from calibration.gates.rules import Result
 from calibration.judge.baseline_files import Accepted, Baselines
@@ -13,22 +18,20 @@ from calibration.judge.sentinels import SENTINELS, Sentinel, Verdict, judge_gap,
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.words import changed_fact
 from calibration.measurements.jitter import JitterValues
-from calibration.model import Model
-from calibration.preflight.checks import refusal
+from calibration.model import Model, fault_of
+from calibration.preflight.checks import MOMENTARY, refusal
 from calibration.results.documents import read_document
 from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.results.plain import metrics_of
+from calibration.validity import Validity
 
-CheckName = Literal["measured", "promises", "context", "latency", "bandwidth", "clock", "gap"]
+CheckName = Literal["measured", "restored", "promises", "context", "latency", "bandwidth", "clock", "gap"]
 """The checks of a SUT, in the order of the log; each is a test of quick.robot, which has its name as tag."""
 
-LOAD: Final = "foreign_load"
-"""The expectation that is of the moment: while it is not met, a reading outside says nothing of the SUT."""
-
 SHORTEST: Final = "peak_injection_bandwidth"
-"""The kind measured again where only the load is to be looked at again: it takes a second."""
+"""The kind measured again where only what else is on the SUT is to be looked at again: it takes a second."""
 
 INSTRUMENT: Final = "kernel bytes"
 """The fact of the run that is no fact of the SUT: which build of sutprobe measured."""
@@ -51,11 +54,15 @@ class QuickCheck(Model):
 
 
 class State(NamedTuple):
-    """What is accepted for a SUT: bounds by metric, and the facts of the accepted run or why they are not known."""
+    """What is accepted for a SUT: bounds by metric, and the facts of the accepted run or why they are not known.
+
+    ``accept`` is the command that accepts its newest run.
+    """
 
     accepted: Accepted
     facts: Mapping[str, str]
     missing: str | None
+    accept: str
 
 
 def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -> State:
@@ -68,16 +75,17 @@ def accepted_state(results: Path, document: RunDocument, baselines: Baselines) -
     accepted = baselines.of(sut, document.facts, run.started_at.date())
     for file, reason in accepted.faults:
         raise InputError(f"{file}: {reason}")
+    accept = accept_command("/".join(sut), results)
     newest = max(accepted.levels.values(), key=lambda level: level.night, default=None)
     if newest is None:
-        return State(accepted, {}, "no run of this SUT is accepted: calibration accept RUN")
+        return State(accepted, {}, f"no run of this SUT is accepted: {accept}", accept)
     run_id = next(item.id for item in newest.acceptance.accepted if (item.testbed, item.sut) == sut)
     path = run_directory(results, *sut, run_id) / RUN
     try:
         facts: Mapping[str, str] = read_document(path, below=results)[1]["facts"]
     except FileNotFoundError:
-        return State(accepted, {}, f"the accepted run {run_id} is not in the results any more")
-    return State(accepted, facts, None if facts else f"the accepted run {run_id} has no context")
+        return State(accepted, {}, f"the accepted run {run_id} is not in the results any more", accept)
+    return State(accepted, facts, None if facts else f"the accepted run {run_id} has no context", accept)
 
 
 def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolerances) -> Iterator[QuickCheck]:
@@ -94,16 +102,19 @@ def check_sut(documents: Sequence[RunDocument], state: State, tolerances: Tolera
         )
 
     yield check("measured", _measured(first))
-    promises = list(_promises(last))
-    busy = any(check.name == LOAD and check.failed for attempt in last.attempts[-1:] for check in attempt.checks)
+    if any(attempt.capture or attempt.unrestored for document in documents for attempt in document.attempts):
+        yield check("restored", itertools.chain.from_iterable(map(rules.check_settings_restored, documents)))
+    promises = list(rules.check_promises(last))
+    failed = [check for attempt in last.attempts[-1:] for check in attempt.checks if check.failed]
+    busy = ", ".join(check.title for check in failed if check.name in MOMENTARY)
     if promises:
-        yield check("promises", promises, [SHORTEST] if busy else ())
+        yield check("promises", promises, [SHORTEST] if busy and last.measurements else ())
     if first.facts:
         yield check("context", _context(first.facts, state))
     if not first.measurements:
         return
     for sentinel in SENTINELS:
-        verdict = _level(sentinel, documents, state.accepted, tolerances)
+        verdict = _level(sentinel, documents, state, tolerances)
         yield check(sentinel.name, [_result(verdict, busy)], [sentinel.kind] if verdict.repeat else ())
     gaps = list(_gaps(documents, state.accepted))
     if gaps:
@@ -123,18 +134,6 @@ def _measured(document: RunDocument) -> Iterator[Result]:
     yield Result("undecided", "; ".join(reasons) or f"the run is {document.run.status}")
 
 
-def _promises(document: RunDocument) -> Iterator[Result]:
-    """Yield whether the SUT is what the inventory promises; other load is a state of the moment and decides nothing."""
-    attempts = tuple(
-        attempt.model_copy(update={"checks": tuple(check for check in attempt.checks if check.name != LOAD)})
-        for attempt in document.attempts
-    )
-    yield from rules.check_promises(document.model_copy(update={"attempts": attempts}))
-    for check in (check for attempt in document.attempts[-1:] for check in attempt.checks if check.name == LOAD):
-        text = f"{check.title}: expected {check.expected}, found {check.found}"
-        yield Result("undecided" if check.failed else "passed", text)
-
-
 def _context(facts: Mapping[str, str], state: State) -> Iterator[Result]:
     """Yield in which facts the SUT differs from the accepted run; one that is not known on a side decides nothing."""
     if state.missing is not None:
@@ -149,16 +148,16 @@ def _context(facts: Mapping[str, str], state: State) -> Iterator[Result]:
     yield Result("passed", f"{len(common) - len(differ)} of {len(common)} facts are those of the accepted run")
 
 
-def _level(sentinel: Sentinel, documents: Sequence[RunDocument], accepted: Accepted, tolerances: Tolerances) -> Verdict:
+def _level(sentinel: Sentinel, documents: Sequence[RunDocument], state: State, tolerances: Tolerances) -> Verdict:
     """Return the verdict on the first metric of *sentinel* that the SUT has."""
     read = [{item.metric.name: item for item in metrics_of(document)} for document in documents]
     name = next((name for name in sentinel.metrics if name in read[0]), None)
     if name is None:
         return Verdict("undecided", f"not measured: {_why_missing(documents[0], sentinel)}")
     found = [items[name] for items in read if name in items]
-    baseline = accepted.bounds.get(name)
+    baseline = state.accepted.bounds.get(name)
     if baseline is None:
-        return Verdict("undecided", f"{name}: no accepted bounds: calibration accept RUN")
+        return Verdict("undecided", f"{name}: no accepted bounds: {state.accept}")
     if invalid := next((item for item in found if not item.valid), None):
         return Verdict("undecided", f"{name}: invalid: {', '.join(invalid.flags)}")
     change = max(sentinel.change, tolerances.fraction(name))
@@ -175,27 +174,35 @@ def _why_missing(document: RunDocument, sentinel: Sentinel) -> str:
 
 
 def _gaps(documents: Sequence[RunDocument], accepted: Accepted) -> Iterator[Verdict]:
-    """Yield the verdict on the longest gap of each isolated CPU."""
+    """Yield the verdict on the longest gap of each isolated CPU; undecided where it is invalid or missing."""
+    lost = [item for item in documents[0].not_measured if item.kind == "jitter" and item.cause != "not_planned"]
+    if lost:
+        yield Verdict("undecided", f"not measured: {'; '.join(dict.fromkeys(item.reason for item in lost))}")
     read = [dict(_isolated(document.measurements)) for document in documents]
-    for name, values in read[0].items():
-        gaps = [items[name].gaps for items in read if name in items]
+    for name, (values, _) in read[0].items():
+        found = [items[name] for items in read if name in items]
+        if invalid := next((validity for _, validity in found if not validity.valid), None):
+            codes = (flag.code for flag in invalid.flags if flag.severity == "invalid")
+            yield Verdict("undecided", f"CPU {values.cpu}: invalid: {', '.join(codes)}")
+            continue
+        gaps = [values.gaps for values, _ in found]
         baseline = accepted.bounds.get(name)
         upper = None if baseline is None else baseline.bounds.upper
         verdict = judge_gap(upper, [gap.max_ns for gap in gaps], values.gaps.wall_s)
         yield verdict._replace(text=f"CPU {values.cpu}: {verdict.text}")
 
 
-def _isolated(measurements: Iterable[Measurement]) -> Iterator[tuple[str, JitterValues]]:
+def _isolated(measurements: Iterable[Measurement]) -> Iterator[tuple[str, tuple[JitterValues, Validity]]]:
     for measurement in measurements:
         values = measurement.values
-        if isinstance(values, JitterValues) and values.isolated and measurement.validity.valid:
-            yield f"jitter.cpu{values.cpu}.gaps.max_ns", values
+        if isinstance(values, JitterValues) and values.isolated:
+            yield f"jitter.cpu{values.cpu}.gaps.max_ns", (values, measurement.validity)
 
 
-def _result(verdict: Verdict, busy: bool) -> Result:
-    """Return *verdict* as a result; while other work runs, it cannot fail."""
+def _result(verdict: Verdict, busy: str) -> Result:
+    """Return *verdict* as a result; beside what else is on the SUT, the checks in *busy*, it cannot fail."""
     if busy and verdict.outcome == "failed":
-        return Result("undecided", f"{verdict.text}; but other work runs on these CPUs")
+        return Result("undecided", f"{verdict.text}; but the SUT was busy: {busy}")
     return Result(verdict.outcome, verdict.text)
 
 
@@ -208,9 +215,9 @@ class _Checked(Model):
 def read_checks(path: Path) -> tuple[QuickCheck, ...]:
     """Return the checks in the file at *path*. Raises ``InputError`` if they cannot be read."""
     try:
-        return _Checked.model_validate_json(path.read_bytes()).checks
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not the results of a quick gate: {error}") from error
+        return _Checked.model_validate_json(read_given(path)).checks
+    except ValidationError as error:
+        raise InputError(f"{path}: not the results of a quick gate: {fault_of(error)}") from error
 
 
 def write_checks(path: Path, checks: Sequence[QuickCheck]) -> None:

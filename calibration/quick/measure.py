@@ -6,6 +6,7 @@ its platforms, so that the same traffic is measured.
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -30,10 +31,16 @@ from calibration.results.store import read_run
 PROFILE: Final = "sentinel"
 
 FORKS: Final = 100
-"""SUTs measured at the same time. Each takes about 30 MiB of the controller; ten such labs are gated by ten calls."""
+"""SUTs measured at the same time, unless the operator says otherwise. Each takes about 30 MiB of the controller."""
+
+FORKS_VARIABLE: Final = "ANSIBLE_FORKS"
+"""Ansible's own variable, which ``calibration run`` obeys."""
 
 LOG: Final = "run.log"
 """The output of ``calibration run``, in the directory of the gate's log."""
+
+LOG_BYTES: Final = 1 << 16
+"""Bytes of the end of the log that are read for them."""
 
 LOG_LINES: Final = 15
 """Last lines of the log in the message if it ended without a document."""
@@ -43,12 +50,13 @@ LOG_LINES: Final = 15
 class Wanted:
     """Whom to measure: the *inventory* and part of it as for ``ansible-playbook``, ``None`` for its own defaults.
 
-    *variables* are extra variables, NAME=VALUE.
+    *variables* are extra variables, NAME=VALUE; *forks* is how many SUTs are measured at the same time.
     """
 
     inventory: Path | None
     limit: str | None
     variables: tuple[str, ...]
+    forks: int | None = None
 
 
 class Sentry:
@@ -77,8 +85,9 @@ class Sentry:
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if not found:
-            log = (self.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
-            last = "\n".join(log[-LOG_LINES:])
+            with (self.folder / LOG).open("rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))
+                last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-LOG_LINES:])
             error = InputError if code == BAD_INPUT else EnvironmentLacksError
             raise error(f"no SUT was measured; {self.folder / LOG} ends with:\n{last}")
         return found
@@ -102,11 +111,13 @@ class Sentry:
             limit = ",".join(host_of(hosts, testbed, sut) for testbed, sut in suts)
         options = [] if self._wanted.inventory is None else ["-i", str(self._wanted.inventory)]
         options += [] if limit is None else ["--limit", limit]
+        if self._wanted.forks is not None or FORKS_VARIABLE not in os.environ:
+            options.append(f"--forks={self._wanted.forks or FORKS}")
         for variable in (*self._wanted.variables, json.dumps(ours)):
             options += ["-e", variable]
         return [
             *(sys.executable, "-m", "calibration.cli", "run", "--profile", profile),
-            *(f"--forks={FORKS}", "--skip-tags=pages", *options),
+            *("--skip-tags=pages", *options),
         ]
 
     def _run(self, command: Sequence[str]) -> int:

@@ -17,6 +17,11 @@ The SUT Was Measured
     [Tags]    measured
     Then the check measured passes on SUT ${SUT} in testbed ${TESTBED}
 
+The SUT Was Restored
+    [Documentation]    All settings that the measurement changed are as before.
+    [Tags]    restored
+    Then the check restored passes on SUT ${SUT} in testbed ${TESTBED}
+
 The SUT Is What The Inventory Promises
     [Documentation]    Kernel, kernel arguments, isolated CPUs and other declared expectations.
     [Tags]    promises

@@ -3,11 +3,13 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import IO, Final
 
 from rich.console import Console
 from rich.text import Text
 
+from calibration.commandline import calibration_command, near
 from calibration.console import console
 from calibration.judge.words import amount
 from calibration.references.library import Library, published
@@ -35,16 +37,20 @@ GAP: Final = 3
 """Columns between the two columns of tiles."""
 
 
-def print_run(document: RunDocument, stream: IO[str], references: Library | None = None) -> None:
-    """Print *document* on *stream*, in about a dozen lines; *references* are by default the published ones."""
+def print_run(document: RunDocument, run: Path, stream: IO[str], references: Library | None = None) -> None:
+    """Print *document*, of the directory *run*, on *stream*, in about a dozen lines.
+
+    *references* are by default the published ones.
+    """
     if document.imported is not None:
-        _print_imported(document, document.imported, console(stream))
+        _print_imported(document, document.imported, run, console(stream))
     else:
-        print_story(story(document, normal(document, published() if references is None else references)), stream)
+        compared = normal(document, published() if references is None else references)
+        print_story(story(document, compared), run, stream)
 
 
-def print_story(summary: Story, stream: IO[str], *, colour: bool | None = None) -> None:
-    """Print the first screen of a run on *stream*; *colour* overrides the detection."""
+def print_story(summary: Story, run: Path, stream: IO[str], *, colour: bool | None = None) -> None:
+    """Print the first screen of the run in the directory *run* on *stream*; *colour* overrides the detection."""
     out = console(stream, colour=colour)
     mark, style = LEVELS[summary.level]
     head = Text.assemble((f"{mark} ", style), (visible(summary.name), "bold"))
@@ -55,16 +61,20 @@ def print_story(summary: Story, stream: IO[str], *, colour: bool | None = None) 
     out.print(Text(visible(summary.verdict), style=style))
     _print_columns(out, list(map(_tile, summary.tiles)))
     for finding in summary.findings:
-        _line(out, Text(f"  - {visible(finding)}"))
+        text = Text(f"  - {visible(finding)}")
+        if finding == summary.left_changed:
+            out.print(text)  # setting, wanted and found are not cut
+        else:
+            _line(out, text)
     for line in summary.advice:
         _line(out, Text(f"  > {visible(line)}"))
     for number, sentence in enumerate(summary.normal):
         _line(out, Text(f"  {' ' * 7 if number else 'Normal:'} {visible(sentence)}"))
     more = summary.more_findings + summary.more_advice
-    last = [f"and {more} more: calibration report --text"] if more else []
+    last = [f"and {more} more: {_whole_page(run)}"] if more else []
     last += [f"next: {summary.next_step}"] if summary.next_step is not None else []
-    if last:
-        _line(out, Text(f"  {visible('; '.join(last))}"))
+    for line in last:
+        out.print(Text(f"  {visible(line)}"), soft_wrap=True)  # a command is not cut
 
 
 def _tile(tile: Tile) -> tuple[str, Text]:
@@ -98,7 +108,11 @@ def _column(rows: Sequence[tuple[str, Text]]) -> list[Text]:
     return [Text(f"{name:<{width}}  ").append_text(value) for name, value in rows]
 
 
-def _print_imported(document: RunDocument, imported: Imported, out: Console) -> None:
+def _whole_page(run: Path) -> str:
+    return calibration_command("report", near(run), "--text")
+
+
+def _print_imported(document: RunDocument, imported: Imported, directory: Path, out: Console) -> None:
     run, readings = document.run, document.readings
     measured = "date unknown" if imported.measured_on is None else f"measured {imported.measured_on.isoformat()}"
     _line(out, Text.assemble("  ", (visible(f"{run.testbed} / {run.sut}"), "bold"), f"  {measured}"))
@@ -113,7 +127,8 @@ def _print_imported(document: RunDocument, imported: Imported, out: Console) -> 
     faults = [f"{len(imported.inconsistencies)} contradictions"] if imported.inconsistencies else []
     faults += [f"{len(document.not_measured)} without a value"] if document.not_measured else []
     if faults:
-        _line(out, Text(f"  ! {', '.join(faults)}: calibration report --text", style="yellow"))
+        text = f"  ! {', '.join(faults)}: {visible(_whole_page(directory))}"
+        out.print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def _line(out: Console, text: Text) -> None:

@@ -101,7 +101,7 @@ class Story:
     """The first screen.
 
     ``level`` is the look of the verdict: bad unless the run is complete, all of it valid and no check failed.
-    ``advice`` is what to change, in a line each, the greatest cost first.
+    ``advice`` is what to change, in a line each, the greatest cost first. ``left_changed`` is among the findings.
     """
 
     name: str
@@ -116,6 +116,7 @@ class Story:
     advice: tuple[str, ...] = ()
     more_advice: int = 0
     normal: tuple[str, ...] = ()
+    left_changed: str | None = None
 
 
 def story(document: RunDocument, found: Normal | None = None) -> Story:
@@ -144,6 +145,7 @@ def story(document: RunDocument, found: Normal | None = None) -> Story:
         advice=tuple(map(_in_a_line, advised[:MAX_ADVICE])),
         more_advice=max(0, len(advised) - MAX_ADVICE),
         normal=() if context is None else tuple(answers(compared)),
+        left_changed=_left_changed_finding(document),
     )
 
 
@@ -190,6 +192,7 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     if status == "not_begun":
         return "bad", f"Not measured: {(document.attempts[-1].ended or 'the run did not begin').removesuffix('.')}."
     checks = cross_checks(document)
+    left = left_changed(document)
     limits = Counter(verdict.outcome for verdict in document.verdicts)
     judged, bounded = (found["pass"] + found["fail"] for found in (checks, limits))
     level: Level = "bad"
@@ -201,6 +204,8 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
         if repeated:
             complete = min(min(done.get(step.id, 0), step.rounds) for step in repeated)
             word += f", {complete} of {max(step.rounds for step in repeated)} rounds complete"
+    elif left is not None:
+        word = "SUT left changed: not all of its settings are restored"
     elif trusts["invalid"]:
         word = f"Not valid: {trusts['invalid']} of {count} measurements are invalid"
     elif checks["fail"]:
@@ -219,7 +224,19 @@ def _verdict(document: RunDocument, trusts: Counter[Trust]) -> tuple[Level, str]
     )
 
 
+def left_changed(document: RunDocument) -> str | None:
+    """Return which settings of the SUT are not known to be restored; ``None`` if all are."""
+    return next((flag.reason for flag in document.flags if flag.code == "NOT_RESTORED"), None)
+
+
+def _left_changed_finding(document: RunDocument) -> str | None:
+    left = left_changed(document)
+    return None if left is None else f"{left}."
+
+
 def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
+    if left_changed(document) is not None and document.run.status != "not_begun":
+        return f"restore the SUT: playbooks/cleanup.yml with calibration_run_id={document.run.id}"
     if document.run.status != "complete":
         return "calibrate again with --resume"
     if document.run.profile == "quick" and trusts["near"] + trusts["poor"]:
@@ -229,6 +246,9 @@ def _next_step(document: RunDocument, trusts: Counter[Trust]) -> str | None:
 
 def _findings(document: RunDocument, context: Context | None, advised: Sequence[Advice]) -> Iterator[str]:
     """Yield the findings, worst first."""
+    left = _left_changed_finding(document)
+    if left is not None:
+        yield left
     yield from _failed_limits(document)
     yield from _failed_checks(document.consistency)
     yield from _invalid(document.measurements)

@@ -6,21 +6,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from calibration.commandline import cleanup_command
 from calibration.lifecycle import finish
 from calibration.references.library import library, results_of
 from calibration.references.matching import normal
-from calibration.report.story import story
+from calibration.report.story import left_changed, story
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
 from calibration.results.pace import pace_text, within_announcement
 from calibration.results.references import keep_references
 from calibration.results.store import read_run
-from calibration.tuning import Change
 
 
-def finished(results: Path, directory: Path, *, anew: bool) -> dict[str, Any]:
+def finished(results: Path, directory: Path, host: str, *, anew: bool) -> dict[str, Any]:
     """Return ``run``, the summary of the document of the run in *directory*, and ``failures``, why it is not good.
 
+    *host* is the SUT's name in the inventory.
     The document is written first if there are records since (*anew*), or it is missing.
     """
     if anew or not (directory / RUN).exists():
@@ -29,24 +30,22 @@ def finished(results: Path, directory: Path, *, anew: bool) -> dict[str, Any]:
     else:
         document = read_run(directory)
     run = summary(directory, document)
-    return {"run": run, "failures": failures(run)}
+    mend = "Every run tries again before it begins"
+    if run["left_changed"] and run["status"] != "not_begun":
+        mend = f"Try again: {cleanup_command(directory.name, [host], results)}"
+    return {"run": run, "failures": failures(run, mend)}
 
 
-def failures(run: dict[str, Any]) -> list[str]:
-    """Return why the run of a summary is not good; empty if it is."""
+def failures(run: dict[str, Any], mend: str) -> list[str]:
+    """Return why the run of a summary is not good; empty if it is. *mend* says how its SUT is restored."""
     if run["status"] == "complete" and not run["failed_verdicts"] and not run["left_changed"]:
         return []
     return [
         f"Calibration failed, run {run['status'].replace('_', ' ')}",
         *(f"Not measured: {reason}" for reason in run["failed"]),
-        *(f"Left changed: {change}" for change in run["left_changed"]),
+        *([f"{run['left_changed']}. {mend}"] if run["left_changed"] else []),
         *(f"Verdict failed: {verdict}" for verdict in run["failed_verdicts"]),
     ]
-
-
-def _state_of(change: Change) -> str:
-    """Return the state of a setting that was not restored."""
-    return "not known to be restored" if change.restored is None else f"is now {change.restored}"
 
 
 def _failed_verdicts(document: RunDocument) -> list[str]:
@@ -88,15 +87,7 @@ def summary(directory: Path, document: RunDocument) -> dict[str, Any]:
         "missing": len(failed),
         "pace": None if within_announcement(document) else pace_text(document),
         "failed": [f"{', '.join(what)}: {reason}" for reason, what in reasons.items()],
-        "left_changed": [
-            f"{change.setting} at {change.where}: was {change.before}, {_state_of(change)}"
-            for change in document.attempts[-1].changes
-            if change.restored != change.before
-        ]
-        + [
-            f"prefetchers at {place.where}: {place.before} before Intel MLC --{command}, then {place.after}"
-            for command, place in (document.mlc.changed_prefetchers if document.mlc else ())
-        ],
+        "left_changed": left_changed(document),
         "failed_verdicts": _failed_verdicts(document),
         "story": asdict(story(document, normal(document, library(results_of(directory))))),
     }

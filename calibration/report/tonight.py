@@ -26,7 +26,17 @@ from calibration.judge.waivers import read_waivers
 from calibration.results.history import History, NightRun, Sut
 from calibration.results.index import read_history
 
-CHECKS: Final = ("unreadable", "missing", "drift", "limits", "homogeneity", "consistency", "spread", "bimodal")
+CHECKS: Final = (
+    "unreadable",
+    "restored",
+    "missing",
+    "drift",
+    "limits",
+    "homogeneity",
+    "consistency",
+    "spread",
+    "bimodal",
+)
 """Checks by importance."""
 
 MAX_FACTS: Final = 4

@@ -17,6 +17,7 @@ from calibration.formats.mlc import read_output
 from calibration.measurements.base import Step
 from calibration.mlc import MlcCommand, read_prefetchers
 from calibration.model import fault_of
+from calibration.parsers import parse_json_sparingly
 from calibration.results.attempts import session_answers, start_of
 from calibration.results.health import read_health
 from calibration.results.model import CheckerRun, MlcProgram, MlcRun
@@ -33,12 +34,10 @@ from calibration.results.records import (
     record_mlc_command,
     records,
 )
+from calibration.runner.directory import STEP_BYTES
 from calibration.sutprobe.document import Surroundings
 from calibration.text import decode_base64, visible
-from calibration.tuning import Change, read_changes
-
-ANSWER_BYTES: Final = 16 << 20
-"""Limit on a step's output: four times the longest document of a machine with 1024 CPUs."""
+from calibration.tuning import Change, Unrestored, merged, read_changes, read_unrestored
 
 DOCUMENT_LEVELS: Final = 32
 """Limit on the nesting of a document; sutprobe's deepest has about ten levels."""
@@ -73,39 +72,15 @@ def quoted(stdout: str, stderr: str) -> str:
     return "".join(f"; {name}: {visible(text[-MAX_QUOTED:])}" for name, text in parts.items() if text)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not allowed")  # JSON does not define NaN and infinities
-
-
-def _is_nested(value: Any, levels: int) -> bool:
-    """Return whether *value* is nested deeper than *levels*."""
-    inside: list[Any] = [[value]]
-    for _ in range(levels + 1):
-        inside = [
-            item
-            for part in inside
-            for item in (part.values() if type(part) is dict else part)
-            if type(item) in (dict, list)  # the only containers that json creates
-        ]
-        if not inside:
-            return False
-    return True
-
-
-def read_json(text: str, limit_bytes: int = ANSWER_BYTES) -> dict[str, Any]:
+def read_json(text: str, limit_bytes: int = STEP_BYTES) -> dict[str, Any]:
     """Return the only JSON object in *text*. Raises ValueError for anything else, at bounded cost."""
     try:
         with bounded_memory(PARSE_FACTOR * limit_bytes):
-            document = json.loads(text, parse_constant=_refuse_constant)
+            document = parse_json_sparingly(text, levels=DOCUMENT_LEVELS)
             json.dumps(document, allow_nan=False, ensure_ascii=False).encode()  # it must be writable again
-            deep = _is_nested(document, DOCUMENT_LEVELS)
-    except RecursionError:
-        deep = True
     except MemoryError:
         fault = "it has too many values"
         raise ValueError(fault) from None
-    if deep:
-        raise ValueError(f"it is nested deeper than {DOCUMENT_LEVELS} levels")
     if not isinstance(document, dict):
         raise ValueError(f"it is a {type(document).__name__}, not an object")  # noqa: TRY004 - the text is wrong
     return document
@@ -174,7 +149,7 @@ class _Told(BaseModel):
     fault: str | None = None
     reason: str | None = None
     changes: list[dict[str, Any]] = []
-    faults: list[str] = []
+    faults: list[dict[str, Any]] = []
     at_s: FiniteFloat = 0.0
 
 
@@ -199,17 +174,20 @@ class Collector:
         self.say = say
         self.steps = {step.id: step for step in start_of(directory).plan.steps}
         self.commands = {command.command: command for command in start_of(directory).plan.mlc}
-        kept = list(records(directory))
-        kernels = [record.kernels for record in kept if isinstance(record, KernelsRecord)]
-        programs = [record.program for record in kept if isinstance(record, MlcProgramRecord)]
-        self.source_sha256 = kernels[-1].source_sha256 if kernels else None
-        self.mlc: MlcProgram | None = programs[-1] if programs else None
+        self.source_sha256: str | None = None
+        self.mlc: MlcProgram | None = None
+        for record in records(directory):
+            if isinstance(record, KernelsRecord):
+                self.source_sha256 = record.kernels.source_sha256
+            elif isinstance(record, MlcProgramRecord):
+                self.mlc = record.program
         self.skip = session_answers(directory, session)
         # Two more for the switched prefetchers of each step in each round, and those of the end.
         commands = len(self.commands) + sum(step.rounds + step.more_rounds for step in self.steps.values())
         self.left = 3 * commands + 10
+        self.session = session
         self.restored: tuple[Change, ...] | None = None
-        self.faults: list[str] = []
+        self.unrestored: tuple[Unrestored, ...] = ()
         self.finished = False
         self.reason: str | None = None
         self.round: tuple[int, int, list[Outcome]] | None = None
@@ -238,8 +216,7 @@ class Collector:
             else:
                 append_record(self.directory, HealthRecord(health=health))
         elif kind == "restored":
-            self.restored = read_changes(record["changes"])
-            self.faults = [visible(fault)[:MAX_REASON] for fault in record["faults"][:10]]
+            self.take_restored(read_changes(record["changes"]), read_unrestored(record["faults"]))
         elif kind == "lost":
             self.reason = visible(str(record.get("reason")))[:MAX_REASON]
         elif kind == "cancelled":
@@ -247,11 +224,20 @@ class Collector:
         elif kind == "done":
             self.finished = True
 
+    def take_restored(self, changes: tuple[Change, ...], unrestored: tuple[Unrestored, ...]) -> None:
+        """Take the newest that is known of the *changes*, and what of them is not restored."""
+        if changes or unrestored or self.restored is not None:
+            self.restored = merged(self.restored or (), changes)
+            self.unrestored = unrestored
+
     def end(self) -> None:
         """Keep what was restored; the runner tells it last."""
         self._say_round()
         if self.restored is not None:
-            append_record(self.directory, RestoredRecord(changes=self.restored))
+            append_record(
+                self.directory,
+                RestoredRecord(session=self.session, changes=self.restored, unrestored=self.unrestored),
+            )
 
     def _take_answer(self, answer: Mapping[str, Any], started_at: datetime) -> None:
         name = answer["id"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from calibration.context import load
-from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.formats.meltdown_checker import CheckerOutput
 from calibration.formats.meltdown_checker import read_output as read_checker
@@ -40,7 +39,8 @@ from calibration.results.model import (
 from calibration.results.outcomes import NO_REASON, outcomes
 from calibration.results.records import NotBegunRecord, read_kept
 from calibration.results.run_log import RunLog, replay
-from calibration.validity import Flag
+from calibration.tuning import Unrestored, not_restored, unrestored
+from calibration.validity import Flag, flag
 
 LOST_CONTROLLER = "the controller was lost"
 INTERRUPTED = "interrupted"
@@ -70,6 +70,7 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
         mlc, readings, unread = _mlc(directory, start.plan, log)
         not_measured += unread
         status = _status(not_measured, interrupted=last.interrupted)
+    attempts = tuple(_attempts(log, not_measured))
     return RunDocument(
         schema_version=SCHEMA_VERSION,
         run=Run(
@@ -83,10 +84,10 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
             kernels=log.kernels,
             status=status,
         ),
-        attempts=tuple(_attempts(log, not_measured)),
+        attempts=attempts,
         context=captured,
         facts={} if captured is None else facts(captured.parsed, log.kernels),
-        flags=() if captured is None else tuple(_machine_flags(captured.parsed, log)),
+        flags=tuple(_flags(captured, log, attempts, mlc)),
         meltdown_checker=None if log.checker is None else _checker(directory, log.checker),
         mlc=mlc,
         plan=None if start is None else start.plan,
@@ -99,11 +100,26 @@ def assemble(directory: Path, *, now: datetime, interrupted: bool = False) -> Ru
     )
 
 
-def _machine_flags(context: Context, log: RunLog) -> Iterator[Flag]:
+def _flags(
+    captured: CapturedContext | None, log: RunLog, attempts: Sequence[Attempt], mlc: Mlc | None
+) -> Iterator[Flag]:
     """Yield the flags of the whole run, without repetitions."""
+    left = [*chain.from_iterable(attempt.unrestored for attempt in attempts), *_left_by_mlc(mlc)]
+    if left:
+        yield flag("NOT_RESTORED", not_restored(dict.fromkeys(left)))
+    if captured is None:
+        return
     checks = (expectation_flags(attempt.began.checks) for attempt in log.attempts)
     healths = (attempt.health for attempt in log.attempts if attempt.health is not None)
-    yield from dict.fromkeys((*machine_flags(context), *chain.from_iterable(checks), *health_flags(healths)))
+    yield from dict.fromkeys((*machine_flags(captured.parsed), *chain.from_iterable(checks), *health_flags(healths)))
+
+
+def _left_by_mlc(mlc: Mlc | None) -> Iterator[Unrestored]:
+    """Yield the prefetchers that Intel MLC left changed."""
+    for command, place in mlc.changed_prefetchers if mlc else ():
+        found = place.restored or place.after
+        why = f"Intel MLC --{command} left it changed"
+        yield Unrestored(setting="prefetchers", where=place.where, wanted=place.before, found=found, error=why)
 
 
 def _captured(directory: Path, log: RunLog) -> CapturedContext | None:
@@ -204,6 +220,7 @@ def _attempts(log: RunLog, not_measured: Sequence[NotMeasured]) -> Iterator[Atte
             capture_sha256=began.capture_sha256,
             checks=began.checks,
             changes=(*attempt.changes, *attempt.switched),
+            unrestored=unrestored((*attempt.changes, *attempt.switched), attempt.faults),
             ended=ended,
             health=attempt.health,
         )

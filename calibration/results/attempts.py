@@ -2,6 +2,7 @@
 """The attempts of a run: how each is recorded, whether it ended, and which steps are left for the next."""
 
 import os
+from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -18,6 +19,7 @@ from calibration.preflight.checks import Check
 from calibration.results.documents import MAX_DOCUMENT_BYTES, parse_json
 from calibration.results.layout import CAPTURE, RECORDS, RUN, run_directory
 from calibration.results.model import Kernels
+from calibration.results.nights import misdated, night_of
 from calibration.results.records import (
     AttemptRecord,
     CheckerRecord,
@@ -25,6 +27,7 @@ from calibration.results.records import (
     MlcCommandRecord,
     NotBegunRecord,
     NoteRecord,
+    RestoredRecord,
     ResumeRecord,
     StartRecord,
     StepRecord,
@@ -36,6 +39,9 @@ from calibration.results.store import unwritable
 
 BEGINNINGS = frozenset(record.model_fields["record"].default for record in (StartRecord, NotBegunRecord, ResumeRecord))
 """Names of the records that begin an attempt."""
+
+COMPLETE = ("complete", False)
+"""Outcome of a run with nothing missing that left its SUT as it was."""
 
 
 def record_attempt(directory: Path, attempt: AttemptRecord, capture: bytes | None = None) -> None:
@@ -113,7 +119,8 @@ def record_reason(
     """
     directory = run_directory(results, testbed, sut, run_id)
     if (directory / RECORDS).exists() and not has_ended(directory):
-        last = list(records(directory))[-1]
+        others = (record for record in records(directory) if not isinstance(record, RestoredRecord))
+        (last,) = deque(others, maxlen=1)
         if not isinstance(last, NotBegunRecord | NoteRecord):  # else a reason closer to the cause is recorded
             append_record(directory, NoteRecord(reason=reason))
         return directory
@@ -228,33 +235,44 @@ def mlc_commands(directory: Path) -> tuple[MlcCommand, ...]:
     return tuple(command for command in start_of(directory).plan.mlc if command.command not in done)
 
 
-def newest_missing(results: Path, suts: Collection[tuple[str, str]]) -> str:
-    """Return the identifier of the newest run of any of *suts* that can continue: a step of it has no result.
+def newest_unfinished(results: Path, suts: Collection[tuple[str, str]]) -> str:
+    """Return the identifier of the newest run of any of *suts* that can continue.
 
-    A SUT is named by its testbed and its own name. A run whose steps all succeeded but that lacks a part of a metric is
-    skipped: nothing would be measured. Raises ``InputError`` if there is none, or the records of the newest are
-    unreadable.
+    A step of it has no result, its end was not recorded, or it left its SUT changed. A SUT is named by its testbed and
+    its own name. A run whose steps all succeeded but that lacks a part of a metric is skipped: nothing would be
+    measured. Raises ``InputError`` if there is none, or the records of the newest are unreadable.
     """
     found: dict[str, list[Path]] = {}
     for path in results.glob("*/*/*/"):
         if (path.parent.parent.name, path.parent.name) in suts and os.path.lexists(path / RECORDS):
             found.setdefault(path.name, []).append(path)
-    for run_id in sorted(found, reverse=True):
+    wrong = misdated(filter(None, map(night_of, found)))
+    measured_later = set()
+    for run_id in sorted(found, key=lambda run_id: (night_of(run_id) not in wrong, run_id), reverse=True):
         faults = []
         for path in found[run_id]:
             try:
-                if _can_go_on(path):
+                if _can_go_on(path, is_newest=path.parent not in measured_later):
                     return run_id
             except InputError as error:
                 faults.append(error)
+            measured_later.add(path.parent)
         if faults:
             raise faults[0]
-    raise InputError(f"no incomplete run of these SUTs below {results}; name one, or start a new run")
+    raise InputError(f"no unfinished run of these SUTs below {results}; name one, or start a new run")
 
 
-def _can_go_on(directory: Path) -> bool:
-    """Return whether the run in *directory* has steps without a result, or has not begun."""
-    return not _is_complete(directory) and (not has_begun(directory) or bool(outstanding(directory)))
+def _can_go_on(directory: Path, *, is_newest: bool) -> bool:
+    """Return whether there is something to measure, to collect or to restore for the run in *directory*.
+
+    A SUT that was measured later was restored before: only its newest run restores it.
+    """
+    outcome = status, left = _outcome(directory)
+    if outcome == COMPLETE:
+        return False
+    if not has_begun(directory) or outstanding(directory) or not has_ended(directory):
+        return True
+    return status is None or (left and is_newest)
 
 
 def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
@@ -266,12 +284,14 @@ def complete_suts(results: Path, run_id: str) -> list[tuple[str, str]]:
     begun = list(results.glob(f"*/*/{run_id}/"))
     if not begun:
         raise InputError(f"no run {run_id} below {results}; name another, or start a new run")
-    return sorted((path.parts[-3], path.parts[-2]) for path in begun if _is_complete(path))
+    return sorted((path.parts[-3], path.parts[-2]) for path in begun if _outcome(path) == COMPLETE)
 
 
-def _is_complete(directory: Path) -> bool:
-    """Return whether the run in *directory* has a run document with nothing missing."""
+def _outcome(directory: Path) -> tuple[str | None, bool]:
+    """Return the status of the run in *directory*, ``None`` without a document, and whether its SUT is left changed."""
     path = directory / RUN
     with suppress(OSError, InputError, LookupError, TypeError):
-        return bool(parse_json(path, read_regular(path, MAX_DOCUMENT_BYTES))["run"]["status"] == "complete")
-    return False
+        document = parse_json(path, read_regular(path, MAX_DOCUMENT_BYTES))
+        left = any(attempt["unrestored"] for attempt in document["attempts"])
+        return str(document["run"]["status"]), left
+    return None, False

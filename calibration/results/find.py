@@ -9,6 +9,7 @@ from typing import Final
 from calibration.errors import InputError
 from calibration.names import not_one, pick
 from calibration.results.layout import REFERENCES, RUN, directories
+from calibration.results.nights import misdated, night_of
 
 RUN_ID: Final = re.compile(r"\d{8}T\d{6}Z")
 """Form of the identifiers of runs made here, which sort by time. Imports have other names."""
@@ -74,8 +75,10 @@ def _matching(given: str, suts: Sequence[str]) -> list[str]:
 
 def _newest(results: Path, suts: Sequence[str]) -> Path:
     """Return the directory of the newest run of *suts* in *results*; an import only if nothing was measured."""
-    names = [(RUN_ID.match(run) is not None, run, sut) for sut in suts for run in _within(results / sut)]
-    for _, run, sut in sorted(names, reverse=True):
+    names = [(night_of(run), run, sut) for sut in suts for run in _within(results / sut)]
+    wrong = misdated((night for night, _, _ in names if night is not None))
+    known = [(RUN_ID.match(run) is not None, night not in wrong, run, sut) for night, run, sut in names]
+    for *_, run, sut in sorted(known, reverse=True):
         if (results / sut / run / RUN).is_file():
             return results / sut / run
     raise InputError(f"no run below {results / suts[0] if len(suts) == 1 else results}")

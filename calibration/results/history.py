@@ -37,7 +37,7 @@ class NightRun:
     """The run that represents a SUT's night: the newest complete one, else the newest.
 
     ``facts`` are those that affect metrics, by name (``calibration.results.facts``); ``reasons`` say why metrics are
-    missing. ``directory`` is relative to the results.
+    missing, ``unrestored`` what it left changed, if anything. ``directory`` is relative to the results.
     """
 
     testbed: str
@@ -48,6 +48,7 @@ class NightRun:
     directory: str
     facts: Mapping[str, str]
     reasons: tuple[str, ...]
+    unrestored: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Recorded:
 class Unreadable(NamedTuple):
     """A run document that cannot be read: its ``file``, relative to the results, and why.
 
-    ``night`` comes from the name of its directory, ``None`` if that has none.
+    ``night`` comes from the name of its directory, ``None`` if that has none. A ``misdated`` one is read by itself, but
+    stands for no night: a wrong clock has dated it.
     """
 
     testbed: str
@@ -71,6 +73,7 @@ class Unreadable(NamedTuple):
     file: str
     night: date | None
     reason: str
+    misdated: bool = False
 
 
 @dataclass(frozen=True)

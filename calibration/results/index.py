@@ -30,7 +30,7 @@ from calibration.results.history import History
 from calibration.results.index_queries import Scope, query_history
 from calibration.results.layout import REFERENCES, RUN, directories
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Version of the index: part of its path, so that each version has its own."""
 
 DATABASE: Final = "index.duckdb"
@@ -47,6 +47,7 @@ COLUMNS: Final = {
     "fault": "VARCHAR",
     "run": "STRUCT(started_at VARCHAR, status VARCHAR)",
     "facts": "JSON",
+    "unrestored": "VARCHAR",
     "not_measured": "STRUCT(kind VARCHAR, what VARCHAR, reason VARCHAR)[]",
     "verdicts": "STRUCT(name VARCHAR, measurement VARCHAR, "
     "metric STRUCT(value DOUBLE, unit VARCHAR, interval DOUBLE[], "
@@ -57,7 +58,7 @@ COLUMNS: Final = {
 }
 """Columns of a document: its place, its state when read, and either its ``fault`` or the rest.
 
-``measured`` has the start of each measurement by its identifier."""
+``measured`` has the start of each measurement by its identifier, ``unrestored`` what the run left changed."""
 
 NIGHT: Final = r"""coalesce(
     CASE WHEN regexp_full_match(directory, '[0-9]{8}T[0-9]{6}Z.*')
@@ -67,7 +68,7 @@ NIGHT: Final = r"""coalesce(
 
 RUNS: Final = f"""
     SELECT testbed, sut, directory, size, changed_ns, fault, {NIGHT} AS night, run.status AS status,
-           run.started_at AS started_at, facts::VARCHAR AS facts,
+           run.started_at AS started_at, facts::VARCHAR AS facts, unrestored,
            list_concat(
                [CASE WHEN gone.kind = 'run' THEN gone.reason ELSE gone.what || ': ' || gone.reason END
                 FOR gone IN not_measured IF gone.kind NOT IN ('context', 'mlc')],
@@ -194,7 +195,10 @@ def locked(home: Path) -> Iterator[None]:
     except OSError as error:
         raise unusable(home, error) from error
     with lock:
-        flock(lock, LOCK_EX)
+        try:
+            flock(lock, LOCK_EX)
+        except OSError as error:
+            raise unusable(home, error) from error
         yield
 
 
@@ -332,4 +336,5 @@ def _kept(results: Path, path: Path, stored: _Stored) -> Raw:
     date.fromisoformat(run["started_at"][:10])  # the schema accepts any text
     measured = {measurement["id"]: measurement["started_at"] for measurement in raw["measurements"]}
     kept = {name: raw[name] for name in ("run", "facts", "not_measured", "verdicts", "consistency")}
-    return {**kept, "measured": measured}
+    unrestored = next((flag["reason"] for flag in raw["flags"] if flag["code"] == "NOT_RESTORED"), None)
+    return {**kept, "measured": measured, "unrestored": unrestored}

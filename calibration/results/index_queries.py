@@ -2,7 +2,6 @@
 # ruff: noqa: S608 - queries are put together from names in this file; what comes from outside is a parameter
 """Queries of histories from the index of the run documents."""
 
-import json
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -10,8 +9,13 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.parsers import parse_json
 from calibration.results.history import History, NightRun, Recorded, RecordedCheck, Series, Sut, Unreadable
 from calibration.results.layout import RUN
+from calibration.results.nights import misdated
+
+MEASURED = "(FROM runs WHERE fault IS NULL AND status <> 'imported')"
+"""The runs that were measured here and can be read."""
 
 
 class Scope(NamedTuple):
@@ -28,19 +32,28 @@ class Scope(NamedTuple):
         return " AND ".join(("true", *(f"{name} = ?" for name in asked))), list(asked.values())
 
 
+def misdated_nights(db: duckdb.DuckDBPyConnection, scope: Scope) -> list[date]:
+    """Return the nights of *scope* in the index *db* that were dated by a wrong clock."""
+    condition, values = scope.of("testbed", "sut")
+    found = db.execute(f"SELECT DISTINCT night FROM {MEASURED} WHERE {condition}", values).fetchall()
+    return sorted(misdated(night for (night,) in found))
+
+
 def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
     """Return the history of *scope*, read from the index *db*."""
     condition, values = scope.of("testbed", "sut")
+    wrong = misdated_nights(db, scope)
     until = scope.until or date.max
     db.execute(
         f"""CREATE TEMP TABLE nights AS
-        SELECT testbed, sut, night, directory, status, facts, reasons,
+        SELECT testbed, sut, night, directory, status, facts, reasons, unrestored,
                dense_rank() OVER (ORDER BY night) - 1 AS place
         FROM (SELECT * REPLACE (hash(facts) AS facts) FROM runs
               WHERE {condition} AND fault IS NULL AND status <> 'imported' AND night <= ?
+                  AND night NOT IN (SELECT unnest(?::DATE[]))
               QUALIFY row_number() OVER (PARTITION BY testbed, sut, night
                   ORDER BY status = 'complete' DESC, started_at DESC, directory DESC) = 1)""",
-        [*values, until],
+        [*values, until, wrong],
     )
     nights = tuple(night for (night,) in db.execute("SELECT DISTINCT night FROM nights ORDER BY night").fetchall())
     unreadable = tuple(
@@ -54,6 +67,16 @@ def query_history(db: duckdb.DuckDBPyConnection, scope: Scope) -> History:
     newest = max((file.night for file in unreadable if file.night is not None), default=None)
     if newest is not None and newest not in nights and (newest == scope.until or not nights):
         nights += (newest,)
+    unreadable += tuple(
+        Unreadable(
+            testbed, sut, f"{testbed}/{sut}/{directory}/{RUN}", night, f"the clock was wrong on {night}", misdated=True
+        )
+        for testbed, sut, directory, night in db.execute(
+            f"SELECT testbed, sut, directory, night FROM {MEASURED} WHERE {condition} "
+            "AND night IN (SELECT unnest(?::DATE[])) ORDER BY testbed, sut, directory",
+            [*values, wrong],
+        ).fetchall()
+    )
     condition, values = scope.of("testbed", "sut", "metric")
     joined = f"(FROM metrics WHERE {condition}) AS metrics JOIN nights USING (testbed, sut, directory)"
     db.execute(
@@ -117,11 +140,12 @@ def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
     runs: dict[Sut, dict[date, NightRun]] = {}
     # Long, and seldom different from night to night: nights have their hash.
     every = db.execute("SELECT hash(facts), any_value(facts) FROM runs WHERE fault IS NULL GROUP BY hash(facts)")
-    known: dict[int, dict[str, str]] = {key: json.loads(facts) for key, facts in every.fetchall()}
+    known: dict[int, dict[str, str]] = {key: parse_json(facts) for key, facts in every.fetchall()}
     rows = db.execute(
-        "SELECT testbed, sut, night, directory, status, facts, reasons FROM nights ORDER BY testbed, sut, night"
+        "SELECT testbed, sut, night, directory, status, facts, reasons, unrestored FROM nights "
+        "ORDER BY testbed, sut, night"
     ).fetchall()
-    for testbed, sut, night, directory, status, facts, reasons in rows:
+    for testbed, sut, night, directory, status, facts, reasons, unrestored in rows:
         runs.setdefault((testbed, sut), {})[night] = NightRun(
             testbed=testbed,
             sut=sut,
@@ -131,5 +155,6 @@ def _runs(db: duckdb.DuckDBPyConnection) -> dict[Sut, dict[date, NightRun]]:
             directory=f"{testbed}/{sut}/{directory}",
             facts=known[facts],
             reasons=tuple(dict.fromkeys(reasons)),
+            unrestored=unrestored,
         )
     return runs

@@ -28,7 +28,7 @@ from calibration.results.health import Health
 from calibration.results.metrics_of_record import RecordMetric
 from calibration.sutprobe.document import Clock, Warned
 from calibration.trust import Judged, worst
-from calibration.tuning import Change
+from calibration.tuning import Change, Unrestored
 from calibration.validity import Flag, Validity
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ class Attempt(Model):
     """One start of the run on the SUT: the first, or one that resumed it.
 
     ``capture`` is a path relative to the run's directory, ``None`` if the SUT was not captured. ``ended`` says why the
-    attempt ended before its last step; ``finished_at`` is ``None`` if the controller was lost. ``health`` is what the
-    SUT counted meanwhile, ``None`` if the attempt did not measure or its runner was killed.
+    attempt ended before its last step; ``finished_at`` is ``None`` if the controller was lost. ``unrestored`` are
+    settings that are not known to be restored, also those of an earlier run that refused this attempt. ``health`` is
+    what the SUT counted meanwhile, ``None`` if the attempt did not measure or its runner was killed.
     """
 
     started_at: UtcTime
@@ -82,6 +83,7 @@ class Attempt(Model):
     capture_sha256: str | None
     checks: tuple[Check, ...]
     changes: tuple[Change, ...]
+    unrestored: tuple[Unrestored, ...] = ()
     ended: str | None
     health: Health | None = None
 
@@ -211,7 +213,7 @@ class Measurement(Model):
         """Return the trust in *metric*, one of its own; ``invalid`` if the measurement is."""
         if self.validity.valid:
             return Judged(metric.trust, metric.doubt)
-        return Judged("invalid", worst(flag for flag in self.validity.flags if flag.severity == "invalid"))
+        return Judged("invalid", worst(self.validity.flags))
 
 
 class NotMeasured(Model):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from calibration.errors import InputError
-from calibration.files import open_regular, read_regular, write_whole
+from calibration.files import open_regular, read_regular, regular_lines, write_whole
 from calibration.measurements.base import Step
 from calibration.model import Model, UtcTime, fault_of
 from calibration.plan import Plan
@@ -20,10 +20,10 @@ from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
 from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun
 from calibration.results.store import unwritable
 from calibration.sutprobe.document import Surroundings
-from calibration.tuning import Change
+from calibration.tuning import Change, Unrestored
 
 MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
-"""A run of every kind on the largest machines has a tenth of this; a SUT that prints more must not fill the disk."""
+"""A full run on 504 CPUs has half of this; a SUT that prints more must not fill the disk."""
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Largest file kept beside the records: captures and outputs of programs are limited to 16 MiB."""
@@ -118,10 +118,7 @@ Outcome = Literal["ok", "failed", "timed_out", "killed"]
 
 
 class SwitchedRecord(Model):
-    """The changes made for single steps of this attempt so far; replaces the previous one.
-
-    Changes that are not restored after those steps appear in a later ``RestoredRecord``.
-    """
+    """Changes made for single steps of this attempt, or restored after them."""
 
     record: Literal["switched"] = "switched"
     changes: tuple[Change, ...]
@@ -161,10 +158,16 @@ class NoteRecord(Model):
 
 
 class RestoredRecord(Model):
-    """All changes of this attempt, with what was restored and by whom; replaces the previous ones."""
+    """What is known of the changes of an attempt after its end, with who restored them.
+
+    It is that of the runner's *session*, by default the last one. Changes that are not named here stay as they were
+    known; *unrestored* replaces what was not restored before.
+    """
 
     record: Literal["restored"] = "restored"
+    session: str | None = None
     changes: tuple[Change, ...]
+    unrestored: tuple[Unrestored, ...] = ()
 
 
 class EndRecord(Model):
@@ -224,17 +227,17 @@ def record_names(directory: Path) -> Iterator[str]:
 def _parsed(directory: Path, kind: TypeAdapter[Parsed]) -> Iterator[Parsed]:
     path = directory / RECORDS
     try:
-        # at newlines only: output of a SUT may contain any other line separator
-        lines = read_regular(path, 2 * MAX_RECORDS_BYTES).splitlines(keepends=True)
+        # one at a time: all records of a large machine are hundreds of MB
+        for number, line in enumerate(regular_lines(path, 2 * MAX_RECORDS_BYTES), 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = kind.validate_json(line)
+            except ValidationError as error:
+                raise InputError(f"line {number} of {path} is not a record: {fault_of(error)}") from error
+            yield record
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
-    for number, line in enumerate(lines, 1):
-        if number == len(lines) and not line.endswith(b"\n"):
-            return
-        try:
-            yield kind.validate_json(line)
-        except ValidationError as error:
-            raise InputError(f"line {number} of {path} is not a record: {fault_of(error)}") from error
 
 
 def append_record(directory: Path, record: Record) -> None:

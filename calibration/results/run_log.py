@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from calibration.errors import InputError
@@ -28,7 +29,8 @@ from calibration.results.records import (
     SwitchedRecord,
     records,
 )
-from calibration.tuning import Change
+from calibration.sutprobe.document import packed_result
+from calibration.tuning import Change, Unrestored, merged, seen_again
 
 
 @dataclass
@@ -38,6 +40,7 @@ class AttemptLog:
     began: AttemptRecord
     changes: tuple[Change, ...]
     switched: tuple[Change, ...] = ()
+    faults: tuple[Unrestored, ...] = ()
     health: Health | None = None
     ended: str | None = None
     finished_at: datetime | None = None
@@ -80,6 +83,14 @@ def ended_early(record: StepRecord) -> bool:
     return record.outcome in {"timed_out", "killed"} and (record.document or {}).get("result") is not None
 
 
+def _packed(record: StepRecord) -> StepRecord:
+    """Return *record* with the result in its document as JSON: ten times smaller than objects."""
+    if record.document is None:
+        return record
+    document = {**record.document, "result": packed_result(record.document.get("result"))}
+    return record.model_copy(update={"document": document})
+
+
 def replay(directory: Path) -> RunLog:
     """Return the summary of the records in *directory*. Raises ``InputError`` if they are not those of a run."""
     found = records(directory)
@@ -89,7 +100,23 @@ def replay(directory: Path) -> RunLog:
     log = RunLog(first=first, attempts=[AttemptLog(began=first, changes=first.changes)])
     for record in found:
         _add(log, record)
+    for number, attempt in enumerate(log.attempts, 1):
+        later = chain.from_iterable(other.changes for other in log.attempts[number:])
+        attempt.changes = seen_again(attempt.changes, tuple(later))
     return log
+
+
+def _take_restored(log: RunLog, record: RestoredRecord) -> None:
+    """Add what is known of the changes after the end of an attempt; those of single steps may be among them."""
+    of_session = [attempt for attempt in log.attempts if attempt.began.session == record.session is not None]
+    known: list[Change] = []
+    for attempt in of_session or log.attempts[-1:]:
+        known += (*attempt.changes, *(change for change in attempt.switched if not change.is_restored))
+        attempt.switched = tuple(change for change in attempt.switched if change.is_restored)
+        attempt.changes = attempt.faults = ()
+    first = (of_session or log.attempts[-1:])[0]
+    first.changes = merged(known, record.changes)
+    first.faults = record.unrestored
 
 
 def _add(log: RunLog, record: Record) -> None:
@@ -106,15 +133,14 @@ def _add(log: RunLog, record: Record) -> None:
         case MlcCommandRecord():
             log.mlc_runs[record.run.command] = record.run
         case StepRecord():
-            log.steps.setdefault(record.step.id, []).append((record, attempt))
+            log.steps.setdefault(record.step.id, []).append((_packed(record), attempt))
         case HealthRecord():
             attempt.health = record.health
         case NoteRecord():
             attempt.ended = record.reason
         case SwitchedRecord():
-            attempt.switched = record.changes
+            attempt.switched = merged(attempt.switched, record.changes)
         case RestoredRecord():
-            attempt.changes = record.changes
-            attempt.switched = tuple(change for change in attempt.switched if change.restored == change.before)
+            _take_restored(log, record)
         case EndRecord():
             attempt.finished_at, attempt.interrupted = record.finished_at, record.interrupted

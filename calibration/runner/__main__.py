@@ -64,17 +64,26 @@ def facts(_bundle, base, name):
     return 0
 
 
-def capture(_bundle, path="-", *patterns):
-    """Print what describes the SUT, or write it to *path*; *patterns* are further files to capture."""
+def capture(_bundle, path, *patterns):
+    """Write what describes the SUT to *path*; *patterns* are further files to capture."""
     from calibration.runner import capture as read  # noqa: PLC0415
-    from calibration.runner import client, worker  # noqa: PLC0415
+    from calibration.runner import worker  # noqa: PLC0415
 
     archive = read.capture(uname_a=worker.uname_a(), patterns=patterns)["archive"]
-    if path == "-":
-        client.header(capture=archive)
-    else:
-        with open(path, "wb") as stream:
-            stream.write(base64.b64decode(archive))
+    with open(path, "wb") as stream:
+        stream.write(base64.b64decode(archive))
+    return 0
+
+
+def rehearse(_bundle, base, job):
+    """Refuse as ``start`` would, or print what describes the SUT; nothing is changed."""
+    from calibration.runner import capture as read  # noqa: PLC0415
+    from calibration.runner import client, rehearsal, worker  # noqa: PLC0415
+
+    job = json.loads(job)
+    left = rehearsal.rehearse(base, job, client.machine_of())
+    archive = read.capture(uname_a=worker.uname_a(), patterns=job["asked"])["archive"]
+    client.header(capture=archive, left=left)
     return 0
 
 
@@ -82,15 +91,15 @@ def start(bundle, base, job):
     """Reserve and prepare the SUT."""
     from calibration.runner import client  # noqa: PLC0415
 
-    client.header(**client.start(base, json.loads(job), bundle))
+    client.start(base, json.loads(job), bundle)
     return 0
 
 
-def begin(bundle, path):
+def begin(_bundle, path):
     """Take the plan and its programs, and begin to measure."""
     from calibration.runner import client  # noqa: PLC0415
 
-    client.begin(path, bundle)
+    client.begin(path, sys.stdin.buffer)
     client.header()
     return 0
 
@@ -125,11 +134,11 @@ def remove(_bundle, path):
     return 0
 
 
-def hold_generator(_bundle, path, run_id, sut, text):
-    """Reserve the traffic generator."""
+def hold_generator(_bundle, path, run_id, sut, text, only_check):
+    """Reserve the traffic generator, or refuse; *only_check* is 0 or 1."""
     from calibration.runner import client, tg  # noqa: PLC0415
 
-    client.header(changed=tg.hold(path, run_id, sut, text, check_mode=False))
+    client.header(changed=tg.hold(path, run_id, sut, text, check_mode=only_check == "1"))
     return 0
 
 
@@ -157,7 +166,7 @@ def restore(_bundle, path):
     return 0
 
 
-OWN = (facts, capture, start, begin, find, cancel, remove, hold_generator, release_generator, keep, restore)
+OWN = (facts, capture, rehearse, start, begin, find, cancel, remove, hold_generator, release_generator, keep, restore)
 
 COMMANDS = {function.__name__.replace("_", "-"): function for function in OWN}
 
@@ -170,10 +179,10 @@ def run(bundle):
         code = main(sys.argv[1:], bundle)
         sys.stdout.flush()
     except Refused as error:
-        sys.stdout.write(json.dumps({"refused": str(error)}) + "\n")
+        sys.stdout.write(json.dumps(error.answer()) + "\n")
         code = REFUSED
     except (OSError, subprocess.SubprocessError) as error:
-        sys.stdout.write(json.dumps({"refused": "the SUT: %s" % error}) + "\n")
+        sys.stdout.write(json.dumps({"refused": "the SUT: %s" % error, "faults": []}) + "\n")
         code = REFUSED
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -19,7 +20,8 @@ import zipfile
 from calibration.runner import files, lock, settings
 from calibration.runner.directory import ANSWER, PLAN, Directory
 from calibration.runner.files import Refused
-from calibration.runner.keeper import finish, work
+from calibration.runner.journal import JOURNAL
+from calibration.runner.keeper import work
 
 GOOD, INCOMPLETE = 0, 1
 
@@ -43,6 +45,7 @@ def run(path, bundle):
         "controller": "nobody",
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
         "boot_id": machine.boot_id(),
+        "nodename": os.uname().nodename,
         "lock": "calibration",
         "settings": {},
         "prefetchers_ok": False,
@@ -59,22 +62,26 @@ def run(path, bundle):
             ) from None
     held = lock.take(job["lock"])
     with held, Directory.create(os.getcwd(), job) as made:
+        made.hold()
         made.write_bytes("sutprobe", program, 0o700)
         made.write_bytes("build.json", build)
         made.write(PLAN, json.dumps(plan))
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         work(made, machine, held, made.listen())
-        finish(made, machine)
+        _, faults = made.restore(machine, "run")
         if not made.has("records.jsonl"):
-            refused = json.loads(files.read_text(ANSWER, 1 << 20, made.descriptor))["refused"]
+            answer = json.loads(files.read_text(ANSWER, 1 << 20, made.descriptor))
             made.remove()
-            raise Refused(refused)
+            raise Refused(answer["refused"], answer["run_id"])
         ended = [json.loads(line) for line in made.records_from(0, 1 << 40).splitlines()]
         for name in os.listdir(made.path):
-            if name not in KEPT:
-                os.unlink(os.path.join(made.path, name))
+            if name not in (*KEPT, *([JOURNAL] if faults else [])):
+                path = os.path.join(made.path, name)
+                (shutil.rmtree if os.path.isdir(path) else os.unlink)(path)
     good = collections.Counter(record["id"] for record in ended if record["record"] == "step" and record["rc"] == 0)
     complete = sum(good[step["id"]] >= step.get("rounds", 1) for step in plan["steps"])
     sys.stdout.write(f"{complete} of {len(plan['steps'])} steps measured: {made.path}\n")
-    return GOOD if complete == len(plan["steps"]) else INCOMPLETE
+    if faults:
+        sys.stdout.write(settings.not_restored(faults) + "\n")
+    return GOOD if complete == len(plan["steps"]) and not faults else INCOMPLETE

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 import os
 import select
@@ -20,7 +21,7 @@ import zipfile
 
 from calibration.runner import directory as directories
 from calibration.runner import files
-from calibration.runner.directory import ANSWER, CAPTURE, LOG, PLAN, RUNNER, Directory, last_line, uptime_s
+from calibration.runner.directory import ANSWER, CAPTURE, LOG, PLAN, RUNNER, SIGN, Directory, last_line, uptime_s
 from calibration.runner.files import Refused
 
 START_S = 60.0
@@ -36,6 +37,14 @@ END_S = 20.0
 
 BATCH_BYTES = 8 << 20
 """Records handed over at once."""
+
+TAKEN_BYTES = 4096
+"""Part of an answer after which the run gets a sign of its controller: small, so that a slow link takes many."""
+
+RECEIVED_BYTES = 1 << 20
+"""Largest part of a plan and its programs that is received at once."""
+
+PLANLESS = "the run ended while it waited for its plan"
 
 SYSTEMD = "/run/systemd/system"
 
@@ -59,22 +68,31 @@ def python():
 
 
 def start(base, job, bundle):
-    """Reserve the SUT and prepare the run *job*; return its answer and the capture of the SUT in base64.
+    """Reserve the SUT and prepare the run *job*; print its answer and the capture of the SUT in base64.
 
-    *bundle* is this program. Raises Refused, with nothing left behind.
+    *bundle* is this program. Raises Refused, with nothing left behind, or OSError if nobody takes the answer.
     """
-    with Directory.create(base, dict(job, boot_id=boot_id())) as made:
+    with Directory.create(base, dict(job, boot_id=boot_id(), nodename=os.uname().nodename)) as made:
         try:
             with open(bundle, "rb") as stream:
                 made.write_bytes(RUNNER, stream.read())
             spawn(made)
             answer = await_answer(made)
             if "refused" in answer:
-                raise Refused(answer["refused"])
+                raise Refused(answer["refused"], answer["run_id"], answer["faults"])
             with open(os.path.join(made.path, CAPTURE), "rb") as stream:
-                return dict(answer, capture=base64.b64encode(stream.read()).decode("ascii"))
-        except BaseException:
-            remove(made)
+                captured = base64.b64encode(stream.read()).decode("ascii")
+            with attending(made) as asking:
+                header(lambda: sign(asking), **answer, capture=captured)
+        except BaseException as error:
+            try:
+                faults = remove(made)[1]
+            except Refused as other:
+                raise Refused(f"{error}. {other}") from error
+            if faults:
+                from calibration.runner import settings  # noqa: PLC0415 - only in this case
+
+                raise Refused(f"{error}. {settings.not_restored(faults)}", faults=faults) from error
             raise
 
 
@@ -131,7 +149,11 @@ def await_answer(made):
         else:
             ended = bool(select.select([asking], [], [], POLL_S)[0])  # nobody writes: it was closed
         if ended and not made.has(ANSWER):
-            raise Refused("the runner ended at once: %s" % (last_line(made) or "it was told to"))
+            line = last_line(made)
+            if asking is None and not line:
+                hint = "the SUT is too busy, or the reason is in its journal: journalctl -u %s" % made.name
+                raise Refused("the runner did not begin within %d s: %s" % (START_S, hint))
+            raise Refused("the runner ended at once: %s" % (line or "it was told to"))
         if waited_s > PREPARE_S:
             raise Refused("the SUT was not prepared within %d s" % PREPARE_S)
     if asking is not None:
@@ -139,28 +161,57 @@ def await_answer(made):
     return json.loads(files.read_text(ANSWER, 16 << 20, made.descriptor))
 
 
-def begin(path, bundle):
-    """Unpack the plan and its programs from *bundle* into the run's directory, verify them, and have the run begin."""
-    with Directory(path) as found, zipfile.ZipFile(bundle) as packed:
-        plan = json.loads(packed.read(PLAN))
-        for name, sha256 in plan["programs"].items():
-            content = packed.read(name)
-            found.write_bytes(name, content, 0o700)
-            read = found.sha256(name)
-            if read != sha256:
-                raise Refused(f"{name} on the SUT has sha256 {read}, not {sha256}: find out what changes files there")
-        found.write(PLAN, packed.read(PLAN).decode("utf-8"))
-        asking = found.connect()
-        if asking is None:
-            raise Refused("the run ended while it waited for its plan")
-        with asking:
-            asking.settimeout(START_S)
-            try:
-                asking.sendall(b"begin\n")
-                if asking.recv(16) != b"ok\n":
-                    raise Refused("the run ended while it waited for its plan")
-            except OSError as error:
-                raise Refused("the run does not answer: %s" % error) from error
+def attending(found):
+    """Return a connection for signs of the controller to the run *found*, and the first of them."""
+    asking = found.connect()
+    if asking is None:
+        raise Refused(PLANLESS)
+    return asking
+
+
+def sign(asking):
+    """Tell the run on the connection *asking* that its controller is there; if the run ended, ``begin`` says so."""
+    with contextlib.suppress(OSError):
+        asking.send(SIGN)
+
+
+def receive(stream, asking):
+    """Return all of *stream*, with a sign to the run for each part. Raises Refused when the run ends."""
+    content = bytearray()
+    while True:
+        if asking in select.select([stream, asking], [], [])[0]:  # nobody writes: it was closed
+            raise Refused(PLANLESS)
+        part = os.read(stream.fileno(), RECEIVED_BYTES)
+        if not part:
+            return bytes(content)
+        content += part
+        sign(asking)
+
+
+def begin(path, stream):
+    """Unpack the plan and its programs from *stream* into the run's directory, verify them, and have the run begin."""
+    with Directory(path) as found:
+        with attending(found) as asking:
+            content = receive(stream, asking)
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            plan = json.loads(packed.read(PLAN))
+            for name, sha256 in plan["programs"].items():
+                content = packed.read(name)
+                found.write_bytes(name, content, 0o700)
+                read = found.sha256(name)
+                if read != sha256:
+                    raise Refused(
+                        f"{name} on the SUT has sha256 {read}, not {sha256}: find out what changes files there"
+                    )
+            found.write(PLAN, packed.read(PLAN).decode("utf-8"))
+            with attending(found) as asking:
+                asking.settimeout(START_S)
+                try:
+                    asking.sendall(b"begin\n")
+                    if asking.recv(16) != b"ok\n":
+                        raise Refused(PLANLESS)
+                except OSError as error:
+                    raise Refused("the run does not answer: %s" % error) from error
 
 
 def watch(path, offset, *, at_least_s, at_most_s):
@@ -243,17 +294,24 @@ def cancel(path):
 
 
 def remove(found):
-    """Remove the run *found* from the SUT, after restoring what it has not restored; return (changes, faults)."""
-    if has_removed(found):
-        return [], []
+    """Remove the run *found* from the SUT, after restoring what it has not restored.
+
+    Return (changes, faults): what was changed, by the record of the run if nothing was left to be restored, and what
+    is not restored; it stays then.
+    """
     cancel(found.path)
+    told = found.told_restored()
     if has_removed(found):
-        return [], []
+        return told[0], []
+    from calibration.runner import journal  # noqa: PLC0415 - not needed beside a measurement
+
+    if not journal.is_empty(found.descriptor) and not found.hold():
+        raise Refused("another process restores %s: repeat this" % found.path)
     changes, faults = found.restore(machine_of(), "cleanup")
     if not faults:
         with contextlib.suppress(FileNotFoundError):
             found.remove()
-    return changes, faults
+    return changes or told[0], faults
 
 
 def has_removed(found):
@@ -269,19 +327,14 @@ def has_removed(found):
 
 
 def restore(path):
-    """Restore what the killed run in *path* changed; with the lock of the SUT, unless another run has it."""
-    if not os.path.isdir(path):
-        return
-    with Directory(path) as found:
-        from calibration.runner import lock  # noqa: PLC0415 - not needed beside a measurement
+    """Restore what the killed run in *path* changed, unless somebody does: the next run, before it begins."""
+    if os.path.isdir(path):
+        with Directory(path) as found:
+            faults = found.restore(machine_of(), "cleanup")[1] if found.hold() else ()
+        if faults:
+            from calibration.runner import settings  # noqa: PLC0415 - only in this case
 
-        try:
-            held = lock.take(found.job["lock"])
-        except lock.Held:
-            held = None  # another run restores before it begins
-        if held is not None:
-            with held:
-                found.restore(machine_of(), "cleanup")
+            sys.stderr.write(settings.not_restored(faults) + "\n")  # systemd keeps it
 
 
 def find(base, run_id, sut):
@@ -293,7 +346,10 @@ def find(base, run_id, sut):
     return found
 
 
-def header(**fields):
-    """Print one line of JSON, what the controller reads first."""
-    sys.stdout.write(json.dumps(dict(fields, now_s=uptime_s())) + "\n")
-    sys.stdout.flush()
+def header(taken=lambda: None, /, **fields):
+    """Print one line of JSON, what the controller reads first; call *taken* for each part that is taken of it."""
+    line = json.dumps(dict(fields, now_s=uptime_s())) + "\n"
+    for at in range(0, len(line), TAKEN_BYTES):
+        sys.stdout.write(line[at : at + TAKEN_BYTES])
+        sys.stdout.flush()
+        taken()

@@ -159,15 +159,14 @@ def sections(text: str) -> Iterator[tuple[str, str, str]]:
             yield section, name.strip(), value.strip()
 
 
-def profile_path(collector, name):
-    """Copy the file of the tuned profile *name*, and return its path; None if there is none."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        return None
-    for directory in PROFILES:
-        path = "%s/%s/tuned.conf" % (directory, name)
-        if collector.copy(path):
-            return path
-    return None
+def profile_text(collector, name):
+    """Copy the file of the tuned profile *name*, and return its text; empty if there is none."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        for directory in PROFILES:
+            path = "%s/%s/tuned.conf" % (directory, name)
+            if collector.copy(path):
+                return collector.text(path)
+    return ""
 
 
 def setting_path(section: str, name: str) -> str | None:
@@ -195,10 +194,7 @@ def collect_tuned(collector):
         if profile in seen:
             continue
         seen.append(profile)
-        path = profile_path(collector, profile)
-        if path is None:
-            continue
-        for section, name, value in sections(collector.text(path)):
+        for section, name, value in sections(profile_text(collector, profile)):
             if section == "main" and name == "include":
                 waiting += [word for word in re.split(r"[,;\s]+", value) if word]
             elif looked_up < MAX_SETTINGS:

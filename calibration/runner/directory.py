@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -24,7 +26,7 @@ import socket
 import stat
 import time
 
-from calibration.runner import files
+from calibration.runner import files, lock
 from calibration.runner.files import PREFIX, Refused, printable, user_name
 
 JOB, RUNNER, ANSWER, PLAN, RECORDS, CAPTURE, CONTROL, LOG = (
@@ -41,17 +43,29 @@ JOB, RUNNER, ANSWER, PLAN, RECORDS, CAPTURE, CONTROL, LOG = (
 MESSAGE_BYTES = 64
 """Longest message through the socket."""
 
+SIGN = b"\n"
+"""Message that the controller is there."""
+
 LAST = (b"done", b"cancelled", b"lost")
 """Records behind which only the restored settings come."""
 
 LAST_BYTES = 1 << 16
 """Bytes of the end of the records in which the last two begin."""
 
+RESTORED_BYTES = 4 << 20
+"""Bytes of the end of the records that have the record of restoring: few CPUs of a large machine differ in it."""
+
 END_S = 4.0
 """Time for a program to exit after SIGTERM: sutprobe allows 3 s to hand over results."""
 
-PRIVATE, CHANGED = 0o700, 0o701
-"""Mode of the directory, and while settings are changed."""
+PRIVATE, CHANGED = 0o700, 0o700 | stat.S_ISVTX
+"""Mode of the directory, and while settings are changed: every user sees the mark, and none may enter."""
+
+PROGRAM = "program-"
+"""Prefix of the directory that an operator's program runs in."""
+
+STEP_BYTES = 32 << 20
+"""Limit on a step's output; the longest is wakeup's on 504 isolated CPUs, of which each is late by other times."""
 
 RECORD_BYTES = 128 << 10
 """Space reserved for a record: few steps of a large machine have longer answers."""
@@ -88,14 +102,15 @@ class Directory:
         self.name = os.path.basename(path)
         self.parent: int = -1
         self.descriptor: int = -1
+        self.held: int = -1
         shown = printable(path)
         if not os.path.isabs(path) or not SESSION.fullmatch(self.name):
             raise Refused("not a run's directory: %s" % shown)
         try:
-            self.parent = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.parent = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
             self.descriptor = files.open_directory(self.name, dir_fd=self.parent)
             found = os.fstat(self.descriptor)
-            if found.st_uid != os.geteuid() or found.st_mode & 0o776 != PRIVATE:
+            if found.st_uid != os.geteuid() or found.st_mode & 0o777 != PRIVATE:
                 raise Refused(
                     f"expected mode 0700 and {user_name(os.geteuid())} at {shown}, found mode "
                     f"{stat.S_IMODE(found.st_mode):04o} and {user_name(found.st_uid)}: look at it and remove it "
@@ -121,10 +136,10 @@ class Directory:
 
     def close(self):
         """Close it."""
-        for descriptor in (self.parent, self.descriptor):
+        for descriptor in (self.parent, self.descriptor, self.held):
             if descriptor >= 0:
                 os.close(descriptor)
-        self.parent = self.descriptor = -1
+        self.parent = self.descriptor = self.held = -1
 
     @staticmethod
     def create(base, job):
@@ -137,6 +152,13 @@ class Directory:
             os.mkdir(path, 0o700)
         except OSError as error:
             raise Refused("no directory can be made in %s: %s" % (base, error.strerror)) from error
+        owner = os.lstat(path).st_uid
+        if owner != os.geteuid():
+            os.rmdir(path)
+            raise Refused(
+                "what %s makes in %s belongs to %s, as on NFS with root_squash: set calibration_remote_base to a "
+                "local directory" % (user_name(os.geteuid()), base, user_name(owner))
+            )
         made = Directory(path)
         made.job = job
         try:
@@ -176,7 +198,7 @@ class Directory:
             return hashlib.sha256(stream.read()).hexdigest()
 
     def _open_records(self):
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         return os.open(RECORDS, flags, 0o600, dir_fd=self.descriptor)
 
     def reserve(self, count):
@@ -222,15 +244,18 @@ class Directory:
                 taken += line
         return taken
 
+    def last_lines(self, limit):
+        """Return the lines in the last *limit* bytes of the records, the first of which may be a part of one."""
+        with os.fdopen(files.open_file(RECORDS, dir_fd=self.descriptor), "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - limit))
+            return stream.read().splitlines()
+
     def has_ended(self):
         """Return whether the steps have ended; the settings may be about to be restored."""
         try:
-            stream = os.fdopen(files.open_file(RECORDS, dir_fd=self.descriptor), "rb")
+            last = self.last_lines(LAST_BYTES)[-2:]
         except FileNotFoundError:
             return False
-        with stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - LAST_BYTES))
-            last = stream.read().splitlines()[-2:]
         return any(line.startswith(tuple(b'{"record": "%s"' % name for name in LAST)) for line in last)
 
     # The run's process
@@ -258,22 +283,25 @@ class Directory:
         return "/proc/self/fd/%d/%s" % (self.descriptor, CONTROL)
 
     def processes(self):
-        """Return the ids of the processes whose program is, or was, in it, or that work in it."""
+        """Return the ids of this user's processes whose program is, or was, in it, or that an operator's program began.
+
+        Whoever else looks at it, such as an administrator, is left alone.
+        """
         found = []
+        places = {"exe": self.place + os.sep, "cwd": os.path.join(self.place, PROGRAM)}
         for name in os.listdir("/proc"):
             if name.isdigit():
-                for link in ("exe", "cwd"):
-                    with contextlib.suppress(OSError):  # another user's process, a kernel thread, or already ended
-                        if (os.readlink(f"/proc/{name}/{link}") + os.sep).startswith(self.place + os.sep):
-                            found.append(int(name))
-                            break
+                with contextlib.suppress(OSError):  # a kernel thread, or already ended
+                    ours = os.stat("/proc/" + name).st_uid == os.geteuid()
+                    if ours and any(os.readlink(f"/proc/{name}/{link}").startswith(places[link]) for link in places):
+                        found.append(int(name))
         return found
 
     def end_processes(self):
-        """End the processes of programs of the run; return their ids. Raises Refused if one survives."""
+        """End the processes of programs of the run; return the ids of those that ended, and of those that did not."""
         processes = self.processes()
         if not processes:
-            return []
+            return [], []
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self.processes():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -282,20 +310,59 @@ class Directory:
             while self.processes() and time.monotonic() < until:
                 time.sleep(0.05)
         left = self.processes()
-        if left:
-            raise Refused(f"processes of {printable(self.path)} do not end: {', '.join(map(str, left))}")
-        return processes
+        return sorted(set(processes) - set(left)), left
 
     def remove(self):
-        """Remove it and its contents."""
+        """Remove it and its contents, as others may at the same time.
+
+        NFS keeps a file that a process has open, under another name, and its directory: the next run removes them.
+        """
+        if self.held >= 0:
+            self.release()
         inside = "/proc/self/fd/%d" % self.descriptor
         for name in os.listdir(inside):
             path = os.path.join(inside, name)
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                shutil.rmtree(path)
+            with suppress_kept():
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)
+        with suppress_kept():
+            os.rmdir(self.name, dir_fd=self.parent)
+
+    # The run's own lock
+
+    def hold(self):
+        """Hold the run's own lock until it is released or the last process that has it ends; return whether it is free.
+
+        It is a lock on a file that only this user can open. By it runs see each other whatever the name of the
+        machine's lock, and from every container that has the directory. Raises Refused where files have no locks.
+        """
+        try:
+            descriptor = files.open_file(JOB, os.O_RDWR, self.descriptor)
+        except FileNotFoundError:
+            return True  # it is being made, or removed
+        for _ in range(lock.TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(lock.TRY_S)  # somebody may only look, or be about to end
+            except OSError as error:
+                os.close(descriptor)
+                raise Refused(
+                    "no file can be locked in %s (%s): set calibration_remote_base to a local directory"
+                    % (os.path.dirname(self.path), error.strerror)
+                ) from error
             else:
-                os.unlink(path)
-        os.rmdir(self.name, dir_fd=self.parent)
+                self.held = descriptor
+                return True
+        os.close(descriptor)
+        return False
+
+    def release(self):
+        """Release it."""
+        os.close(self.held)
+        self.held = -1
 
     # Settings
 
@@ -303,57 +370,93 @@ class Directory:
         """Return whether the run was made after the last boot, which resets all settings."""
         return self.job.get("boot_id") == machine.boot_id()
 
+    def of_another_machine(self, machine):
+        """Return whether the run is of a machine that shares the file system: only there it can be restored."""
+        here = os.uname().nodename
+        return not self.of_this_boot(machine) and self.job.get("nodename", here) != here
+
     def restore(self, machine, who):
-        """End what runs from the directory and restore the run's changes; record and return (changes, faults).
+        """Restore the run's changes, and end what runs from the directory; record and return (changes, faults).
 
-        A reboot has done both.
+        A reboot has done both. Raises nothing: whatever fails is returned as a fault, with what is still changed.
         """
-        from calibration.runner import journal  # noqa: PLC0415 - not needed beside a measurement
+        from calibration.runner import journal, settings  # noqa: PLC0415 - not needed beside a measurement
 
-        ended, faults = [], []
-        if self.of_this_boot(machine):
-            ended = self.end_processes()
-            changes, faults = journal.restore(machine, self.descriptor, who)
-        else:
-            changes = journal.read_again(machine, self.descriptor, who)
+        ended, changes, faults = [], [], []
+        try:
+            if self.of_this_boot(machine):
+                changes, faults = journal.restore(machine, self.descriptor, who)
+                ended, left = self.end_processes()
+                if ended and faults:  # they may have had it in use
+                    changes, faults = journal.restore(machine, self.descriptor, who)
+                if left:
+                    faults.append(settings.fault_at(self.path, "processes do not end: %s" % ", ".join(map(str, left))))
+            else:
+                changes = journal.read_again(machine, self.descriptor, who)
+        except Exception as error:  # noqa: BLE001 - nobody else restores, or says what is still changed
+            text = str(error) or repr(error)
+            if changes or faults:
+                faults.append(settings.fault_at(self.path, text))
+            else:
+                changes, faults = journal.unrestored(machine, self.descriptor, text)
         if changes or faults:
             with contextlib.suppress(OSError):  # a full disk must not keep settings from being restored
                 self.record(record="restored", changes=changes, faults=faults, ended=ended)
         return changes, faults
 
+    def told_restored(self):
+        """Return (changes, faults) of the last record of restoring."""
+        found: tuple[list[object], list[object]] = ([], [])
+        with contextlib.suppress(FileNotFoundError):
+            for line in self.last_lines(RESTORED_BYTES):
+                if line.startswith(b'{"record": "restored"'):
+                    told = json.loads(line)
+                    found = told["changes"], told["faults"]
+        return found
+
+    def refuse_beside_others(self, machine):
+        """Raise Held if another run is at work on the machine, whatever its lock: its settings must not change."""
+        for other in others(os.path.dirname(self.path), self.name):
+            if other.of_this_boot(machine) and not other.hold():
+                raise other.at_work()
+
+    def at_work(self):
+        """Return the error for another run that this one, at work, is in the way of."""
+        return lock.Held(
+            "the SUT is in use by " + lock.description({**self.texts(), "uid": os.geteuid(), "state": "at work"}),
+            self.texts().get("run_id"),
+        )
+
+    def texts(self):
+        """Return what its job says of the run."""
+        return {name: text for name, text in self.job.items() if isinstance(text, str)}
+
     def tidy_others(self, machine):
         """Restore what earlier runs of this user left, and remove those kept long enough.
 
         The caller holds the SUT. Returns the report on one whose settings were restored, else None. Raises Refused if
-        something cannot be restored.
+        something cannot be restored, or belongs to a run that is at work.
         """
-        from calibration.runner import journal  # noqa: PLC0415
+        from calibration.runner import journal, settings  # noqa: PLC0415
 
         report = None
-        for path, state in all_below(os.path.dirname(self.path)):
-            if os.path.basename(path) == self.name:
+        for other in others(os.path.dirname(self.path), self.name):
+            if other.of_another_machine(machine):
                 continue
-            if state.st_uid != os.geteuid():
-                if state.st_mode & 0o001 and state.st_uid == 0:
+            if not journal.is_empty(other.descriptor):
+                if not other.hold():
+                    raise other.at_work()
+                changes, faults = other.restore(machine, "cleanup")
+                if faults:
                     raise Refused(
-                        f"settings of the SUT are still changed by a dead run of root, {path}: restore them as root "
-                        f"with python3 {path}/{RUNNER} remove {path}"
+                        f"cannot restore what run {printable(other.job.get('run_id'))} left on the SUT. "
+                        + settings.not_restored(faults),
+                        faults=faults,
                     )
-                continue
-            with contextlib.suppress(FileNotFoundError), Directory(path) as other:
-                had = journal.read(other.descriptor)
-                if had:
-                    changes, faults = other.restore(machine, "cleanup")
-                    if faults:
-                        raise Refused(
-                            f"cannot restore what run {printable(other.job.get('run_id'))} left on the SUT: "
-                            + "; ".join(faults[: journal.MAX_FAULTS])
-                        )
-                    why = "its runner was killed" if other.of_this_boot(machine) else "the SUT was restarted"
-                    holder = {name: text for name, text in other.job.items() if isinstance(text, str)}
-                    report = {"holder": holder, "why": why, "changes": changes}
-                dead = bool(had) or other.connect() is None
-                if dead and other.is_old():
+                why = "its runner was killed" if other.of_this_boot(machine) else "the SUT was restarted"
+                report = {"holder": other.texts(), "why": why, "changes": changes}
+            if other.is_old() and other.connect() is None:
+                with contextlib.suppress(FileNotFoundError):
                     other.remove()
         return report
 
@@ -362,6 +465,16 @@ class Directory:
         changed = os.fstat(self.descriptor).st_mtime
         keep_s = self.job.get("keep_s") if self.job else MAKING_S
         return keep_s is not None and abs(time.time() - changed) > keep_s
+
+
+@contextlib.contextmanager
+def suppress_kept():
+    """Suppress the errors of removing what is open on NFS, and what is gone."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EBUSY, errno.ENOTEMPTY):
+            raise
 
 
 def all_below(base):
@@ -373,6 +486,25 @@ def all_below(base):
                 state = os.lstat(path)
                 if stat.S_ISDIR(state.st_mode):
                     yield path, state
+
+
+def others(base, own=None):
+    """Yield the directories of this user's runs below *base*, but *own*. Raises Held if root has changed settings."""
+    for path, state in all_below(base):
+        if state.st_uid == 0 != os.geteuid() and state.st_mode & stat.S_ISVTX:
+            raise lock.Held(
+                f"settings of the SUT are changed by a run of root in {path}, which is running or was killed",
+                lock.run_of(os.path.basename(path)),
+            )
+        if state.st_uid == os.geteuid() and os.path.basename(path) != own:
+            try:
+                other = Directory(path)
+            except Refused:
+                if os.path.lexists(path):
+                    raise
+                continue
+            with other:
+                yield other
 
 
 def find(base, run_id, sut):

@@ -141,7 +141,9 @@ def facts(base, name, began_s):
         "uid": os.geteuid(),
         "remote_base": directory_state(base),
         "holder": lock.description(held) if held else None,
+        "holder_run_id": held["run_id"] if held else None,
         "running": [] if held else running_kernels(base),  # those of the holder, whom the start names
         "identity": identity(),
+        "boot_id": first_text("/proc/sys/kernel/random/boot_id").strip() or None,
         "time": dict(synchronisation(), began_s=began_s, ended_s=time.time()),
     }

@@ -23,7 +23,20 @@ TEXT_CHARACTERS = 256
 
 
 class Refused(Exception):
-    """The state found is not the expected one; the message says what to do."""
+    """The state found is not the expected one; the message says what to do.
+
+    ``run_id`` is that of the run that is in the way, as it says itself. Nothing of it belongs in a command unchecked.
+    *faults* are settings that are not restored (``settings.fault_of``), if that is the reason or comes with it.
+    """
+
+    def __init__(self, text, run_id=None, faults=()):
+        super().__init__(text)
+        self.run_id = run_id
+        self.faults = faults
+
+    def answer(self):
+        """Return the answer to the controller."""
+        return {"refused": str(self), "run_id": self.run_id, "faults": list(self.faults)}
 
 
 def printable(text, limit=TEXT_CHARACTERS):
@@ -42,16 +55,16 @@ def user_name(uid):
 
 def open_directory(path, flags=os.O_RDONLY, dir_fd=None):
     """Return a descriptor of the directory *path*. Raises OSError for anything else, including a link."""
-    return os.open(path, flags | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    return os.open(path, flags | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
 
 
 def open_file(name, flags=os.O_RDONLY, dir_fd=None):
     """Return a descriptor of the regular file *name*, without blocking. Raises OSError for others and links."""
-    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=dir_fd)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", name)
-        return os.open("/proc/self/fd/%d" % found, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open("/proc/self/fd/%d" % found, flags | os.O_NONBLOCK)
     finally:
         os.close(found)
 
@@ -67,7 +80,7 @@ def read_text(name, limit, dir_fd=None):
 
 def write_synced(name, content, mode, dir_fd):
     """Create the file *name* with *content*, text or bytes, synced to disk."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(name, flags, mode, dir_fd=dir_fd)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)

@@ -2,7 +2,7 @@
 """The journal of a run: every setting that it may change, on disk before it is changed.
 
 One line per setting, with the value before. What is in the journal is still to be restored; an empty or missing one
-means that the machine is as it was. The run's directory has mode 0701 while something is to be restored, so that other
+means that the machine is as it was. The run's directory has mode 1700 while something is to be restored, so that other
 users see it.
 """
 
@@ -20,28 +20,48 @@ JOURNAL = "journal"
 JOURNAL_BYTES = 16 << 20
 """Limit on a journal: three entries for each of 8192 CPUs take 5 MB."""
 
-MAX_FAULTS = 8
-"""Faults named in one message."""
+
+class NotUndone(Refused):
+    """A change failed, and not all of it could be undone: the rest is still to be restored."""
 
 
 def read(directory, mark=0):
-    """Return the entries behind *mark* of the journal in *directory*, a descriptor. Raises Refused if it is invalid."""
+    """Return (entries behind *mark* of the journal in *directory*, a descriptor; faults of what cannot be read).
+
+    A line that is no entry does not keep the others from being restored. Raises Refused if no line ends at *mark*.
+    """
     try:
         text = files.read_text(JOURNAL, JOURNAL_BYTES, directory)
     except FileNotFoundError:
         text = ""
+    except OSError as error:
+        return [], [settings.fault_at(place(directory), "the journal of settings cannot be read: %s" % error.strerror)]
     if mark and (mark > len(text) or text[mark - 1] != "\n"):
         raise Refused(f"no line of the journal ends at {mark}")
+    entries, faults = [], []
     # An incomplete last line was not synced: its settings were not changed.
-    return [settings.Entry.of_line(line) for line in text[mark:].split("\n")[:-1]]
+    for line in text[mark:].split("\n")[:-1]:
+        try:
+            entries.append(settings.Entry.of_line(line))
+        except Refused as error:
+            faults.append(settings.fault_at(place(directory), str(error)))
+    return entries, faults
+
+
+def place(directory):
+    """Return the path of the journal in *directory*, a descriptor."""
+    return os.path.join(os.readlink("/proc/self/fd/%d" % directory), JOURNAL)
+
+
+def is_empty(directory):
+    """Return whether nothing is left to be restored."""
+    return read(directory) == ([], [])
 
 
 def append(directory, entries):
     """Append *entries*, synced to disk; return the end of the journal before. Raises Refused, with nothing changed."""
     try:
-        descriptor = os.open(
-            JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory
-        )
+        descriptor = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=directory)
         try:
             size = os.fstat(descriptor).st_size
             rest = "".join(entry.line() for entry in entries).encode("utf-8")
@@ -79,7 +99,7 @@ def cut(directory, mark=0):
 def change(machine, directory, wanted, interrupted=lambda: False):
     """Change the settings *wanted*; return (changes, mark for restoring them before the end of the run).
 
-    If one fails, or *interrupted* becomes true, restores all of them and raises Refused.
+    If one fails, or *interrupted* becomes true, restores all of them and raises Refused, NotUndone if that fails too.
     """
     try:
         entries = settings.plan_changes(machine, wanted)
@@ -99,7 +119,7 @@ def change(machine, directory, wanted, interrupted=lambda: False):
             reached = count if isinstance(error, settings.CpuOffline) else count + 1
             _, faults = settings.restore_all(machine, entries[:reached], "run")
             if faults:
-                raise Refused(f"{error}. Not restored: {'; '.join(faults[:MAX_FAULTS])}") from error
+                raise NotUndone(f"{error}. Not all changes so far could be undone") from error
             cut(directory, mark)
             raise Refused(f"{error}. The changes so far were restored") from error
     made = [entry.change(entry.wanted) for entry in entries if entry.wanted is not None]
@@ -111,22 +131,38 @@ def restore(machine, directory, who, mark=0):
 
     What cannot be restored stays in the journal.
     """
-    changes, faults = settings.restore_all(machine, read(directory, mark), who)
+    entries, faults = read(directory, mark)
+    changes, more = settings.restore_all(machine, entries, who)
+    faults += more
     if not faults:
-        cut(directory, mark)
-    return settings.group_changes(changes), faults
+        try:
+            cut(directory, mark)
+        except OSError as error:
+            faults.append(settings.fault_at(place(directory), "the journal cannot be emptied: %s" % error.strerror))
+    return settings.group_changes(changes), settings.group_changes(faults)
+
+
+def unrestored(machine, directory, error):
+    """Return (changes, faults) of the run in *directory*, which *error* kept from being restored, as they are now."""
+    entries, faults = read(directory)
+    changes = []
+    for entry in entries:
+        now = settings.current_value(machine, entry.where)
+        if now != entry.before:
+            faults.append(settings.fault_of(entry, now, error))
+        if entry.wanted is not None:
+            changes.append(entry.change(now or entry.wanted, now))
+    if not faults:
+        faults.append(settings.fault_at(os.path.dirname(place(directory)), error))
+    return settings.group_changes(changes), settings.group_changes(faults)
 
 
 def read_again(machine, directory, who):
     """Return the changes of a run before the last boot with the current values; nothing of it is left to restore."""
     changes = []
-    for entry in read(directory):
+    for entry in read(directory)[0]:
         if entry.wanted is not None:
-            try:
-                now = settings.read_value(machine, entry.where)
-            except OSError:
-                now = None  # unknown
+            now = settings.current_value(machine, entry.where)
             changes.append(entry.change(entry.wanted, now, who if now == entry.before else None))
-    if changes:
-        cut(directory)
+    cut(directory)
     return settings.group_changes(changes)

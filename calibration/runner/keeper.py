@@ -31,14 +31,20 @@ def keep(path):
     with Directory(path) as directory:
         try:
             held = lock.take(directory.job["lock"])
+            if not directory.hold():
+                raise Refused("another process has %s: start again" % path)
         except Refused as error:
-            directory.write(ANSWER, json.dumps({"refused": str(error)}))
+            directory.write(ANSWER, json.dumps(error.answer()))
             return
         control = directory.listen()
         work(directory, machine, held, control)
-        finish(directory, machine)
+        directory.restore(machine, "run")
+        directory.release()
         held.close()  # the SUT is free
-        if wait(directory, control) and not journal.read(directory.descriptor):
+        if wait(directory, control) and journal.is_empty(directory.descriptor):
+            # NFS keeps what is open: the socket, and the log, which is standard error.
+            control.close()
+            os.dup2(0, 2)
             directory.remove()
 
 
@@ -63,7 +69,7 @@ def work(directory, machine, held, control):
         finally:
             if os.getppid() != keeper:
                 # The keeper was killed: nobody else restores.
-                finish(directory, machine)
+                directory.restore(machine, "run")
             os._exit(code)
     signal.signal(signal.SIGTERM, lambda *_: end(child))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -81,15 +87,6 @@ def end(child):
     """Ask the worker to end."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGTERM)
-
-
-def finish(directory, machine):
-    """Restore the SUT; what cannot be restored stays in the journal, and every later run is refused with the reason."""
-    try:
-        directory.restore(machine, "run")
-    except (Refused, OSError) as error:
-        with contextlib.suppress(OSError):
-            directory.record(record="restored", changes=[], faults=[str(error)], ended=[])
 
 
 def wait(directory, control):

@@ -3,7 +3,7 @@
 
 The kernel releases it with the last process that has it open, no file remains, and every user can ask who holds it:
 whoever connects gets a description, and the kernel adds the process and the user. ``ss -xlp | grep calibration`` shows
-them too. Network namespaces have one lock each.
+them too. Network namespaces have one lock each; ``directory.py`` has the lock that containers share.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import socket
 import struct
 import time
 
-from calibration.runner.files import Refused, printable, user_name
+from calibration.runner.files import PREFIX, Refused, printable, user_name
 
 NAME = re.compile("[A-Za-z0-9._-]{1,64}")
+
+RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
+"""Form of the identifiers that a controller gives."""
 
 HOLDER_BYTES = 4096
 """Longest description of a holder that is read; any user may have taken the name."""
@@ -41,7 +44,9 @@ class Held(Refused):
 def take(name):
     """Return the lock *name*, a socket. Raises Held if another run has it."""
     if not NAME.fullmatch(name):
-        raise Refused("invalid name of a lock: %s" % printable(name))
+        raise Refused(
+            "calibration_lock: expected 1 to 64 letters, digits, '.', '_' and '-', found %s" % printable(name)
+        )
     for _ in range(TRIES):
         lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -54,11 +59,37 @@ def take(name):
             lock.listen(WAITING)
             lock.setblocking(False)
             return lock
-        found = holder(name)
-        if found is not None:
-            raise Held("the SUT is reserved by %s" % description(found))
+        refuse_if_held(name)
         time.sleep(TRY_S)  # released meanwhile, or taken and not listened to yet
-    raise Held("a process has taken the SUT's lock and says nothing: find it with ss -xap | grep %s" % name)
+    raise silent(name)
+
+
+def refuse_if_taken(name):
+    """Raise Held as ``take`` would, without taking the lock *name*."""
+    for _ in range(TRIES):
+        refuse_if_held(name)
+        if not is_bound(name):
+            return
+        time.sleep(TRY_S)
+    raise silent(name)
+
+
+def refuse_if_held(name):
+    """Raise Held if somebody answers for the lock *name*."""
+    found = holder(name)
+    if found is not None:
+        raise Held("the SUT is reserved by %s" % description(found), found["run_id"])
+
+
+def is_bound(name):
+    """Return whether a process has the lock *name*, listening or not."""
+    with open("/proc/net/unix") as sockets:
+        return any(line.rstrip("\n").endswith(" @" + name) for line in sockets)
+
+
+def silent(name):
+    """Return the error for a lock that is taken and not answered for."""
+    return Held("a process has taken the SUT's lock and says nothing: find it with ss -xap | grep %s" % name)
 
 
 def holder(name):
@@ -102,10 +133,14 @@ def tell(lock, holder):
 def description(found):
     """Return the holder *found* as text."""
     run, controller, started_at, host, state = (
-        printable(found[name] or "unknown") for name in ("run_id", "controller", "started_at", "host", "state")
+        printable(found.get(name) or "unknown") for name in ("run_id", "controller", "started_at", "host", "state")
     )
-    who = "an unknown user" if found["uid"] is None else "%s, process %d" % (user_name(found["uid"]), found["pid"])
-    return (
-        f"run {run} of {controller} for {host} since {started_at} ({state}), as {who}; wait for it, or end it as that "
-        f"user or as root: ansible-playbook playbooks/cleanup.yml -e calibration_run_id={run} --limit {host}"
-    )
+    who = "an unknown user" if found.get("uid") is None else user_name(found["uid"])
+    process = ", process %d" % found["pid"] if found.get("pid") else ""
+    return f"run {run} of {controller} for {host} since {started_at} ({state}), as {who}{process}"
+
+
+def run_of(name):
+    """Return the identifier of the run with a directory of that *name*, None if it has another form."""
+    found = RUN_ID.match(name, len(PREFIX))
+    return found[0] if found else None

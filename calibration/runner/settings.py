@@ -15,6 +15,7 @@ import re
 import struct
 import subprocess
 import time
+import typing
 
 from calibration.runner import files, prefetchers
 from calibration.runner.files import Refused, printable
@@ -41,7 +42,7 @@ class Machine:
 
     def write(self, where, text):
         """Write *text* to a file in one call, as /sys requires."""
-        descriptor = os.open(self.path(where), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(self.path(where), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             os.write(descriptor, text.encode("ascii"))
         finally:
@@ -49,7 +50,7 @@ class Machine:
 
     def read_device(self, path, offset, count):
         """Return *count* bytes at *offset* of a CPU's device. Raises OSError if there are fewer."""
-        descriptor = os.open(self.path(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(self.path(path), os.O_RDONLY | os.O_NOFOLLOW)
         try:
             raw = os.pread(descriptor, count, offset)
         finally:
@@ -162,14 +163,19 @@ def read_value(machine, where):
     if where == IRQBALANCE:
         answer = machine.systemctl("is-active", IRQBALANCE)
         return "active" if answer is not None and answer[0] == 0 else "inactive"
-    return machine.text(where)
+    text = machine.text(where)
+    surplus = where.replace("/nr_", "/surplus_")
+    if surplus != where and machine.exists(surplus):
+        # In use by somebody when the number was lowered: the kernel frees them when they are no longer.
+        return str(int(text) - int(machine.text(surplus)))
+    return text
 
 
 def write_value(machine, where, value):
     """Write *value* to *where*. Raises OSError if that fails."""
     register = register_of(where)
     if register:
-        descriptor = os.open(machine.path(register[0]), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(machine.path(register[0]), os.O_WRONLY | os.O_NOFOLLOW)
         try:
             os.pwrite(descriptor, struct.pack("<Q", int(value, 16)), register[1])
         finally:
@@ -452,11 +458,10 @@ def apply_change(machine, entry):
 
 
 def restore(machine, entry):
-    """Restore one entry. Return (value before restoring, value read afterwards, error or None)."""
-    found = None
+    """Restore one entry. Return (value before restoring, value read afterwards, fault or None)."""
+    found, now, error = None, None, None
     try:
-        found = read_value(machine, entry.where)
-        now = found
+        found = now = read_value(machine, entry.where)
         for attempt in range(HUGE_PAGES_TRIES if entry.setting in PAGE_KIB else 1):
             if now == entry.before:
                 break
@@ -464,11 +469,23 @@ def restore(machine, entry):
                 time.sleep(TRY_S)
             write_value(machine, entry.where, entry.before)
             now = read_value(machine, entry.where)
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = "its CPUs are offline: put them online" if is_offline(machine, entry) else str(error)
-        return found, None, f"{entry.where} cannot be restored to {entry.before}: {reason}"
-    fault = None if now == entry.before else f"{entry.where} was restored to {entry.before} and reads {now}"
-    return found, now, fault
+    except Exception as failed:  # noqa: BLE001 - whatever it is, the other entries are restored, and this one is reported
+        error = "its CPUs are offline: put them online" if is_offline(machine, entry) else reason_of(failed)
+        now = None if found is None else current_value(machine, entry.where)
+    return found, now, None if now == entry.before else fault_of(entry, now, error)
+
+
+def current_value(machine, where):
+    """Return the current value at *where*, None if it cannot be read."""
+    try:
+        return read_value(machine, where)
+    except Exception:  # noqa: BLE001 - whatever it is, the value is unknown
+        return None
+
+
+def reason_of(error):
+    """Return what *error* says, without the path that it may name."""
+    return printable(error.strerror if isinstance(error, OSError) and error.strerror else error)
 
 
 def is_offline(machine, entry):
@@ -483,7 +500,7 @@ def is_offline(machine, entry):
 
 
 def restore_all(machine, entries, who):
-    """Restore *entries* in reverse; return (changes, faults). Side effects are not listed."""
+    """Restore *entries* in reverse; return (changes, faults). Side effects are not listed among the changes."""
     changes, faults = [], []
     for entry in reversed(entries):
         found, now, fault = restore(machine, entry)
@@ -493,6 +510,43 @@ def restore_all(machine, entries, who):
             changes.append(entry.change(entry.wanted if found is None else found, now, None if fault else who))
     changes.reverse()
     return changes, faults
+
+
+# What is not restored
+
+
+MAX_FAULTS = 3
+"""Faults named in one message."""
+
+
+def fault_at(where, error):
+    """Return the fault *error* at *where*, a file or directory of the run: settings may not be restored."""
+    return {"setting": None, "where": where, "wanted": None, "found": None, "error": error}
+
+
+def fault_of(entry, found, error):
+    """Return the fault of a setting that is not restored: its value is *found*, None if unknown."""
+    return {
+        "setting": entry.setting,
+        "where": entry.where,
+        "wanted": entry.before,
+        "found": found,
+        "error": error,
+    }
+
+
+def not_restored(faults: list[dict[str, typing.Any]]) -> str:
+    """Return *faults* in words, the same on the SUT and everywhere on the controller."""
+    named = "; ".join(map(fault_text, faults[:MAX_FAULTS]))
+    more = "; and %d more" % (len(faults) - MAX_FAULTS) if len(faults) > MAX_FAULTS else ""
+    return f"Not restored: {named}{more}"
+
+
+def fault_text(fault: dict[str, typing.Any]) -> str:
+    """Return one fault in words."""
+    values = ["wanted %s, found %s" % (fault["wanted"], fault["found"] or "unknown")] if fault["setting"] else []
+    place = "%s at %s" % (fault["setting"], fault["where"]) if fault["setting"] else fault["where"]
+    return ": ".join([place, *values, *([fault["error"]] if fault["error"] else [])])
 
 
 # Changes of many CPUs as one
@@ -521,9 +575,9 @@ def parse_ranges(text):
     return numbers
 
 
-def group_changes(changes):
+def group_changes(changes: list[dict[str, typing.Any]]) -> list[dict[str, typing.Any]]:
     """Return *changes* with those that differ only in the number of a CPU, policy or node combined: policy{0-3}."""
-    groups: dict[tuple[object, ...], list[tuple[dict[str, str], str | None]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[dict[str, typing.Any], str | None]]] = {}
     for change in changes:
         match = NUMBERED.fullmatch(change["where"])
         before, number, behind = match.groups() if match else (change["where"], None, "")

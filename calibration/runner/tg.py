@@ -6,8 +6,10 @@ Runs on a SUT's own Python (3.8 and later, standard library only).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shlex
 import stat
 import time
 
@@ -52,12 +54,11 @@ def hold(path, run_id, sut, text, check_mode):
     while True:
         if check_mode and not os.path.lexists(path):
             return True
-        try:
-            if not check_mode:
+        shared = None
+        if not check_mode:
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o755)
-            shared = True
-        except FileExistsError:
-            shared = None
+                shared = True
         try:
             shared = shared or is_shared(path, run_id)
             if shared is None and time.monotonic() < until:
@@ -66,8 +67,8 @@ def hold(path, run_id, sut, text, check_mode):
             if not shared:
                 raise Held(
                     f"the traffic generator is reserved at {path} by {holders(path)}. Wait for it; if it is certainly "
-                    f"dead, end it with playbooks/cleanup.yml for that run, or with rm -r {path} on the traffic "
-                    "generator if it is not a calibration's"
+                    f"dead, end it with playbooks/cleanup.yml for that run, or with rm -r {shlex.quote(path)} on the "
+                    "traffic generator if it is not a calibration's"
                 )
             if check_mode:
                 return False

@@ -17,14 +17,11 @@ import tempfile
 import time
 
 from calibration.runner import capture, files, journal, lock, processes, settings
-from calibration.runner.directory import ANSWER, CAPTURE, MESSAGE_BYTES, PLAN, uptime_s
+from calibration.runner.directory import ANSWER, CAPTURE, MESSAGE_BYTES, PLAN, PROGRAM, SIGN, STEP_BYTES, uptime_s
 from calibration.runner.files import Refused
 from calibration.runner.health import Health
 from calibration.runner.rounds import Rounds
 from calibration.runner.surroundings import Surroundings, sensors
-
-STEP_BYTES = 8 << 20
-"""Limit on a step's output: twice the longest document of a machine with 1024 CPUs."""
 
 GRACE_S = 60.0
 """Time beyond its own deadline after which a step hangs."""
@@ -60,13 +57,15 @@ class Worker:
         self.control = control
         self.state = "preparing"
         self.plan_came = directory.has(PLAN)  # without a controller
+        self.heard = 0.0  # when the controller last gave a sign
         self.watching = []
         self.loop = processes.Loop()
         self.loop.services = {lock_socket.fileno(): self.tell_holder, control.fileno(): self.accept}
         self.affinity = os.sched_getaffinity(0)
         self.switched = False
         self.mark = None
-        self.refused = None
+        self.refused = None  # why the prefetchers are not switched off
+        self.stuck = None  # why they are not all on again
 
     # Others
 
@@ -80,18 +79,22 @@ class Worker:
         with contextlib.suppress(BlockingIOError):
             asking = self.control.accept()[0]
             asking.setblocking(False)
+            self.heard = time.monotonic()
             self.loop.services[asking.fileno()] = lambda: self.hear(asking)
 
     def hear(self, asking):
-        """Act on a message: ``begin`` (the plan is there) or ``watch`` (a byte for every record)."""
+        """Act on a message: a sign of the controller, ``begin`` (the plan is there) or ``watch`` (tell of records)."""
         try:
             message = asking.recv(MESSAGE_BYTES)
         except BlockingIOError:
             return
         except OSError:
             message = b""
+        self.heard = time.monotonic()
         if message == b"watch\n":
             self.watching.append(asking)
+            return
+        if message and not message.strip(SIGN):
             return
         del self.loop.services[asking.fileno()]
         if asking in self.watching:
@@ -126,7 +129,8 @@ class Worker:
             try:
                 answer = self.prepare()
             except (Refused, OSError, subprocess.SubprocessError) as error:
-                self.directory.write(ANSWER, json.dumps({"refused": str(error)}))
+                refused = error if isinstance(error, Refused) else Refused(str(error))
+                self.directory.write(ANSWER, json.dumps(refused.answer()))
                 return
             self.directory.write(ANSWER, json.dumps(answer))
             plan = self.await_plan()
@@ -142,6 +146,8 @@ class Worker:
         """Restore what an earlier run left, change the settings, capture the context; return the answer."""
         taken_over = self.directory.tidy_others(self.machine)
         self.check_cancelled()
+        if self.job["settings"]:
+            self.directory.refuse_beside_others(self.machine)
         changes, _ = journal.change(
             self.machine, self.directory.descriptor, self.job["settings"], lambda: self.loop.cancelled
         )
@@ -152,7 +158,6 @@ class Worker:
         return {
             "directory": self.directory.path,
             "boot_id": self.machine.boot_id(),
-            "machine": os.uname().machine,
             "changes": changes,
             "taken_over": taken_over,
         }
@@ -165,11 +170,15 @@ class Worker:
             self.check_cancelled()
 
     def await_plan(self):
-        """Return the plan when it is there; None if none came in time."""
+        """Return the plan when it is there; None if the controller gives no sign for ``wait_s``.
+
+        Its connection may seem open long after its end.
+        """
         self.state = "waiting for its plan"
-        until = time.monotonic() + self.job["wait_s"]
+        self.heard = time.monotonic()
         while not self.plan_came:
             self.check_cancelled()
+            until = self.heard + self.job["wait_s"]
             if time.monotonic() >= until:
                 return None
             self.loop.wait((), until)
@@ -183,10 +192,18 @@ class Worker:
         try:
             self.run_steps(plan)
         finally:
-            self.record(record="health", **self.health.since())
+            self.record(record="health", **self.counted())
         self.check_cancelled()
         if self.switched:
             self.restore_prefetchers()
+
+    def counted(self):
+        """Return what the machine counted; if that fails, why: the run ends as it would have."""
+        try:
+            return self.health.since()
+        except Exception as error:  # noqa: BLE001 - a driver's file may hold anything
+            nothing = {"elapsed_s": 0.0, "counters": {}, "temperatures_c": {}, "energy": {}}
+            return {**nothing, "unreadable": {"everything": repr(error)}}
 
     def run_steps(self, plan):
         """Run the steps of *plan*. Raises Cancelled."""
@@ -198,8 +215,9 @@ class Worker:
         for number, place, step in rounds:
             self.begin(step, place)
             more = {} if number is None else {"round": number}
-            if step.get("prefetchers") == "off" and self.refused:
-                self.record(record="refused", id=step["id"], reason=self.refused, **more)
+            obstacle = self.refused if step.get("prefetchers") == "off" else self.stuck
+            if obstacle:
+                self.record(record="refused", id=step["id"], reason=obstacle, **more)
                 continue
             around = Surroundings(self.machine, self.sensors)
             found = self.run_step(step, rounds.argv(step, number), grace_s)
@@ -269,9 +287,10 @@ class Worker:
         entries, unread = settings.read_prefetchers(self.machine) if watched else ([], None)
         may_change = "sys_rawio" in kept
         if may_change and entries:
+            self.directory.refuse_beside_others(self.machine)
             journal.append(self.directory.descriptor, entries)
         places = [{"where": DRIVER, "before": driver_state(self.machine)}] if watched else []
-        inside = tempfile.mkdtemp(prefix="program-", dir=self.directory.path)
+        inside = tempfile.mkdtemp(prefix=PROGRAM, dir=self.directory.path)
         try:
             found = processes.run(
                 self.loop,
@@ -293,7 +312,7 @@ class Worker:
                 place = {
                     "where": entry.where,
                     "before": entry.before,
-                    "after": current_value(self.machine, entry),
+                    "after": settings.current_value(self.machine, entry.where),
                     "restored": None,
                 }
                 if may_change and place["after"] != entry.before:
@@ -312,20 +331,24 @@ class Worker:
             self.refused = "no consent to switch the prefetchers off"
             return
         try:
+            self.directory.refuse_beside_others(self.machine)
             changes, self.mark = journal.change(self.machine, self.directory.descriptor, {"prefetchers": "off"})
         except Refused as error:
             self.refused = f"the prefetchers could not be switched off: {error}"
+            self.stuck = self.refused if isinstance(error, journal.NotUndone) else None
             return
         self.switched = True
         if changes:
             self.record(record="switched", changes=changes)
 
     def restore_prefetchers(self):
-        """Restore the prefetchers; what fails is tried again at the end of the run."""
+        """Restore the prefetchers; what fails is tried again at the end, and steps that need them are not measured."""
         self.switched = False
         if self.mark is not None:
-            changes, _ = journal.restore(self.machine, self.directory.descriptor, "run", self.mark)
+            changes, faults = journal.restore(self.machine, self.directory.descriptor, "run", self.mark)
             self.record(record="switched", changes=changes)
+            if faults:
+                self.stuck = "the prefetchers are off. %s" % settings.not_restored(faults)
 
 
 def uname_a():
@@ -341,11 +364,3 @@ def uname_a():
 def driver_state(machine):
     """Return whether the driver is loaded, as text."""
     return "loaded" if machine.exists(DRIVER) else "not loaded"
-
-
-def current_value(machine, entry):
-    """Return the current value at *entry*'s path, or None."""
-    try:
-        return settings.read_value(machine, entry.where)
-    except OSError:
-        return None

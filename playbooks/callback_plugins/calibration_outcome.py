@@ -17,7 +17,7 @@ author: The calibration harness contributors
 """
 
 
-import ansible_collections.calibration.harness.plugins.plugin_utils.package  # noqa: F401 - makes the package importable in a checkout
+import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before the first worker is forked
 
 from ansible.plugins.callback import CallbackBase
 from calibration import session
@@ -74,11 +74,5 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         """Tell what a failure means."""
-        task = result.task
-        if task.action == VALIDATION:
-            code = BAD_INPUT
-        elif task.action == "ansible.builtin.assert":
-            code = VERDICT_FAILED
-        else:
-            code = int(result.result.get("exit_code") or ENVIRONMENT)
-        watched.failures.add(code)
+        usual = {VALIDATION: BAD_INPUT, "ansible.builtin.assert": VERDICT_FAILED}.get(result.task.action, ENVIRONMENT)
+        watched.failures.add(int(result.result.get("exit_code") or usual))

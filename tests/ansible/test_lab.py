@@ -23,7 +23,7 @@ from bench.suts import Servers, Sut, user
 from calibration.results.model import RunDocument
 from calibration.results.records import StepRecord, records
 from calibration.results.store import read_run
-from tests.tools import require
+from tests.tools import require_ssh
 
 EXAMPLE = ROOT / "ansible" / "inventories" / "example-lab"
 
@@ -35,6 +35,13 @@ ADDRESSES = {
     for number, name in enumerate(("trusted", "changed", "unknown", "signed", "locked"), 101)
 }
 """Addresses of SUTs, by the property of their host key or login key."""
+
+ODD = {
+    "9.Lead_UPPER": f"{LOOPBACK_NET}201",
+    "x" * 63: f"{LOOPBACK_NET}202",
+    "six": "::1",
+}
+"""Addresses of SUTs with odd names or ways: behind another one, without shared connections, and with IPv6 only."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +72,14 @@ class Calibrated:
 
 @pytest.fixture(scope="module", autouse=True)
 def _server() -> None:
-    require("openssh-server", "sshd")
+    require_ssh()
 
 
 @pytest.fixture(scope="module")
 def site(module_lab: Lab) -> Iterator[Site]:
     """SUTs with host keys trusted in different ways, and a read-only home directory."""
     module_lab.home.chmod(0o500)
-    suts = [Sut(name, address, 0.0) for name, address in ADDRESSES.items()]
+    suts = [Sut(name, address, 0.0) for name, address in (ADDRESSES | ODD).items()]
     with Servers(suts, module_lab.directory / "suts") as servers:
         found = Site(module_lab, servers, secrets.token_hex(8))
         key = module_lab.directory / "locked"
@@ -105,6 +112,12 @@ def calibrate_site(site: Site, *options: str, **extra: str) -> Calibrated:
     variables = {"calibration_results_dir": str(site.lab.results), "calibration_profile": str(TINY)}
     inventory = site.servers.inventory(**variables, report_site=False)
     inventory["all"]["hosts"]["locked"]["ansible_ssh_private_key_file"] = str(site.lab.directory / "locked")
+    hosts = inventory["all"]["hosts"]
+    behind, alone = list(ODD)[:2]
+    common = inventory["all"]["vars"]["ansible_ssh_common_args"]
+    jump = f"ssh {common} -i {site.servers.key} -p {site.servers.port} -W %h:%p {user()}@{ADDRESSES['trusted']}"
+    hosts[behind]["ansible_ssh_common_args"] = f"{common} -o {shlex.quote(f'ProxyCommand={jump}')}"
+    hosts[alone] |= {"ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none", "calibration_lock": "alone"}
     path = site.lab.directory / "hosts.yml"
     path.write_text(yaml.safe_dump(inventory), encoding="utf-8")
     ended = calibrate(site.lab, path, *options, **extra)
@@ -141,6 +154,11 @@ def test_refuses_a_sut_with_a_wrong_key(site: Site, first: Calibrated, name: str
 @pytest.mark.parametrize("name", ["trusted", "signed"])
 def test_measures_suts_with_known_or_signed_keys(first: Calibrated, name: str) -> None:
     assert first.documents[name].run.status == "complete"
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_measures_suts_with_odd_names_and_ways(first: Calibrated, name: str) -> None:
+    assert first.documents[name].run.status == "complete", first.ended.text
 
 
 def test_a_read_only_home_and_a_long_path_do_not_stop_ssh(site: Site, first: Calibrated) -> None:

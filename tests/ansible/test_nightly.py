@@ -5,14 +5,38 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from support import ANOTHER_DISPLAY, TINY, Ended, Lab, inventory_of, run
+from support import (
+    ANOTHER_DISPLAY,
+    PATIENCE_S,
+    TINY,
+    TWO,
+    Ended,
+    Lab,
+    base_of,
+    begun,
+    held,
+    inventory_of,
+    let_go,
+    over_ssh,
+    processes_of,
+    run,
+    run_of,
+    steps_recorded,
+    stuck,
+    wait_until,
+)
 
 from calibration.nightly.lock import hold
+from calibration.results.records import StepRecord, records
+from calibration.results.store import read_run
 
 QUIET = {"preflight_effects": {"foreign_load": "off"}}
 """Other load on the test machine does not matter."""
@@ -72,8 +96,8 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
         "publish_dir": str(www),
         "notify_command": ["tee", "-a", str(told)],
     }
-    both = inventory_of(lab, hosts("a", "b"))
-    first = nightly(lab, both, "--limit", "a", retention_raw_nights=30, **places)
+    both = inventory_of(lab, hosts("a", "b"), TWO)
+    first = nightly(lab, both, "--limit", "a", retention_raw_nights=1, **places)
     assert first.rc == 0, first.text
     assert "0 of 1 SUT fail tonight" in first.text
     assert f"Published: {www / 'current'}" in first.text
@@ -81,6 +105,7 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     assert f"Removing raw outputs of t1/a/{LONG_AGO}" in first.text
     assert [path.name for path in old["a"].iterdir()] == ["run.json"]
     (done,) = set(lab.runs()) - set(old.values())
+    assert read_run(done).run.profile == TINY.stem, "--profile comes before the inventory"
     night = www / "current" / "night"
     assert failed(night / "judgement.json") == set()
     for name in ("log.html", "output.xml", "xunit.xml", "judgement.txt"):
@@ -99,10 +124,10 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
 
     # A SUT that was left out on purpose is not missed; its newest run stays.
     old["b"] = keep_old_run(lab, "b", calibrated_lab[0])
-    checked = nightly(lab, both, *again, "--check", retention_nights=30)
+    checked = nightly(lab, both, *again, "--check", retention_nights=1)
     assert f"Would remove t1/a/{LONG_AGO}" in checked.text
     assert (old["a"] / "run.json").is_file()
-    limited = nightly(lab, both, *again, retention_nights=30, retention_raw_nights=30)
+    limited = nightly(lab, both, *again, retention_nights=1, retention_raw_nights=1)
     assert limited.rc == 0, limited.text
     assert "b, missing from the inventory" not in limited.text
     assert not old["a"].exists()
@@ -114,12 +139,16 @@ def test_nights_are_judged_published_and_retained(lab: Lab, calibrated_lab: tupl
     limit = {"metric": "idle_latency.latency_ns", "unit": "ns", "upper": 0.001, "reason": "nothing is so fast"}
     assert not told.exists(), "nothing has changed for the worse"
     hook = {"notify_url": "http://127.0.0.1:1/s3cr3t"}
-    third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), "-vvv", **places, **hook)
+    secrets = ("-e", "ansible_become_password=s3cr3t", "-e", '{"chat": {"token": "s3cr3t"}}')
+    third = nightly(lab, inventory_of(lab, hosts("a", calibration_limits=[limit])), "-vvvv", *secrets, **places, **hook)
     assert third.rc == 1, third.text
     assert "Warning: notification failed: the server of notify_url cannot be reached: Connection refused" in " ".join(
         third.text.split()
     )
     assert "s3cr3t" not in third.text
+    assert (
+        subprocess.run(["grep", "-rl", "s3cr3t", lab.directory, "--exclude-dir=ansible"], check=False).returncode == 1
+    )
     changes = {item["sut"]: item for item in json.loads(told.read_bytes())["changes"]}
     assert {sut: (item["before"], item["after"]) for sut, item in changes.items()} == {
         "a": ("no_reference", "fails"),
@@ -170,6 +199,69 @@ def test_a_second_night_ends_at_once_naming_the_first(lab: Lab) -> None:
         checked = nightly(lab, inventory, "--check", preflight_ansible_minimum="99")
         assert checked.rc == 3, "check mode needs no lock; this stops at ansible-core"
         assert "another nightly calibration" not in checked.text
+
+
+WAITING_GATE = """
+*** Settings ***
+Library    OperatingSystem
+
+*** Test Cases ***
+Waits
+    Create File    LOG.held
+    Wait Until Created    LOG.let-go    5 min
+"""
+
+
+def test_a_night_whose_controller_is_killed_at_any_moment_is_finished_by_the_next_command(lab: Lab) -> None:
+    """Before and during the start on a SUT, while another measures, and while the night is judged."""
+    inventory = inventory_of(
+        lab,
+        {
+            "facts": {**over_ssh(lab, "facts", held("facts")), **base_of(lab, "facts"), **QUIET},
+            "start": {**over_ssh(lab, "start", held("start")), **base_of(lab, "start"), **QUIET},
+            "step": {**stuck(lab, "step"), **base_of(lab, "step"), **QUIET},
+        },
+        TWO,
+    )
+    gate = lab.directory / "waiting.robot"
+    gate.write_text(WAITING_GATE.replace("LOG", str(lab.directory / "judging-log")), encoding="utf-8")
+
+    def killed(condition: Callable[[], object], *options: str, **variables: Any) -> None:
+        log = lab.directory / "log"
+        with begun(command(lab, inventory, *options, **variables), lab.environment(), log) as process:
+            wait_until(condition, process, log)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE_S)
+
+    def reached(name: str) -> bool:
+        return (lab.directory / f"{name}-log.held").exists()
+
+    two = ("--profile", str(TWO))
+    killed(lambda: reached("facts"), *two)
+    let_go(lab, "facts")
+    assert lab.runs() == []
+    assert list(lab.remote.glob("*/*")) == []
+    killed(lambda: reached("start") and steps_recorded(lab) == 3, *two)
+    run_id = run_of(lab, "step").name
+    for name in ("start", "step"):
+        let_go(lab, name)
+    resumed = ("--resume", run_id, *two)
+    killed(lambda: reached("judging"), *resumed, judge_gates=[str(gate)])
+    let_go(lab, "judging")
+    ended = nightly(lab, inventory, *resumed, judge_gates=[str(gate)])
+    assert ended.rc == 0, ended.text
+    assert {path.parent.name for path in lab.runs()} == {"facts", "start", "step"}
+    for name in ("facts", "start", "step"):
+        document = read_run(run_of(lab, name))
+        assert (document.run.status, document.run.id) == ("complete", run_id)
+        steps = [record.step.id for record in records(run_of(lab, name)) if isinstance(record, StepRecord)]
+        assert sorted(steps) == ["idle_latency", "latency_matrix"], "nothing is measured twice"
+        assert len(document.attempts) == 1
+    assert (lab.directory / "night" / "judgement.json").is_file()
+    assert not list(lab.directory.joinpath("night").glob(".*"))
+    assert list(lab.remote.glob("*/*")) == []
+    assert processes_of(lab.remote) == []
+    hold(lab.results, datetime.now(UTC)).close()
 
 
 def test_rejects_results_without_a_value(lab: Lab) -> None:

@@ -7,6 +7,7 @@ They test how the programs are pushed, run with few privileges, limited, recorde
 import hashlib
 import os
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from support import HERE, ROOT, Ended, Lab, calibrate, inventory_of, pack, proce
 
 from calibration.mlc import read_prefetchers
 from calibration.report.summary import summary
+from calibration.results.assemble import assemble
 from calibration.results.model import MeltdownChecker, Mlc, RunDocument
-from calibration.results.records import records
+from calibration.results.records import MlcCommandRecord, append_record, records
 from calibration.results.store import read_run
 
 MLC = ROOT / "tests" / "fixtures" / "mlc-stand-in" / "mlc"
@@ -274,15 +276,19 @@ def test_records_and_shows_why_mlc_has_no_values(calibrated: Calibrated, name: s
     assert ("was not run" if name == "absent" else "Without a value of Intel MLC") in page
 
 
-def test_reports_prefetchers_that_mlc_left_changed(calibrated: Calibrated) -> None:
-    document = read_run(calibrated.directory("private"))
+def test_reports_prefetchers_that_mlc_left_changed(calibrated: Calibrated, tmp_path: Path) -> None:
+    directory = tmp_path / "t" / "s" / "r"
+    shutil.copytree(calibrated.directory("private"), directory)
+    document = read_run(directory)
     assert document.mlc is not None
     places = [{"where": "/dev/cpu/{0-3}/msr", "before": "0x0", "after": "0xf", "restored": None}]
     spoilt = document.mlc.commands[0].model_copy(
         update={"prefetchers": read_prefetchers({"places": places, "unread": None})}
     )
-    assert summary(calibrated.directory("private"), document)["left_changed"] == []
-    changed = document.model_copy(update={"mlc": document.mlc.model_copy(update={"commands": (spoilt,)})})
-    assert summary(calibrated.directory("private"), changed)["left_changed"] == [
-        "prefetchers at /dev/cpu/{0-3}/msr: 0x0 before Intel MLC --idle_latency, then 0xf"
-    ]
+    assert summary(directory, document)["left_changed"] is None
+    append_record(directory, MlcCommandRecord(run=spoilt))
+    changed = assemble(directory, now=document.run.finished_at)
+    assert summary(directory, changed)["left_changed"] == (
+        "Not restored: prefetchers at /dev/cpu/{0-3}/msr: wanted 0x0, found 0xf: "
+        "Intel MLC --idle_latency left it changed"
+    )

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions of the actions, without Ansible."""
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support import load_plugin
 
-from calibration.errors import RefusedError
+from calibration.errors import VERDICT_FAILED, RefusedError
 from calibration.judge.run import verdicts_of
 from calibration.remote import Found
 from calibration.report.summary import summary
-from tests.report.report_documents import run_document
+from calibration.tuning import Unrestored
+from tests.report.report_documents import run_document, store
 
 CLEANUP = load_plugin("action", "cleanup")
+
+BOOT, OTHER_BOOT = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 
 
 @pytest.mark.parametrize("records", [None, b"", b'{"record": "sta'])
@@ -37,29 +43,34 @@ def test_removes_a_partial_document_and_keeps_the_run(tmp_path: Path) -> None:
     assert [path.name for path in directory.iterdir()] == ["records.jsonl"]
 
 
+TURBO = Unrestored(setting="turbo", where="no_turbo", wanted="0", found="1", error=None)
+
+
 class Refusing:
     """A SUT with a run that it does not end, or does not restore."""
 
-    def __init__(self, cancel: Exception | None, faults: list[str]) -> None:
+    def __init__(self, cancel: Exception | None, faults: tuple[Unrestored, ...]) -> None:
         self.found = [Found(directory="/b/calibration-r-s-00000000", boot_id=None, planned=True)]
         self.error, self.faults = cancel, faults
 
     def find(self, _run_id: str, _sut: str) -> list[Found]:
         return self.found
 
-    def cancel(self, _directory: str) -> None:
+    def cancel(self, _directory: str, *, limit_s: float) -> None:
+        assert limit_s > 0
         if self.error:
             raise self.error
 
-    def remove(self, _directory: str) -> tuple[tuple[()], list[str]]:
+    def remove(self, _directory: str, *, limit_s: float) -> tuple[tuple[()], tuple[Unrestored, ...]]:
+        assert limit_s > 0
         return (), self.faults
 
 
 @pytest.mark.parametrize(
     ("sut", "said"),
     [
-        (Refusing(RefusedError("the run does not end within 20 s"), []), "the run does not end within 20 s"),
-        (Refusing(None, ["no_turbo reads 1"]), "not restored: no_turbo reads 1"),
+        (Refusing(RefusedError("the run does not end within 20 s"), ()), "the run does not end within 20 s"),
+        (Refusing(None, (TURBO,)), "Not restored: turbo at no_turbo: wanted 0, found 1"),
     ],
     ids=["does not end", "is not restored"],
 )
@@ -70,6 +81,31 @@ def test_a_sut_that_cannot_be_cleaned_fails_the_cleanup(sut: Refusing, said: str
     names = {"testbed": "t1", "sut": "sut1", "run_id": "r1", "lock": "l", "remote_base": "/b"}
     result = action.act({"results": str(tmp_path), **names})
     assert (result["failed"], result["msg"]) == (True, said)
+
+
+class WaitsError(Exception):
+    """A SUT waits for another."""
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "lock", "waits"),
+    [(BOOT, "l", True), (OTHER_BOOT, "l", False), (BOOT, "of a container", False), (None, "l", False)],
+    ids=["one machine", "another machine", "another lock", "unknown"],
+)
+def test_a_sut_waits_for_those_of_its_own_machine_alone(
+    boot_id: str | None, lock: str, *, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ansible.constants.DEFAULT_LOCAL_TMP", str(tmp_path))
+    first, second = (CLEANUP.ActionModule.__new__(CLEANUP.ActionModule) for _ in range(2))
+
+    def say(_text: str) -> None:
+        raise WaitsError
+
+    second.say = say
+    with first.turn(BOOT, "l"), pytest.raises(WaitsError) if waits else nullcontext(), second.turn(boot_id, lock):
+        pass
+    with second.turn(BOOT, "l"):
+        pass
 
 
 def test_an_unreadable_reference_keeps_all_runs(tmp_path: Path) -> None:
@@ -85,6 +121,71 @@ def test_an_unreadable_reference_keeps_all_runs(tmp_path: Path) -> None:
     (warning,) = warnings
     assert "references/x.json" in warning
     assert "nothing was removed" in warning
+
+
+def test_ages_count_from_the_night_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = load_plugin("action", "delete_old_runs")
+    action = plugin.ActionModule.__new__(plugin.ActionModule)
+    action._task = SimpleNamespace(check_mode=False)
+    asked: list[date] = []
+    monkeypatch.setattr(plugin, "expired", lambda _results, tonight, _policy: asked.append(tonight) or [])
+    for run_id in ("20260101T023005Z-3f2a", "of-a-person"):
+        action.act({"results": str(tmp_path), "run_id": run_id, "nights": 1, "raw_nights": 1})
+    assert asked[0] == date(2026, 1, 1)
+    assert asked[1] > asked[0], "today"
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_suts_that_a_limit_leaves_out_are_neither_missed_nor_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, limited: bool
+) -> None:
+    hosts, asked = {("t1", "a"): "host"}, {}
+    task_vars = {"ansible_limit": "host"} if limited else {}
+
+    def failures(*_given: object, limited: bool) -> dict[str, list[str]]:
+        asked["judge"] = limited
+        return {}
+
+    def tell(*given: object) -> tuple[tuple[()], tuple[()]]:
+        asked["notify"] = given[-1]
+        return (), ()
+
+    judged = (SimpleNamespace(verdicts=()), (), False)
+    monkeypatch.setattr("calibration.nightly.judgement.judge", lambda *_: judged)
+    monkeypatch.setattr("calibration.nightly.judgement.screen", lambda *_: "")
+    monkeypatch.setattr("calibration.nightly.judgement.failures", failures)
+    monkeypatch.setattr("calibration.nightly.notify.notify", tell)
+    given = {
+        "results": "r",
+        "output": str(tmp_path),
+        "judgement": "j",
+        "run_id": "x",
+        "gates": (),
+        "command": (),
+        "url": "",
+    }
+    for name in ("judge", "notify"):
+        plugin = load_plugin("action", name)
+        action = plugin.ActionModule.__new__(plugin.ActionModule)
+        action.task_vars, action._loader = task_vars, None
+        action._display = SimpleNamespace(display=lambda _text: None)
+        monkeypatch.setattr(plugin, "hosts_by_names", lambda *_: hosts)
+        action.act(given)
+    assert asked == {"judge": limited, "notify": set(hosts) if limited else None}
+
+
+def test_a_document_without_a_page_fails_after_the_others_have_theirs(tmp_path: Path) -> None:
+    plugin = load_plugin("action", "report")
+    action = plugin.ActionModule.__new__(plugin.ActionModule)
+    store(run_document(names=("idle_latency",), sut="good"), tmp_path)
+    store(run_document(names=("idle_latency",), sut="bad"), tmp_path)
+    (broken,) = tmp_path.glob("*/bad/*/run.json")
+    broken.write_bytes(b"{")
+    result = action.act({"results": str(tmp_path), "run_id": None, "site": None})
+    (page,) = result["pages"]
+    assert "/good/" in page
+    assert (result["failed"], result["exit_code"]) == (True, VERDICT_FAILED)
+    assert str(broken) in result["msg"]
 
 
 def test_reports_failed_verdicts_by_kind_with_the_worst_first(tmp_path: Path) -> None:
@@ -116,3 +217,39 @@ def test_reports_failed_verdicts_by_kind_with_the_worst_first(tmp_path: Path) ->
     missing = verdicts[0].model_copy(update={"name": "z", "metric": None})
     judged = judged.model_copy(update={"verdicts": (*verdicts, missing)})
     assert summary(tmp_path, judged)["failed_verdicts"][0] == "z: a is wrong (and 2 more limits)"
+
+
+PRIVILEGES = load_plugin("plugin_utils", "privileges")
+
+
+@dataclass(frozen=True)
+class Become:
+    """A plugin to become another user."""
+
+    name: str
+
+    def get_option(self, _name: str) -> None:
+        """Return the option's default."""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said", "reason"),
+    [
+        ("sudo", 127, "/bin/sh: 1: sudo: not found", "sudo is not installed on the SUT: install it"),
+        ("community.general.doas", 127, "bash: line 1: doas: command not found", "doas is not installed on the SUT"),
+        ("sudo", 1, "sudo: sorry, you must have a tty to run sudo", "sudo requires a terminal: remove requiretty"),
+        ("sudo", 1, "lab is not in the sudoers file.", "sudo is not permitted to lab on the SUT: allow it there"),
+        ("sudo", None, "Missing sudo password", "sudo asks lab for a password"),
+        ("sudo", None, "Incorrect sudo password", "sudo refuses the password of lab"),
+        ("su", None, "Timeout (22s) waiting for privilege escalation prompt: ", "su asks lab for a password"),
+        ("doas", 1, "doas: Operation not permitted", "doas is not permitted to lab on the SUT"),
+        ("doas", 1, "Welcome\ndoas: Authentication failed", "doas reads passwords from a terminal only: permit lab"),
+        ("sudo", 1, "This account is currently not available.", ""),
+        ("sudo", 127, "rbash: /bin/sh: restricted", ""),
+    ],
+)
+def test_names_why_a_login_does_not_become_root(name: str, code: int | None, said: str, reason: str) -> None:
+    found = PRIVILEGES.reason(Become(name), "lab", said, code)
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+    assert PRIVILEGES.reason(None, "lab", said, code) == ""

@@ -7,9 +7,13 @@ tests/unit/test_preflight.py tests the checks of given facts.
 import ctypes
 import json
 import os
+import socket
 import stat
+import subprocess
+import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "machine": ({"preflight_architectures": ["vax"]}, "Architecture: expected one of vax, found "),
     "remote": (
         {"calibration_remote_base": "/no/such/directory"},
-        "expected a directory at /no/such/directory that user id 0 can write, found nothing.",
+        f"expected a directory at /no/such/directory that user id {os.geteuid()} can write, found nothing.",
     ),
     "remote-space": (
         {"preflight_remote_free_bytes": 1 << 60},
@@ -75,22 +79,76 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "kernel": (
+        {"preflight_kernel_release": "1.0.*"},
+        f"Kernel release: expected 1.0.*, found {os.uname().release}. Boot that kernel",
+    ),
+    "isolated": ({"preflight_isolated_cpus": "4000-4001"}, "Isolated CPUs: expected 4000-4001, found "),
+    "arguments": (
+        {"preflight_kernel_arguments": "calibration.test=7"},
+        "Kernel arguments: expected in this order: calibration.test=7, found calibration.test=7: missing",
+    ),
+    "sysctl": (
+        {"preflight_sysctl": {"vm.max_map_count": "..1"}, "preflight_effects": {"sysctl": "blocking"}},
+        "sysctl vm.max_map_count: expected ..1, found ",
+    ),
+    "state": (
+        {"calibration_expected_state": "{lab}/expected.yml", "preflight_effects": {"sysfs": "blocking"}},
+        "sysfs /sys/kernel/mm/ksm/sleep_millisecs: expected ..0, found ",
+    ),
+    "load": (
+        {"preflight_foreign_load_max": 0, "preflight_effects": {"foreign_load": "blocking"}},
+        "Other load on the CPUs to be measured: expected at most 0 % of each of CPUs ",
+    ),
+    "memory": (
+        {"preflight_node_free_bytes": 1 << 60, "preflight_effects": {"free_memory": "blocking"}},
+        f"Memory available on each node: expected at least {1 << 40} MiB available on node 0",
+    ),
+    "reserved": ({}, "the SUT is reserved by run unknown of unknown for unknown since unknown"),
+    "silent": ({}, "a process has taken the SUT's lock and says nothing: find it with ss -xap | grep calibration-"),
+}
+"""SUTs that no run would measure, though they answer the first question as they should."""
+
+
+@contextmanager
+def busy_cpus() -> Iterator[None]:
+    """Keep the first CPUs busy, one of which the smallest profile measures."""
+    with ExitStack() as stack:
+        for cpu in sorted(os.sched_getaffinity(0))[:8]:
+            spin = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+            load = stack.enter_context(subprocess.Popen([sys.executable, "-c", spin]))
+            stack.callback(load.kill)
+        yield
+
+
 @pytest.fixture(scope="module")
 def checked(module_lab: Lab) -> Ended:
     good = {"calibration_testbed": "t1", "calibration_limits": [LIMIT]}
+    own = {"preflight_kernel_release": os.uname().release[:1] + "*", "preflight_sysctl": {"vm.max_map_count": "1.."}}
     hosts = {name: variables for name, (variables, _) in CASES.items()}
-    hosts |= {"good": good, "good-too": {**good, "preflight_effects": {"bios": False, "microcode": "off"}}}
+    lab = str(module_lab.directory)
+    hosts |= {name: json.loads(json.dumps(variables).replace("{lab}", lab)) for name, (variables, _) in UNFIT.items()}
+    hosts |= {"good": good, "good-too": {**good, **own, "preflight_effects": {"bios": False, "microcode": "off"}}}
+    (module_lab.directory / "expected.yml").write_text("sysfs: {/sys/kernel/mm/ksm/sleep_millisecs: ..0}\n")
     play = module_lab.directory / "play.yml"
     play.write_text(PLAY)
     kept = ("-e", f"kept={module_lab.directory}")
-    return module_lab.ansible("playbook", str(play), "-i", str(inventory_of(module_lab, hosts)), *kept)
+    with (
+        closing(lock.take(f"{module_lab.lock}-reserved")),
+        closing(socket.socket(socket.AF_UNIX)) as silent,
+        busy_cpus(),
+    ):
+        silent.bind(f"\0{module_lab.lock}-silent")
+        return module_lab.ansible("playbook", str(play), "-i", str(inventory_of(module_lab, hosts)), *kept)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *UNFIT])
 def test_a_check_fails_for_its_own_reason(checked: Ended, case: str) -> None:
     lines = [line for line in checked.text.splitlines() if line.startswith(f"{case}:")]
-    assert len(lines) == 1, checked.text
-    assert CASES[case][1] in lines[0]
+    words = {**CASES, **UNFIT}[case][1]
+    assert sum(words in line for line in lines) == 1, checked.text
+    assert len(lines) == 1 or case in UNFIT, checked.text
 
 
 def test_a_good_sut_passes_with_details(checked: Ended, module_lab: Lab) -> None:

@@ -174,6 +174,32 @@ def test_counts_suts_that_do_not_fit_the_terminal(monkeypatch: pytest.MonkeyPatc
     assert shown.drawn == 4
 
 
+def test_many_suts_that_end_without_a_word_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(CALLBACK, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    shown, stream = screen(live=False)
+    callback = SimpleNamespace(screen=shown, measuring=set(), done=0, finished={}, stop_refreshing=lambda: None)
+    beside = CALLBACK.BesideScreen(stream, shown)
+    for number in range(1, 101):
+        clock[0] += 1.0
+        if number == 60:
+            beside.write("sut60: step 1 of 1\n")
+        result = SimpleNamespace(task=SimpleNamespace(action=CALLBACK.MEASURE), host=SimpleNamespace(), result={})
+        result.host.get_name = f"sut{number}".__str__
+        CALLBACK.CallbackModule.task_ended(callback, result)
+    assert stream.getvalue().splitlines() == ["31 SUTs are done", "sut60: step 1 of 1", "91 SUTs are done"]
+
+
+def test_the_first_word_comes_before_the_first_task() -> None:
+    shown, stream = screen(live=False)
+    callback = SimpleNamespace(screen=shown, phases=set())
+    for name in ("preflight", "measure"):
+        role = SimpleNamespace(get_name=lambda name=name, **_: name)
+        task = SimpleNamespace(_role=role, action="ansible.builtin.validate_argument_spec", check_mode=False)
+        CALLBACK.CallbackModule.v2_playbook_on_task_start(callback, task, False)
+    assert stream.getvalue().splitlines() == ["Checking the controller and the SUTs"]
+
+
 def test_shows_a_failure_completely() -> None:
     long = "expected this, " * 100
     assert CALLBACK.failure_text({"msg": long}) == long.strip()
@@ -215,7 +241,7 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
     os.close(controller)
     text = seen.decode()
     assert code == 4, text
-    assert re.search(r"localhost: step 2 of 2 \(\d s elapsed, about \S+ left\): Latency matrix", text)
+    assert re.search(r"localhost: step 2 of 2 \([\d: s]+ elapsed, about \S+ left\): Latency matrix", text)
     assert "\033[1A" in text
     (run,) = lab.runs()
     assert f"Results: {run}\r\n" in text
@@ -233,21 +259,24 @@ def test_a_terminal_shows_the_current_step_until_interrupted(lab: Lab) -> None:
 def test_a_run_ends_with_a_screen_per_sut_or_a_line_for_many(count: int) -> None:
     summary = story(run_document())
     fields = json.loads(json.dumps(asdict(summary)))  # as it comes from a task
-    shown, stream = screen(live=False)
+    shown, stream = screen(live=False, colour=count > 4)
     names = [f"sut{number}" for number in range(count)]
     ended = {"story": fields, "status": "complete", "directory": "/results/run", "document": None, "pace": None}
     callback = SimpleNamespace(
         screen=shown,
-        finished=dict.fromkeys(names, ended),
+        finished=dict.fromkeys(names, ended) | {"sut0": {**ended, "status": "incomplete"}},
         progress={},
         site=None,
         stop_refreshing=lambda: None,
         page_in_site=lambda _document: None,
     )
-    CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={}, dark={}))
+    CALLBACK.CallbackModule.v2_playbook_on_stats(callback, SimpleNamespace(failures={"sut1": 1}, dark={"sut2": 1}))
     lines = stream.getvalue().splitlines()
     if count > 4:
-        assert lines == [f"{name}: {summary.verdict}" for name in sorted(names)]
+        red = {"sut0", "sut1", "sut2"}
+        assert lines == [
+            shown.painted(f"{name}: {summary.verdict}", CALLBACK.RED * (name in red)) for name in sorted(names)
+        ]
     else:
         assert len(lines) <= 24 * count, "a terminal has 24 rows"
         assert lines.count("  Results: /results/run") == count

@@ -24,7 +24,7 @@ from support import PATIENCE_S, ROOT, executable, load_plugin
 from ansible.plugins import loader
 from ansible.plugins.action import ActionBase
 from bench.suts import Servers, Sut, sut_python
-from tests.tools import require
+from tests.tools import require_ssh
 
 PLUGINS = load_plugin("plugin_utils", "actions")
 PROCESSES = load_plugin("plugin_utils", "processes")
@@ -39,7 +39,7 @@ LIMIT_S = 3.0
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    require("openssh-server", "sshd")
+    require_ssh()
     with Servers([Sut("sut1", "127.85.4.1", 0.0)], tmp_path_factory.mktemp("servers") / "suts") as running:
         yield running
 
@@ -148,13 +148,19 @@ def test_a_gibibyte_of_output_does_not_fill_the_memory(connection: str, servers:
 
 
 def test_reports_a_python_that_fails_or_prints(servers: Servers, tmp_path: Path) -> None:
-    python = executable(tmp_path / "python", "echo 'no licence\x1b[2J'\necho 'call IT' >&2\nexit 9")
+    python = executable(tmp_path / "python", "echo 'no licence\x1b[2J'\nprintf 'call IT\\377\\n' >&2\nexit 9")
     remote = action(servers, "ssh", ansible_python_interpreter=str(python)).remote(str(tmp_path), "calibration-test")
-    said = r"exit code 9; stderr: call IT; stdout: no licence\\x1b\[2J$"
+    said = r"exit code 9; stderr: call IT\\udcff; stdout: no licence\\x1b\[2J$"
     with pytest.raises(PLUGINS.SutError, match=r"^the check of the SUT failed: " + said):
         remote.facts()
     executable(python, f"echo 'no licence'\nexec {sut_python()} \"$@\"")
     with pytest.raises(PLUGINS.SutError, match=r"^the check of the SUT: no answer of the runner: no licence\\n\{"):
+        remote.facts()
+
+
+def test_a_controller_without_ssh_does_not_blame_the_sut(servers: Servers, tmp_path: Path) -> None:
+    remote = action(servers, "ssh", ansible_ssh_executable="/no/such/ssh").remote(str(tmp_path), "calibration-test")
+    with pytest.raises(PLUGINS.ConnectionLostError, match=r"/no/such/ssh'?: install it on the controller$"):
         remote.facts()
 
 

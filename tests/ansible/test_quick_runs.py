@@ -55,6 +55,16 @@ def test_only_the_suts_and_kinds_asked_for_are_measured(tmp_path: Path, inventor
         ours.measure(CLOCK, [("t1", "sut4")])
 
 
+def test_suts_of_one_machine_are_measured_in_turn(tmp_path: Path, inventory: Path) -> None:
+    found = sentry(tmp_path, Wanted(inventory, None, ())).measure(CLOCK, [("t1", "sut1"), ("t1", "sut2")])
+    log = (tmp_path / "gate" / LOG).read_text(encoding="utf-8")
+    assert [document.run.status for document in found] == ["complete", "complete"], log
+    first, second = sorted((document.run for document in found), key=lambda run: run.started_at)
+    assert first.finished_at is not None
+    assert first.finished_at <= second.started_at
+    assert log.count("waits for another SUT of the same machine") == 1
+
+
 def test_what_the_lab_knows_of_its_platforms_is_used(tmp_path: Path) -> None:
     (tmp_path / "results" / REFERENCES / "traffic_shape").mkdir(parents=True)
     (tmp_path / "results" / REFERENCES / "traffic_shape" / "some.json").write_text("{}", encoding="utf-8")

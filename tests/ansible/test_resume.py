@@ -2,6 +2,7 @@
 """A run whose controller was interrupted or killed is resumed; SUTs that are complete are left alone."""
 
 import os
+import re
 import signal
 from collections import Counter
 
@@ -21,6 +22,7 @@ from support import (
     over_ssh,
     probes_of,
     processes_of,
+    run,
     run_of,
     stuck,
     wait_until,
@@ -99,6 +101,12 @@ def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab
         refusal = " ".join(second.text.split())
         assert f"reserved by run {run_id} of " in refusal
         assert "(step 2 of 2: Latency matrix" in refusal
+        checked = calibrate(lab, inventory, "--limit", "cleaned,step", "--check")
+        assert checked.rc == 3, checked.text
+        said = " ".join(checked.text.split())
+        assert f"cleaned: the SUT is reserved by run {run_id} of " in said
+        assert f"the traffic generator is reserved at {generator} by calibration-{run_id}-step" in said
+        (printed,) = re.findall(r"wait for it, or end it as that user or as root: (.+cleanup\.yml.+)", second.text)
         assert len(probes_of(lab)) == 1
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE_S)
@@ -116,7 +124,8 @@ def test_nothing_is_lost_or_measured_twice_whenever_the_controller_is_killed(lab
         assert list((lab.remote / name).iterdir()) == [], name
     assert not generator.exists()
     assert len(probes_of(lab)) == 1
-    ended = lab.clean_up(inventory, run_id, "cleaned,watch")
+    assert lab.clean_up(inventory, run_id, "watch").rc == 0
+    ended = run(["/bin/sh", "-c", printed], lab.environment())
     assert ended.rc == 0, ended.text
     assert list(lab.remote.glob("*/*")) == []
     assert processes_of(lab.remote) == []

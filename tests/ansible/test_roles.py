@@ -2,12 +2,19 @@
 """All roles, playbooks and inventories, without running anything."""
 
 import json
+import re
+from collections.abc import Iterator
+from os import uname
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
-from support import ROOT, Lab, inventory_of, run_of
+from support import ROOT, TINY, Lab, inventory_of, load_plugin, run_of
+
+from calibration.results.store import read_run
+from tests.report.snippets import blocks
 
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.name != "common")
 """Roles that do something: ``common`` has defaults only."""
@@ -50,6 +57,79 @@ def test_shared_options_have_one_type_description_and_default() -> None:
             assert options.setdefault(name, told) == told, (role, name)
         for name, default in defaults_of(role).items():
             assert defaults.setdefault(name, default) == default, (role, name)
+
+
+STATED = [
+    ("preflight.rst", "``preflight_foreign_load_max`` (5 %)", 0.05),
+    ("preflight.rst", "``preflight_time_offset_max_s`` (2 s)", 2.0),
+    ("preflight.rst", "``preflight_remote_free_bytes`` (16 MiB)", 16 << 20),
+    ("preflight.rst", "``preflight_results_free_bytes`` (64 MiB)", 64 << 20),
+    ("trouble.rst", "``measure_keep_s``, one hour", 3600.0),
+    ("nightly.rst", "``publish_keep`` versions (7)", 7),
+]
+"""Pages of the guide, what they say of a default, and the default."""
+
+
+@pytest.mark.parametrize(("page", "text", "value"), STATED)
+def test_defaults_are_what_the_guide_says(page: str, text: str, value: float) -> None:
+    assert text in (ROOT / "docs" / "guide" / page).read_text(encoding="utf-8")
+    name = text.split("``")[1]
+    (found,) = [own[name] for own in map(defaults_of, ROLES) if name in own]
+    assert found == value
+
+
+def tasks_of_roles() -> Iterator[tuple[str, dict[str, Any], ModuleType, dict[str, Any]]]:
+    """Yield each role's tasks with an action of ours, the action's module and its arguments."""
+    for role in ROLES:
+        for path in sorted((ROOT / "roles" / role / "tasks").glob("*.yml")):
+            for task in read(path):
+                for name in (key for key in task if key.startswith("calibration.harness.")):
+                    yield role, task, load_plugin("action", name.rpartition(".")[2]), task[name]
+
+
+OTHER_NAMES = {
+    "output": "judge",
+    "night": "judge",
+    "judgement": "judge",
+    "destination": "publish",
+    "sut": "inventory_hostname",
+}
+"""Arguments that may be given a variable of another name."""
+
+
+def plain(name: str) -> str:
+    return re.sub("_(dir|ok)$", "", name)
+
+
+def test_actions_get_every_argument_from_the_variable_of_its_name() -> None:
+    for _, task, plugin, arguments in tasks_of_roles():
+        assert set(arguments) == set(plugin.ActionModule.SPEC["argument_spec"]), task["name"]
+        nested = [item for value in arguments.values() if isinstance(value, dict) for item in value.items()]
+        for name, value in [*arguments.items(), *nested]:
+            words = [plain(word) for word in re.findall(r"\w+", str(value))] if "{{" in str(value) else [name]
+            fits = any(word.endswith(plain(name)) for word in words) or OTHER_NAMES.get(name) in words
+            assert fits or isinstance(value, dict), (task["name"], name, value)
+        for given, end in (("tune", ""), ("consent", "_ok")):
+            for name, value in arguments.get(given, {}).items():
+                assert value == f"{{{{ tune_{name}{end} }}}}"
+
+
+WRITING = {"judge", "notify", "publish", "report"}
+"""Actions that are skipped in check mode; others change nothing in it."""
+
+
+def test_actions_run_once_unless_they_ask_a_sut_and_secrets_are_not_logged() -> None:
+    generator = load_plugin("action", "reserve_generator").ActionModule
+    for role, task, plugin, _ in tasks_of_roles():
+        action = plugin.ActionModule
+        assert task.get("run_once", False) is not action._requires_connection, task["name"]
+        assert ("not ansible_check_mode" in task.get("when", "")) is (plugin.__name__.rpartition(".")[2] in WRITING)
+        secrets = {name for name, option in action.SPEC["argument_spec"].items() if option.get("no_log")}
+        assert task.get("no_log", False) is bool(secrets), task["name"]
+        logged = {name for name, option in options_of(role).items() if not option.get("no_log")}
+        assert not {f"notify_{name}" for name in secrets} & logged
+        delegated = "{{ reserve_tg | default(inventory_hostname, true) }}" if action is generator else None
+        assert task.get("delegate_to") == delegated, task["name"]
 
 
 def test_playbooks_have_valid_syntax(lab: Lab) -> None:
@@ -123,6 +203,46 @@ def test_each_role_works_alone_in_somebody_elses_play(lab: Lab) -> None:
     assert (run_of(lab, "measured") / "report" / "page.rst").is_file()
     assert (lab.directory / "night" / "judgement.json").is_file()
     assert [path.parent.name for path in lab.runs()] == ["measured"]
+    assert list(lab.remote.iterdir()) == []
+
+
+def documented_plays() -> dict[str, list[dict[str, Any]]]:
+    """Return the plays of the documentation by page and first name; a list of tasks becomes a play of the SUT."""
+    found = {}
+    for block in blocks():
+        if block.language == "yaml" and "ansible.builtin.import_role" in block.text:
+            items = yaml.safe_load(block.text)
+            plays = items if "hosts" in items[0] else [{"hosts": "sut", "gather_facts": False, "tasks": items}]
+            found[f"{block.page}: {plays[0]['tasks'][0]['name']}"] = plays
+    return found
+
+
+def test_plays_of_the_documentation_have_valid_syntax(lab: Lab) -> None:
+    paths = []
+    for number, plays in enumerate(documented_plays().values()):
+        paths.append(lab.directory / f"play{number}.yml")
+        paths[-1].write_text(yaml.safe_dump(plays))
+    assert len(paths) >= 6
+    ended = lab.ansible("playbook", "--syntax-check", "-i", str(inventory_of(lab, {"sut": {}})), *map(str, paths))
+    assert ended.rc == 0, ended.text
+
+
+def test_plays_of_the_documentation_do_what_they_say(lab: Lab) -> None:
+    plays = {name.partition(": ")[2]: plays for name, plays in documented_plays().items()}
+    whole, (ended,), (checked,) = (
+        plays[name] for name in ("Check the servers, change nothing", "End the run", "Check the servers")
+    )
+    assert whole[0]["hosts"] == "sut"
+    path = lab.directory / "play.yml"
+    path.write_text(yaml.safe_dump([*whole, {**ended, "hosts": "cleaned"}, {**checked, "hosts": "unfit"}]))
+    inventory = inventory_of(lab, {name: {} for name in ("sut", "cleaned", "unfit")})
+    done = lab.ansible("playbook", str(path), "-i", str(inventory), "-e", f"calibration_profile={TINY}")
+    (run,) = lab.runs()
+    assert read_run(run).run.status == "complete", done.text
+    assert (run / "report" / "page.rst").is_file()
+    assert done.rc == 2, "the check of a server with another kernel passes"
+    lines = done.text.splitlines()
+    assert any(f"unfit: Kernel release: expected 6.8.0-*-generic, found {uname().release}" in line for line in lines)
     assert list(lab.remote.iterdir()) == []
 
 

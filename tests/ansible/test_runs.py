@@ -2,13 +2,16 @@
 """A run on this machine: results, output, and input that is rejected before anything is touched."""
 
 import json
+import os
 import re
 import shutil
+import stat
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from support import ANOTHER_DISPLAY, SLOW, Ended, Lab, calibrate, inventory_of
+from support import ANOTHER_DISPLAY, SLOW, TINY, Ended, Lab, calibrate, inventory_of
 
 from calibration.nightly.lock import LOCK
 from calibration.results.store import read_run
@@ -42,14 +45,22 @@ def test_a_run_leaves_nothing_behind(calibrated_lab: tuple[Lab, Ended]) -> None:
     assert not (lab.results / LOCK).exists()  # only nights are exclusive
 
 
-def test_renders_pages_and_site_again(calibrated_lab: tuple[Lab, Ended], lab: Lab, site_dir: Path) -> None:
+def test_renders_pages_and_site_again_for_nobody_else_to_write(
+    calibrated_lab: tuple[Lab, Ended], lab: Lab, site_dir: Path
+) -> None:
     shutil.copytree(calibrated_lab[0].results, lab.results)
     (run,) = lab.runs()
     page = run / "report" / "page.rst"
     page.unlink()
-    ended = lab.run("report.yml", "-e", json.dumps({"report_site": True, "report_site_dir": str(site_dir)}))
+    before = os.umask(0)
+    try:
+        ended = lab.run("report.yml", "-e", json.dumps({"report_site": True, "report_site_dir": str(site_dir)}))
+    finally:
+        os.umask(before)
     assert ended.rc == 0, ended.text
     assert page.is_file()
+    for path in (page, *site_dir.rglob("*")):
+        assert path.is_symlink() or not path.stat().st_mode & stat.S_IWOTH, path
     assert (site_dir / "calibration" / "localhost" / "index.html").is_file()
 
 
@@ -57,8 +68,15 @@ def test_check_mode_shows_the_plan_and_touches_nothing(lab: Lab) -> None:
     expected = lab.directory / "expected.yml"
     state = {"sysctl": {"vm.swappiness": "1000..", "vm.max_map_count": "1.."}, "sysfs": {"/sys/no/such/file": 1}}
     expected.write_text(yaml.safe_dump(state), encoding="utf-8")
-    ended = lab.run("nightly.yml", "--check", "-e", f"calibration_expected_state={expected}", profile=None)
+    inventory = lab.directory / "hosts.json"
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    hosts = {"usual": local, "own": {**local, "calibration_profile": str(TINY)}}
+    inventory.write_text(json.dumps({"all": {"hosts": hosts}}))
+    options = ("-i", str(inventory), "-e", f"calibration_expected_state={expected}")
+    ended = lab.run("nightly.yml", "--check", *options, profile=None)
     assert ended.rc == 0, ended.text
+    assert re.search(r"^own: 1 step, ", ended.text, re.MULTILINE), "the inventory's profile comes before nightly"
+    assert re.search(r"^usual: \d\d+ steps, ", ended.text, re.MULTILINE)
     # The file that no capture has by itself was asked for.
     assert re.search(r"sysctl vm\.swappiness: expected 1000\.\., found \d+$", ended.text, re.MULTILINE)
     assert "3 settings: 1 met, 1 not met, 1 cannot exist here" in ended.text

@@ -89,6 +89,7 @@ import os, sys
 directory, own = sys.argv[1:]
 program = os.path.join(directory, "sutprobe")
 attempts = {
+    "sit in": lambda: os.chdir(directory),
     "list": lambda: os.listdir(directory),
     "look at": lambda: os.stat(program),
     "read": lambda: open(program, "rb").read(1),
@@ -144,9 +145,7 @@ def test_another_user_cannot_swap_the_program(user: pwd.struct_passwd, made: Dir
         program = Path(made.path, "sutprobe")
         before = program.stat()
         done = run_as(user, ["/usr/bin/python3", str(script), made.path, str(own)])
-        exists = f"link over failed for another reason: [Errno 17] File exists: '{own}' -> '{program}'\n"
-        seen = f"look at succeeded\n{exists}" if mode == CHANGED else ""
-        assert done.stdout == f"{seen}tried 17\n", done.stderr
+        assert done.stdout == "tried 18\n", done.stderr
         assert program.read_bytes() == b"the right bytes"
         assert program.stat().st_ino == before.st_ino
         assert sorted(path.name for path in Path(made.path).iterdir()) == ["job.json", "sutprobe"]

@@ -16,7 +16,7 @@ import pytest
 
 from bench import fleet, meter, suts
 from calibration.errors import EnvironmentLacksError
-from tests.tools import require
+from tests.tools import require_ssh
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "ansible" / "profiles" / "tiny.yml"
@@ -39,7 +39,7 @@ def _commands() -> list[str]:
 
 
 def test_faulty_suts_are_reported_and_others_continue(setting: fleet.Setting, tmp_path: Path) -> None:
-    require("openssh-server", "sshd")
+    require_ssh()
     good, dead, changed = suts.fleet(3, 0.0)
     dead = replace(dead, dead=True)
     with suts.Servers((good, dead, changed), tmp_path / "suts") as servers:
@@ -65,7 +65,7 @@ def test_faulty_suts_are_reported_and_others_continue(setting: fleet.Setting, tm
 
 
 def test_slices_become_one_judged_night(setting: fleet.Setting, tmp_path: Path) -> None:
-    require("openssh-server", "sshd")
+    require_ssh()
     stages = dict(fleet.calibrate_sliced(setting, suts.fleet(3, 0.0), 2, tmp_path))
     assert list(stages) == ["2 slices, with pages", "these pages again", "merge", "judge"]
     assert all(usage.cpu_s > 0 for usage in stages.values())

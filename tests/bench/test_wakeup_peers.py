@@ -16,6 +16,7 @@ from bench.wakeup import (
     Tool,
     alternate,
     main,
+    may_hold,
     read_cyclictest,
     read_ours,
     read_timerlat,
@@ -122,3 +123,10 @@ def test_faults_are_said_in_a_line(arguments: tuple[str, ...], code: int, says: 
     assert result.exit_code == code
     assert says in result.output
     assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("login", [(), ("sh", "-c")])
+def test_a_file_that_exists_and_cannot_be_opened_is_not_held(login: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    assert [may_hold(login, tmp_path / name) for name in ("file", "", "missing")] == [True, False, False]
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"x"]

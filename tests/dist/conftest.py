@@ -63,10 +63,11 @@ def stages() -> list[list[tuple[str, str]]]:
     lines = [line for line in CONTAINERFILE.read_text().splitlines() if line and not line.startswith("#")]
     found: list[list[tuple[str, str]]] = []
     for instruction, _, arguments in (line.partition(" ") for line in lines):
-        assert instruction in {"FROM", "COPY", "RUN", "ENV", "WORKDIR", "ENTRYPOINT"}
+        assert instruction in {"ARG", "FROM", "COPY", "RUN", "ENV", "WORKDIR", "ENTRYPOINT"}
         if instruction == "FROM":
             found.append([])
-        found[-1].append((instruction, arguments))
+        if instruction != "ARG":
+            found[-1].append((instruction, arguments))
     return found
 
 

@@ -56,7 +56,7 @@ from calibration.results.model import (
 from calibration.statistics import Estimate
 from calibration.statistics import estimate as estimate_of
 from calibration.sutprobe.document import ProbeDocument, read_document
-from calibration.tuning import Change
+from calibration.tuning import Change, not_restored, unrestored
 from calibration.validity import Flag, Validity, flag, validity
 from tests.rounds import in_rounds
 
@@ -353,14 +353,16 @@ def not_begun_document() -> RunDocument:
     )
     put_back = change.model_copy(update={"where": "cpu1", "restored": "schedutil", "restored_by": "cleanup"})
     document = run_document(names=(), status="not_begun")
+    left = unrestored((change, put_back), ())
     return document.model_copy(
         update={
+            "flags": (flag("NOT_RESTORED", not_restored(left)),),
             "run": document.run.model_copy(update={"kernels": None}),
             "attempts": (
                 attempt(
                     boot_id=None, capture=None, capture_sha256=None, finished_at=None, ended="the SUT is not reachable"
                 ),
-                attempt(checks=(check,), changes=(change, put_back), ended=reason),
+                attempt(checks=(check,), changes=(change, put_back), unrestored=left, ended=reason),
             ),
             "context": None,
             "facts": {},

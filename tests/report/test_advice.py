@@ -5,6 +5,7 @@ import io
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -837,7 +838,7 @@ def test_findings_and_the_first_screen_link_to_the_advice() -> None:
 
 def test_the_terminal_shows_three() -> None:
     stream = io.StringIO()
-    print_run(many(), stream)
+    print_run(many(), Path("results/lab/sut1/run1"), stream)
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("  > ")]
     assert len(lines) == 3
     assert lines[0].startswith("  > Bind threads to other CPUs: 0.40 % of the time of CPU 2")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import vl_convert
 
+from calibration import units
 from calibration.charts import base
 from calibration.charts.base import DARK, HALF, WIDE, Chart
 from calibration.charts.load import KNEE
@@ -316,6 +317,12 @@ def test_noise_is_not_drawn_as_structure() -> None:
     assert far > 100
 
 
+def test_bandwidths_of_nodes_are_in_gb_s() -> None:
+    row = node_matrix("bandwidth_matrix", 2, distance).values.bandwidth_mb_s[0]  # type: ignore[attr-defined] # it has one
+    near, far = (units.significant(cell.value / 1000, 3) for cell in row)
+    assert f"read bandwidth from {near} to {far} GB/s" in drawn(SMALL["numa_bandwidth"]).alt
+
+
 @pytest.mark.parametrize(
     ("values", "ends"), [([64.1, 64.4], (61.0375, 67.4625)), ([50.0, 150.0], (50.0, 150.0)), ([0.0], (-1.0, 1.0))]
 )
@@ -406,6 +413,17 @@ def test_the_slowest_core_is_named() -> None:
     assert " % from it, CPU 1." in drawn(SMALL["core_frequency"]).alt
 
 
+def test_a_clock_without_an_interval_is_a_point_alone() -> None:
+    found = frequencies(8)
+    points = tuple(
+        point.model_copy(update={"frequency_hz": point.frequency_hz.model_copy(update={"interval": None})})
+        for point in found.values.points  # type: ignore[attr-defined] # it has some
+    )
+    shown = rows(drawn(lambda: other_chart(with_values(found, points=points))))
+    assert len(shown) == 8
+    assert all(row["l"] == row["y"] == row["h"] for row in shown)
+
+
 def test_the_theoretical_peak_is_drawn_if_known(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = drawn(SMALL["bandwidth_by_mix"])
     assert "theoretical" not in unknown.alt + unknown.caption
@@ -431,6 +449,16 @@ def test_an_outlier_does_not_set_the_scale() -> None:
     assert chart is not None
     ends = chart.spec["vconcat"][0]["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert 90 < ends[0] < ends[1] < 110
+
+
+def test_the_newest_of_many_nights_is_the_one_marked() -> None:
+    days = [date(2020, 1, 1) + timedelta(days=number) for number in range(2000)]
+    values = np.array([100.0] * 1999 + [110.0])
+    chart = trend(days, [Panel("sut", "fails", True, values, values, values)], "ns", name="n", alt="alt")
+    assert chart is not None
+    view = chart.spec["vconcat"][0]
+    (failing,) = view["layer"][-1]["data"]["values"]
+    assert (failing["x"], failing["y"]) == (1999, 110.0)
 
 
 @pytest.mark.parametrize("values", [[0.0] * 3, [5.0, np.nan, 5.0], [-1.0, -2.0, -3.0]])

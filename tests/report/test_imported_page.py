@@ -21,6 +21,7 @@ from tests.report.report_documents import HERE, as_bytes, guide, imported, parse
 from tests.report.report_documents import page_of as page_of_document
 
 GOLDEN = HERE / "golden" / "imported-placeholders.rst"
+MLC_OUTPUT = FIXTURES / "mlc" / "v3.10-base-clocks.txt"
 
 
 def page_of(path: Path) -> Page:
@@ -32,6 +33,14 @@ def test_the_page_matches_its_golden() -> None:
     if os.environ.get("CALIBRATION_BLESS") == "1":
         GOLDEN.write_text(text, encoding="utf-8")
     assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_page_without_a_date_says_so() -> None:
+    document = imported(PAGES[1].read_bytes())
+    assert document.imported is not None
+    undated = document.imported.model_copy(update={"measured_on": None})
+    text = page_of_document(document.model_copy(update={"imported": undated})).text
+    assert "* - Measured on\n        - unknown\n" in text
 
 
 @pytest.mark.parametrize("path", [*PAGES, *RAW], ids=lambda path: path.stem)
@@ -105,10 +114,12 @@ def test_an_import_is_history_on_the_site(tmp_path: Path) -> None:
     store(measured, results)
     store(imported(PAGES[1].read_bytes(), sut=measured.run.sut), results)
     store(imported(PAGES[0].read_bytes(), sut="only-imported"), results)
+    store(imported(MLC_OUTPUT.read_bytes(), sut=measured.run.sut, publish=False), results)
     html = build_site(results, guide(tmp_path / "docs"), tmp_path / "html").parent / "calibration"
     newest = (html / "example-lab" / measured.run.sut / "index.html").read_text(encoding="utf-8")
     assert "not measured here" not in newest
     assert "imported, measured on 2021-02-03" in newest
+    assert newest.count("<td>may not be published</td>") == 1
     assert len(list((html / "example-lab" / measured.run.sut).glob("imported-*.json"))) == 1
     only = (html / "example-lab" / "only-imported" / "index.html").read_text(encoding="utf-8")
     assert "not measured here" in only
@@ -116,7 +127,7 @@ def test_an_import_is_history_on_the_site(tmp_path: Path) -> None:
 
 
 def test_raw_output_of_mlc_is_shown_only_with_consent() -> None:
-    raw = (FIXTURES / "mlc" / "v3.10-base-clocks.txt").read_bytes()
+    raw = MLC_OUTPUT.read_bytes()
     kept = imported(raw, publish=False)
     assert kept.readings
     text = page_of_document(kept).text

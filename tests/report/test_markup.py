@@ -63,12 +63,12 @@ def test_the_terminal_has_the_tables_of_docutils() -> None:
 
 def test_folds_open_without_javascript_and_charts_have_both_schemes() -> None:
     text = "Page\n====\n\n.. admonition:: More & more\n   :class: fold\n\n   Text.\n"
-    text += "\n.. figure:: figures/a.svg\n   :alt: A chart\n"
+    text += '\n.. figure:: figures/a.svg\n   :alt: A "chart" & <b>\n'
     files = {"figures/a.svg": "", "figures/a-dark.svg": "", "figures/a.vl.json": '{"t": "</script>"}\n'}
     html = to_html(text, files).body
     assert '<details class="fold"><summary>More &amp; more</summary>' in html
-    assert 'class="only-light" alt="A chart" src="figures/a.svg"' in html
-    assert 'class="only-dark" alt="A chart" src="figures/a-dark.svg"' in html
+    assert 'class="only-light" alt="A &quot;chart&quot; &amp; &lt;b&gt;" src="figures/a.svg"' in html
+    assert 'class="only-dark" alt="A &quot;chart&quot; &amp; &lt;b&gt;" src="figures/a-dark.svg"' in html
     assert '<script type="application/json" class="chart-spec">{"t": "\\u003c/script>"}</script>' in html
 
 

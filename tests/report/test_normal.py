@@ -127,7 +127,7 @@ def test_texts_of_a_shared_file_and_of_the_processor_are_shown_as_text(run: RunD
 def test_the_screen_has_the_answer(run: RunDocument, references: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     stream = io.StringIO()
-    print_run(run, stream, references)
+    print_run(run, Path("results/lab/sut1/run1"), stream, references)
     text = stream.getvalue()
     assert "  Normal: Idle latency 151 ns is normal: 151 ns is usual for this processor (4 machines: 147 to" in text
     assert "          Read bandwidth 14.5 GB/s is 17 % below: 17.8 GB/s is usual for this processor" in text

@@ -24,11 +24,12 @@ from calibration.commands.report import report_command
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.report import render_run
 from calibration.report.sections import SECTIONS
 from calibration.results.layout import RUN
 from calibration.results.model import NotMeasured, RunDocument, Verdict
-from tests.report.made_counts import OVERCOUNTED, counted_document, measured, regulated
+from tests.report.made_counts import OVERCOUNTED, counted_document, measured, regulated, volume
 from tests.report.report_documents import (
     FIXTURES,
     HERE,
@@ -73,6 +74,7 @@ def section(tree: nodes.document, title: str) -> nodes.section:
 
 
 CASES = {
+    "checked": lambda: _checked(not_begun_document()),
     "counters": counted_document,
     "every-kind": run_document,
     "meltdown-checker": checked_document,
@@ -87,6 +89,15 @@ CASES = {
 def _invalid_matrix(document: RunDocument) -> RunDocument:
     index = index_of(document, "latency_matrix")
     return flagged(document, index, "PLACEMENT_WRONG", "99 of 100 pages checked lie on the wanted node")
+
+
+def _checked(document: RunDocument) -> RunDocument:
+    """Return *document* with two more checks of its last attempt, one of which fails."""
+    *others, last = document.attempts
+    met = last.checks[0].model_copy(update={"name": "architecture", "title": "Architecture", "outcome": "met"})
+    lost = met.model_copy(update={"name": "time", "title": "Time", "outcome": "unknown", "effect": "flag"})
+    attempts = (*others, last.model_copy(update={"checks": (*last.checks, met, lost)}))
+    return document.model_copy(update={"attempts": attempts})
 
 
 def part_of(text: str, title: str) -> str:
@@ -119,6 +130,7 @@ FRAGMENTS: dict[str, tuple[str, Callable[[str], str]]] = {
     "flags": ("synthetic-shape-eight-nodes-invalid", partial(folded, title="Flags and evidence: [^\n]*")),
     "vulnerabilities": ("meltdown-checker", partial(folded, title="Vulnerabilities: [^\n]*")),
     "intel-mlc": ("second-instrument", partial(folded, title="Intel MLC")),
+    "preflight": ("checked", partial(folded, title="Preflight: 1 of 2 checks met")),
 }
 """Parts of pages, each with the case that it is of."""
 
@@ -156,6 +168,12 @@ def test_counts_are_shown_and_differences_flagged() -> None:
     }
     assert "only with prefetchers off" in page.text
     assert "made: the machine has no such link" in page.text.replace("\\", "")
+    assert "not watched" not in page.text
+    raw = volume()
+    for event in (event for repeat in raw["result"]["repeats"] for event in repeat["counters"]["events"]):
+        event |= {"background_count": None, "background_wall_s": None}
+    unwatched = document.model_copy(update={"measurements": tuple(measured(raw, "counted_volume"))})
+    assert page_of(unwatched).text.count("- not watched") == 2
     wrong = counted_document(36 / 33)  # the total that the article prints, against the volume that it describes
     (flag,) = (
         flag
@@ -234,6 +252,17 @@ def test_every_captured_machine_has_a_page(machine: str) -> None:
     assert context.cmdline.text.strip() in text
     assert context.capture.uname is not None
     assert context.capture.uname in text
+
+
+@pytest.mark.parametrize(("state", "shown"), [(1, "on"), (0, "off"), (None, "unknown")])
+def test_a_switch_of_the_machine_is_on_off_or_unknown(state: int | None, shown: str) -> None:
+    document = run_document(names=())
+    assert document.context is not None
+    context = document.context.parsed
+    memory = context.memory.model_copy(update={"numa_balancing": state})
+    switched = document.context.model_copy(update={"parsed": context.model_copy(update={"memory": memory})})
+    text = page_of(document.model_copy(update={"context": switched})).text
+    assert re.findall(r"\* - NUMA balancing\n +- (.*)\n", text) == [shown]
 
 
 def test_blocks_have_the_layout_of_mlc_and_pma_jitter(document: RunDocument) -> None:
@@ -350,7 +379,11 @@ def test_a_verdict_is_shown_beside_its_metric(document: RunDocument) -> None:
 
 def test_invalid_values_are_struck_out_and_shown(document: RunDocument) -> None:
     index = index_of(document, "idle_latency")
-    invalid = flagged(document, index, "PLACEMENT_WRONG", "99 of 100 pages checked lie on the wanted node")
+    values = document.measurements[index].values
+    assert isinstance(values, IdleLatencyValues)
+    latency = values.latency_ns.model_copy(update={"interval": None, "coverage": None})
+    lacking = replace(document, index, values=values.model_copy(update={"latency_ns": latency}))
+    invalid = flagged(lacking, index, "PLACEMENT_WRONG", "99 of 100 pages checked lie on the wanted node")
     page = page_of(invalid)
     tree = parsed(page)
     value = next(iter(registry()["idle_latency"].metrics(document.measurements[index].values))).value
@@ -362,6 +395,7 @@ def test_invalid_values_are_struck_out_and_shown(document: RunDocument) -> None:
     assert "INVALID, struck out" in part.astext()
     cells = [element.astext() for element in part.findall(nodes.inline) if "struck" in element["classes"]]
     assert units.table_value(value, "ns") in cells
+    assert "-" not in cells, "a missing value cannot be invalid"
 
     rows = [row for row in section(tree, "Latency").findall(nodes.row) if row.astext().startswith("Idle latency")]
     assert [element.astext() for element in rows[0].findall(nodes.inline) if "struck" in element["classes"]] == [

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.cli import calibration
+from calibration.commandline import calibration_command
 from calibration.report.show import print_run, print_story
 from calibration.report.story import Story, story
 from calibration.results.imports import EPOCH, document_of, read_file
@@ -16,11 +17,18 @@ from calibration.results.model import RunDocument
 from tests.readings import PAGES
 from tests.report.report_documents import flagged, index_of, not_begun_document, run_document, store, with_nodes
 
+RUN = Path("results/t1/sut1/r1")
+"""Where the documents would be, in the working directory."""
+
+
+WHOLE = calibration_command("report", str(RUN), "--text")
+"""A command that is never cut, as it would not work."""
+
 
 def shown(document: RunDocument, monkeypatch: pytest.MonkeyPatch, columns: int = 100) -> str:
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO()
-    print_run(document, stream)
+    print_run(document, RUN, stream)
     return stream.getvalue()
 
 
@@ -34,7 +42,7 @@ def imported() -> RunDocument:
 def test_any_run_is_one_screen(make, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(make(), monkeypatch, columns).splitlines()
     assert 3 < len(lines) <= 21
-    assert max(map(len, lines)) <= min(columns, 100)
+    assert max(len(line) for line in lines if not line.endswith(WHOLE)) <= min(columns, 100)
 
 
 def test_the_screen_has_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +55,14 @@ def test_the_screen_has_the_story_of_the_page(monkeypatch: pytest.MonkeyPatch) -
     for tile in found.tiles:
         assert f"{tile.title} {tile.value}" in text
     assert f"next: {found.next_step}" in text
+    assert f"more: {WHOLE}" in text
+
+
+def test_what_is_not_restored_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = not_begun_document()
+    (left,) = [flag.reason for flag in document.flags]
+    assert len(left) > 80
+    assert left in " ".join(shown(document, monkeypatch, 80).split())
 
 
 def test_untrusted_values_are_marked_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +84,14 @@ def test_escape_sequences_of_a_sut_are_not_printed() -> None:
         story(run_document()), name="\x1b[2J", findings=("\x07 [bold]x[/bold]",), machine="\u202e"
     )
     stream = io.StringIO()
-    print_story(found, stream)
+    print_story(found, RUN, stream)
     assert not {"\x1b", "\x07", "\u202e"} & set(stream.getvalue())
     assert "[bold]x[/bold]" in stream.getvalue()
 
 
 def test_a_terminal_has_colours_and_no_color_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[1;33m! " in shown(run_document(), monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")

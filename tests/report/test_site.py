@@ -181,6 +181,9 @@ def test_a_cached_page_is_not_rendered_again(tmp_path: Path, docs: Path, monkeyp
     store(run_document(names=(), sut="other"), results)
     build_site(results, docs, tmp_path / "html")
     assert len(rendered) == 2
+    monkeypatch.setattr(kept, "OUTPUT_BYTES", 10)  # larger ones are not read
+    build_site(results, docs, tmp_path / "html")
+    assert len(rendered) == 4
 
 
 @pytest.mark.usefixtures("own_pages")

@@ -36,6 +36,7 @@ TRACED = Traced(
     view=view(
         cause("interrupt", "eth0-`rx`*|", irq=36, share=0.31),
         cause("task", "evil\n* name", pid=77, share=0.12),
+        cause("softirq", "RCU", "a_function_to_show", share=0.0011),
         cause("timer", "hrtimer", "a_rare_function", share=0.0004),
         unexplained=0.25,
     ),
@@ -64,6 +65,7 @@ def test_causes_cost_and_advice_are_reported() -> None:
     assert "Cost of tracing" in text
     assert "1 interrupt came to CPU 1: 36 (eth0-`rx`*|)" in text
     assert "31 % of what it loses" in text
+    assert "a_function_to_show" in text
     assert "a_rare_function" not in text  # too little to be shown
     assert "The kernel was not traced" not in text
 

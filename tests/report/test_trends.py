@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.judge.drift import Change
 from calibration.judge.run import judge_run
 from calibration.judge.tolerances import OwnTolerance, Tolerances
 from calibration.report import build_site, site
@@ -78,6 +79,20 @@ def test_a_summary_has_the_worst_failure_and_the_changes(nights: Nights) -> None
     assert text["t4-sut1"].startswith("no run this night")
 
 
+def test_the_change_of_a_failure_is_of_its_kind_and_night(nights: Nights) -> None:
+    row = nights.rows[TESTBED, "t3-sut2", IDLE]
+    (change,) = nights.analyses[row].changes
+    steadier = Change("spread", SHIFT, 0.002, 0.001, -0.5, (-0.6, -0.4))
+    back = change._replace(night=SHIFT + 5, before=change.after, after=change.after * 0.99, size=-0.01)
+    analyses = list(nights.analyses)
+    analyses[row] = replace(analyses[row], changes=(change._replace(night=SHIFT - 5, size=0.5), change, steadier, back))
+    more = replace(nights, analyses=analyses)
+    verdict = next(item for item in nights.verdicts if item.sut == "t3-sut2" and item.check == "drift")
+    assert more.change(verdict) == change
+    assert more.change(verdict.model_copy(update={"check": "spread"})) == steadier
+    assert more.change(verdict.model_copy(update={"since": NIGHTS[SHIFT + 1]})) is None
+
+
 def test_failures_of_most_metrics_come_first(nights: Nights) -> None:
     verdict = next(
         verdict for verdict in nights.verdicts if verdict.sut == "t3-sut4" and verdict.check == "homogeneity"
@@ -117,6 +132,13 @@ def test_cells_show_failures_missing_waivers_and_baselines(lab: Lab) -> None:
     assert {cells(lab, "t4-sut1")[code].step for code in ("lat", "gap", "read")} == {"missing"}
     assert cells(lab, "t3-sut3")["read"].step == "waived"
     assert cells(lab, "t3-sut5")["lat"].step == "none"
+
+
+def test_a_limit_on_what_a_run_lacks_is_not_counted_as_measured(nights: Nights) -> None:
+    limit = next(verdict for verdict in nights.verdicts if verdict.check == "limits")
+    lacking = limit.model_copy(update={"testbed": "other-lab", "sut": "t4-sut1", "value": None, "outcome": "fail"})
+    found = cells(Lab(replace(nights, verdicts=[*nights.verdicts, lacking]), standings(nights)), "t4-sut1")
+    assert {found[code].step for code in ("lat", "gap", "read")} == {"missing"}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +198,7 @@ def test_a_failure_of_many_suts_is_listed_once(nights: Nights) -> None:
     changed = replace(nights, verdicts=[*nights.verdicts, *same])
     failures = Lab(changed, standings(changed)).failures
     assert len(failures[0].suts) == 4
+    assert "t3-sut3</a> and 1 more</td>" in rendered(changed)[0]["index.html"]
     assert "changed: BIOS" in failures[0].what
     assert sum("Idle latency" in verdict.what and verdict.since == str(NIGHTS[SHIFT]) for verdict in failures) == 1
 
@@ -207,6 +230,13 @@ def test_a_night_without_changes_says_so(lab: Lab, made: tuple[dict[str, str], d
     assert "No facts changed." in made[0]["index.html"]
 
 
+def test_nights_without_a_run_are_dated(made: tuple[dict[str, str], dict[str, bytes]]) -> None:
+    rows = re.findall(r"<tr><td>(t3-sut\d)</td><td>([^<]*)</td><td>(\d+)</td>", made[0]["index.html"])
+    first, second, single = NIGHTS[-30], NIGHTS[-29], NIGHTS[-20]
+    gone = ("t3-sut9", f"{first} to {LAST}", "30")
+    assert rows == [gone, ("t3-sut1", str(single), "1"), ("t3-sut1", f"{first} to {second}", "2")]
+
+
 # Pages
 
 
@@ -231,6 +261,7 @@ def test_failures_come_first_and_have_charts(made: tuple[dict[str, str], dict[st
     text = pages["lat.html"]
     assert text.index("t3-sut2</h2>") < text.index("t3-sut4</h2>") < text.index("t3-sut1</h2>")
     assert '<tr class="fails"><td>Idle latency</td>' in text
+    assert [part.count('<tr class="fails">') for part in text.split("<h2 id=")[1:]] == [1, 1, 0, 0, 0, 0]
     panels = re.findall(r'"text":"(t3-sut\d): ', pages["index.html"])
     assert panels[0] == "t3-sut2"
     charts = {path for path in files if path.endswith(".svg")}
@@ -251,6 +282,30 @@ def test_the_number_of_charts_is_limited(nights: Nights) -> None:
     ]
     _, files = rendered(replace(nights, verdicts=[*nights.verdicts, *more]))
     assert sum(path.endswith("-dark.svg") for path in files) == MAX_CHARTS
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        ((196_000.0, 204_000.0), "196000.0 to 204000.0 MB/s"),
+        ((196_000.0, None), "at least 196000.0 MB/s"),
+        ((None, 204_000.0), "at most 204000.0 MB/s"),
+        ((None, None), ""),
+    ],
+)
+def test_an_accepted_range_may_be_open(nights: Nights, bound: tuple[float | None, float | None], text: str) -> None:
+    verdicts = [
+        item.model_copy(update={"bound": bound}) if item.check == "limits" and "bandwidth" in item.metric else item
+        for item in nights.verdicts
+    ]
+    of_peers = [
+        item.model_copy(update={"check": "homogeneity", "bound": (1.0, 2.0)})
+        for item in verdicts
+        if item.check == "limits" and "bandwidth" in item.metric
+    ]
+    changed = replace(nights, verdicts=[*of_peers, *verdicts])
+    assert f"<td>{text}</td>" in rendered(changed)[0]["read.html"]
+    assert cells(Lab(changed, standings(changed)), "t3-sut1")["read"].step == "same"
 
 
 def test_a_family_of_many_is_one_line(made: tuple[dict[str, str], dict[str, bytes]]) -> None:

@@ -2,13 +2,16 @@
 """Every gate has a run that passes it and one that fails it alone; undecided gates are skipped."""
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace as changed
 from datetime import date
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
@@ -24,16 +27,19 @@ from nights import (
     verdict,
     write_night,
 )
-from report_documents import RUN_ID, attempt, flagged, index_of, not_begun_document
+from report_documents import RUN_ID, attempt, index_of, not_begun_document, replace
 
 from calibration.cli import calibration
 from calibration.commands.gate import VERDICTS
-from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED, InputError
-from calibration.gates.run import SUITES, run_gates
-from calibration.judge.verdicts import ContextChange, Waived
+from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
+from calibration.gates import rules
+from calibration.gates.night import read_night
+from calibration.gates.run import OUTPUTS, SUITES, run_gates
+from calibration.judge.verdicts import Check, ContextChange, Waived
+from calibration.measurements.jitter import JitterValues
 from calibration.results.model import NotMeasured, RunDocument
 from calibration.tuning import Change
-from calibration.validity import flag
+from calibration.validity import flag, validity
 from tests.command import Ended
 from tests.command import calibration as command
 
@@ -72,7 +78,9 @@ def promised(document: RunDocument) -> RunDocument:
 
 
 def left(document: RunDocument) -> RunDocument:
-    return document.model_copy(update={"attempts": (attempt(checks=(MET,), changes=(CHANGE,), health=HEALTHY),)})
+    found = flag("NOT_RESTORED", "Not restored: governor at cpu0: wanted schedutil, found performance")
+    attempts = (attempt(checks=(MET,), changes=(CHANGE,), health=HEALTHY),)
+    return document.model_copy(update={"attempts": attempts, "flags": (*document.flags, found)})
 
 
 def corrected(document: RunDocument) -> RunDocument:
@@ -85,13 +93,25 @@ def uncounted(document: RunDocument) -> RunDocument:
 
 
 def invalid(document: RunDocument) -> RunDocument:
-    return flagged(document, index_of(document, "max_bandwidth"), "PLACEMENT_WRONG", "a page lay on node 1")
+    index = index_of(document, "max_bandwidth")
+    flags = [flag("DRIFT", "it moved"), flag("PLACEMENT_WRONG", "a page lay on node 1")]
+    return replace(document, index, validity=validity(flags))
 
 
 def outside(metric: str, *gates: str) -> tuple[Callable[[], Case], dict[str, str]]:
     """Return a night with *metric* outside its limits, and the *gates* that fail besides that of all metrics."""
     reason = "expected at most 2, found 9"
     return judged("limits", metric, reason=reason), dict.fromkeys((*gates, ALL_LIMITS), f"{metric}: {reason}")
+
+
+def of_another_core() -> Case:
+    """Return a night with jitter outside its limits, of a CPU that is not isolated."""
+    case = outside(JITTER)[0]()
+    index = index_of(case.document, "jitter")
+    values = case.document.measurements[index].values
+    assert isinstance(values, JitterValues)
+    values = values.model_copy(update={"isolated": False})
+    return changed(case, document=replace(case.document, index, values=values))
 
 
 FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
@@ -101,7 +121,7 @@ FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
     ),
     "a governor was not put back": (
         measured(left),
-        {"The SUT Was Left As It Was Found": "governor of cpu0: schedutil before the run, performance after it"},
+        {"The SUT Was Left As It Was Found": ("Not restored: governor at cpu0: wanted schedutil, found performance")},
     ),
     "a module corrected errors": (
         measured(corrected),
@@ -120,6 +140,7 @@ FAILING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
         {"Nothing That Was There Before Is Missing": f"{LATENCY}: no valid value this night"},
     ),
     "an isolated core is disturbed": outside(JITTER, "Jitter Of Isolated Cores Is Within Limits"),
+    "a core that is not isolated": (of_another_core, outside(JITTER)[1]),
     "an entry of the latency matrix": outside(LATENCY, "Each Entry Of The Latency Matrix Is Within Limits"),
     "an entry of the bandwidth matrix": outside(BANDWIDTH, "Each Entry Of The Bandwidth Matrix Is Within Limits"),
     "another metric": outside("max_bandwidth.reads.bandwidth_mb_s"),
@@ -166,7 +187,21 @@ def unjudged(check: str, metric: str | None = None) -> Callable[[], Case]:
 
 WAIVER = Waived(reason="DIMM ordered", by="lab", until=date(2026, 2, 1))
 
+
+def beside(name: str) -> Callable[[], Case]:
+    """Return a night in which the check *name*, of something that nobody promises, did not pass."""
+    found = {"name": name, "title": "Alone", "expected": "none", "found": "run r2", "outcome": "not_met"}
+    checks = (MET, MET.model_copy(update=found))
+    return measured(
+        lambda document: document.model_copy(update={"attempts": (attempt(checks=checks, health=HEALTHY),)})
+    )
+
+
 SKIPPING: dict[str, tuple[Callable[[], Case], dict[str, str]]] = {
+    **{
+        name: (beside(name), {"The SUT Is What The Inventory Promises": "Alone: expected none, found run r2"})
+        for name in ("alone", "foreign_load")
+    },
     "a figure without a reference": (
         judged("limits", LATENCY, outcome="no_reference", reason="no baseline or limit"),
         dict.fromkeys(
@@ -283,6 +318,11 @@ def test_gates_of_a_run_that_did_not_begin(gated: tuple[Ends, str]) -> None:
     assert ended(gates, "PASS") == {}
 
 
+def test_settings_that_another_run_left_changed_are_a_failure_alone() -> None:
+    found = rules.check_settings_restored(left(good_document()).model_copy(update={"attempts": (attempt(),)}))
+    assert [result.outcome for result in found] == ["failed"]
+
+
 def test_a_sut_without_a_run_fails_one_gate(gated: tuple[Ends, str]) -> None:
     gates = gated[0]["no run"]
     assert ended(gates, "FAIL") == {"Nothing That Was There Before Is Missing": f"run: {NO_RUN}"}
@@ -308,6 +348,14 @@ def test_a_good_night_is_one_screen(tmp_path: Path) -> None:
     assert f'name="Night">{NIGHT}<' in (tmp_path / "out" / "output.xml").read_text(encoding="utf-8")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"log.html", "report.html", "output.xml", "xunit.xml", VERDICTS}
+
+
+def test_suts_of_one_name_are_told_apart_by_their_testbed(tmp_path: Path) -> None:
+    results, path = write_night(tmp_path, [good_case("sut1")])
+    judged_night = json.loads(path.read_bytes())
+    judged_night["verdicts"] += [{**found, "testbed": "testbed2"} for found in judged_night["verdicts"]]
+    path.write_text(json.dumps(judged_night), encoding="utf-8")
+    assert read_night(results, verdicts=path, testbed="testbed2").verdicts.keys() == {("testbed2", "sut1")}
 
 
 def test_a_faulty_night_names_sut_and_reason(tmp_path: Path) -> None:
@@ -382,6 +430,54 @@ def test_output_inside_the_results_is_refused(tmp_path: Path) -> None:
     assert sorted(results.rglob("*")) == before
 
 
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_file_that_cannot_be_written_is_an_error(name: str, tmp_path: Path) -> None:
+    """CI would take yesterday's for the answer."""
+    results, verdicts = good_case().write(tmp_path)
+    (tmp_path / "out" / name).mkdir(parents=True)
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == ENVIRONMENT, text
+    assert f"cannot write {tmp_path / 'out' / name}: Is a directory" in text
+
+
+def test_files_of_an_earlier_night_are_replaced_though_they_are_read_only(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    (tmp_path / "out").mkdir()
+    for name in OUTPUTS:
+        (tmp_path / "out" / name).write_text("yesterday", encoding="utf-8")
+        (tmp_path / "out" / name).chmod(0o444)
+    assert gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")[0] == GOOD
+    assert [name for name in OUTPUTS if "yesterday" in (tmp_path / "out" / name).read_text(encoding="utf-8")] == []
+
+
+def test_robot_framework_that_does_not_write_a_file_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    module = import_module("robot.run")
+    real = module.run
+
+    def loses(*suites: Path, **options: object) -> int:
+        code: int = real(*suites, **options)
+        (tmp_path / "out" / "xunit.xml").unlink()
+        return code
+
+    monkeypatch.setattr(module, "run", loses)
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == ENVIRONMENT, text
+    assert f"xunit.xml cannot be written to {tmp_path / 'out'}" in text
+
+
+def test_a_full_disk_is_named_without_a_traceback(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    words = ["gate", str(results), "--verdicts", str(verdicts), "--output", str(tmp_path / "out")]
+    limited = ["/bin/bash", "-c", 'ulimit -f 100; exec "$@"', "bash", sys.executable, "-m", "calibration.cli", *words]
+    ended = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == ENVIRONMENT, ended.stderr
+    assert "File too large" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 # Suites of one's own, and Robot Framework's own command
 
 OWN = """*** Settings ***
@@ -443,6 +539,9 @@ def test_every_suite_passes_a_dry_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "15 tests, 15 passed, 0 failed" in done.stdout
     assert "ERROR" not in done.stderr
+    text = "".join(path.read_text(encoding="utf-8") for path in SUITES.glob("*.robot"))
+    named = [name for names in re.findall(r"Then the checks (.*) pass on", text) for name in names.split(", ")]
+    assert sorted(named) == sorted(get_args(Check)), "each check of the judge is that of one gate"
 
 
 def test_robot_alone_runs_the_suites_for_each_sut(tmp_path: Path) -> None:

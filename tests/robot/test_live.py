@@ -26,7 +26,7 @@ from calibration.gates.live import FILES, Live, LiveLibrary, Login, connected, l
 from calibration.gates.rules import Result
 from calibration.gates.run import run_gates
 from calibration.results.model import CapturedContext, RunDocument
-from tests.tools import require
+from tests.tools import require_ssh
 
 PATIENCE_S = 30.0
 """What a SUT that answers may take on a busy machine."""
@@ -37,7 +37,7 @@ IMPATIENCE_S = 0.5
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    require("openssh-server", "sshd")
+    require_ssh()
     suts = [Sut("sut1", "127.85.1.1", 0.0), Sut("sut2", "127.85.1.2", 0.0)]
     with Servers(suts, tmp_path_factory.mktemp("suts")) as running:
         yield running
@@ -69,6 +69,14 @@ def test_known_sut_matches_its_run(servers: Servers) -> None:
     found = list(still_as_measured(this_machine(run_document(names=())), now))
     assert {verdict.outcome for verdict in found} <= {"passed", "undecided"}
     assert any(verdict.text.startswith("kernel release: ") and verdict.outcome == "passed" for verdict in found)
+
+
+def test_secrets_on_the_command_line_are_compared_blanked(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cmdline").write_text("quiet rd.iscsi.password=hunter2\n")
+    monkeypatch.setitem(FILES, "cmdline", str(tmp_path / "cmdline"))
+    assert look(login(servers), servers.known_hosts, PATIENCE_S).cmdline == "quiet rd.iscsi.password=<blanked>"
 
 
 def test_a_wrong_host_key_is_refused(servers: Servers, tmp_path: Path) -> None:
@@ -298,7 +306,10 @@ def test_sut_uses_its_own_name() -> None:
 @pytest.mark.parametrize(
     ("variables", "wanted"),
     [
-        ({"ansible_ssh_common_args": "-o ProxyJump=gate"}, "sut1: ansible_ssh_common_args is not supported"),
+        *(
+            ({f"ansible_ssh_{kind}args": "-o ProxyJump=gate"}, f"sut1: ansible_ssh_{kind}args is not supported")
+            for kind in ("", "common_", "extra_")
+        ),
         ({"ansible_connection": "local"}, "sut1: ansible_connection local is not supported"),
         ({"ansible_port": "ssh"}, "sut1: ansible_port 'ssh' is not a port"),
         ({"ansible_host": "{{ address }}"}, "sut1: templates in ansible_host"),
@@ -307,7 +318,7 @@ def test_sut_uses_its_own_name() -> None:
             "the inventory has 0 hosts for SUT sut1 of testbed testbed1",
         ),
     ],
-    ids=["options of ssh", "local", "port", "template", "not there"],
+    ids=["options of ssh", "common options", "extra options", "local", "port", "template", "not there"],
 )
 def test_unsupported_connection_settings_are_refused(variables: dict[str, Any], wanted: str) -> None:
     with pytest.raises(InputError, match=wanted.replace("{", r"\{")):
@@ -344,12 +355,15 @@ def test_without_an_inventory_the_gate_is_skipped() -> None:
         LiveLibrary().check_still_as_measured("sut1", "testbed1")
 
 
-def test_a_failed_login_fails_the_gate(servers: Servers, tmp_path: Path) -> None:
-    known = tmp_path / "known_hosts"
+def test_a_failed_login_fails_the_gate(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = tmp_path / ".ssh" / "known_hosts"
+    known.parent.mkdir()
     known.write_text("", encoding="ascii")
-    library = LiveLibrary(inventory(servers, tmp_path), known, PATIENCE_S)
-    with pytest.raises(Failure, match="not found in known_hosts"):
-        library.check_still_as_measured("sut1", "testbed1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given in (known, None):
+        library = LiveLibrary(inventory(servers, tmp_path), given, PATIENCE_S)
+        with pytest.raises(Failure, match="not found in known_hosts"):
+            library.check_still_as_measured("sut1", "testbed1")
 
 
 def test_another_kernel_fails_the_gate(servers: Servers, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quick gate: each check has a SUT that fails it alone, what is outside is measured again, and how it ends."""
 
+import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -12,21 +13,24 @@ import pytest
 from nights import HEALTHY, MET
 from report_documents import attempt, flagged, index_of, not_begun_document, replace, run_document, store
 
+from calibration.commandline import accept_command
 from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, EnvironmentLacksError
 from calibration.judge.baseline_files import Acceptance, AcceptedRun, Bounds, RunName, add_acceptance, place_of
 from calibration.measurements.core_frequency import CoreFrequencyValues
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.peak_injection_bandwidth import PeakValues
-from calibration.preflight.checks import Check
+from calibration.preflight.checks import REQUIRED, Check
 from calibration.quick import gate as quick
 from calibration.quick.checks import CheckName
 from calibration.quick.gate import SUITE
 from calibration.quick.measure import Wanted
 from calibration.results.history import NOT_KNOWN, Sut
-from calibration.results.model import RunDocument
+from calibration.results.model import NotMeasured, RunDocument
 from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
+from calibration.tuning import Unrestored, not_restored
+from calibration.validity import flag
 from tests.command import Ended
 from tests.command import calibration as command
 
@@ -38,6 +42,7 @@ SPREAD = 0.002
 
 TESTS: dict[CheckName, str] = {
     "measured": "The SUT Was Measured",
+    "restored": "The SUT Was Restored",
     "promises": "The SUT Is What The Inventory Promises",
     "context": "The SUT Is The One That Was Accepted",
     "latency": "Idle Latency Is The Accepted One",
@@ -117,10 +122,16 @@ def without(kind: str) -> Change:
     return change
 
 
+def lost(kind: str) -> Change:
+    missing = NotMeasured(kind=kind, what="Gaps", reason="it crashed", cause="failed")
+    return lambda document: document.model_copy(update={"not_measured": (*document.not_measured, missing)})
+
+
 NOT_PROMISED = MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met", "effect": "flag"})
 LOADED = MET.model_copy(
     update={"name": "foreign_load", "title": "Other load", "found": "gcc", "outcome": "not_met", "effect": "flag"}
 )
+FULL = LOADED.model_copy(update={"name": "free_memory", "title": "Memory available", "found": "node 0 3 MiB"})
 
 
 def made(*changes: Change, sut: str = "sut1", run_id: str = "20260102T030405Z-0a1b") -> RunDocument:
@@ -258,7 +269,7 @@ def test_only_the_matching_check_fails(name: str, results: Path, monkeypatch: py
     assert ended.said.splitlines()[-1] == "May we test? No: something has changed."
 
 
-@pytest.mark.parametrize("changes", [latency(1.2), bandwidth(0.5), clock(0.9), gap(1e6), checks(LOADED)])
+@pytest.mark.parametrize("changes", [latency(1.2), bandwidth(0.5), clock(0.9), gap(1e6), checks(LOADED), checks(FULL)])
 def test_what_was_outside_once_passes(changes: Change, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, found, _ = gate(monkeypatch, results, [made(changes)], [made()])
     assert ended.code == GOOD, ended.said
@@ -269,6 +280,8 @@ UNDECIDED: dict[str, tuple[Sequence[Change], CheckName, str]] = {
     "a fact that cannot be read any more": ([facts(BIOS=NOT_KNOWN)], "context", "BIOS: "),
     "an invalid reading": ([invalid("idle_latency")], "latency", "invalid: PLACEMENT_WRONG"),
     "a reading that is missing": ([without("core_frequency")], "clock", "not measured: "),
+    "an invalid gap": ([gap(1e6), invalid("jitter")], "gap", "CPU 1: invalid: PLACEMENT_WRONG"),
+    "a gap that is missing": ([without("jitter"), lost("jitter")], "gap", "not measured: it crashed"),
 }
 
 
@@ -283,15 +296,27 @@ def test_what_cannot_be_told_is_no_pass(name: str, results: Path, monkeypatch: p
     assert text in skipped[1]
 
 
-def test_a_reading_beside_other_load_does_not_fail(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = made(checks(LOADED), latency(1.5))
+@pytest.mark.parametrize("busy", [LOADED, FULL], ids=["load", "memory"])
+def test_a_reading_beside_something_else_does_not_fail(
+    busy: Check, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = made(checks(busy), latency(1.5))
     ended, found, stand = gate(monkeypatch, results, [loaded], [loaded])
     assert ended.code == ENVIRONMENT, ended.said
     skipped = {test: message for test, (status, message) in of_sut(found).items() if status == "SKIP"}
     assert set(skipped) == {TESTS["promises"], TESTS["latency"]}
-    assert skipped[TESTS["promises"]].startswith("Other load: expected 6.1.*, found gcc")
-    assert "other work runs on these CPUs" in skipped[TESTS["latency"]]
+    assert skipped[TESTS["promises"]].startswith(f"{busy.title}: expected 6.1.*, found {busy.found}")
+    assert skipped[TESTS["latency"]].endswith(f"; but the SUT was busy: {busy.title}")
     assert stand.asked[1] == ({"idle_latency", "peak_injection_bandwidth"}, [("testbed1", "sut1")])
+
+
+def test_a_gap_beside_other_load_does_not_fail(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = made(checks(LOADED), gap(9000.0))
+    ended, found, _ = gate(monkeypatch, results, [loaded], [loaded])
+    assert ended.code == ENVIRONMENT, ended.said
+    status, text = of_sut(found)[TESTS["gap"]]
+    assert status == "SKIP"
+    assert "but the SUT was busy: Other load" in text
 
 
 def test_a_sut_that_is_gone_when_measured_again_keeps_its_first_readings(
@@ -342,13 +367,51 @@ def test_a_sut_that_preflight_refuses_fails_by_what_it_is_not(results: Path, mon
     assert of_sut(found)[TESTS["measured"]][0] == "SKIP"
 
 
+def test_a_sut_that_is_refused_for_what_an_earlier_run_left_changed_fails(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Unrestored(setting="turbo", where="no_turbo", wanted="0", found="1", error=None)
+    gone = not_begun_document()
+    told = {
+        "run": gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"}),
+        "attempts": (attempt(capture=None, capture_sha256=None, unrestored=(left,)),),
+        "flags": (flag("NOT_RESTORED", not_restored([left])),),
+    }
+    ended, found, _ = gate(monkeypatch, results, [gone.model_copy(update=told)])
+    assert ended.code == VERDICT_FAILED, ended.said
+    status, text = of_sut(found)[TESTS["restored"]]
+    assert status == "FAIL"
+    assert "Not restored: turbo at no_turbo: wanted 0, found 1" in text
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_sut_that_cannot_be_measured_now_is_undecided(
+    name: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inventory promises none of it: another calibration, a full disk, a missing Python."""
+    lacking = MET.model_copy(
+        update={"name": name, "title": REQUIRED[name].title, "outcome": "not_met", "effect": "blocking"}
+    )
+    gone = not_begun_document()
+    run = gone.run.model_copy(update={"testbed": "testbed1", "sut": "sut1"})
+    gone = gone.model_copy(update={"run": run, "attempts": (attempt(checks=(lacking,), capture=None),)})
+    ended, found, stand = gate(monkeypatch, results, [gone])
+    assert ended.code == ENVIRONMENT, ended.said
+    assert ended.said.splitlines()[-1] == "May we test? Unknown: something could not be decided."
+    status, text = of_sut(found)[TESTS["promises"]]
+    assert (status, text.startswith(f"{REQUIRED[name].title}: expected")) == ("SKIP", True)
+    assert len(stand.asked) == 1, "nothing more is learnt by measuring again"
+
+
 def test_without_an_accepted_run_nothing_is_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "results").mkdir()
     ended, found, stand = gate(monkeypatch, tmp_path / "results", [made()])
     assert ended.code == ENVIRONMENT, ended.said
     undecided = {test for test, (status, _) in of_sut(found).items() if status == "SKIP"}
     assert undecided == {TESTS[name] for name in ("context", "latency", "bandwidth", "clock", "gap")}
-    assert of_sut(found)[TESTS["context"]][1] == "no run of this SUT is accepted: calibration accept RUN"
+    accept = accept_command("testbed1/sut1", tmp_path / "results")
+    assert of_sut(found)[TESTS["context"]][1] == f"no run of this SUT is accepted: {accept}"
+    assert of_sut(found)[TESTS["latency"]][1] == f"idle_latency.latency_ns: no accepted bounds: {accept}"
     assert len(stand.asked) == 1
 
 
@@ -416,17 +479,70 @@ def test_a_gate_that_ends_early_leaves_no_answer_of_an_earlier_one(
     assert list((results.parent / "gate").iterdir()) == []
 
 
+def test_neither_documents_nor_references_of_an_earlier_gate_are_of_this_one(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = results.parent / "gate"
+    folder.mkdir()
+    left = folder / "runs" / "references" / "x86_64" / "left.json"
+    left.parent.mkdir(parents=True)
+    left.write_text("{}")
+    store(made(sut="sut2"), folder / "runs")
+    sentry = quick.Sentry(folder, results, Wanted(None, None, ()))
+    assert not left.exists()
+    commands = []
+
+    def run(command: Sequence[str]) -> int:
+        commands.append(command)
+        ours = json.loads(command[-1])
+        store(made(run_id=ours["calibration_run_id"]), Path(ours["calibration_results_dir"]))
+        return GOOD
+
+    monkeypatch.setattr(sentry, "_run", run)
+    assert [document.run.sut for document in sentry.measure()] == ["sut1"]
+    assert len(commands) == 1
+
+
 def test_options_reach_the_measurement(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, stand = gate(monkeypatch, results, [made()], options=["-i", "lab.yml", "--limit", "t1", "-e", "a=1"])
-    assert stand.wanted == Wanted(Path("lab.yml"), "t1", ("a=1",))
+    _, _, stand = gate(
+        monkeypatch, results, [made()], options=["-i", "lab.yml", "--limit", "t1", "-e", "a=1", "--forks", "2"]
+    )
+    assert stand.wanted == Wanted(Path("lab.yml"), "t1", ("a=1",), 2)
+
+
+@pytest.mark.parametrize(
+    ("forks", "variable", "option"),
+    [(None, None, ["--forks=100"]), (None, "1", []), (2, "1", ["--forks=2"]), (2, None, ["--forks=2"])],
+)
+def test_the_operator_says_how_many_are_measured_at_once(
+    forks: int | None, variable: str | None, option: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANSIBLE_FORKS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("ANSIBLE_FORKS", variable)
+    folder = results.parent / "gate"
+    folder.mkdir()
+    sentry = quick.Sentry(folder, results, Wanted(None, None, (), forks))
+    commands: list[Sequence[str]] = []
+
+    def run(command: Sequence[str]) -> int:
+        commands.append(command)
+        (folder / "run.log").touch()
+        return ENVIRONMENT
+
+    monkeypatch.setattr(sentry, "_run", run)
+    with pytest.raises(EnvironmentLacksError):
+        sentry.measure()
+    assert [word for word in commands[0] if word.startswith("--forks")] == option
 
 
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        (["--quick", "--testbed", "t1"], "--quick takes only --inventory, --limit, -e and --output"),
+        (["--quick", "--testbed", "t1"], "--quick takes only --inventory, --limit, --forks, -e and --output"),
         (["--quick", "--gates", "own.robot"], "--quick takes only"),
-        (["--limit", "t1"], "--inventory, --limit and -e need --quick"),
+        (["--limit", "t1"], "--inventory, --limit, --forks and -e need --quick"),
+        (["--forks", "1"], "--inventory, --limit, --forks and -e need --quick"),
     ],
 )
 def test_options_of_the_other_gate_are_refused(options: list[str], wanted: str, results: Path) -> None:

@@ -2,9 +2,17 @@
 """Rules of the gates."""
 
 from nights import MET
-from report_documents import attempt, run_document
+from report_documents import attempt, replace, run_document
 
-from calibration.gates.rules import check_promises
+from calibration.gates.rules import check_completeness, check_promises
+from calibration.validity import flag, validity
+
+
+def test_only_what_makes_a_measurement_invalid_is_its_reason() -> None:
+    flags = [flag("DRIFT", "it moved"), flag("PLACEMENT_WRONG", "a page lay on node 1")]
+    document = replace(run_document(names=("idle_latency",)), 0, validity=validity(flags))
+    failed = [side.text for side in check_completeness(document) if side.outcome == "failed"]
+    assert failed == [f"{document.measurements[0].title}: invalid: a page lay on node 1"]
 
 
 def test_a_refused_start_counts_only_without_another() -> None:

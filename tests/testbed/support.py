@@ -161,7 +161,7 @@ class Lab(support.Lab):
                 process.wait()
 
     def resume(self, inventory: Path, *options: str, profile: Path = support.TINY) -> support.Ended:
-        """Resume the newest incomplete run."""
+        """Resume the newest unfinished run."""
         return self.calibrate(inventory, "--resume", *options, profile=profile)
 
     def newest(self, sut: Sut) -> Path:

@@ -355,6 +355,7 @@ def test_full_disk_on_the_controller_keeps_records(testbed: Testbed, lab: Lab, s
     try:
         with lab.calibrating(inventory, profile=THREE) as running:
             running.until_step(sut, LONG)
+            running.until("the result of the step before", lambda: outcomes(lab, sut) != [])
             # ends with an error when there is no space left
             subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"], capture_output=True, check=False)
             assert shutil.disk_usage(lab.results).free == 0

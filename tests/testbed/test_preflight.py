@@ -27,6 +27,8 @@ PROMISED = {
 
 HOUR_S = 3600
 
+DAY_S = 86400
+
 LEAST_BYTES = 200 << 20
 """Memory that each node has available, unless a test takes it."""
 
@@ -149,4 +151,25 @@ def test_what_disturbs_a_sut_flags_the_run(testbed: Testbed, lab: Lab, suts: lis
         "busy loop on an isolated CPU, huge pages on one node, clock an hour behind, other microcode",
         "every figure",
         "NOT_AS_EXPECTED with expected and found, the process by name",
+    )
+
+
+def test_a_clock_days_away_is_refused(testbed: Testbed, lab: Lab, suts: list[Sut], scenario: Scenario) -> None:
+    sut, other = suts
+    with done(sut, f"date -s @{time.time() + 2 * DAY_S:.0f}", f"date -s @{time.time():.0f}"):
+        ended = lab.calibrate(testbed.inventory({"expected": suts}, PROMISED))
+    sut.read(f"date -s @{time.time():.0f}")
+    assert ended.rc == ENVIRONMENT, ended.text
+    refused = lab.document(sut)
+    assert refused.run.status == "not_begun"
+    found = checks(refused)["date"]
+    assert found.effect == "blocking"
+    assert found.title in refused.not_measured[0].reason
+    assert " s ahead of the controller's" in found.found
+    assert lab.document(other).run.status == "complete"
+    scenario(
+        "clock days away",
+        "the SUT's clock two days ahead",
+        "the other SUT's run, complete",
+        "status not_begun: within a day of the controller's expected, offset found; exit 3",
     )

@@ -4,7 +4,9 @@
 import json
 import resource
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,25 @@ def own_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the index of results in the test's directory, and print on 110 columns whatever the terminal."""
     monkeypatch.setattr("calibration.results.index.CACHE", tmp_path / "cache")
     monkeypatch.setenv("COLUMNS", "110")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[date], None]:
+    """Return what sets the date of this machine's clock."""
+    return lambda day: monkeypatch.setattr("calibration.results.nights.today", lambda: day)
+
+
+@pytest.fixture
+def time_zone() -> Iterator[Callable[[str], None]]:
+    """Return what sets the time zone of this machine."""
+    with pytest.MonkeyPatch.context() as patched:
+
+        def enter(zone: str) -> None:
+            patched.setenv("TZ", zone)
+            time.tzset()
+
+        yield enter
+    time.tzset()
 
 
 @pytest.fixture

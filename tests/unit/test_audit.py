@@ -9,13 +9,14 @@ import pytest
 import yaml
 
 from calibration.audit.findings import Finding
-from calibration.audit.kinds import KINDS, Item, evaluate_items, read_items
+from calibration.audit.kinds import KINDS, MAX_ITEMS, Item, evaluate_items, read_items
 from calibration.audit.learn import learned
 from calibration.audit.readings import Machine
 from calibration.audit.wanted import accepts, spread
 from calibration.context.model import Dimm
 from calibration.errors import InputError
 from calibration.preflight.expectations import read_state
+from calibration.runner.asked import MAX_PATTERNS
 from tests.captures import FIXTURES, Files, changed, machine_of
 from tests.unit.context.test_firmware import END, dimm
 
@@ -239,6 +240,12 @@ def test_what_a_machine_cannot_have_is_said(name: str, given: dict[str, Any], fi
     assert (found.outcome, found.found) == ("impossible", words)
 
 
+@pytest.mark.parametrize(("states", "outcome"), [(["C1", "C6"], "met"), (["POLL", "C1", "C7"], "not_met")])
+def test_the_deepest_of_several_idle_states_may_be_reached(states: list[str], outcome: str) -> None:
+    found = findings({"deepest_idle_state": states}, with_files({f"{CPU}/cpu3/cpuidle/state2/disable": "0\n"}))
+    assert found["deepest_idle_state"].outcome == outcome
+
+
 def test_a_device_of_a_machine_with_one_node_has_no_other_node() -> None:
     found = findings({"nics": {"0000:00:03.0": {"node": 1}}}, machine_of(changed("x86_64-devices", {})))
     assert found["nics.0000:00:03.0 node"].outcome == "not_met"  # two nodes, and the firmware names none
@@ -313,6 +320,48 @@ def test_what_the_capture_lacks_is_unknown(rich: Machine) -> None:
     copied = Machine(nothing.model_copy(update={"capture": nothing.capture.model_copy(update={"captured_at": None})}))
     copied = copied._replace(context=copied.context.model_copy(update={"mitigations": {}}))
     assert findings({"mitigations": "off"}, copied)["mitigations"].outcome == "unknown"
+
+
+def test_surplus_huge_pages_are_not_reserved_ones() -> None:
+    pages = {"nr_hugepages": "6\n", "surplus_hugepages": "2\n"}
+    places = ("/sys/kernel/mm/hugepages", "/sys/devices/system/node/node1/hugepages")
+    machine = with_files({f"{place}/hugepages-2048kB/{name}": text for place in places for name, text in pages.items()})
+    found = findings({"huge_pages": {"2M": {1: 4}}}, machine) | findings({"huge_pages": {"2M": 4}}, machine)
+    assert {name: finding.outcome for name, finding in found.items()} == dict.fromkeys(
+        ("huge_pages.2M", "huge_pages.2M node 1"), "met"
+    )
+    assert yaml.safe_load(learned(machine, "it"))["huge_pages"]["2M"] == 4
+
+
+def test_cpus_of_an_isolated_cpuset_partition_are_isolated(rich: Machine) -> None:
+    isolation = rich.context.isolation.model_copy(update={"isolated": (), "cpuset_isolated": (2, 3)})
+    machine = rich._replace(context=rich.context.model_copy(update={"isolation": isolation}))
+    assert findings({"isolated_cpus": "2-3"}, machine)["isolated_cpus"].outcome == "met"
+    assert findings({"isolated_cpus": "none"}, machine)["isolated_cpus"].outcome == "not_met"
+
+
+def test_an_argument_that_was_blanked_is_unknown_and_repeated_nowhere() -> None:
+    machine = with_files({"/proc/cmdline": "quiet rd.iscsi.password=hunter2 isolcpus=1\n"})
+    wanted = {"kernel_arguments": "rd.iscsi.password=hunter2 isolcpus=1"}
+    found = findings(wanted, machine)["kernel_arguments"]
+    assert found.outcome == "unknown"
+    assert found.found == "rd.iscsi.password: blanked on the SUT, so that its value is unknown"
+    assert "hunter2" not in str(found)
+    other = findings({"kernel_arguments": "rd.iscsi.password=hunter2 isolcpus=2 token=hunter2"}, machine)
+    assert other["kernel_arguments"].outcome == "not_met"
+    assert "isolcpus=2: found isolcpus=1" in other["kernel_arguments"].found
+    assert "hunter2" not in str(other)
+    assert "iscsi" not in learned(machine, "it")
+
+
+def test_a_number_of_huge_pages_is_of_the_size_before_it() -> None:
+    found_words = "hugepages=8 for pages of 1073741824 bytes: found hugepages=8 for pages of 2097152 bytes"
+    machine = with_files({"/proc/cmdline": "hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4\n"})
+    wanted = {"kernel_arguments": "hugepagesz=1G hugepages=8"}
+    found = findings(wanted, machine)["kernel_arguments"]
+    assert (found.outcome, found.found) == ("not_met", found_words)
+    right = {"kernel_arguments": "hugepagesz=1024M hugepages=4"}
+    assert findings(right, machine)["kernel_arguments"].outcome == "met"
 
 
 def test_mitigations_are_on_or_off(rich: Machine) -> None:
@@ -473,6 +522,12 @@ def test_an_invalid_expected_state_is_refused(given: Any, words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_items(given, "f.yml: ")
     assert words in str(refused.value)
+
+
+def test_as_many_settings_as_allowed_are_read() -> None:
+    assert len(read_items({"sysctl": {f"vm.x{number}": 1 for number in range(MAX_PATTERNS)}}, "")) == MAX_PATTERNS
+    nics = {f"{number:04x}:18:00.0": {"node": 0} for number in range(MAX_ITEMS)}
+    assert len(read_items({"nics": nics}, "")) == MAX_ITEMS
 
 
 def test_a_file_has_each_setting_once_and_may_repeat_a_value_by_its_anchor(tmp_path: Path) -> None:

@@ -225,13 +225,14 @@ def test_the_largest_ratio_comes_first() -> None:
 @pytest.mark.parametrize("columns", [80, 200])
 def test_comparison_fits_one_screen(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    first, second = read_compared(PAGES[1]), read_compared(PAGES[2])
+    compared = compare(read_compared(PAGES[1]), read_compared(PAGES[2]))
     stream = io.StringIO()
-    print_comparison(compare(first, second), stream)
+    print_comparison(compared.model_copy(update={"context": compared.context[:1] * 8}), stream)
     lines = stream.getvalue().splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= min(columns, 100)
     assert "x  " in lines[5]
+    assert lines[-1] == "  and 2 more facts"
 
 
 def test_differing_matrix_cells_share_one_line() -> None:

@@ -118,6 +118,12 @@ def test_preflight_asks_for_the_memory_that_the_limit_keeps_back() -> None:
     assert (check.outcome, check.effect) == ("not_met", "flag")
     assert check.expected.endswith("MiB on all nodes together")
     assert check.found.endswith("100 MiB left by the memory limit of control group /sys/fs/cgroup/ct (116 MiB)")
+    machine = little.memory.model_copy(update={"available_bytes": 90 * MIB})
+    less = little.model_copy(update={"memory": machine})
+    (check,) = (
+        check for check in evaluate(less, Known(), read_expectations({}), short=short) if check.name == "free_memory"
+    )
+    assert check.found.endswith("90 MiB on all nodes together")
 
 
 def test_limits_are_flags_of_the_run() -> None:

@@ -48,18 +48,12 @@ def test_reads_a_csit_topology() -> None:
     )
     assert (dut2.port, dut2.model, dut2.subtype, dut2.priv_key) == (None, None, None, None)
     assert read.reserved == tg
-    assert read.shared == {}
 
 
 def test_password_of_digits_stays_text() -> None:
     dut2 = read_topology(fixture("lf_3n_icx_testbed91.yaml"), "t91").nodes[2]
     assert dut2.password is not None
     assert dut2.password.get_secret_value() == "1234567.50"
-
-
-def test_duplicate_nodes_are_reported() -> None:
-    read = read_topology(fixture("lf_3n_emr_testbed92.yaml"), "t92")
-    assert read.shared == {"192.0.2.91": ("t92-dut1", "t92-dut2")}
 
 
 def test_only_the_node_tg_is_reserved() -> None:
@@ -233,12 +227,12 @@ def test_yaml_failures_are_input_errors(text: str) -> None:
         read_topology(text, "t1")
 
 
-def test_aliases_are_expanded_once() -> None:
-    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
-    text = "\n".join(["a0: &a0 x", *levels, topology(DUT1=node())])
-    assert len(read_topology(text, "t1").nodes) == 1
-    with pytest.raises(InputError, match="topology node DUT1: host must be an address or a name"):
-        read_topology(text.replace("192.0.2.1", "*a39"), "t1")
+def test_an_alias_repeats_a_text_and_nothing_else() -> None:
+    text = topology(DUT1=node()).replace("192.0.2.1", "*host")
+    (read,) = read_topology(f"address: &host 192.0.2.1\n{text}", "t1").nodes
+    assert read.host == "192.0.2.1"
+    with pytest.raises(InputError, match=r"not a valid YAML topology: error in line \d+"):
+        read_topology(f"address: &host [192.0.2.1]\n{text}", "t1")
 
 
 def refused_or_read(text: str) -> None:

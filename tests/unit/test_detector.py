@@ -200,6 +200,11 @@ def test_changes_begin_after_the_reference() -> None:
     assert detector.spread_dates(newest, 20, np.array([15.0, 3.0])).tolist() == [15.0, 7.0]
 
 
+def test_a_night_far_off_before_the_change_is_not_its_beginning() -> None:
+    newest = np.array([[0.0] * 4 + [30.0] + [0.0] * 4 + [3.0] * 5]).T
+    assert detector.dates(newest, 20, np.array([3.0])).tolist() == [16.0]
+
+
 # Rates, with seeds: the limits are those that a correct detector passes 99 times in 100
 
 any_size = pytest.mark.parametrize("series", [250, pytest.param(1000, marks=pytest.mark.thorough)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bench.judgement import DATE_TOLERANCE, SHIFT, generate, with_shift
-from calibration.judge.detector import MIN_VALUES
+from calibration.judge.detector import DRIFT_NIGHTS, MIN_VALUES
 from calibration.judge.drift import Analysis, Change, analyse
 
 
@@ -162,6 +162,16 @@ def test_flips_are_dated() -> None:
     assert abs(analysis.flips.night - 70) <= 5
     assert analysis.changes == ()
     assert analysis.first == analysis.flips.night
+
+
+@pytest.mark.parametrize(("stay", "cut"), [(DRIFT_NIGHTS, 0), (DRIFT_NIGHTS + 1, DRIFT_NIGHTS + 1)])
+def test_a_longer_stay_on_a_level_is_not_of_the_flipping(stay: int, cut: int) -> None:
+    values = 100.0 + noise(60)
+    values[stay::2] += 20.0
+    analysis = one(values)
+    assert analysis.flips is not None
+    assert (analysis.first, analysis.flips.night) == (cut, cut)
+    assert analysis.flips.upper_share == pytest.approx(((61 - stay) // 2) / (60 - cut))
 
 
 def test_flips_do_not_hide_a_level_change() -> None:

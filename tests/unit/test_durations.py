@@ -152,6 +152,9 @@ def test_sample_covers_every_class_and_pair_of_nodes(machine: Context, profile: 
         assert {neighbourhood.class_of(*pair) for pair in pairs} == set(neighbourhood.counts())
         nodes = {node.id for node in machine.nodes if node.cpus}
         assert {frozenset(map(machine.node_of, pair)) for pair in pairs} >= set(map(frozenset, combinations(nodes, 2)))
+    for name in neighbourhood.counts():
+        sample = neighbourhood.sample(name, 8)
+        assert len({cpu for pair in sample for cpu in pair}) == 2 * len(sample) == 16, "no CPU stands for two pairs"
 
 
 def test_full_profile_covers_every_pair_of_caches() -> None:

@@ -87,6 +87,33 @@ def test_a_longer_profile_costs_more(machine: Context) -> None:
     assert costs == sorted(set(costs))
 
 
+OF_SENTINELS = {
+    "jitter": {"executions", "gap_s", "isolated", "housekeeping"},
+    "core_frequency": {"alone_cores"},
+    "idle_latency": {"more_rounds", "counters"},
+    "peak_injection_bandwidth": {"mixes", "plain_mixes", "counters"},
+}
+"""What is asked for less of than at night; all else decides a value."""
+
+
+def test_sentinels_are_measured_as_at_night() -> None:
+    sentinel, nightly = (load_profile(profile).measurements for profile in ("sentinel", "nightly"))
+    differing = {
+        kind: {name for name, value in settings if getattr(nightly[kind], name) != value}
+        for kind, settings in sentinel.items()
+    }
+    assert differing == OF_SENTINELS
+
+
+def test_nights_have_the_further_rounds_of_a_full_run() -> None:
+    nightly, full = (
+        {kind: getattr(settings, "more_rounds", 0) for kind, settings in load_profile(profile).measurements.items()}
+        for profile in ("nightly", "full")
+    )
+    assert any(nightly.values())
+    assert {kind: full[kind] for kind in nightly} == nightly
+
+
 def test_plan_duration_is_the_sum_of_its_steps() -> None:
     plan = make_plan(small(), load_profile("nightly"))
     assert plan.expected_duration_s == pytest.approx(sum(step.expected_duration_s for step in plan.steps), abs=0.1)
@@ -152,6 +179,12 @@ def test_buffers_per_mix_match_sutprobe() -> None:
     source = (ROOT / "calibration" / "kernels" / "load.c").read_text(encoding="utf-8")
     rows = re.findall(r'\[MIX_\w+\]\s*=\s*\{"([^"]+)",\s*(\d),', source)
     assert {name: int(arrays) for name, arrays in rows} == BUFFERS
+
+
+def test_a_plan_names_a_cpu_that_belongs_to_no_node() -> None:
+    machine = server(1)
+    with pytest.raises(InputError, match="CPU 32 belongs to no node"):
+        make_plan(machine.model_copy(update={"nodes": machine.nodes[:1]}), load_profile("full"))
 
 
 # What the new kinds ask for on such machines

@@ -102,6 +102,14 @@ def test_a_metric_that_moved_with_the_throughput_is_claimed_with_its_effect_and_
     assert first.interval[0] < -0.06 < first.interval[1]
 
 
+def test_the_level_is_that_since_the_first_night_of_the_last_change() -> None:
+    measured = throughput({("t2", 60): -0.06})
+    for test in explanation(measured, calibration()).tests:
+        row = next(row for row in test.suts if row.changes)
+        values = measured.series[("t2",), test.test].values
+        assert row.level == np.median(values[(row.changes[-1].night - FIRST).days :])
+
+
 def test_a_fact_that_changed_with_the_throughput_is_claimed_and_its_metrics_too() -> None:
     known = calibration({("t2", 60): -0.12}, {("t2", 60): {"BIOS": "Example 2.2"}})
     found = explanation(throughput({("t2", 60): -0.06}), known)
@@ -186,6 +194,8 @@ def test_a_change_of_all_suts_is_common_and_no_sut_has_one_of_its_own() -> None:
 
 def test_a_fact_that_changed_on_most_suts_is_named_beside_a_common_change_but_not_claimed() -> None:
     facts = {(sut, 60): {"kernel": "6.2"} for sut in SUTS[:3]} | {(sut, 30): {"kernel": "6.1"} for sut in SUTS}
+    for sut in SUTS[:2]:  # half of them
+        facts[sut, 60] = {**facts[sut, 60], "BIOS": "Example 2.2"}
     found = explanation(throughput({(sut, 60): -0.05 for sut in SUTS}), calibration(None, facts))
     assert outcomes(found) == {}
     assert {item.facts for test in found.tests for item in test.common} == {("kernel: 6.1 -> 6.2",)}
@@ -334,6 +344,27 @@ def test_a_shift_keeps_what_places_have_in_common() -> None:
     busy = associate([104] * 3, {place: [(night, 1) for night in range(5, 100, 9)] for place in range(3)}, occurrences)
     assert one_night.evidence[0, 1].chance == 1 / (1 + 2 * NEARBY)
     assert busy.evidence[0, 1].chance > 0.2
+
+
+def test_without_common_nights_the_share_of_nights_is_unknown() -> None:
+    found = throughput({}, suts=SUTS[:2])
+    for (hosts, test), row in list(found.series.items()):
+        first = SUTS.index(hosts[0])
+        apart = Measured(hosts, test, row.unit, "", row.days[first::2], row.values[first::2])
+        found.series[hosts, test] = apart
+    known = explanation(found, calibration())
+    assert {test.variance and test.variance.nights for test in known.tests} == {None}
+    row = next(line for line in explanation_text(known).splitlines() if line.startswith("test0 "))
+    assert "unknown" in row
+
+
+def test_the_order_of_the_results_does_not_matter() -> None:
+    found = throughput({})
+    backwards = replace(found, series=dict(reversed(found.series.items())))
+    first, second = explanation(found, calibration()), explanation(backwards, calibration())
+    assert [row.suts for test in second.tests for row in test.suts] == [
+        row.suts for test in first.tests for row in test.suts
+    ]
 
 
 def test_the_screen_has_the_three_answers_and_the_variance() -> None:

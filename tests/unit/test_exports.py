@@ -35,6 +35,7 @@ from calibration.exports import influx
 from calibration.exports import openmetrics as text_of
 from calibration.exports.families import BASE_UNITS, family_of
 from calibration.exports.history import COLUMNS, SCHEMA_VERSION, Value, write_parquet
+from calibration.judge.night import EXPECTED_NIGHTS
 from calibration.judge.run import verdicts_of
 from calibration.measurements import registry
 from calibration.places import SHARE
@@ -43,6 +44,7 @@ from calibration.results.layout import RUN
 from calibration.results.records import Limit
 from tests.report.report_documents import flagged, index_of, run_document, store
 from tests.tools import require
+from tests.unit.histories import stored as stored_nights
 
 GUIDE = SHARE / "docs" / "guide" / "exports.rst"
 RULES = SHARE / "docs" / "guide" / "units" / "prometheus-rules.yml"
@@ -266,12 +268,45 @@ def test_an_invalid_metric_is_left_out_with_its_reason(results: Path, text: str)
     assert ended.stdout == text
 
 
-def test_promtool_has_no_complaint(text: str) -> None:
+STATE = 'calibration_sut_state{{testbed="t1",sut="{}",state="{}"}}'
+ALERTING = [("CalibrationFails", "bad"), ("CalibrationFails", "lost")]
+
+
+def alerts(hour: int, *expected: tuple[str, str]) -> dict[str, Any]:
+    """Return what promtool expects after *hour* hours: the alerts that fire, with their SUTs."""
+    found = [{"labels": f'{{alertname="{name}",sut="{sut}"}}', "value": 1} for name, sut in expected]
+    return {"expr": "count by (alertname, sut) (ALERTS)", "eval_time": f"{hour}h", "exp_samples": found}
+
+
+RULES_TEST = {
+    "rule_files": [str(RULES)],
+    "evaluation_interval": "1h",
+    "tests": [
+        {
+            "interval": "1h",
+            "input_series": [
+                {"series": STATE.format("bad", "fails"), "values": "1x72"},
+                {"series": STATE.format("lost", "unmeasured"), "values": "1x72"},
+                {"series": STATE.format("good", "good"), "values": "1x72"},
+                {"series": TIME + '{testbed="t1",sut="old"}', "values": "0x72"},
+                {"series": TIME + '{testbed="t1",sut="new"}', "values": "0+3600x72"},
+            ],
+            "promql_expr_test": [alerts(47, *ALERTING), alerts(49, *ALERTING, ("CalibrationIsOld", "old"))],
+        }
+    ],
+}
+"""SUTs in every state, and two that were measured once and every hour."""
+
+
+def test_promtool_has_no_complaint(text: str, tmp_path: Path) -> None:
     checked = subprocess.run(
         [require("prometheus", "promtool"), "check", "metrics"], input=text, text=True, capture_output=True, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
-    subprocess.run([require("prometheus", "promtool"), "check", "rules", RULES], check=True, capture_output=True)
+    (tmp_path / "alerts.json").write_text(json.dumps(RULES_TEST), encoding="utf-8")  # which is YAML too
+    command = [require("prometheus", "promtool"), "test", "rules", str(tmp_path / "alerts.json")]
+    tested = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 def of_cpus(count: int, monkeypatch: pytest.MonkeyPatch, results: Path) -> dict[Sample, float]:
@@ -305,6 +340,14 @@ def test_the_worst_of_what_should_be_high_is_the_lowest() -> None:
     for value in (20.0, 7.0, 12.0):
         text_of._add_value(gauges, Value("t1", "s1", family, FIRST, value, None, None, "near"))
     assert list(gauges[family.name].samples.values()) == [7.0]
+
+
+def test_a_sut_that_is_gone_has_no_metrics(tmp_path: Path) -> None:
+    for sut, nights in (("s1", EXPECTED_NIGHTS + 3), ("s2", 1)):
+        stored_nights(tmp_path, [100.0] * nights, testbed="t1", sut=sut)
+    found = samples(read_openmetrics(text_of.openmetrics(tmp_path, lambda _: None)))
+    assert found["calibration_sut_state", (("state", "gone"), ("sut", "s2"), ("testbed", "t1"))] == 1.0
+    assert {dict(labels)["sut"] for name, labels in found if name.endswith("_seconds")} == {"s1"}
 
 
 def test_labels_and_help_are_escaped() -> None:
@@ -460,6 +503,14 @@ def test_influxdb_returns_every_value_with_its_time(results: Path, tmp_path: Pat
     assert found == expected
 
 
+def test_a_line_of_influx_has_the_ends_of_the_interval_and_escapes_tags() -> None:
+    family = family_of("idle_latency.latency_ns")
+    assert family is not None
+    line = influx._line(Value("t 1", "s,=\\\n1", family, FIRST, 1.5, 1.25, 2.0, "near"))
+    tags, fields = r"sut=s\,\=__1,testbed=t\ 1", 'value=1.5,low=1.25,high=2.0,trust="near"'
+    assert line == f"calibration_idle_latency_seconds,{tags} {fields} {int(FIRST.timestamp())}000000000"
+
+
 def test_influx_since_a_night_has_only_later_ones(results: Path) -> None:
     count = dict.fromkeys(range(3), 0)
     for document in documents(results):
@@ -551,9 +602,19 @@ def test_duckdb_and_pyarrow_read_the_documented_columns(results: Path, tmp_path:
 
 def test_the_newest_complete_run_represents_its_night(results: Path, tmp_path: Path) -> None:
     document = next(documents(results))
-    for name, status in (("20260130T030000Z-0001", "incomplete"), ("20260130T020000Z-0002", "complete")):
-        started = f"2026-01-30T{name[9:11]}:00:00Z"
+    for name, status in (
+        ("20260130T030000Z-0001", "incomplete"),
+        ("20260130T020000Z-0002", "complete"),
+        ("20260130T010000Z-0003", "complete"),
+        ("20260131T010000Z-0004", "incomplete"),
+        ("20260131T020000Z-0005", "incomplete"),
+    ):
+        started = f"2026-01-{name[6:8]}T{name[9:11]}:00:00Z"
+        if name.endswith("5"):
+            document |= {"measurements": [], "verdicts": []}
         document["run"] |= {"id": name, "status": status, "started_at": started}
+        for measurement in document["measurements"]:
+            measurement["started_at"] = started
         directory = tmp_path / "results" / "t1" / "s1" / name
         directory.mkdir(parents=True)
         (directory / RUN).write_text(json.dumps(document))
@@ -563,9 +624,13 @@ def test_the_newest_complete_run_represents_its_night(results: Path, tmp_path: P
     assert {(row["run_id"][-4:], row["run_status"], row["for_night"]) for row in table} == {
         ("0001", "incomplete", False),
         ("0002", "complete", True),
+        ("0003", "complete", False),
+        ("0004", "incomplete", False),
     }
-    samples_of_one = called("export", "openmetrics", tmp_path / "results").stdout
-    assert samples_of_one.count("calibration_idle_latency_seconds{") == 1
+    found = samples(read_openmetrics(called("export", "openmetrics", tmp_path / "results").stdout))
+    assert len([name for name, _ in found if name == "calibration_idle_latency_seconds"]) == 1
+    newest = datetime(2026, 1, 30, 2, tzinfo=UTC).timestamp()  # the last night's run has none
+    assert {value for (name, _), value in found.items() if name == TIME} == {newest}
 
 
 # Dashboard

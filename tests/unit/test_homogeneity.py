@@ -13,7 +13,7 @@ from bench.judgement import Tails, trials
 from calibration.judge.causes import CLOCK
 from calibration.judge.drift import Analysis, Change, Flips
 from calibration.judge.homogeneity import judge_homogeneity
-from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out
+from calibration.judge.outliers import Levels, compare_levels, holm, leave_one_out, levels_of
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import NightVerdict
 from calibration.results.history import History, NightRun, Series
@@ -124,10 +124,11 @@ def test_bounds_are_the_tolerance_as_ratios() -> None:
     assert upper / lower == pytest.approx(1.03**2, rel=1e-9)
 
 
-def test_a_difference_is_dated_to_its_last_change() -> None:
+@pytest.mark.parametrize("first", ["0.9", "1.0"])
+def test_a_difference_is_of_the_newest_facts_and_dated_to_its_last_change(first: str) -> None:
     found = judged(
         {(f"sut{number}", LATENCY): nights(110 if number == 2 else 100, seed=number) for number in range(4)},
-        bios={"sut2": ["0.9"] * 10 + ["1.0"] * 10 + ["0.9"] * 10},
+        bios={"sut2": [first] * 10 + ["1.0"] * 10 + ["0.9"] * 10},
     )
     (change,) = found["sut2", LATENCY].context_changes
     assert (change.fact, change.after, change.night) == ("BIOS", "0.9", NIGHTS[20])
@@ -199,6 +200,14 @@ def test_unknown_values_are_not_compared() -> None:
     assert "too few nights and no interval" in single["sut1", LATENCY].reason
     for found in (unknown, flipping, single):
         assert found["sut1", LATENCY].outcome == "no_reference"
+
+
+def test_the_variance_of_nights_is_that_of_their_logarithms() -> None:
+    row = np.exp(np.random.default_rng(1).normal(3.0, 0.3, 100_000))
+    spread = float(np.std(row) / np.mean(row))
+    analysis = Analysis((), None, level=20.0, spread=spread, first=0, count=len(row))
+    variance = levels_of([analysis], np.array([0.01])).night
+    assert variance == pytest.approx([np.log(row).var()], rel=0.02)
 
 
 def test_zero_equals_only_zero() -> None:
@@ -278,6 +287,16 @@ def test_since_is_the_change_that_made_it_an_outlier() -> None:
     )
     assert [other.outcome for other in others.values()] == ["fail", "pass", "pass"]
     assert others["sut1", LATENCY].since == NIGHTS[20]
+
+
+def test_changes_of_other_metrics_begin_no_stretch() -> None:
+    """A SUT without the metric has no changes of it; those of the last series are of another metric."""
+    moved = [*nights(100, seed=1)[:10], *nights(110, seed=1)[10:]]
+    rest = {(f"sut{number}", LATENCY): nights(100, seed=number) for number in (2, 3)}
+    found = judged(
+        {("sut1", LATENCY): moved, **rest, ("sut4", "z.latency_ns"): moved}, first={("sut4", "z.latency_ns"): 10}
+    )
+    assert found["sut1", LATENCY].since == NIGHTS[0]
 
 
 def test_since_spans_outlying_levels_and_gaps() -> None:

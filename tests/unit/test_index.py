@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories through the index match the documents, whatever happens to either."""
 
+import errno
 import json
 import math
 import os
@@ -603,6 +604,18 @@ def test_an_unwritable_index_is_reported(
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(index, "CACHE", tmp_path / "file")
     with pytest.raises(EnvironmentLacksError, match="CALIBRATION_CACHE_DIR"):
+        read_history(results)
+
+
+def test_a_server_without_locks_is_reported(
+    results: Path, document: RunDocument, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    store_document(night(document, 0), results)
+    monkeypatch.setattr(index, "flock", flock)
+    with pytest.raises(EnvironmentLacksError, match=r"No locks available.*CALIBRATION_CACHE_DIR"):
         read_history(results)
 
 

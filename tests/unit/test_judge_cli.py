@@ -146,6 +146,13 @@ def test_a_missing_run_comes_first() -> None:
     ]
 
 
+def test_the_metric_furthest_out_of_bounds_stands_for_an_event() -> None:
+    fields: dict[str, Any] = {"check": "limits", "bound": (100.0, None)}
+    near, far = verdict(value=95.0, **fields), verdict(metric=LATENCY, value=60.0, **fields)
+    (event,) = group_failures([near, far])
+    assert event.worst is far
+
+
 @pytest.mark.parametrize("count", [1, 5, 28, 29, 400])
 def test_judgement_fits_one_screen(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -287,6 +294,13 @@ def test_trend_marks_values_out_of_bounds(results: Path, measured: Sequence[floa
     assert rows[0] == ",".join(COLUMNS)
     assert len(rows) == 31
     assert rows[21] == "2026-01-21,,,,,,False,no run"
+
+
+def test_what_one_night_does_not_have_is_null_in_json(results: Path) -> None:
+    stored(results, [80.0])
+    found = json.loads(called("trend", "lab/t1", LATENCY, "--results", results, "--json").output)
+    assert found["level"] == pytest.approx(80)
+    assert found["spread"] is None
 
 
 def test_trend_of_an_unknown_name_suggests_known_ones(results: Path, measured: Sequence[float | None]) -> None:

@@ -78,7 +78,16 @@ class Made:
         return self.context.model_copy(update={"nodes": nodes})
 
 
-def made(machine: Machine, directory: Path) -> Made:
+def captured(machine: Machine, root: Path) -> bytes:
+    """Return the capture of the *machine* written below *root*."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _pid: set(range(machine.cpus)))
+        patch.setattr(os, "getpid", lambda: 1 << 22)  # no process of the made machine, which has the first few thousand
+        found = capture.capture(str(root), sleep=lambda _seconds: None)
+    return base64.b64decode(found["archive"])
+
+
+def made(machine: Machine, directory: Path, profile: str = "nightly") -> Made:
     root = machine.write(directory / "root")
     opened: Counter[str] = Counter()
     really_open = os.open
@@ -88,12 +97,10 @@ def made(machine: Machine, directory: Path) -> Made:
         return really_open(path, *arguments, **keywords)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _pid: set(range(machine.cpus)))
-        patch.setattr(os, "getpid", lambda: 1 << 22)  # no process of the made machine, which has the first few thousand
         patch.setattr(os, "open", counted)
-        captured = capture.capture(str(root), sleep=lambda _seconds: None)
-    archive = base64.b64decode(captured["archive"])
-    run = begin(directory, testbed="t", sut="s", run_id="r", profile="nightly", capture=archive, now=NOW)
+        archive = captured(machine, root)
+    names = {"testbed": "t", "sut": "s", "run_id": "r", "profile": profile}
+    run = begin(directory, **names, capture=archive, now=NOW, prefetchers_ok=True)
     for step, number, found in all_rounds(run.plan.steps, answer):
         append_record(
             run.directory,

@@ -59,7 +59,17 @@ def test_a_metric_outside_its_limits_fails(context: Context, bound: str, factor:
     limit = {**GOOD, "upper": None, bound: figure * factor}
     (verdict,) = verdicts(context, limit)
     assert verdict.outcome == "fail"
-    assert verdict.reason.startswith(f"expected {words} {figure * factor:g} ns, found {figure:g} ns")
+    assert verdict.reason.startswith(f"expected {words} {figure * factor:.15g} ns, found {figure:g} ns")
+
+
+def test_a_failed_limit_never_shows_the_bound_as_what_was_found(context: Context) -> None:
+    figure, _ = value(context)
+    bound = float(f"{figure:g}")
+    (verdict,) = verdicts(
+        context, {**GOOD, "upper": None, "lower": bound} if figure < bound else {**GOOD, "upper": bound}
+    )
+    assert verdict.outcome == "fail"
+    assert f" {bound:g} ns, found {figure!r} ns" in verdict.reason
 
 
 def test_a_pass_with_an_interval_beyond_the_limit_says_so(context: Context) -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from calibration.errors import InputError
 from calibration.measurements import declaration
+from calibration.measurements.base import Step
 from calibration.measurements.chase import COMPANION_MB_S_MIN
-from calibration.measurements.load_tail import INTERRUPTION_NS, LoadTailValues, name_of
+from calibration.measurements.load_tail import INTERRUPTION_NS, LOAD_NS, LoadTailSettings, LoadTailValues, name_of
+from calibration.percentiles import beyond_longest
 from calibration.results.cross_checks import cross_checks
 from calibration.statistics import Estimate
-from tests.unit.test_measurements import one, points, read
+from tests.unit.test_measurements import MACHINE, one, points, read
 
 TICK_NS = 0.5
 LOADS = {200: 9_100, 300: 870, 600: 29, 1200: 1}
@@ -111,6 +113,25 @@ def test_interrupted_loads_are_counted_apart() -> None:
     assert values.memory.longest == 10 * long
     found = {item.percent: item.value_ns for item in values.percentiles}
     assert [found[50.0], found[99.0], found[99.9]] == pytest.approx([100, 150, 300], abs=TICK_NS)
+
+
+def test_what_lies_beyond_the_longest_is_of_the_loads_that_were_not_interrupted() -> None:
+    whole, interrupted = 9_000, 1_000
+    values = tail(planted({200: whole, int(INTERRUPTION_NS / TICK_NS): interrupted}))
+    assert values.beyond_longest == pytest.approx(beyond_longest(6 * whole), rel=1e-9)
+
+
+@pytest.mark.parametrize("companions", [True, False])
+def test_loads_beside_a_companion_are_planned_too(monkeypatch: pytest.MonkeyPatch, companions: bool) -> None:
+    if not companions:
+        monkeypatch.setattr("calibration.measurements.load_tail.companions_for", lambda *_: ())
+    few_s, many_s = (
+        step.expected_duration_s
+        for loads in (100_000, 1_100_000)
+        for step in declaration("load_tail").steps(MACHINE, LoadTailSettings(single_loads=loads))
+        if isinstance(step, Step)
+    )
+    assert many_s - few_s == pytest.approx((1 + companions) * 1_000_000 * LOAD_NS * 1e-9)
 
 
 def test_only_interrupted_loads_are_no_distribution() -> None:

@@ -2,6 +2,7 @@
 """Results of several controllers become one: nothing is lost, doubled, overwritten or half copied."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,9 @@ def test_runs_of_all_slices_are_copied_once(slices: list[Path], tmp_path: Path) 
     before = [files(part) for part in slices]
     assert merge(merged, slices) == Merged(3, 0, ())
     assert files(merged) == public(slices[0]) | public(slices[1])
+    for part in slices:
+        for name in public(part):
+            assert (merged / name).stat().st_mtime_ns == (part / name).stat().st_mtime_ns
     stamps = {path: path.stat().st_mtime_ns for path in merged.rglob("*")}
     assert merge(merged, slices) == Merged(0, 3, ())
     assert merge(merged, [*slices, *slices]) == Merged(0, 6, ())
@@ -141,6 +145,43 @@ def test_a_run_with_other_content_is_refused_with_both_paths(tmp_path: Path) -> 
     assert f"t1/s1/r1 of {tmp_path / 'two'}: differs from {tmp_path / 'merged'}/t1/s1/r1; " in refused
     found = files(tmp_path / "merged")
     assert {name: found[name] for name in public(tmp_path / "one")} == public(tmp_path / "one")
+
+
+def test_other_content_of_the_same_size_differs(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "slice")
+    merge(tmp_path / "merged", [tmp_path / "slice"])
+    text, found = (run / RUN).read_text(), (run / RUN).stat()
+    (run / RUN).write_text(text.replace('"incomplete"', '"INCOMPLETE"'))
+    os.utime(run / RUN, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    assert (run / RUN).stat().st_size == found.st_size
+    before = files(tmp_path / "merged")
+    (refused,) = merge(tmp_path / "merged", [tmp_path / "slice"]).refused
+    assert "differs from" in refused
+    assert files(tmp_path / "merged") == before
+
+
+def test_a_copy_is_on_disk_before_it_is_a_run(
+    slices: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, rename = os.fsync, Path.rename
+    on_disk: dict[Path, bytes] = {}
+    renamed = []
+
+    def syncing(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        on_disk[path] = path.read_bytes()
+        fsync(descriptor)
+
+    def renaming(source: Path, target: Path) -> Path:
+        copied = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
+        assert {path: on_disk.get(path) for path in copied} == copied
+        renamed.append(target)
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    assert merge(tmp_path / "merged", slices) == Merged(3, 0, ())
+    assert len(renamed) == 3
 
 
 def _change_identity(run: Path) -> None:

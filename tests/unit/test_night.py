@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibration.commands.judgement_screen import describe
 from calibration.errors import InputError
 from calibration.judge.baseline_files import (
     Acceptance,
@@ -22,6 +23,7 @@ from calibration.judge.baseline_files import (
     place_of,
 )
 from calibration.judge.drift import Flips
+from calibration.judge.failures import FailureGroup
 from calibration.judge.night import Judgement, judge_night
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.waivers import Waiver, Waivers
@@ -182,6 +184,8 @@ def test_inventory_limits_apply_beside_accepted_bounds(tmp_path: Path) -> None:
     bad = the(judged(past, references=references), "limits")
     assert (bad.outcome, bad.bound, bad.since) == ("fail", (101.0, 110.0), night_of(0))
     assert bad.reason == "expected at least 101 MB/s, found 100 MB/s (sold)"
+    lower = history({BANDWIDTH: [100.0] * 12}, recorded=recorded("pass", None, 105.0))
+    assert the(judged(lower, references=references), "limits").bound == (90.0, 105.0)
     good = history({BANDWIDTH: [100.0] * 12}, recorded=recorded("pass", 95.0, None))
     assert the(judged(good), "limits").bound == (95.0, None)
     assert the(judged(good), "limits").outcome == "pass"
@@ -193,6 +197,7 @@ def test_a_limit_of_an_unmeasured_metric_fails() -> None:
     past = history({LATENCY: [80.0] * 12}, recorded=recorded("fail", 101.0, None))
     verdict = the(judged(past), "limits")
     assert (verdict.outcome, verdict.value, verdict.run_id) == ("fail", None, run_id(11))
+    assert describe(FailureGroup(verdict, (verdict,))).startswith(f"{BANDWIDTH} expected at least 101 MB/s")
 
 
 # drift, spread, bimodal
@@ -271,6 +276,8 @@ def test_a_level_that_returned_passes() -> None:
     elsewhere = the(judged(past, [steady(row, (shift(20, 100.0, 90.0), shift(30, 90.0, 96.0)))]), "drift")
     assert (elsewhere.outcome, elsewhere.since) == ("fail", night_of(30))
     assert elsewhere.reason.endswith("before 2026-01-21 it was 100 MB/s")
+    vague = shift(20, 100.0, 90.0)._replace(interval=(-0.15, -0.05))
+    assert the(judged(past, [steady(row, (vague, shift(30, 90.0, 96.0)))]), "drift").outcome == "pass"
 
 
 def test_a_change_from_zero_has_no_size() -> None:

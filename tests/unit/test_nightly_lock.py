@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One nightly calibration at a time for each directory of results."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -88,6 +90,15 @@ def test_unwritable_results_are_reported(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("no directory")
     with pytest.raises(EnvironmentLacksError, match="calibration_results_dir"):
         hold(tmp_path / "results", NOW)
+
+
+def test_a_server_without_locks_is_no_other_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lockf(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with pytest.raises(EnvironmentLacksError, match=r"^cannot lock the results: .*No locks available"):
+        hold(tmp_path, NOW)
 
 
 def test_a_link_as_lock_file_is_not_followed(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ machines:
     [
         ("", "", None),
         ("licence: CC0-1.0", "licence: CC0-1.0, licence: MIT", "duplicate key 'licence'"),
-        ("date: 2026-01-31", "date: &date 2026-01-31, accessed: *date", "an alias is not allowed"),
+        ("figures: [", "figures: &figures [*figures, ", "an alias of a list or mapping is not allowed"),
         (", licence: CC0-1.0", "", "source.licence: Field required"),
         ("date: 2026-01-31", "date: yesterday", "source.date"),
         ("CC0-1.0", "do what you want", "source.licence"),
@@ -320,6 +320,31 @@ def test_a_machine_without_a_readable_population_knows_only_its_caches(run: RunD
     assert compared(unread, machine("t/1", 1.2, "l1_ns"), metric="l1_ns").usual is not None
 
 
+def test_sockets_of_unequal_size_have_no_number_of_cores(run: RunDocument) -> None:
+    assert run.context is not None
+    context = run.context.parsed
+    topology = context.topology.model_copy(update={"cores": context.topology.cores[1:]})
+    uneven = run.context.model_copy(update={"parsed": context.model_copy(update={"topology": topology})})
+    conditions = subject_of(run.model_copy(update={"context": uneven})).conditions
+    assert (conditions["sockets"], conditions["cores_per_socket"], conditions["nodes_per_socket"]) == (2, None, 1)
+
+
+def test_only_nodes_with_cpus_and_only_memory_modules_are_conditions(run: RunDocument) -> None:
+    assert run.context is not None
+    context = run.context.parsed
+    (dimm, *_), (node, *_) = context.firmware.dimms, context.nodes
+    flash = dimm.model_copy(update={"type": "Flash", "configured_mt_s": 33})
+    memory_only = [node.model_copy(update={"id": number, "cpus": ()}) for number in (8, 9)]
+    context = context.model_copy(
+        update={
+            "nodes": (*context.nodes, *memory_only),
+            "firmware": context.firmware.model_copy(update={"dimms": (*context.firmware.dimms, flash)}),
+        }
+    )
+    more = run.model_copy(update={"context": run.context.model_copy(update={"parsed": context})})
+    assert subject_of(more) == subject_of(run)
+
+
 def test_the_nearest_figures_come_first(run: RunDocument) -> None:
     machines = [
         machine("t/1", 91.0, instrument="mlc", nodes_per_socket=None),
@@ -372,6 +397,18 @@ def test_nodes_are_local_near_or_remote() -> None:
     assert "idle_latency_remote_ns" not in {item.metric for item in observed(document)}
 
 
+def test_memory_without_cpus_is_neither_near_nor_remote() -> None:
+    document = on_metal(with_nodes(run_document(), 2))
+    assert document.context is not None
+    context = document.context.parsed
+    nodes = (context.nodes[0], context.nodes[1].model_copy(update={"cpus": ()}))
+    parsed = context.model_copy(update={"nodes": nodes})
+    document = document.model_copy(update={"context": document.context.model_copy(update={"parsed": parsed})})
+    names = {item.metric for item in observed(document)}
+    assert "idle_latency_local_ns" in names
+    assert not {"idle_latency_near_ns", "idle_latency_remote_ns", "c2c_remote_hitm_writer_ns"} & names
+
+
 def test_invalid_figures_are_not_compared(run: RunDocument) -> None:
     wrong = flagged(run, index_of(run, "peak_injection_bandwidth"), "PLACEMENT_WRONG", "3 of 4 pages")
     wrong = flagged(wrong, index_of(run, "peak_injection_bandwidth") - 1, "PLACEMENT_WRONG", "3 of 4 pages")
@@ -390,5 +427,6 @@ def test_the_machine_shows_its_conditions(run: RunDocument) -> None:
         "mt_s": 2933,
         "channels_per_socket": 6,
     }
+    assert subject.memory_type == "DDR4"
     assert set(QUANTITIES["l1_ns"].conditions) == set()
     assert Memory().channels_per_socket is None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changed states reach a command and a URL, once, and neither can harm the night or show a secret."""
 
+import contextlib
 import json
 import socket
 import sys
@@ -278,7 +279,70 @@ def test_a_server_that_hangs_is_given_up(lab: Lab, monkeypatch: pytest.MonkeyPat
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/{HIDDEN}"
         (fault,) = lab.notify(Hook([], url)).undelivered
     assert fault.startswith("the server of notify_url ")
-    assert "imeout" in fault or "timed out" in fault
+    assert "imeout" in fault or "timed out" in fault or "has not answered within 0.2 s" in fault
+
+
+ENDLESS = {
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "informational": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "status": (b"HTTP", b"x"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_server_whose_answer_never_ends_is_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
+    lab.judged(verdict("a", "fail"))
+    ended = threading.Event()
+
+    def trickle() -> None:
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(ENDLESS[kind][0])
+            while not ended.wait(0.01):
+                peer.sendall(ENDLESS[kind][1])
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/{HIDDEN}"
+            (fault,) = lab.notify(Hook([], url)).undelivered
+        finally:
+            ended.set()
+            thread.join()
+    assert fault == "the server of notify_url has not answered within 0.5 s"
+
+
+def test_an_endless_body_is_not_read(lab: Lab) -> None:
+    lab.judged(verdict("a", "fail"))
+    closed = threading.Event()
+
+    def answer() -> None:
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.recv(1 << 16)
+            peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                peer.sendall(b"x" * 4096)
+        closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/{HIDDEN}"
+        assert lab.notify(Hook([], url)).undelivered == ()
+        assert closed.wait(60)
+
+
+def test_a_command_that_prints_without_end_or_reads_nothing_is_no_problem(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 2.0)
+    lab.judged(*(verdict(f"sut-{number}", "fail", reason="x" * 400) for number in range(1000)))
+    assert lab.notify(Hook(["true"], "")).undelivered == ()
+    (lab.results / TOLD).unlink()
+    assert lab.notify(Hook(["yes"], "")).undelivered == ("notify_command has not ended within 2 s",)
+    assert len(lab.notify(Hook(["head", "-c", "99999999", "/dev/zero"], "")).changed) == 1000, "told again"
 
 
 def test_if_one_of_two_fails_both_are_told_again(

@@ -33,10 +33,13 @@ def captured(name: str) -> Context:
 
 
 def power() -> Context:
-    """Four cores of eight threads, with nodes 0 and 8, as firmware numbers them."""
+    """Four cores of eight threads, with nodes 0 and 8, as firmware numbers them, and base pages, which it lacks."""
     context = captured("ppc64le-smt8")
     return context.model_copy(
-        update={"nodes": tuple(node.model_copy(update={"id": 8 * node.id}) for node in context.nodes)}
+        update={
+            "nodes": tuple(node.model_copy(update={"id": 8 * node.id}) for node in context.nodes),
+            "memory": context.memory.model_copy(update={"base_page_bytes": 65536}),
+        }
     )
 
 

@@ -57,6 +57,7 @@ def test_an_interrupted_run_is_compared_with_the_rounds_that_it_has() -> None:
 @pytest.mark.parametrize(("factor", "within"), [(1.19, True), (0.81, True), (1.21, False), (0.79, False)])
 def test_a_fifth_longer_is_as_announced(factor: float, within: bool) -> None:
     assert within_announcement(lasting(factor)) is within
+    assert (pace_text(lasting(factor)) or "").endswith(" announced") is (within or factor < 1)
 
 
 def test_the_reason_of_a_slow_run_is_named() -> None:

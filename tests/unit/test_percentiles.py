@@ -65,6 +65,13 @@ def test_intervals_hold_the_percentile_as_often_as_they_claim(percent: float) ->
     assert held / runs >= COVERAGE - 3 * (COVERAGE * (1 - COVERAGE) / runs) ** 0.5
 
 
+@pytest.mark.parametrize(("count", "percent", "rank"), [(101, 50.0, 51), (100, 50.0, 50), (101, 90.0, 91)])
+def test_a_percentile_is_the_first_sample_that_has_enough_up_to_it(count: int, percent: float, rank: int) -> None:
+    found = percentile(of(list(range(1, count + 1))), percent)
+    assert found is not None
+    assert found.value == rank
+
+
 def test_values_are_spread_over_their_bucket_or_the_step_of_the_clock() -> None:
     histogram = of([10] * 50 + [20] * 50)
     assert histogram.value_at(1, step=1) == pytest.approx(10 - 0.49)
@@ -97,6 +104,8 @@ def test_histograms_are_split_at_whole_buckets_and_add_up() -> None:
     assert histogram.mean == pytest.approx(sum([1, 5, 5, 9, 9, 64, 70]) / 7)
     below, rest = histogram.split(9.5)
     assert (below.total, below.longest, rest.total, rest.longest) == (5, 9, 2, 70)
+    wide = merged([of([1, 2]), of([64, 300], width=64)])
+    assert wide.split(200)[0].longest == 127, "the end of its last bucket"
     below, rest = of([64], width=64).split(100)
     assert (below.total, rest.total) == (0, 1)
     assert list(of([1, 1, 3, 8]).exceeding()) == [(1, 1.0), (3, 0.5), (8, 0.25)]

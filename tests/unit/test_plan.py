@@ -314,6 +314,20 @@ def test_memoryless_node_is_no_home() -> None:
     assert reported == {f"Transfers homed in node {empty}": f"node {empty} has no memory"}
 
 
+@pytest.mark.parametrize("full_pairs", [0, 992], ids=["sample", "full"])
+def test_cpus_of_a_memoryless_node_write_in_the_nearest_memory(full_pairs: int) -> None:
+    (empty,) = CPU_ONLY.cpu_only_nodes
+    declared = registry()["c2c_matrix"]
+    steps = declared.steps(CPU_ONLY, declared.settings(full_pairs=full_pairs, methods=("transfer",)))
+    (step,) = (step for step in steps if isinstance(step, Step))
+    homes = set()
+    for text in options(step, "all-pairs"):
+        cpus, _, home = text.partition(":")
+        homes |= {(CPU_ONLY.node_of(cpu), home) for cpu in cpus_of(cpus.partition("@")[0])}
+    others = {(node, "") for node in Sut(CPU_ONLY).cpu_nodes if node != empty}
+    assert homes == {(empty, str(Sut(CPU_ONLY).home(empty))), *others}
+
+
 def test_probe_has_its_own_core() -> None:
     step = step_of(SMT, "quick", "loaded_latency")
     probes = {int(text.split("@")[0]) for text in options(step, "probe")}
@@ -378,12 +392,21 @@ def test_first_level_is_not_the_last_level() -> None:
     assert Sut(SMT.model_copy(update={"caches": first_levels})).llc_bytes is None
 
 
+def test_the_level_below_one_of_unknown_size_is_not_the_last_level() -> None:
+    (*smaller, last) = SMT.caches
+    assert last.level == 3
+    unknown = SMT.model_copy(update={"caches": (*smaller, last.model_copy(update={"size_bytes": None}))})
+    assert Sut(unknown).llc_bytes is None
+    assert unknown.cache_bytes.keys() == {1, 2}
+
+
 def test_cpus_without_memory_use_the_nearest_node() -> None:
     empty, full = SMT.nodes[0].model_copy(update={"memory_bytes": 0}), SMT.nodes[1]
     nodes = (empty, *(full.model_copy(update={"id": node, "cpus": ()}) for node in (1, 2, 3)))
     for row, home in (((10, 21, 21, 31), 1), ((10, 31, 21, 21), 2), ((10, 31, 21, 12), 3)):
         machine = SMT.model_copy(update={"nodes": nodes, "distances": (row,) * 4, "confinement": None})
         assert Sut(machine).home(0) == home
+    assert Sut(machine.model_copy(update={"distances": None})).home(0) == 1, "the first where distances are unknown"
 
 
 def test_single_cpu_has_no_load(machine: Context) -> None:
@@ -457,10 +480,16 @@ def test_rejects_a_faulty_profile(text: str, message: str) -> None:
         parse_profile(text, "mine", "mine.yml")
 
 
+@pytest.mark.parametrize(("profile", "reported"), [("quick", True), ("sentinel", False)])
+def test_missing_counters_are_reported_if_any_kind_would_use_them(profile: str, reported: bool) -> None:
+    kinds = {omitted.kind for omitted in make_plan(SMT, load_profile(profile)).not_planned}
+    assert ("counters" in kinds) == reported
+
+
 def test_unknown_profile_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="quick, nightly, full, counters"):
         load_profile("slow")
-    with pytest.raises(InputError, match="cannot read the profile"):
+    with pytest.raises(InputError, match=r"cannot read .*/none\.yml: No such file"):
         load_profile(str(tmp_path / "none.yml"))
 
 

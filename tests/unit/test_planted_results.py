@@ -19,7 +19,7 @@ from calibration.judge.night import judge_night
 from calibration.nightly.lock import hold
 from calibration.nightly.retention import Policy, expired
 from calibration.report import render_run
-from calibration.results.attempts import complete_suts, newest_missing, outstanding
+from calibration.results.attempts import complete_suts, newest_unfinished, outstanding
 from calibration.results.layout import run_directory
 from calibration.results.records import EndRecord, NoteRecord, append_record, record_checker
 from calibration.results.store import read_run
@@ -55,7 +55,7 @@ def begin(results: Path) -> None:
 OPERATIONS: dict[str, Callable[[Path], object]] = {
     "judge": judge_night,
     "accept": accept,
-    "retention": lambda results: expired(results, date(2027, 1, 1), Policy(nights=30, raw_nights=10)),
+    "retention": lambda results: expired(results, date(2026, 1, 20), Policy(nights=1, raw_nights=1)),
     "lock": lambda results: hold(results, NOW).close(),
     "begin": begin,
     "resume": resume,
@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "assemble": lambda results: lifecycle.finish(measured(results), now=NOW),
     "read": lambda results: read_run(measured(results)),
     "complete": lambda results: complete_suts(results, "r1"),
-    "missing": lambda results: newest_missing(results, {("t1", "s1")}),
+    "missing": lambda results: newest_unfinished(results, {("t1", "s1")}),
     "page": lambda results: render_run(measured(results)),
 }
 

@@ -263,6 +263,26 @@ def test_a_busy_measured_cpu_is_reported(isolated: Context) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("share", "limit", "outcome", "words"),
+    [
+        ((1.03, 0.0), 1.0, "met", ("at most 100 %", "CPU 2 100 %")),
+        ((0.99, 0.02), 1.0, "met", ("at most 100 %", "CPU 2 100 %")),
+        ((0.0503, 0.0), 0.05, "met", ("at most 5 %", "CPU 2 5 %")),
+        ((0.054, 0.0), 0.05, "not_met", ("at most 5 %", "CPU 2 5.4 %")),
+        ((0.0, 0.0), 0.005, "met", ("at most 0.5 %", "CPU 0 0 %")),
+        ((0.011, 0.0), 0.0, "not_met", ("at most 0 %", "CPU 2 1.1 %")),
+    ],
+)
+def test_load_is_compared_as_it_is_shown(
+    isolated: Context, share: tuple[float, float], limit: float, outcome: str, words: tuple[str, str]
+) -> None:
+    idle = dict.fromkeys(range(8), (0.0, 0.0))
+    check = found(busy(isolated, {**idle, 2: share}), "foreign_load", foreign_load_max=limit)
+    assert (check.outcome, words[0] in check.expected) == (outcome, True)
+    assert words[1] in check.found
+
+
 def test_load_on_other_cpus_counts_only_on_a_shared_core(isolated: Context) -> None:
     step = make_plan(isolated, load_profile("quick")).steps[0].model_copy(update={"cpus": (3,)})
     plan = make_plan(isolated, load_profile("quick")).model_copy(update={"steps": (step,)})
@@ -519,13 +539,24 @@ def test_an_unmet_requirement_blocks_the_sut(changes: dict[str, Any], name: str,
 
 
 def test_a_wrong_clock_is_found_for_any_round_trip() -> None:
-    for offset, words in ((3600.0, "3600.0 s ahead of"), (-3600.0, "3600.0 s behind")):
+    for offset, words in ((3600.0, "3600.000 s ahead of"), (-3600.0, "3600.000 s behind")):
         wrong = {**FACTS["time"], "began_s": 1000.5 + offset, "ended_s": 1000.5 + offset}
         check = first(facts(time=wrong))["time"]
         assert (check.outcome, check.effect) == ("not_met", "flag")
-        assert check.found == f"{words} the controller's, ± 0.5 s"
+        assert check.found == f"{words} the controller's, ± 0.500 s"
         assert check.expected == "within 2 s of the controller's clock"
     assert first(facts(), time_offset_max_s=0)["time"].outcome == "met"
+
+
+@pytest.mark.parametrize("offset", [-2.3e9, -86402.0, 86402.0, 2.3e9])
+def test_a_clock_wrong_by_more_than_a_day_blocks_the_sut(offset: float) -> None:
+    wrong = {**FACTS["time"], "began_s": 1000.5 + offset, "ended_s": 1000.5 + offset}
+    reason = refusal(first(facts(time=wrong), time_offset_max_s=1e9).values())
+    assert reason is not None
+    assert "Date as on the controller: expected within a day of the controller's, found " in reason
+    near = {**FACTS["time"], "began_s": 1000.5 + offset / abs(offset) * 86000, "ended_s": 1000.5}
+    near["ended_s"] = near["began_s"]
+    assert refusal(first(facts(time=near)).values()) is None
 
 
 def test_a_slow_answer_is_not_a_wrong_clock() -> None:

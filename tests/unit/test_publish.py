@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A night is published atomically, and foreign files are not touched."""
 
+import ctypes
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.files import sync_all
 from calibration.nightly.publish import publish
+
+PLACE = "calibration.nightly.publish.sync_all"
+
+
+@pytest.fixture(autouse=True)
+def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for what others write on this machine."""
+    monkeypatch.setattr(PLACE, lambda _: None)
 
 
 @pytest.fixture
@@ -46,6 +57,37 @@ def test_site_and_judgement_are_published_world_readable(site: Path, night: Path
     assert served(tmp_path / "www") == SERVED
     for path in (tmp_path / "www" / "current").resolve().rglob("*"):
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
+
+
+def test_a_version_is_on_disk_before_it_appears(
+    site: Path, night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk: dict[Path, bytes] = {}
+
+    def syncing(directory: Path) -> None:
+        sync_all(directory)
+        on_disk.update({path.relative_to(directory): path.read_bytes() for path in directory.rglob("*.*")})
+        assert [path for path in directory.parent.iterdir() if path.is_dir()] == [directory]
+
+    monkeypatch.setattr(PLACE, syncing)
+    current = publish(site, night, tmp_path / "www", keep=2).current.resolve()
+    assert on_disk == {path.relative_to(current): path.read_bytes() for path in current.rglob("*.*")}
+    assert len(on_disk) == len(SERVED)
+
+
+def test_a_file_system_that_does_not_write_is_an_error(
+    site: Path, night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def syncfs(self, _descriptor: int) -> int:
+            ctypes.set_errno(errno.EIO)
+            return -1
+
+    monkeypatch.setattr(PLACE, sync_all)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Failing())
+    with pytest.raises(EnvironmentLacksError, match=r"cannot publish the site to .*: Input/output error"):
+        publish(site, night, tmp_path / "www", keep=2)
+    assert not (tmp_path / "www" / "current").exists()
 
 
 def test_a_published_version_is_not_rewritten(site: Path, night: Path, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ REFUSED = {
     "guest": (_guest, "a virtual machine does not prove what its host is"),
     "poor": (lambda: measured(good=False), "all are of poor trust"),
     "implausible": (lambda: measured(latency_ns=4000.0), "is not from 40 to 400"),
-    "not accepted": (measured, "was not accepted: calibration accept example-lab/t3-sut2/"),
+    "not accepted": (measured, "calibration.cli accept "),
 }
 
 

@@ -239,6 +239,8 @@ def test_a_plan_records_its_reference(sut: Context, tmp_path: Path) -> None:
     assert begun.plan.traffic_shape == kept_reference(tmp_path, ShapeReference, sut)
     printed = CliRunner().invoke(plan_command, [str(MACHINE), "--results", str(tmp_path), "--json"])
     assert json.loads(printed.output)["traffic_shape"]["run"]["id"] == "20260102T030405Z-0a1b"
+    named = CliRunner().invoke(plan_command, ["example-lab/t3-sut2", "--results", str(tmp_path), "--json"])
+    assert str(named.exception).startswith("unknown SUT 'example-lab/t3-sut2'")
 
 
 def test_a_testbed_cannot_be_called_references(tmp_path: Path) -> None:
@@ -317,9 +319,11 @@ def test_a_planted_hint_or_instruction_is_chosen_for_its_mix_alone() -> None:
     assert found.text == "4/512/nta/0/vector"
     alike = [*base, other("reads", 10_200.0, prefetch_bytes=512, hint="nta", visit_lines=1)]
     assert choose(alike, ("reads",)) == ChosenShape(streams=4, prefetch_bytes=0, width="avx2")
-    searched_values = declaration("traffic_shape").values.model_construct(tried=tuple(looks))
+    faster = [look(mix, 4, 512, "avx2", 12_000.0) for mix in ("reads", "1:1")]
+    searched_values = declaration("traffic_shape").values.model_construct(tried=(*looks, *faster))
     done = declaration("traffic_shape").completed(searched_values, {"traffic_shape-avx2": searched_values})
-    assert done.all_mixes == ChosenShape(streams=4, prefetch_bytes=0, width="avx2"), "write_nt has no say in prefetches"
+    prefetching = ChosenShape(streams=4, prefetch_bytes=512, hint="t0", width="avx2")
+    assert done.all_mixes == prefetching, "write_nt has no say in prefetches"
 
 
 def test_the_fastest_shape_over_all_mixes_is_chosen() -> None:

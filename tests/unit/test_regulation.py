@@ -116,6 +116,8 @@ def test_other_kinds_have_their_counters_in_the_profile(server: Context) -> None
     (sweep,) = (step for step in loaded.steps if step.kind == "loaded_latency")
     assert any(event.startswith("probe.core.l1_miss=") for event in options(sweep, "event"))
     assert any(event.startswith("dram.reads=") for event in options(sweep, "event"))
+    gate = make_plan(server, load_profile("sentinel"))
+    assert not any(options(step, "event") for step in gate.steps), "the quick gate counts nothing"
 
 
 def test_controllers_serve_the_nodes_of_their_package(server: Context) -> None:

@@ -104,7 +104,7 @@ def test_own_tolerances_are_read(tmp_path: Path) -> None:
         ("- x", "line 1, tolerance 1: the top: "),
         ("x: 1", "not a list of tolerances"),
         ("- {metrics: x, fraction: 2, reason: y}", "line 1, tolerance 1: fraction: "),
-        ("[" * 2000, "nested too deeply"),
+        ("[" * 2000, "not valid YAML: nested deeper than 64 levels"),
         ("- {a", "not valid YAML"),
         ("- 2001-99-99", "line 1, tolerance 1: the top: "),
         ("\0", "not valid YAML"),

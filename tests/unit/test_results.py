@@ -19,7 +19,7 @@ from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.attempts import (
     complete_suts,
-    newest_missing,
+    newest_unfinished,
     outstanding,
     record_kernels,
     record_reason,
@@ -42,8 +42,8 @@ from calibration.results.records import (
 )
 from calibration.results.schema import schema_text
 from calibration.results.store import read_run, write_document
-from calibration.tuning import Change
-from tests.report.report_documents import flagged, index_of, replace, run_document, scaled
+from calibration.tuning import Change, Unrestored
+from tests.report.report_documents import attempt, flagged, index_of, replace, run_document, scaled, store
 from tests.rounds import numbered
 from tests.unit.test_health import health
 
@@ -83,7 +83,12 @@ def end_step(begun: BegunRun, step_id: str, *, rounds: int | None = None, **chan
 
 def change(**fields: Any) -> Change:
     """Return a changed setting that was not restored."""
-    governor = {"setting": "governor", "where": "cpu{0-3}", "before": "schedutil", "wanted": "performance"}
+    governor = {
+        "setting": "governor",
+        "where": "/sys/cpu{0-3}/governor",
+        "before": "schedutil",
+        "wanted": "performance",
+    }
     return Change(**{**governor, "after": "performance", "restored": None, "restored_by": None, **fields})
 
 
@@ -433,6 +438,14 @@ def test_unreadable_records_are_reported(begun: BegunRun) -> None:
         list(records(path.parent))
 
 
+def test_records_without_their_beginning_are_refused(begun: BegunRun) -> None:
+    append_record(begun.directory, NoteRecord(reason="it ended"))
+    path = begun.directory / RECORDS
+    path.write_bytes(path.read_bytes().partition(b"\n")[2])
+    with pytest.raises(InputError, match="do not begin with the start of a run"):
+        finish(begun.directory, now=NOW)
+
+
 def test_a_changed_capture_is_refused(begun: BegunRun) -> None:
     directory = begun.directory
     (directory / "context.tar.gz").write_bytes((FIXTURES / "context" / "x86_64-isolated.tar.gz").read_bytes())
@@ -667,8 +680,8 @@ def test_what_the_sut_counted_flags_the_run(begun: BegunRun) -> None:
 
 
 def test_the_newest_incomplete_run_is_found(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no incomplete run"):
-        newest_missing(tmp_path, [("t1", "s1")])
+    with pytest.raises(InputError, match="no unfinished run"):
+        newest_unfinished(tmp_path, [("t1", "s1")])
     suts = [("t1", "s1"), ("t1", "s2")]
     shared = {"testbed": "t1", "profile": "quick", "now": NOW, "reason": "gone"}
     for run_id, sut in (("r1", "s1"), ("r2", "s1"), ("r2", "s2"), ("r3", "s3")):
@@ -676,23 +689,68 @@ def test_the_newest_incomplete_run_is_found(tmp_path: Path) -> None:
         finish(directory, now=NOW)
         with pytest.raises(InputError, match="has not begun"):
             outstanding(directory)
-    assert newest_missing(tmp_path, suts) == "r2"
+    assert newest_unfinished(tmp_path, suts) == "r2"
     for sut in ("s1", "s2"):
         path = tmp_path / "t1" / sut / "r2" / RUN
         path.write_text(path.read_text(encoding="utf-8").replace('"not_begun"', '"complete"'), encoding="utf-8")
-    assert newest_missing(tmp_path, suts) == "r1"
+    assert newest_unfinished(tmp_path, suts) == "r1"
     assert complete_suts(tmp_path, "r2") == suts
-    with pytest.raises(InputError, match="no incomplete run"):
-        newest_missing(tmp_path, [("t2", "s1")])
+    with pytest.raises(InputError, match="no unfinished run"):
+        newest_unfinished(tmp_path, [("t2", "s1")])
     begun = begin(tmp_path, run_id="r4")
-    assert newest_missing(tmp_path, suts) == "r4"
+    assert newest_unfinished(tmp_path, suts) == "r4"
     for step in begun.plan.steps:
         end_step(begun, step.id, document={})
-    assert newest_missing(tmp_path, suts) == "r1"
+    assert newest_unfinished(tmp_path, suts) == "r4"  # its controller was lost before the end
+    append_record(begun.directory, EndRecord(finished_at=NOW, interrupted=False))
+    assert newest_unfinished(tmp_path, suts) == "r4"  # or before the document
+    assert finish(begun.directory, now=NOW).run.status == "incomplete"
+    assert newest_unfinished(tmp_path, suts) == "r1"
+    lifecycle.resume(begun.directory, capture=CAPTURE, now=NOW)
+    assert newest_unfinished(tmp_path, suts) == "r4"  # whose controller was lost again
+    append_record(begun.directory, EndRecord(finished_at=NOW, interrupted=False))
+    assert newest_unfinished(tmp_path, suts) == "r1"
     with pytest.raises(InputError, match="not a valid run identifier"):
         complete_suts(tmp_path, "../r2")
     with pytest.raises(InputError, match="no run r9 below"):
         complete_suts(tmp_path, "r9")
+
+
+def test_a_sut_that_is_not_restored_is_not_skipped_when_its_run_is_resumed(tmp_path: Path) -> None:
+    document = run_document()
+    left = Unrestored(setting="turbo", where="no_turbo", wanted="0", found="1", error=None)
+    for sut, unrestored in (("s1", (left,)), ("s2", ())):
+        run = document.run.model_copy(update={"testbed": "t1", "sut": sut, "id": "r1"})
+        attempts = (attempt(unrestored=unrestored), attempt())
+        store(document.model_copy(update={"run": run, "attempts": attempts}), tmp_path)
+    assert complete_suts(tmp_path, "r1") == [("t1", "s2")]
+
+
+def test_a_complete_run_is_resumed_until_its_sut_is_restored_or_measured_again(tmp_path: Path) -> None:
+    profile = tmp_path / "p.yml"
+    profile.write_text("title: x\nmeasurements:\n  idle_latency: {}\n", encoding="utf-8")
+
+    def complete(run_id: str, unrestored: tuple[Unrestored, ...]) -> Path:
+        begun = begin(tmp_path, run_id=run_id, profile=str(profile))
+        end_step(begun, "idle_latency")
+        append_record(begun.directory, RestoredRecord(changes=(), unrestored=unrestored))
+        append_record(begun.directory, EndRecord(finished_at=NOW, interrupted=False))
+        assert finish(begun.directory, now=NOW).run.status == "complete"
+        return begun.directory
+
+    left = (Unrestored(setting="turbo", where="no_turbo", wanted="0", found="1", error=None),)
+    for run_id, sut in (("r1", "s2"), ("r2", "s1")):
+        record_reason(tmp_path, testbed="t1", sut=sut, run_id=run_id, profile="quick", now=NOW, reason="gone")
+    suts = [("t1", "s1"), ("t1", "s2")]
+    directory = complete("r3", left)
+    assert newest_unfinished(tmp_path, suts) == "r3"
+    append_record(directory, RestoredRecord(changes=()))
+    finish(directory, now=NOW)
+    assert newest_unfinished(tmp_path, suts) == "r2"
+    complete("r4", left)
+    assert newest_unfinished(tmp_path, suts) == "r4"
+    complete("r5", ())
+    assert newest_unfinished(tmp_path, suts) == "r2"
 
 
 CHECKED = (FIXTURES / "meltdown_checker" / "0.46.json").read_bytes()

@@ -2,6 +2,10 @@
 """Old runs are removed by policy, and nothing else."""
 
 import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -10,8 +14,9 @@ from typing import Any
 import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.nightly import night_of
+from calibration.files import pending
 from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
+from calibration.results.nights import night_of
 from tests.report.report_documents import run_document
 
 TONIGHT = date(2026, 11, 22)
@@ -61,11 +66,18 @@ def names_in(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def tidied(results: Path, nights: int, raw_nights: int) -> list[tuple[str, str]]:
-    found = expired(results, TONIGHT, Policy(nights, raw_nights))
+def nights_of_others(results: Path) -> None:
+    """Make a SUT with a run on each night, none of which is removed: its documents cannot be read."""
+    for day in range(1, 23):
+        make_run(results, "others", of(day), names=())
+        (results / "t1" / "others" / of(day) / "run.json").write_text("")
+
+
+def tidied(results: Path, nights: int, raw_nights: int, tonight: date = TONIGHT) -> list[tuple[str, str]]:
+    found = expired(results, tonight, Policy(nights, raw_nights))
     for item in found:
         remove(results, item)
-    assert expired(results, TONIGHT, Policy(nights, raw_nights)) == []
+    assert expired(results, tonight, Policy(nights, raw_nights)) == []
     return [(str(omitted.directory), omitted.what) for omitted in found]
 
 
@@ -77,6 +89,7 @@ def test_everything_is_kept_by_default(tmp_path: Path) -> None:
 
 def test_raw_data_is_removed_before_documents(tmp_path: Path) -> None:
     runs = {day: make_run(tmp_path, "a", of(day)) for day in (1, 12, 11, 22)}
+    nights_of_others(tmp_path)
     (runs[1] / "notes.txt").write_text("an operator's")
     assert tidied(tmp_path, 0, 10) == [(f"t1/a/{of(1)}", "raw"), (f"t1/a/{of(11)}", "raw")]
     assert names_in(runs[1]) == {"run.json", "notes.txt"}
@@ -86,6 +99,7 @@ def test_raw_data_is_removed_before_documents(tmp_path: Path) -> None:
 
 def test_foreign_files_in_a_run_are_kept(tmp_path: Path) -> None:
     runs = {day: make_run(tmp_path, "a", of(day)) for day in (1, 2, 21, 22)}
+    nights_of_others(tmp_path)
     (runs[2] / "notes.txt").write_text("an operator's")
     assert tidied(tmp_path, 20, 10) == [(f"t1/a/{of(1)}", "run"), (f"t1/a/{of(2)}", "raw")]
     assert tidied(tmp_path, 19, 10) == [(f"t1/a/{of(2)}", "run")]
@@ -154,6 +168,31 @@ def test_only_run_directories_are_touched(tmp_path: Path) -> None:
     assert names_in(tmp_path) == before
 
 
+def test_half_written_files_of_killed_controllers_are_removed_after_a_day(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", of(22))
+    old, ended, never_begun, tonight, by_hand = (
+        make_run(tmp_path, sut, name)
+        for sut, name in (("a", of(1)), ("a", of(2)), ("a", of(3)), ("a", of(21)), ("a", "by-hand"))
+    )
+    for directory in (never_begun, tonight):
+        shutil.rmtree(directory)
+        directory.mkdir()
+    (ended / "run.json").unlink()
+    for directory in (old, ended, never_begun, tonight, by_hand):
+        with pending(directory / "context.tar.gz", b"half") as written:
+            written.rename(directory / "kept")
+        (directory / "kept").rename(written)  # as if the process was killed in the block
+        if directory != tonight:
+            os.utime(written, (0, 0))
+    found = tidied(tmp_path, 1, 1)
+    assert found == [(f"t1/a/{of(2)}", "partial"), (f"t1/a/{of(3)}", "partial"), (f"t1/a/{of(1)}", "run")]
+    assert names_in(ended) == {*RAW}
+    assert not never_begun.exists()
+    assert not old.exists()
+    assert len(names_in(tonight)) == 1
+    assert names_in(by_hand) > {"run.json", *RAW}
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
     results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
     old = make_run(results, "a", of(1), names=("records.jsonl",))
@@ -192,3 +231,47 @@ def test_unremovable_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (found,) = expired(tmp_path, TONIGHT, Policy(1, 0))
     with pytest.raises(EnvironmentLacksError, match=r"cannot remove the expired run .*: Permission denied"):
         remove(tmp_path, found)
+
+
+def dated(night: str) -> str:
+    return f"{night}T023000Z-0000"
+
+
+@pytest.mark.parametrize("jumped", ["20990101", "20010101"])
+def test_a_clock_that_jumped_deletes_nothing(tmp_path: Path, jumped: str, clock: Callable[[date], None]) -> None:
+    clock(date.fromisoformat(jumped))
+    for day in range(13, 23):
+        make_run(tmp_path, "a", of(day))
+    make_run(tmp_path, "a", dated(jumped))
+    before = names_in(tmp_path)
+    with suppress(InputError):
+        assert tidied(tmp_path, 30, 30, date.fromisoformat(jumped)) == []
+    assert names_in(tmp_path) == before
+
+
+def test_a_night_after_the_clock_is_refused_by_name(tmp_path: Path, clock: Callable[[date], None]) -> None:
+    clock(TONIGHT)
+    for day in (1, 2, 22):
+        make_run(tmp_path, "a", of(day))
+    with pytest.raises(InputError, match="the night 2099-01-01 is far from the other nights: nothing was removed"):
+        expired(tmp_path, date(2099, 1, 1), Policy(1, 1))
+
+
+def test_the_run_of_a_clock_that_jumped_is_not_the_newest_and_is_kept(
+    tmp_path: Path, clock: Callable[[date], None]
+) -> None:
+    clock(TONIGHT)
+    newest = make_run(tmp_path, "a", of(2))
+    wrong = make_run(tmp_path, "a", dated("20990101"))
+    make_run(tmp_path, "a", of(1))
+    nights_of_others(tmp_path)
+    assert tidied(tmp_path, 1, 1) == [(f"t1/a/{of(1)}", "run")]
+    assert newest.exists()
+    assert wrong.exists()
+
+
+def test_nights_are_counted_not_days(tmp_path: Path) -> None:
+    weekly = [make_run(tmp_path, "a", of(day)) for day in (1, 8, 15, 22)]
+    assert tidied(tmp_path, 3, 0) == [(f"t1/a/{of(1)}", "run")]
+    assert not weekly[0].exists()
+    assert all(run.exists() for run in weekly[1:])

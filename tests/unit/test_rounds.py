@@ -112,6 +112,12 @@ def test_what_is_not_proved_in_one_round_is_not_proved() -> None:
     rounds[4]["result"]["points"][0]["chain_proved"] = False
     (point,) = read_result(merged(rounds), LatencyResult).points
     assert not point.chain_proved
+    failed = point.order_check.model_dump() | {"jumps": 7, "passed": False}
+    for number in (0, 5):
+        rounds = in_rounds(recorded("idle_latency"), 6)
+        rounds[number]["result"]["points"][0]["order_check"] = failed
+        (point,) = read_result(merged(rounds), LatencyResult).points
+        assert (point.order_check.jumps, point.order_check.passed) == (7, False)
     traffic = in_rounds(recorded("peak_injection_bandwidth"), 6)
     traffic[5]["result"]["points"][0]["checked"] = False
     assert not read_result(merged(traffic), BandwidthResult).points[0].checked

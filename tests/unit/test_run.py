@@ -81,3 +81,24 @@ def test_ansible_forks_have_one_thread() -> None:
         [sys.executable, "-c", program], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("given", ["LANG=xx_XX.UTF-8", "LC_TIME=xx_XX", "LC_ALL=C"])
+def test_an_unknown_locale_is_named_and_replaced(given: str) -> None:
+    name, value = given.split("=")
+    environment = {key: text for key, text in os.environ.items() if key != "LANG" and not key.startswith("LC_")}
+    command = [sys.executable, "-m", "calibration.cli", "run", "--list-hosts"]
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env={**environment, name: value}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{given}) is not installed or not UTF-8: using C.UTF-8\n" in done.stderr
+
+
+def test_a_locale_that_cannot_be_replaced_is_named_with_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "xx_XX")
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "iso-8859-1")
+    ended = calibration("run", "--list-hosts")
+    assert ended.code == 3
+    assert "LC_ALL=xx_XX" in ended.said
+    assert "set LC_ALL=C.UTF-8" in ended.said

@@ -140,16 +140,16 @@ def test_what_drifts_in_both_counts_is_no_doubt_and_noise_is() -> None:
 def test_instructions_are_searched_where_the_processor_has_them() -> None:
     context = load(FIXTURES / "context" / "x86_64-two-nodes-smt.tar.gz")
     settings = ShapeSettings()
-    for flags, expected in (
-        ((), "vector"),
-        (("clzero", "erms"), "vector,clzero,rep_stosb"),
-        (("movdir64b",), "vector,movdir64b"),
-        (("asimd",), "vector,dc_zva,ldnp"),
+    for flags, expected, hints in (
+        ((), "vector", "t0,t1,nta"),
+        (("clzero", "erms"), "vector,clzero,rep_stosb", "t0,t1,nta"),
+        (("movdir64b", "3dnowprefetch"), "vector,movdir64b", "t0,t1,nta,w"),
+        (("asimd",), "vector,dc_zva,ldnp", "t0,t1,nta"),
     ):
         machine = context.model_copy(update={"processor": context.processor.model_copy(update={"flags": flags})})
         extras = extra_options(machine, settings)
         assert extras["instruction"] == expected
-        assert extras["hint"] == "t0,t1,nta", "PREFETCHW is not tried where it is a no-op"
+        assert extras["hint"] == hints, "PREFETCHW is not tried where it is a no-op"
         assert extra_looks("write_nt", extras) >= extra_looks("1:1", extras)
     assert extra_looks("reads", {}) == 0
     steps = [item for item in declaration("traffic_shape").planned(context, settings, None) if isinstance(item, Step)]
@@ -165,4 +165,5 @@ def test_a_setting_is_the_shape_that_asks_for_it() -> None:
     assert own.shape.extras == 2
     rows = shape_rows({"reads": [own.shape, plain.shape, own.shape]})
     assert rows == [f"reads={own.shape.text}", f"reads={plain.shape.text}"]
-    assert "4 lines at a turn" in ChosenShape(**own.shape.model_dump(), width="avx2").phrase
+    phrase = ChosenShape(**own.shape.model_dump(), width="avx2").phrase
+    assert phrase == "2 streams, 4 lines at a turn, prefetch 512 bytes ahead (nta)"

@@ -171,6 +171,7 @@ def test_a_change_beyond_all_noise_is_found_on_a_noisy_machine() -> None:
         ([900.0], "passed", False),
         ([1100.0], "undecided", True),
         ([1100.0, 900.0], "passed", False),
+        ([900.0, 1100.0], "undecided", True),
         ([1100.0, 1200.0], "failed", False),
     ],
 )

@@ -2,6 +2,7 @@
 """A SUT's run as its controller collects it: once and whole, whenever either is lost, and bounded, whatever it says."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -20,17 +21,21 @@ import pytest
 
 from calibration import remote, session
 from calibration.build import BuiltKernel
-from calibration.errors import GOOD, ConnectionLostError, SutError
-from calibration.lifecycle import begin, unexamined
-from calibration.remote import Batch, Found, Remote
+from calibration.commandline import cleanup_command
+from calibration.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
+from calibration.judge.night import judge_night
+from calibration.lifecycle import begin, finish, resume, unexamined
+from calibration.remote import CHANGE_S, Batch, Found, Remote
+from calibration.report.summary import finished
 from calibration.results.answers import CANCELLED
 from calibration.results.attempts import outstanding, record_kernels
-from calibration.results.model import Kernels, MlcProgram
+from calibration.results.model import Kernels, MlcProgram, RunDocument
 from calibration.results.records import (
     CheckerRecord,
     EndRecord,
     MlcCommandRecord,
     MlcProgramRecord,
+    NotBegunRecord,
     NoteRecord,
     RestoredRecord,
     ResumeRecord,
@@ -39,9 +44,11 @@ from calibration.results.records import (
     append_record,
     records,
 )
+from calibration.runner import client
 from calibration.runner.bundle import packed
 from calibration.session import KILLED, RESTARTED, Request, calibrate, collect, collect_found, end
-from tests.suts import EVERYTHING, Run, Sut, wait_until
+from calibration.tuning import Unrestored, read_changes
+from tests.suts import EVERYTHING, NO_TURBO, Run, Sut, changed, wait_until
 
 CAPTURE = (Path(__file__).parent.parent / "fixtures" / "context" / "x86_64-two-nodes-smt.tar.gz").read_bytes()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -88,12 +95,14 @@ class Answers:
     def find(self, _run_id: str, _sut: str) -> list[Found]:
         return [Found(directory=DIRECTORY, boot_id=BOOT, planned=True)] * (not self.removed)
 
-    def cancel(self, directory: str) -> None:
+    def cancel(self, directory: str, **_: float) -> None:
         self.cancelled.append(directory)
 
-    def remove(self, directory: str) -> tuple[tuple[()], list[str]]:
+    left: tuple[Unrestored, ...] = ()
+
+    def remove(self, directory: str, **_: float) -> tuple[tuple[()], tuple[Unrestored, ...]]:
         self.removed.append(directory)
-        return (), []
+        return (), self.left
 
 
 def step_record(name: str, **changes: Any) -> dict[str, Any]:
@@ -301,7 +310,7 @@ def test_a_run_that_never_ends_is_not_watched_for_ever(request_: Request, monkey
     monkeypatch.setattr(session.time, "monotonic", lambda: next(passed_s))
     monkeypatch.setattr(session.time, "sleep", lambda _seconds: None)
     limit_s = sum((step.deadline_s + request_.grace_s) * step.rounds for step in outstanding(request_.directory))
-    with pytest.raises(SutError, match=r"has not ended after (\d+) min") as raised:
+    with pytest.raises(SutError, match="has not ended within the sum") as raised:
         collect(request_, Answers([], state="running"), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
     assert next(passed_s) - limit_s < 3 * 3600
     assert DIRECTORY in str(raised.value)
@@ -392,13 +401,15 @@ class Controller:
     request: Request
     built: BuiltKernel
     said: list[str] = field(default_factory=list)
+    examine: Any = unexamined
+    build: Any = None
 
     def calibrate(self, *, resumed: bool = False, **changes: Any) -> int:
         return calibrate(
             replace(self.request, **changes),
             Remote(self.link, base=str(self.sut.base), lock=self.sut.lock, interpreter=self.sut.python),
-            build=lambda _machine: self.built,
-            examine=unexamined,
+            build=self.build or (lambda _machine: self.built),
+            examine=self.examine,
             say=lambda text, _: self.said.append(text),
             planned=lambda _: None,
             resumed=resumed,
@@ -417,7 +428,6 @@ class Controller:
 @pytest.fixture
 def controller(sut: Sut, built: BuiltKernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Controller:
     monkeypatch.setattr(remote, "runner", lambda: packed(sut.modules))
-    monkeypatch.setattr(remote, "sources", lambda: sut.modules)
     monkeypatch.setattr(session, "PAUSE_S", 0.05)
     made = Request(
         results=tmp_path / "results",
@@ -445,6 +455,17 @@ def test_a_link_that_is_lost_for_a_while_costs_nothing(controller: Controller, t
     wait_until(lambda: controller.sut.left() == [])
 
 
+def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    assert controller.calibrate() == GOOD
+    path = controller.request.directory / "records.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+    assert kept(controller.request, StepRecord)
+    assert controller.calibrate(resumed=True) == GOOD
+    assert controller.measured_each_round_once()
+
+
 @pytest.mark.parametrize("lost", ["link", "controller"])
 def test_what_a_lost_controller_did_not_collect_is_collected_by_the_next(
     controller: Controller, tmp_path: Path, lost: str
@@ -453,7 +474,9 @@ def test_what_a_lost_controller_did_not_collect_is_collected_by_the_next(
     if lost == "link":
         controller.link.cut = 1000
         assert controller.calibrate(reconnect_s=0.0) != GOOD
-        assert "collect it with --resume r1 within 60 min of its end" in kept(controller.request, NoteRecord)[0].reason
+        reason = kept(controller.request, NoteRecord)[0].reason
+        assert "collect it within 60 min of its end with " in reason
+        assert " run --resume r1 -e calibration_results_dir=" in reason
         end(controller.request)
         controller.link.cut = 0
     else:
@@ -492,6 +515,113 @@ def test_a_run_whose_files_are_lost_ends_with_a_reason(controller: Controller, l
     assert controller.sut.left() == []
 
 
+def test_nothing_is_reserved_while_sutprobe_is_compiled(controller: Controller, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    asked: list[str] = []
+
+    def compiling(machine: str) -> BuiltKernel:
+        assert list(controller.sut.base.iterdir()) == []
+        asked.append(machine)
+        return controller.built
+
+    controller.build = compiling
+    assert controller.calibrate() == GOOD
+    assert controller.calibrate(run_id="r2", machine="riscv64") == GOOD
+    assert asked == [os.uname().machine, "riscv64"]
+
+
+def test_a_controller_killed_before_it_gave_the_plan_frees_the_sut(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert session.WAIT_S < 120
+    monkeypatch.setattr(session, "WAIT_S", 0.5)
+    before, planning = controller.sut.settings(), tmp_path / "planning"
+
+    def never(*_: Any) -> Any:
+        planning.touch()
+        signal.pause()
+
+    controller.examine = never
+    child = os.fork()
+    if child == 0:
+        controller.calibrate(keep_s=0.0)
+        os._exit(0)
+    wait_until(planning.exists)
+    assert controller.sut.settings() != before
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_until(lambda: controller.sut.left() == [])
+    assert controller.sut.settings() == before
+
+
+def refusing(run_id: Any) -> Callable[..., str]:
+    """Return a SUT that refuses a run for another one, which says that it is *run_id*."""
+
+    def call(what: str, *_: Any, **__: Any) -> str:
+        text = "the SUT is reserved by run $(reboot) of ;reboot for `reboot`"
+        return json.dumps({"refused": text, "run_id": run_id} if "start" in what else {"machine": "x86_64"}) + "\n"
+
+    return call
+
+
+@pytest.mark.parametrize("said", ["$(reboot)", "20261121T032712Z-3f2a; reboot", "-e", "x" * 9999, "", 7, None, ["a"]])
+def test_a_command_has_no_word_of_who_holds_the_sut(controller: Controller, said: Any) -> None:
+    controller.link = refusing(said)  # type: ignore[assignment]
+    assert controller.calibrate() == ENVIRONMENT
+    assert controller.said == ["the SUT is reserved by run $(reboot) of ;reboot for `reboot`"]
+
+
+def test_the_holder_is_ended_by_a_command_of_what_this_controller_knows(controller: Controller) -> None:
+    run_id = "20261121T032712Z-3f2a"
+    controller.link = refusing(run_id)  # type: ignore[assignment]
+    assert controller.calibrate() == ENVIRONMENT
+    (said,) = controller.said
+    command = cleanup_command(run_id, ["t1-s1"], controller.request.results)
+    assert said.endswith(f"; wait for it, or end it as that user or as root: {command}")
+    (refused,) = kept(controller.request, NotBegunRecord)
+    assert "cleanup" not in refused.reason  # no paths of this controller in a document
+
+
+class Clock:
+    """A SUT that has a hundred directories of a run, and takes nearly all of the time for each answer."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def call(self, what: str, _script: str, _content: bytes, *, limit_s: float, max_bytes: int) -> str:
+        assert max_bytes <= remote.RECORD_BYTES
+        self.now += limit_s - 1
+        if "search" in what:
+            names = (f"/tmp/calibration-r1-s1-{number:08x}" for number in range(100))
+            found = [{"directory": name, "boot_id": BOOT, "planned": self.planned} for name in names]
+            return json.dumps({"found": found}) + "\n"
+        return json.dumps({"state": "running", "now_s": self.now, "boot_id": BOOT}) + "\n"
+
+    planned = True
+
+
+@pytest.mark.parametrize("planned_", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_sut_that_has_countless_directories_is_given_up(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, planned_: bool, cancelled: bool, begun: bool
+) -> None:
+    longest_s = session._longest_s(request_) if begun else 0.0
+    asked = request_ if begun else replace(request_, run_id="other")
+    clock = Clock()
+    clock.planned = planned_
+    monkeypatch.setattr(session, "time", clock)
+    with contextlib.suppress(SutError):
+        collect_found(asked, Remote(clock.call, base="/tmp", lock="x"), silent, cancelled=cancelled)
+    question_s = session.ALIVE_S + 120.0
+    assert clock.now <= CHANGE_S + (0 if cancelled else longest_s) + 2 * question_s
+
+
 def commands(sut: Sut) -> list[str]:
     """Return the programs of the runs' directories that run."""
     found = []
@@ -507,22 +637,237 @@ def commands(sut: Sut) -> list[str]:
 def test_a_run_that_cannot_begin_leaves_the_sut_as_it_was(controller: Controller) -> None:
     before = controller.sut.settings()
 
-    def fail(_machine: str) -> BuiltKernel:
-        raise SutError("no compiler")
+    def fail(_plan: Any) -> None:
+        raise SutError("no luck")
 
     code = calibrate(
         controller.request,
         Remote(controller.link, base=str(controller.sut.base), lock=controller.sut.lock),
-        build=fail,
+        build=lambda _: controller.built,
         examine=unexamined,
         say=silent,
-        planned=lambda _: None,
+        planned=fail,
         resumed=False,
     )
     assert code == SutError.exit_code
-    assert kept(controller.request, NoteRecord)[-1].reason == "no compiler"
+    assert kept(controller.request, NoteRecord)[-1].reason == "no luck"
     assert controller.sut.settings() == before
     wait_until(lambda: controller.sut.left() == [])
+
+
+# A SUT that cannot be restored
+
+
+TURBO = {"turbo": "off", "hugepages_2m": {"0": 8}}
+
+STUCK = Unrestored(setting="turbo", where=NO_TURBO, wanted="0", found="1", error="Operation not permitted")
+
+WORDS = f"Not restored: turbo at {NO_TURBO}: wanted 0, found 1: Operation not permitted"
+
+
+def stuck(sut: Sut, tmp_path: Path) -> Path:
+    """Have the SUT refuse to switch turbo on again until the file exists that is returned."""
+    mended = tmp_path / "mended"
+    sut.modules = changed(
+        sut.modules,
+        "settings",
+        "    register = register_of(where)\n    if register:\n        descriptor",
+        f"    if where.endswith('no_turbo') and value == '0' and not os.path.exists({str(mended)!r}):\n"
+        "        raise OSError(1, 'Operation not permitted')\n"
+        "    register = register_of(where)\n    if register:\n        descriptor",
+    )
+    return mended
+
+
+def document_of(made: Request) -> RunDocument:
+    """Return the run document of the records so far."""
+    return finish(made.directory, now=datetime.now(UTC))
+
+
+def flagged(made: Request) -> list[str]:
+    return [flag.reason for flag in document_of(made).flags if flag.code == "NOT_RESTORED"]
+
+
+def test_what_is_not_restored_is_in_the_document_until_a_later_collection_restores_it(
+    controller: Controller, tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    mended = stuck(controller.sut, tmp_path)
+    assert controller.calibrate(settings=TURBO) == GOOD
+    end(controller.request)
+    assert WORDS in controller.said
+    document = document_of(controller.request)
+    assert document.attempts[0].unrestored == (STUCK,)
+    assert flagged(controller.request) == [WORDS]
+    known = {change.setting: (change.restored, change.restored_by) for change in document.attempts[0].changes}
+    assert known == {"turbo": ("1", None), "hugepages_2m": ("0", "run")}
+    run = finished(controller.request.results, controller.request.directory, "t1-s1", anew=False)
+    (told,) = [line for line in run["failures"] if "restored" in line]
+    assert told.startswith(f"{WORDS}. Try again: ")
+    assert "cleanup.yml -e calibration_run_id=r1" in told
+    assert told.endswith("--limit t1-s1")
+    (verdict,) = [item for item in judge_night(controller.request.results).verdicts if item.check == "restored"]
+    assert (verdict.outcome, verdict.metric, verdict.reason) == ("fail", "run", WORDS)
+
+    assert controller.calibrate(resumed=True, settings=TURBO) == GOOD  # it is still stuck
+    end(controller.request)
+    assert flagged(controller.request) == [WORDS]
+
+    mended.touch()
+    assert controller.calibrate(resumed=True, settings=TURBO) == GOOD
+    end(controller.request)
+    document = document_of(controller.request)
+    assert flagged(controller.request) == []
+    assert {attempt.unrestored for attempt in document.attempts} == {()}
+    restored = {change.setting: change.restored_by for change in document.attempts[0].changes}
+    assert restored == {"turbo": "cleanup", "hugepages_2m": "run"}
+    run = finished(controller.request.results, controller.request.directory, "t1-s1", anew=True)
+    assert not any("restored" in line for line in run["failures"])
+    assert not any(item.check == "restored" for item in judge_night(controller.request.results).verdicts)
+    wait_until(lambda: controller.sut.left() == [])
+
+
+def test_cleanup_restores_or_says_what_is_still_changed(controller: Controller, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    mended = stuck(controller.sut, tmp_path)
+    controller.calibrate(settings=TURBO)
+    end(controller.request)
+    asked = Remote(controller.link, base=str(controller.sut.base), lock=controller.sut.lock)
+    for left in (True, False):
+        said: list[tuple[str, str | None]] = []
+        if not left:
+            mended.touch()
+
+        def say(text: str, outcome: str | None, said: list[tuple[str, str | None]] = said) -> None:
+            said.append((text, outcome))
+
+        assert collect_found(controller.request, asked, say, cancelled=True)
+        assert [words for words in said if words[1] == session.UNCLEAN] == ([(WORDS, session.UNCLEAN)] if left else [])
+        assert flagged(controller.request) == ([WORDS] if left else [])
+
+
+def test_a_run_that_another_one_left_changed_is_refused_with_what_is_left(
+    controller: Controller, tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    mended = stuck(controller.sut, tmp_path)
+    controller.calibrate(settings=TURBO)
+    end(controller.request)
+    assert controller.calibrate(run_id="r2") == SutError.exit_code
+    second = replace(controller.request, run_id="r2")
+    document = document_of(second)
+    assert document.run.status == "not_begun"
+    assert document.attempts[0].unrestored == (STUCK,)
+    assert flagged(second) == [WORDS]
+    assert document.attempts[0].ended == f"cannot restore what run r1 left on the SUT. {WORDS}"
+    failures = finished(second.results, second.directory, "t1-s1", anew=False)["failures"]
+    assert f"{WORDS}. Every run tries again before it begins" in failures
+    mended.touch()
+    assert controller.calibrate(run_id="r3") == GOOD
+    (check,) = document_of(replace(second, run_id="r3")).attempts[0].checks
+    assert "that of r1" in check.found
+    assert "1 settings restored" in check.found or "2 settings restored" in check.found
+
+
+def test_a_run_that_cannot_begin_says_what_it_left(controller: Controller, tmp_path: Path) -> None:
+    stuck(controller.sut, tmp_path)
+
+    def fail(_plan: Any) -> None:
+        raise SutError("no luck")
+
+    said: list[str] = []
+    code = calibrate(
+        replace(controller.request, settings=TURBO),
+        Remote(controller.link, base=str(controller.sut.base), lock=controller.sut.lock),
+        build=lambda _: controller.built,
+        examine=unexamined,
+        say=lambda text, _: said.append(text),
+        planned=fail,
+        resumed=False,
+    )
+    assert code == SutError.exit_code
+    assert said == [WORDS, "no luck"]
+    (attempt,) = document_of(controller.request).attempts
+    assert attempt.unrestored == (STUCK,)
+    assert attempt.ended == "no luck"
+    assert {change.setting: change.restored for change in attempt.changes} == {"turbo": "1", "hugepages_2m": "0"}
+
+
+def test_a_run_with_a_wrong_profile_says_what_it_left(controller: Controller, tmp_path: Path) -> None:
+    stuck(controller.sut, tmp_path)
+    assert controller.calibrate(settings=TURBO, profile="unknown") == InputError.exit_code
+    assert controller.said[0] == WORDS
+    document = document_of(controller.request)
+    assert document.run.status == "not_begun"
+    assert document.attempts[0].unrestored == (STUCK,)
+    assert flagged(controller.request) == [WORDS]
+
+
+END_FAILED = Unrestored(setting=None, where="/tmp/calibration-r1", wanted=None, found=None, error="no luck")
+
+
+def test_changes_of_which_the_end_says_nothing_are_not_forgotten(request_: Request) -> None:
+    on = {"setting": "turbo", "where": "/sys/x", "before": "0", "wanted": "1", "after": "1"}
+    pages = {"setting": "hugepages_2m", "where": "/sys/node{0-1}/y", "before": "0", "wanted": "8", "after": "8"}
+    unknown = {"restored": None, "restored_by": None}
+    made = replace(request_, run_id="r2")
+    begin(
+        made.results,
+        **made.names,
+        profile="quick",
+        capture=CAPTURE,
+        now=NOW,
+        session=DIRECTORY.rpartition("/")[2],
+        changes=read_changes([{**on, **unknown}, {**pages, **unknown}]),
+    )
+    record_kernels(made.directory, KERNELS)
+    node = {**pages, "where": "/sys/node0/y", "restored": "0", "restored_by": "run"}
+    told = {"record": "restored", "changes": [node], "faults": [END_FAILED.model_dump()]}
+    sut = Answers([{"record": "done"}, told], left=(END_FAILED,))
+    collect(made, sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    (attempt,) = document_of(made).attempts
+    assert {(change.where, change.restored) for change in attempt.changes} == {
+        ("/sys/x", None),
+        ("/sys/node0/y", "0"),
+        ("/sys/node1/y", None),
+    }
+    assert {(item.where, item.wanted, item.found) for item in attempt.unrestored} == {
+        ("/tmp/calibration-r1", None, None),
+        ("/sys/x", "0", None),
+        ("/sys/node1/y", "0", None),
+    }
+    said = "/tmp/calibration-r1: no luck; turbo at /sys/x: wanted 0, found unknown; "
+    assert flagged(made) == [f"Not restored: {said}hugepages_2m at /sys/node1/y: wanted 0, found unknown"]
+
+
+def test_what_was_told_of_restoring_is_kept_though_the_sut_is_lost_then(request_: Request) -> None:
+    class Lost(Answers):
+        def watch(self, directory: str, offset: int, **options: float) -> Batch:
+            if offset:
+                raise ConnectionLostError("cut")
+            return super().watch(directory, offset, **options).model_copy(update={"state": "running"})
+
+    told = {**RESTORED, "faults": [STUCK.model_dump()]}
+    with pytest.raises(SutError, match="did not come back"):
+        collect(replace(request_, reconnect_s=0.0), Lost([told]), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    (restored,) = kept(request_, RestoredRecord)
+    assert restored.unrestored == (STUCK,)
+
+
+def test_a_later_attempt_that_finds_the_value_from_before_knows_that_it_was_restored(request_: Request) -> None:
+    lost, found = (
+        read_changes([{**CHANGE, "before": value, "restored": None, "restored_by": None}]) for value in ("0", "1")
+    )
+    for before, left in ((found, True), (lost, False)):
+        made = replace(request_, run_id=f"r-{left}")
+        begin(made.results, **made.names, profile="quick", capture=CAPTURE, now=NOW, changes=lost)
+        record_kernels(made.directory, KERNELS)
+        resume(made.directory, capture=CAPTURE, now=NOW, changes=before)
+        back = [change.model_copy(update={"restored": change.before, "restored_by": "run"}) for change in before]
+        append_record(made.directory, RestoredRecord(changes=tuple(back)))
+        first, second = document_of(made).attempts
+        assert bool(first.unrestored) is left
+        assert second.unrestored == ()
 
 
 # What is not an answer of the runner
@@ -539,6 +884,18 @@ NO_ANSWERS = {
     "boot": json.dumps({"directory": DIRECTORY, "boot_id": "x", "capture": "", "changes": []}) + "\n",
     "refused": json.dumps({"refused": "\033[31m" + "x" * 100_000}) + "\n",
     "refused oddly": json.dumps({"refused": [1]}) + "\n",
+    "faults": json.dumps({"refused": "x", "faults": 5}) + "\n",
+    "faults of nothing": json.dumps({"refused": "x", "faults": [{}]}) + "\n",
+    "endless places": json.dumps(
+        {
+            "refused": "x",
+            "faults": [
+                {"setting": "turbo", "where": "/cpu{0-8191}/x", "wanted": "1", "found": str(number), "error": None}
+                for number in range(10)
+            ],
+        }
+    )
+    + "\n",
 }
 
 
@@ -549,6 +906,33 @@ def test_what_is_no_answer_of_the_runner_is_refused_in_printable_text(output: st
         asked.start({})
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 5000
+
+
+def test_a_sut_is_waited_for_until_its_own_limits_have_given_the_reason() -> None:
+    limits: dict[str, float] = {}
+
+    def silent_sut(what: str, _script: str, _content: bytes, *, limit_s: float, max_bytes: int) -> str:
+        limits[what] = limit_s
+        raise NoAnswerError(f"not one of {max_bytes} bytes")
+
+    asked = Remote(silent_sut, base="/tmp", lock="x")
+    for ask in (
+        lambda: asked.start({}),
+        lambda: asked.begin(DIRECTORY, {}, {}),
+        lambda: asked.watch(DIRECTORY, 0, at_least_s=0.0, at_most_s=session.ALIVE_S),
+        lambda: asked.cancel(DIRECTORY),
+        lambda: asked.remove(DIRECTORY),
+    ):
+        with pytest.raises(NoAnswerError):
+            ask()
+    own = {
+        "the start of the runner": client.PREPARE_S + client.END_S,
+        "the transfer of the plan": client.START_S,
+        "the run": session.ALIVE_S,
+        "the end of the run": client.END_S,
+        "the removal of the run": client.END_S,
+    }
+    assert {what: limit_s > own[what] for what, limit_s in limits.items()} == dict.fromkeys(own, True)
 
 
 def test_countless_records_are_refused_before_they_are_read() -> None:

@@ -119,8 +119,8 @@ def check_workflow(path: Path) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, *command)
 
 
-def workflow() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(text_of("github-workflow.yml"))
+def workflow(name: str = "github-workflow.yml") -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(text_of(name))
     return loaded
 
 
@@ -148,15 +148,29 @@ def test_a_workflow_with_a_fault_is_refused(tmp_path: Path, spoil: Callable[[dic
     assert check_workflow(path).returncode == 1
 
 
-def test_the_workflow_is_alone_and_tells_how_the_night_went_in_any_case() -> None:
-    content = workflow()
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [("github-workflow.yml", "calibrate"), ("github-slices.yml", "measure"), ("github-slices.yml", "judge")],
+)
+def test_a_workflow_is_alone_and_keeps_what_it_made_in_any_case(name: str, job: str) -> None:
+    content = workflow(name)
     assert content["concurrency"]["cancel-in-progress"] is False
-    job = content["jobs"]["calibrate"]
-    assert "self-hosted" in job["runs-on"]
-    assert job["timeout-minutes"] < 24 * 60
-    _, calibrate, *after = job["steps"]
-    assert "if" not in calibrate
-    assert [item["if"] for item in after] == ["always()"] * len(after)
+    found = content["jobs"][job]
+    assert "self-hosted" in found["runs-on"]
+    assert found["timeout-minutes"] < 24 * 60
+    steps = found["steps"]
+    (calibrate,) = [number for number, step in enumerate(steps) if "calibration/bootstrap.py" in step.get("run", "")]
+    assert [item["if"] for item in steps[calibrate + 1 :]] == ["always()"] * (len(steps) - calibrate - 1)
+    assert calibrate + 1 < len(steps)
+
+
+def test_the_slices_are_all_of_the_lab_and_measure_whatever_another_does() -> None:
+    strategy = workflow("github-slices.yml")["jobs"]["measure"]["strategy"]
+    assert strategy["fail-fast"] is False
+    slices = [re.fullmatch(r"all\[(\d+):(\d+)\]", suts) for suts in strategy["matrix"]["suts"]]
+    places = [place for found in slices if found for place in range(int(found[1]), int(found[2]) + 1)]
+    assert all(slices)
+    assert places == list(range(1000))
 
 
 # Jenkins
@@ -212,6 +226,8 @@ def test_the_pipeline_is_a_declarative_one() -> None:
     assert {"disableConcurrentBuilds", "timeout"} <= set(inside(sections["options"]))
     always = inside(sections["post"])["always"]
     assert set(inside(always)) == {"archiveArtifacts", "junit"}
+    for name, call in inside(always).items():  # a night that was not judged has no files
+        assert re.search(rb"allowEmpty\w+: true", call.text or b""), name
 
 
 @pytest.mark.parametrize(
@@ -231,3 +247,14 @@ def test_a_pipeline_with_a_fault_is_refused(before: str, after: str, said: str) 
     source = text_of("Jenkinsfile")
     assert before in source
     assert said in faults(source.replace(before, after, 1).encode())
+
+
+def test_what_a_build_takes_from_others_is_pinned() -> None:
+    guide = UNITS.parent
+    for path in (*UNITS.glob("*.yml"), *guide.glob("*.rst")):
+        for action in re.findall(r"uses: *(.*)", path.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), f"{path.name}: {action}"
+    for line in re.findall(r"pip (?:install|wheel) .*", text_of("Containerfile")):
+        assert "--require-hashes" in line or "--no-index" in line, line
+        assert "--require-hashes" in line or "wheel " not in line or "--no-build-isolation" in line, line
+    assert set(re.findall(r"FROM (\S+)", text_of("Containerfile"))) == {"$BASE"}

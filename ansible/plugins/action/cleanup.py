@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, required
 
-from calibration.errors import SutError
+from calibration.errors import CalibrationError
 from calibration.report.summary import finished
 from calibration.results.layout import RECORDS, RUN
 from calibration.results.records import record_names
-from calibration.session import UNCLEAN, Request, collect_found, end
+from calibration.session import UNCLEAN, collect_found, end
 
 
 def remove_partial(directory):
@@ -43,13 +42,7 @@ class ActionModule(SutAction):
 
         Fails if the SUT cannot be reached or restored, after writing the document.
         """
-        request = Request(
-            results=Path(arguments["results"]),
-            testbed=arguments["testbed"],
-            sut=arguments["sut"],
-            host=self.task_vars["inventory_hostname"],
-            run_id=arguments["run_id"],
-        )
+        request = self.request_for(arguments)
         faults, found = [], False
 
         def say(text, outcome):
@@ -59,13 +52,19 @@ class ActionModule(SutAction):
         try:
             remote = self.remote(arguments["remote_base"], arguments["lock"])
             found = collect_found(request, remote, say, cancelled=True)
-        except SutError as error:
+        except CalibrationError as error:
             faults.append(str(error))
         result = {"run": None, "failures": []}
-        if request.directory.is_dir():
-            remove_partial(request.directory)
-        if request.directory.is_dir():
-            result = finished(request.results, request.directory, anew=end(request, interrupted=True) or found)
+        try:
+            if request.directory.is_dir():
+                remove_partial(request.directory)
+            if request.directory.is_dir():
+                anew = end(request, interrupted=True) or found
+                result = finished(request.results, request.directory, request.host, anew=anew)
+        except CalibrationError as error:
+            if not faults:
+                raise
+            faults.append(str(error))  # what is left on the SUT counts most
         if faults:
             result |= {"failed": True, "msg": "\n".join(faults)}
         return {"changed": found, "found": found, **result}

@@ -6,16 +6,15 @@ Ages count from the night of ``run_id``. An unreadable reference keeps all runs,
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import CalibrationAction, required
 
-from calibration.nightly import night_of
 from calibration.nightly.retention import Policy, UnreadableReferenceError, expired, remove
+from calibration.results.nights import night_of, today
 from calibration.text import message
 
-WHAT = {"raw": "raw outputs of ", "run": ""}
+WHAT = {"partial": "half-written files of ", "raw": "raw outputs of ", "run": ""}
 
 
 class ActionModule(CalibrationAction):
@@ -35,7 +34,7 @@ class ActionModule(CalibrationAction):
         results = Path(arguments["results"])
         if self._task.check_mode and not results.exists():  # before the first night
             return {"removed": []}
-        tonight = night_of(arguments["run_id"]) or datetime.now(UTC).date()
+        tonight = night_of(arguments["run_id"]) or today()
         try:
             found = expired(results, tonight, Policy(arguments["nights"], arguments["raw_nights"]))
         except UnreadableReferenceError as error:

@@ -12,22 +12,21 @@ from pathlib import Path
 
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, checks_of, required
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import end_with_controller
+from ansible_collections.calibration.harness.plugins.plugin_utils.workers import DEATHS, MAX_RERUNS, collecting
 
 from ansible import constants as C
 from calibration.audit.kinds import asked_for
 from calibration.build import TARGETS, build, prebuilt
 from calibration.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
 from calibration.judge.limits import read_limits
-from calibration.lifecycle import plan_only
+from calibration.lifecycle import NotBegunError, plan_only
 from calibration.mlc import check_licence
 from calibration.plan import skipped_text
-from calibration.preflight.configuration import configuration_summary, differences
-from calibration.preflight.examination import read_examination
+from calibration.preflight.checks import refusal
 from calibration.preflight.expectations import read_again
-from calibration.profiles import load_profile
 from calibration.report.summary import finished
 from calibration.results.layout import new_run_id
-from calibration.session import UNCLEAN, Mlc, Request, calibrate, end, note
+from calibration.session import UNCLEAN, Mlc, calibrate, end, note
 from calibration.text import duration
 from calibration.tuning import wanted_settings
 
@@ -40,6 +39,12 @@ COLOURS = dict.fromkeys(("failed", "timed_out", "killed", UNCLEAN), C.COLOR_ERRO
 def unmeasured(reason):
     """Return the result for a SUT that would not be measured, in check mode."""
     return {"run": None, "exit_code": ENVIRONMENT, "failures": ["Calibration failed, run not begun", reason]}
+
+
+def lost(task_vars):
+    """Return why the SUT is given up; empty if it is not."""
+    deaths = task_vars.get(DEATHS, ())
+    return f"{deaths[-1]}; {collecting()}" if len(deaths) == MAX_RERUNS else ""
 
 
 def sutprobe(machine, elsewhere):
@@ -80,29 +85,33 @@ class ActionModule(SutAction):
         preflight = self.task_vars.get(arguments["preflight"]) or {}
         request = self.request(arguments, preflight)
         remote = self.remote(arguments["remote_base"], arguments["lock"])
-        refused = preflight.get("reason")
+        refused = preflight.get("reason") or (arguments["generator"] or {}).get("msg")
         if self._task.check_mode:
             return unmeasured(refused) if refused else self.planned(arguments, preflight, request, remote)
         end_with_controller()
-        generator = arguments["generator"] or {}
         code = GOOD
         if arguments["complete"]:
             pass
-        elif refused or "msg" in generator:
+        elif reason := refused or lost(self.task_vars):
             code = ENVIRONMENT
-            note(request, str(refused or generator["msg"]))
+            note(request, str(reason))
         else:
-            code = calibrate(
-                request,
-                remote,
-                build=lambda machine: sutprobe(machine, arguments["sutprobe_prebuilt"]),
-                examine=self.examination(arguments, preflight),
-                say=lambda text, outcome: self.say(text, COLOURS.get(outcome)),
-                planned=self.announce,
-                resumed=arguments["resume"],
-            )
+            with self.turn(preflight.get("boot_id"), arguments["lock"]):
+                code = calibrate(
+                    request,
+                    remote,
+                    build=lambda machine: sutprobe(machine, arguments["sutprobe_prebuilt"]),
+                    examine=self.examination(preflight, arguments),
+                    say=lambda text, outcome: self.say(text, COLOURS.get(outcome)),
+                    planned=self.announce,
+                    resumed=arguments["resume"],
+                )
         anew = end(request) or not arguments["complete"]  # a resumed run may have collected, and ended, its attempt
-        return {"changed": True, "exit_code": code, **finished(request.results, request.directory, anew=anew)}
+        return {
+            "changed": True,
+            "exit_code": code,
+            **finished(request.results, request.directory, request.host, anew=anew),
+        }
 
     def request(self, arguments, preflight):
         """Return what is asked of the SUT. Raises InputError for invalid settings."""
@@ -116,12 +125,9 @@ class ActionModule(SutAction):
                 prefetchers_ok=arguments["mlc_prefetchers_ok"],
                 publish=arguments["mlc_publish"],
             )
-        return Request(
-            results=Path(arguments["results"]),
-            testbed=arguments["testbed"],
-            sut=arguments["sut"],
-            host=self.task_vars["inventory_hostname"],
-            run_id=arguments["run_id"] or new_run_id(datetime.now(UTC)),
+        return self.request_for(
+            {**arguments, "run_id": arguments["run_id"] or new_run_id(datetime.now(UTC))},
+            machine=preflight.get("machine"),
             profile=arguments["profile"],
             settings=settings,
             prefetchers_ok=arguments["consent"].get("prefetchers", False),
@@ -137,27 +143,20 @@ class ActionModule(SutAction):
             progress_s=PROGRESS_S + PROGRESS_S_PER_SUT * len(self.task_vars["ansible_play_hosts_all"]),
         )
 
-    def examination(self, arguments, preflight):
-        """Return the function that examines the captured SUT, by the results of the role preflight."""
-        testbeds = self.task_vars.get(arguments["testbeds"])
-        if testbeds and preflight.get("known"):
-            identities = testbeds["identities"][arguments["testbed"]]
-            preflight = {**preflight, "known": {**preflight["known"], "identities": identities}}
-        return read_examination(preflight, load_profile(arguments["profile"]))
-
     def planned(self, arguments, preflight, request, remote):
-        """Return the plan of the SUT as it is, in check mode."""
+        """Return the plan of the SUT as it is, or why a run would be refused, in check mode."""
+        with self.turn(preflight.get("boot_id"), arguments["lock"]):
+            rehearsed = remote.rehearse(request.job(datetime.now(UTC)))
         plan, checks = plan_only(
             request.results,
             profile=request.profile,
-            capture=remote.capture(request.asked),
-            examine=self.examination(arguments, preflight),
+            capture=rehearsed.capture,
+            examine=self.examination(preflight, arguments),
             prefetchers_ok=request.prefetchers_ok,
         )
-        for line in differences(checks):
-            self.say(line, C.COLOR_WARN)
-        if any(check.configured for check in checks):
-            self.say(configuration_summary(checks))
+        self.show(checks, rehearsed.left)
+        if refused := refusal(checks):
+            raise NotBegunError(refused)
         return {"run": None, "plan": plan.model_dump(mode="json"), "failures": []}
 
     def announce(self, plan):

@@ -12,11 +12,9 @@ import shutil
 import time
 
 from ansible.release import __version__ as ansible_version
-from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, required
+from ansible_collections.calibration.harness.plugins.plugin_utils.actions import ShellError, SutAction, dumped, required
 
-from ansible import constants as C
 from calibration.errors import (
-    ENVIRONMENT,
     CalibrationError,
     ConnectionLostError,
     EnvironmentLacksError,
@@ -117,11 +115,11 @@ class ActionModule(SutAction):
         try:
             answer, trip = self.ask_sut(arguments)
             facts = read_facts(answer)
-        except (ConnectionLostError, NoAnswerError) as error:
-            return self.unfit(str(error), (), given, arguments)
+        except (ConnectionLostError, NoAnswerError, ShellError) as error:
+            return self.unfit(str(error), {**given, "checks": []}, arguments)
         except SutError as error:
             checks = (without_python(str(error), arguments["python_minimum"]),)
-            return self.unfit(refusal(checks), checks, given, arguments)
+            return self.unfit(refusal(checks), {**given, "checks": dumped(checks)}, arguments)
         requirements = Requirements(
             python_minimum=arguments["python_minimum"],
             architectures=tuple(arguments["architectures"]),
@@ -135,20 +133,7 @@ class ActionModule(SutAction):
             sut=arguments["sut"],
             identities={arguments["sut"]: facts.identity.model_copy(update={"off": off})},
         )
-        given |= {"known": known.model_dump(mode="json"), "machine": facts.machine}
+        given |= {"known": known.model_dump(mode="json"), "machine": facts.machine, "boot_id": facts.boot_id}
+        given |= {"checks": dumped(checks)}
         reason = refusal(checks)
-        return (
-            self.unfit(reason, checks, given, arguments) if reason else {"fit": True, "checks": dumped(checks), **given}
-        )
-
-    def unfit(self, reason, checks, given, arguments):
-        """Return the result for a SUT that must not be measured, and say why; it fails if the SUT is required."""
-        failed = {"failed": True, "msg": reason, "exit_code": ENVIRONMENT} if arguments["required"] else {}
-        if not failed:
-            self.say(reason, C.COLOR_ERROR)
-        return {"fit": False, "reason": reason, "checks": dumped(checks), **given, **failed}
-
-
-def dumped(models):
-    """Return *models* as plain values for Ansible."""
-    return [model.model_dump(mode="json") for model in models]
+        return self.unfit(reason, given, arguments) if reason else {"fit": True, **given}

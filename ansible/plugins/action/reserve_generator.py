@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reserves a traffic generator as CSIT does, or releases it; delegated to the traffic generator."""
+"""Reserves a traffic generator as CSIT does, or releases it; delegated to the traffic generator.
+
+In check mode nothing is reserved, and a reservation of others is refused all the same.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ class ActionModule(SutAction):
         """Return whether the state changed."""
         remote = self.remote("/", "calibration")
         names = tuple(arguments[name] for name in ("path", "run_id", "sut"))
-        if self._task.check_mode:
-            return {}
+        check = self._task.check_mode
         if arguments["state"] == "released":
-            return {"changed": remote.release_generator(*names)}
-        return {"changed": remote.hold_generator(*names, f"{controller()} {format_time(datetime.now(UTC))}")}
+            return {} if check else {"changed": remote.release_generator(*names)}
+        text = f"{controller()} {format_time(datetime.now(UTC))}"
+        return {"changed": remote.hold_generator(*names, text, only_check=check)}

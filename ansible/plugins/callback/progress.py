@@ -22,7 +22,6 @@ author: The calibration harness contributors
 
 import atexit
 import io
-import json
 import os
 import shutil
 import sys
@@ -35,8 +34,10 @@ from pathlib import Path
 from ansible_collections.calibration.harness.plugins.plugin_utils.host_names import names_of, settings_of_host
 
 from ansible.plugins.callback import CallbackBase
+from calibration.commandline import run_command
 from calibration.errors import CalibrationError
 from calibration.files import open_regular
+from calibration.parsers import parse_json
 from calibration.report.show import print_story
 from calibration.report.story import Story, Tile
 from calibration.results.layout import RECORDS
@@ -59,7 +60,10 @@ PHASES = {
 """Displayed name of each role's phase; other roles are not displayed."""
 
 SILENT = ("ansible.builtin.validate_argument_spec", "ansible.builtin.assert")
-"""Tasks that begin no phase."""
+"""Tasks that begin no phase but the first."""
+
+QUIET_S = 30.0
+"""Time without a message after which many SUTs are counted as they end: refused ones have been named before."""
 
 MAX_SCREENS = 4
 """With more SUTs, the end of a run has a line per SUT instead of a screen."""
@@ -102,7 +106,7 @@ class Progress:
             stream.seek(self.read_bytes)
             while (line := stream.readline(MAX_LINE_BYTES)).endswith(b"\n"):  # else it is still being written
                 self.read_bytes += len(line)
-                record = json.loads(line)
+                record = parse_json(line)
                 if record["record"] == "start":
                     self.steps = record["plan"]["steps"]
                 if record["record"] in ("start", "resume"):
@@ -147,6 +151,7 @@ class Screen:
         self.colour = colour
         self.drawn = 0
         self.lock = lock
+        self.wrote = time.monotonic()
 
     def painted(self, text, colour):
         """Return *text* in *colour*, if colours are enabled."""
@@ -158,11 +163,12 @@ class Screen:
             self.clear()
             self.stream.write(self.painted(message(text), colour) + "\n")
             self.stream.flush()
+            self.wrote = time.monotonic()
 
-    def show(self, story):
-        """Show the first screen of a run."""
+    def show(self, story, directory):
+        """Show the first screen of the run in *directory*."""
         text = io.StringIO()
-        print_story(story, text, colour=self.colour)
+        print_story(story, Path(directory), text, colour=self.colour)
         with self.lock:
             self.clear()
             self.stream.write(text.getvalue())
@@ -211,6 +217,7 @@ class BesideScreen(HarmlessStream):
             self._screen.clear()
             written = super().write(text)
             self.flush()
+            self._screen.wrote = time.monotonic()
             return written
 
 
@@ -237,6 +244,7 @@ class CallbackModule(CallbackBase):
         self.phases = set()
         self.progress = {}
         self.measuring = set()
+        self.done = 0
         self.finished = {}
         self.shown = set()
         self.site = None
@@ -261,7 +269,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_task_start(self, task, is_conditional):
         """Report when the first SUT begins a new phase: with some strategies SUTs progress independently."""
         role = task._role.get_name(include_role_fqcn=False) if task._role else None
-        if role not in PHASES or role in self.phases or task.action in SILENT:
+        if role not in PHASES or role in self.phases or (task.action in SILENT and self.phases):
             return
         self.phases.add(role)
         if not (task.check_mode and role != "preflight"):
@@ -277,15 +285,17 @@ class CallbackModule(CallbackBase):
                 self.screen.message(f"{name}: {ended['story']['verdict']}", RED if bad else None)
                 continue
             self.screen.message("")
-            self.screen.show(story_of(ended["story"]))
+            self.screen.show(story_of(ended["story"]), ended["directory"])
             if ended.get("pace"):
                 self.screen.message(f"  Measuring took {ended['pace']}")
             self.screen.message(f"  Results: {ended['directory']}")
             if html := self.page_in_site(ended["document"]):
                 self.screen.message(f"  HTML: {html}")
         for name in sorted(self.progress.keys() - self.finished.keys()):
+            results, _, _, run_id, _ = self.progress[name].records.rsplit(os.sep, 4)
+            again = run_command("--resume", run_id, results=Path(results))
             self.screen.message("")
-            self.screen.message(f"{name}: no run document; the SUT completes its run: continue with --resume", RED)
+            self.screen.message(f"{name}: no run document; the SUT completes its run: continue with {again}", RED)
         if not self.finished and self.site:
             self.screen.message(f"  HTML: {self.site}")
 
@@ -365,6 +375,9 @@ class CallbackModule(CallbackBase):
             self.measuring.discard(result.host.get_name())
             if not self.measuring:
                 self.stop_refreshing()
+            self.done += 1
+            if self.done > MAX_SCREENS and time.monotonic() > self.screen.wrote + QUIET_S:
+                self.screen.message(f"{self.done} SUTs are done")
 
     def say(self, name, text, colour=None):
         """Show *text* about SUT *name*, once."""

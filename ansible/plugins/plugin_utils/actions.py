@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import secrets
 import shlex
 import signal
+from pathlib import Path
 
-import ansible_collections.calibration.harness.plugins.plugin_utils.package  # noqa: F401 - makes the package importable in a checkout
+import ansible_collections.calibration.harness.plugins.plugin_utils.workers  # noqa: F401 - before a task's worker is forked
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.calibration.harness.plugins.plugin_utils.outputs import encodable, read_so_far
+from ansible_collections.calibration.harness.plugins.plugin_utils.privileges import reason
 from ansible_collections.calibration.harness.plugins.plugin_utils.processes import (
     GiveUp,
     backstop,
@@ -20,12 +24,24 @@ from ansible_collections.calibration.harness.plugins.plugin_utils.processes impo
     orderly_end,
 )
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from calibration.bounds import bounded_memory
-from calibration.errors import AnswerTooLongError, CalibrationError, ConnectionLostError, NoAnswerError, SutError
+from calibration.errors import (
+    ENVIRONMENT,
+    AnswerTooLongError,
+    CalibrationError,
+    ConnectionLostError,
+    NoAnswerError,
+    SutError,
+)
 from calibration.preflight.checks import Check
+from calibration.preflight.configuration import configuration_summary, differences
+from calibration.preflight.examination import read_examination
+from calibration.profiles import load_profile
 from calibration.remote import Remote
 from calibration.results.answers import quoted
+from calibration.session import Request
 from calibration.shell import framed, unframed
 from calibration.text import message
 
@@ -68,6 +84,11 @@ def required(type_, *names):
 def models_of(model, given):
     """Return *given*, dictionaries from Ansible, as instances of *model*."""
     return tuple(model.model_validate_json(json.dumps(item)) for item in given)
+
+
+def dumped(models):
+    """Return *models* as plain values for Ansible."""
+    return [model.model_dump(mode="json") for model in models]
 
 
 def checks_of(given):
@@ -134,10 +155,14 @@ class SutAction(CalibrationAction):
         except AnswerTooLongError:
             self.hang_up(others)
             raise
-        except AnsibleConnectionFailure as error:
-            # A failure, unlike Ansible's "unreachable", still leads to a reason, a document and a page.
-            raise ConnectionLostError(f"not reachable: {error}") from error
         except (AnsibleError, OSError) as error:
+            if refused := reason(self._connection.become, self.login(), str(error)):
+                raise ShellError(refused) from error
+            if isinstance(error, AnsibleConnectionFailure):
+                # A failure, unlike Ansible's "unreachable", still leads to a reason, a document and a page.
+                raise ConnectionLostError(f"not reachable: {error}") from error
+            if isinstance(error.__cause__, FileNotFoundError):  # of the controller, such as ssh
+                raise ConnectionLostError(f"not reachable: {error}: install it on the controller") from error
             raise SutError(f"{what} failed: {error}") from error
         else:
             return
@@ -189,15 +214,20 @@ class SutAction(CalibrationAction):
             answer = super()._low_level_execute_command(framed(cmd, self.token), sudoable, in_data, **named)
         if len(answer["stdout"]) + len(answer["stderr"]) > self.answer_bytes:
             raise self.too_long()
-        answer = encodable(answer)
+        answer |= {name: encodable(answer[name]) for name in ("stdout", "stderr")}
         stdout = unframed(answer["stdout"], self.token)
         if stdout is None:
             raise ShellError(
-                f"the SUT ran no command: {self.output_of(answer)}; the login's shell must run /bin/sh: set another "
-                f"(chsh -s /bin/sh {self._get_remote_user() or 'LOGIN'}) or use another login"
-                + (", and allow it to become another user" if self._connection.become else "")
+                reason(self._connection.become, self.login(), answer["stdout"] + answer["stderr"], answer["rc"])
+                or f"the SUT ran no command: {self.output_of(answer)}; the login's shell must run /bin/sh: set another "
+                f"(chsh -s /bin/sh {self.login()}) or use another login"
             )
-        return {**answer, "stdout": stdout, "stdout_lines": stdout.splitlines()}
+        lines = {"stdout_lines": stdout.splitlines(), "stderr_lines": answer["stderr"].splitlines()}
+        return {**answer, "stdout": stdout, **lines}
+
+    def login(self):
+        """Return the login's name."""
+        return self._get_remote_user() or "LOGIN"
 
     def _transfer_file(self, local_path, remote_path):
         """Copy a file to the SUT, for connections without pipelining."""
@@ -208,6 +238,17 @@ class SutAction(CalibrationAction):
         """Connect to the SUT again."""
         with self.question("the connection"):
             self._connection.reset()
+
+    def request_for(self, arguments, **asked):
+        """Return the request for the SUT and run that *arguments* name, with what else is *asked*."""
+        return Request(
+            results=Path(arguments["results"]),
+            testbed=arguments["testbed"],
+            sut=arguments["sut"],
+            host=self.task_vars["inventory_hostname"],
+            run_id=arguments["run_id"],
+            **asked,
+        )
 
     def remote(self, base, lock):
         """Return the runner on the SUT."""
@@ -250,6 +291,49 @@ class SutAction(CalibrationAction):
             return self._low_level_execute_command(f"{{ {script}; }} < {shlex.quote(path)}")
         finally:
             self._remove_tmp_path(directory)
+
+    @contextlib.contextmanager
+    def turn(self, boot_id, lock):
+        """Wait, before the block, for the other SUTs of this command with this kernel and *lock*: one at a time.
+
+        They are containers, or names, of one machine. They would disturb each other, or find it reserved.
+        """
+        if boot_id is None:
+            yield
+            return
+        name = hashlib.sha256(f"{boot_id} {lock}".encode()).hexdigest()
+        # All workers of a command share this directory, which ends with it.
+        with open(os.path.join(C.DEFAULT_LOCAL_TMP, f"turn-{name}"), "ab") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say("waits for another SUT of the same machine")
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def examination(self, preflight, arguments):
+        """Return the function that examines the captured SUT, by the results of the role preflight."""
+        testbeds = self.task_vars.get(arguments["testbeds"])
+        if testbeds and preflight.get("known"):
+            identities = testbeds["identities"][arguments["testbed"]]
+            preflight = {**preflight, "known": {**preflight["known"], "identities": identities}}
+        return read_examination(preflight, load_profile(arguments["profile"]))
+
+    def show(self, checks, left):
+        """Display the failed *checks* that do not refuse the SUT, and what a run would restore first."""
+        for line in differences([check for check in checks if check.effect == "flag"]):
+            self.say(line, C.COLOR_WARN)
+        if any(check.configured for check in checks):
+            self.say(configuration_summary(checks))
+        if left is not None:
+            self.say(left, C.COLOR_WARN)
+
+    def unfit(self, reason, given, arguments):
+        """Return the result *given* of a SUT that must not be measured, and say why; it fails if it is required."""
+        failed = {"failed": True, "msg": reason, "exit_code": ENVIRONMENT} if arguments["required"] else {}
+        if not failed:
+            self.say(reason, C.COLOR_ERROR)
+        return {**given, "fit": False, "reason": reason, **failed}
 
     def say(self, text, color=None):
         """Display *text* about the SUT at once; a result is only shown when the task is over."""

@@ -20,12 +20,6 @@ def read_so_far(error):
     return "", ""
 
 
-def encodable(value):
-    """Return *value* with all texts encodable: lone surrogates are shown as escapes."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {encodable(key): encodable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [encodable(item) for item in value]
-    return value
+def encodable(text):
+    """Return *text* without lone surrogates: they are shown as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -15,6 +15,8 @@ COLLECTION = os.path.abspath(__file__ + "/../../..")
 VERSION = "0.1.0"
 """The version of the package that this collection needs."""
 
+os.umask(os.umask(0o077) | 0o002)  # as the command calibration does: no file of ours can be written by everybody
+
 if importlib.util.find_spec("calibration") is None:
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
     if not os.path.isfile(os.path.join(checkout, "calibration", "__init__.py")):

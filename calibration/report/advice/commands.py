@@ -20,8 +20,9 @@ def boot(rule: str, arguments: str, *, instead_of: str | None = None) -> Command
     """Return how to boot with the kernel *arguments*, and no longer with *instead_of*."""
     file = f"/etc/default/grub.d/{PREFIX}-{rule}.cfg"
     line = shlex.quote(f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {arguments}"')
-    removed = f' --remove-args="{visible(instead_of)}"' if instead_of else ""
-    again = f' --args="{visible(instead_of)}"' if instead_of else ""
+    other = shlex.quote(visible(instead_of or ""))
+    removed = f" --remove-args={other}" if instead_of else ""
+    again = f" --args={other}" if instead_of else ""
     first = (f"# remove {visible(instead_of)} from /etc/default/grub: the kernel uses the first",) if instead_of else ()
     return Commands(
         (

@@ -65,12 +65,6 @@ class Commands(NamedTuple):
     undo: tuple[str, ...]
     keep: tuple[str, ...] = ()
 
-    def __add__(self, other: object) -> "Commands":
-        """Return both, one after the other; they are undone in the same order."""
-        if not isinstance(other, Commands):
-            return NotImplemented
-        return Commands(self.change + other.change, self.undo + other.undo, self.keep + other.keep)
-
 
 class Found(NamedTuple):
     """What a rule found: the sentence, the cost or what measures it, and the commands."""

@@ -78,6 +78,8 @@ def test_terms_go_to_their_words():
 def test_rejects_terms_unknown_to_the_source(terms, what):
     with pytest.raises(InputError, match=what):
         encode(source(event="config:0-7"), terms)
+    with pytest.raises(InputError, match=r"\(it has none\)"):
+        encode(source(), terms.replace("event", "thresh"))
 
 
 @given(bits=st.permutations(range(64)).map(lambda order: order[:20]), value=st.integers(0, 2**20 - 1))

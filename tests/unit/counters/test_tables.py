@@ -14,6 +14,7 @@ sources: {core: {list: a list, version: "1", date: "2026-01-01"}}
 core:
   - {role: core.cycles, event: CYCLES, source: core, terms: "event=0x3c"}
 """
+BOX = """{role: dram.reads, pmus: imc, scale_bytes: 1, counters: 1, events: [{event: R, source: core, alias: r}]}"""
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,11 @@ def test_every_role_has_an_event_or_a_reason(name):
         ('"0x10-0x1f"', '"0x1f-0x10"', "ascending span"),
         ("processors:", "processor:", "Extra inputs"),
         ("core:\n", "absent: {core.cycles: why}\ncore:\n", "both an event and a reason for its absence: core.cycles"),
+        (
+            "core:\n",
+            f"absent: {{dram.reads: why}}\nboxes: [{BOX}]\ncore:\n",
+            "both an event and a reason for its absence: dram.reads",
+        ),
         (
             "core:\n",
             "boxes: [{role: dram.reads, pmus: '(', events: [], scale_bytes: 1, counters: 1}]\ncore:\n",

@@ -118,15 +118,16 @@ def test_flags_a_difference_above_five_percent() -> None:
 
 
 def test_writes_beside_reads_are_compared_with_the_reads() -> None:
-    accounting = WRITE.model_copy(
-        update={"reads_per_step": 1, "writes_per_step": 0, "write_allocate_reads_per_step": 0}
-    )
+    reads = {"reads_per_step": 1, "model_dram_bytes_per_step": 64}
+    accounting = WRITE.model_copy(update={**reads, "writes_per_step": 0, "write_allocate_reads_per_step": 0})
     events = (counted("dram.reads", 1000.0), counted("dram.writes", 40.0))
     few = of([reading(*events, moved=moved_per_step(accounting))])
     assert direction(few, "writes").ratio is None
     assert codes(few) == {}
     events = (counted("dram.reads", 1000.0), counted("dram.writes", 60.0))
     assert "bytes written: +6.0 %" in codes(of([reading(*events, moved=moved_per_step(accounting))]))["COUNTED_DIFFERS"]
+    idle = of([reading(*(event.model_copy(update={"steps": 0.0}) for event in events))])
+    assert codes(idle) == {}, "nothing moved"
 
 
 def test_background_and_multiplexing_are_flagged() -> None:

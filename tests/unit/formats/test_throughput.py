@@ -3,6 +3,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,10 @@ def test_columns_may_be_in_any_order_with_others_a_byte_order_mark_and_no_unit(f
         ("2026-01-31T23:30:00-05:00", date(2026, 2, 1)),
     ],
 )
-def test_times_are_nights_in_utc(file: Path, time: str, day: date) -> None:
+def test_times_are_nights_in_utc_wherever_the_controller_is(
+    file: Path, time: str, day: date, time_zone: Callable[[str], None]
+) -> None:
+    time_zone("JST-9")
     assert days_of(read(file, f"{HEAD}a,ip4,{time},1,Mpps\n")) == [day]
 
 

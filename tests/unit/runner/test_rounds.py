@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from calibration.runner.rounds import Rounds, figures
+from calibration.runner.rounds import Rounds, figures, half_width
 from calibration.runner.settings import Machine
 from calibration.runner.surroundings import Surroundings, sensors
 
@@ -59,6 +59,20 @@ def test_later_rounds_repeat_the_choice_of_the_first_and_skip_what_it_alone_does
     plan = {"steps": [step("search", first_round=["--attribute"])]}
     done = run(plan, lambda _, number: {"again": ["--only", "3"]} if number == 1 else {"again": ["--only", "9"]})
     assert [argv[2:] for _, _, argv in done] == [["--attribute"], *([["--only", "3"]] * 5)]
+
+
+def test_a_search_that_chose_nothing_is_repeated_without_what_the_first_round_alone_does() -> None:
+    done = run({"steps": [step("a", rounds=3, first_round=["--attribute"]), step("b", rounds=1, first_round=["--x"])]})
+    assert [argv[2:] for _, _, argv in done] == [["--attribute"], [], [], ["--x"]]
+
+
+def test_an_interval_as_wide_as_its_target_meets_it() -> None:
+    values_ns = [100.0, 101, 102, 103, 104, 105]
+    target = half_width(values_ns)
+    for wanted, rounds in ((target, 6), (target * 0.999, 7)):
+        plan = {"steps": [step("a", more_rounds=1, target_half_width=wanted)]}
+        answers = iter([*values_ns, 100.0])
+        assert len(run(plan, lambda *_, answers=answers: latency(next(answers)))) == rounds
 
 
 def test_each_round_shuffles_differently_in_each_run() -> None:

@@ -2,22 +2,30 @@
 """A run on a SUT, however it ends: what was measured is kept, the settings are restored, nothing stays."""
 
 import base64
+import fcntl
 import hashlib
+import io
 import json
 import os
 import platform
+import re
 import resource
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibration.runner import worker
+from calibration.runner import client, worker
 from calibration.runner.alone import KEPT as ALONE
+from calibration.runner.bundle import packed
+from calibration.runner.directory import Directory
 from calibration.runner.files import Refused
 from tests.suts import (
     EVERYTHING,
@@ -35,6 +43,7 @@ from tests.suts import (
     step,
     wait_until,
 )
+from tests.tools import require_root
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -76,7 +85,7 @@ def test_a_run_measures_as_asked_restores_everything_and_leaves_nothing(sut: Sut
     before = sut.settings()
     run = sut.start(settings=EVERYTHING)
     assert run.path.parent == sut.base
-    assert run.path.stat().st_mode & 0o7777 == 0o701  # others see that settings are changed, and cannot look inside
+    assert run.path.stat().st_mode & 0o7777 == 0o1700  # others see that settings are changed, and cannot enter
     assert {change["setting"] for change in run.answer["changes"]} == set(EVERYTHING)
     tuned = sut.settings()
     probe = f'#!/bin/sh\ncat {sut.file(NO_TURBO)}; echo "$@" >&2; exit "$2"\n'
@@ -110,6 +119,79 @@ def test_a_run_without_a_plan_gives_the_sut_back(sut: Sut) -> None:
     before = sut.settings()
     sut.start(wait_s=0.5, keep_s=0.0, settings=EVERYTHING)
     wait_until(lambda: sut.left() == [])
+    assert sut.settings() == before
+
+
+def outlast(sut: Sut, wait_s: float, sign: Callable[[], object]) -> None:
+    """Give a *sign* again and again until a run without any has waited *wait_s* for its plan, and has given up."""
+    other = sut.start("clock", wait_s=wait_s, keep_s=0.0, lock=f"{sut.lock}-clock")
+
+    def ended() -> bool:
+        sign()
+        return not other.path.exists()
+
+    wait_until(ended)
+
+
+def test_a_controller_that_still_receives_the_answer_is_waited_for(sut: Sut) -> None:
+    sut.modules = changed(sut.modules, "client", "b64encode(stream.read())", "b64encode(bytes(1 << 18))")
+    starting = sut.popen("start", str(sut.base), json.dumps(sut.job(wait_s=5.0)))
+    fcntl.fcntl(starting.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    wait_until(lambda: list(sut.base.glob("*/answer.json")))
+    answer: list[bytes] = []
+    outlast(sut, 5.0, lambda: answer.append(os.read(starting.stdout.fileno(), 512)))
+    assert starting.poll() is None
+    answer.append(starting.communicate(timeout=PATIENCE_S)[0])
+    run = Run(sut, json.loads(b"".join(answer)))
+    assert run.begin(step("one")).follow()[0] == "ended"
+
+
+def test_a_controller_that_still_sends_the_plan_is_waited_for(sut: Sut) -> None:
+    run = sut.start(wait_s=5.0)
+    plan = io.BytesIO(packed({"plan.json": json.dumps({"steps": [step("one")], "programs": {}}).encode()}))
+    with sut.popen("begin", str(run.path), stdin=subprocess.PIPE, bufsize=0) as sending:
+        outlast(sut, 5.0, lambda: sending.stdin.write(plan.read(1)))
+        answer = sending.communicate(plan.read(), timeout=PATIENCE_S)[0]
+    assert "refused" not in json.loads(answer)
+    assert run.follow()[0] == "ended"
+
+
+def test_a_controller_that_falls_silent_while_it_receives_the_answer_frees_the_sut(sut: Sut) -> None:
+    before = sut.settings()
+    job = sut.job(wait_s=0.5, keep_s=0.0, settings=EVERYTHING)
+    with sut.popen("start", str(sut.base), json.dumps(job)) as starting:
+        fcntl.fcntl(starting.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        wait_until(lambda: list(sut.base.glob("*/answer.json")))
+        wait_until(lambda: list(sut.base.iterdir()) == [])
+        assert sut.settings() == before
+        sut.start("run2")  # the SUT is free
+        assert starting.poll() is None
+        starting.kill()
+
+
+def test_a_controller_that_falls_silent_while_it_sends_the_plan_frees_the_sut(sut: Sut) -> None:
+    before = sut.settings()
+    run = sut.start(wait_s=5.0, keep_s=0.0, settings=EVERYTHING)
+    with sut.popen("begin", str(run.path), stdin=subprocess.PIPE) as sending:
+        answer = json.loads(sending.stdout.readline())
+        assert answer["refused"] == client.PLANLESS
+        wait_until(lambda: sut.left() == [])
+    assert sut.settings() == before
+
+
+@pytest.mark.parametrize("lost", ["its end", "its connection"])
+def test_a_controller_that_is_lost_while_it_receives_the_answer_frees_the_sut(sut: Sut, lost: str) -> None:
+    before = sut.settings()
+    killed = lost == "its end"
+    job = sut.job(wait_s=1.0 if killed else 3600.0, keep_s=0.0, settings=EVERYTHING)
+    with sut.popen("start", str(sut.base), json.dumps(job)) as starting:
+        fcntl.fcntl(starting.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        wait_until(lambda: list(sut.base.glob("*/answer.json")))
+        if killed:
+            starting.kill()
+        else:
+            starting.stdout.close()
+        wait_until(lambda: sut.left() == [])
     assert sut.settings() == before
 
 
@@ -167,11 +249,47 @@ def test_a_second_run_is_refused_with_the_holder_and_a_remedy(sut: Sut) -> None:
         sut.start("run2", settings={"turbo": "on"})
     text = str(refused.value)
     assert "reserved by run run1 of somebody@there for t1-sut1 since 2026-11-21T03:27:12Z (step 2 of 3: long)" in text
-    assert "playbooks/cleanup.yml -e calibration_run_id=run1 --limit t1-sut1" in text
+    assert refused.value.run_id == "run1"
     assert sut.settings() == before
     assert [path.name for path in sut.base.iterdir()] == [run.path.name]
     facts, _ = sut.ask("facts", str(sut.base), sut.lock)
     assert "run run1 of somebody@there" in facts["holder"]
+    assert facts["holder_run_id"] == "run1"
+
+
+def test_a_rehearsal_is_refused_like_a_start_and_changes_nothing(sut: Sut) -> None:
+    def refusals(**options: Any) -> list[str]:
+        asked = json.dumps(sut.job("run2", asked=[], **options))
+        found = []
+        for question in ("rehearse", "start"):
+            with pytest.raises(Refused) as refused:
+                sut.ask(question, str(sut.base), asked)
+            found.append(re.sub(r"; nothing was changed.*", "", str(refused.value)))
+        return found
+
+    before = sut.settings()
+    for options in ({"settings": {"governor": "userspace"}}, {"settings": {"hugepages_2m": {"7": 1}}}):
+        assert len(set(refusals(**options))) == 1
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind(f"\0{sut.lock}")
+        rehearsed, started = refusals()
+        assert rehearsed == started
+        assert "says nothing" in started
+    assert sut.left() == []
+    sut.file("/proc/cpuinfo").rename(sut.directory / "cpuinfo")
+    assert len(set(refusals(settings={"prefetchers": "off"}))) == 1
+    (sut.directory / "cpuinfo").rename(sut.file("/proc/cpuinfo"))
+    run = measuring(sut)
+    changed_by_it = sut.settings()
+    rehearsed, started = refusals()
+    assert rehearsed == started
+    assert "reserved by run run1 of somebody@there for t1-sut1" in started
+    run.kill(*run.processes()[:2])
+    answer, _ = sut.ask("rehearse", str(sut.base), json.dumps(sut.job("run2", asked=[])))
+    assert answer["left"] == "8 settings that run run1 left changed are restored first"
+    assert answer["capture"]
+    assert sut.settings() == changed_by_it != before
+    assert [path.name for path in sut.base.iterdir()] == [run.path.name]
 
 
 def test_one_of_simultaneous_runs_restores_what_a_killed_one_left(sut: Sut) -> None:
@@ -188,6 +306,81 @@ def test_one_of_simultaneous_runs_restores_what_a_killed_one_left(sut: Sut) -> N
     assert {change["restored_by"] for change in held["taken_over"]["changes"]} == {"cleanup"}
     assert sut.settings() == before
     assert {path.name for path in sut.base.iterdir()} == {dead.path.name, Path(held["directory"]).name}
+
+
+def another(sut: Sut, way: str) -> dict[str, Any]:
+    """Return options of a run that does not see the lock of others by its name."""
+    if way == "name":
+        return {"lock": f"{sut.lock}-other"}
+    require_root()
+    python = sut.directory / "python"
+    python.write_text(f'#!/bin/sh\nexec unshare --net {sut.python} "$@"\n')
+    python.chmod(0o755)
+    sut.python = str(python)
+    return {}
+
+
+@pytest.mark.parametrize("way", ["name", "container"])
+def test_a_run_that_changed_settings_is_not_taken_for_dead_by_one_that_does_not_see_its_lock(
+    sut: Sut, way: str
+) -> None:
+    before = sut.settings()
+    run = measuring(sut)
+    tuned, journal, other = sut.settings(), (run.path / "journal").read_bytes(), another(sut, way)
+    for number in range(2):
+        with pytest.raises(Refused, match="in use by run run1 of somebody@there for t1-sut1 since 2026") as refused:
+            sut.start(f"next{number}", **other)
+        assert refused.value.run_id == "run1"
+    assert sut.settings() == tuned
+    assert (run.path / "journal").read_bytes() == journal
+    assert run.watch()[0] == "running"
+    run.kill(*run.processes()[:2])
+    assert sut.start("run2", **other).answer["taken_over"]["holder"]["run_id"] == "run1"
+    assert sut.settings() == before
+
+
+def test_settings_are_not_changed_beside_a_run_at_work(sut: Sut) -> None:
+    before = sut.settings()
+    run, other = measuring(sut, settings={}), another(sut, "name")
+    with pytest.raises(Refused, match="in use by run run1"):
+        sut.start("run2", settings={"turbo": "off"}, **other)
+    beside = sut.start("run2", **other).begin(step("off", prefetchers="off"), step("last"))
+    _, records = beside.follow()
+    assert kinds(records)[:2] == [("refused", "off", None), ("step", "last", 0)]
+    assert "could not be switched off: the SUT is in use by run run1" in records[0]["reason"]
+    assert sut.settings() == before
+    run.cancel()
+    sut.start("run3", settings={"turbo": "off"}, **other)  # ended runs are in nobody's way
+
+
+def test_settings_are_changed_more_than_once_beside_a_run_that_is_kept(sut: Sut) -> None:
+    assert sut.start().begin(step("one")).follow()[0] == "ended"
+    plan = [step("off", prefetchers="off"), step("on"), step("off again", prefetchers="off")]
+    _, records = sut.start("run2", settings={"turbo": "off"}).begin(*plan).follow()
+    told = [(record["record"], record["id"]) for record in records if record["record"] in ("step", "refused")]
+    assert told == [("step", "off"), ("step", "on"), ("step", "off again")]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_run_of_another_machine_that_shares_the_directory_is_left_alone(sut: Sut, killed: bool) -> None:
+    run = measuring(sut, keep_s=0.0)
+    if killed:
+        run.kill(*run.processes()[:2])
+    job = json.loads((run.path / "job.json").read_text())
+    job |= {"boot_id": "11111111-2222-3333-4444-555555555555", "nodename": "elsewhere"}
+    (run.path / "job.json").write_text(json.dumps(job))
+    journal = (run.path / "journal").read_bytes()
+    assert sut.start("run2", **another(sut, "name")).answer["taken_over"] is None
+    assert (run.path / "journal").read_bytes() == journal
+
+
+def test_a_directory_without_locks_is_refused(sut: Sut) -> None:
+    sut.modules = changed(
+        sut.modules, "directory", "fcntl.flock(descriptor, ", "raise OSError(38, 'Function not implemented')  # "
+    )
+    with pytest.raises(Refused, match=r"no file can be locked in .* \(Function not implemented\): set "):
+        sut.start(settings=EVERYTHING)
+    wait_until(lambda: sut.left() == [])
 
 
 # Other ends
@@ -268,6 +461,24 @@ KILLED: dict[str, tuple[Callable[[list[int]], list[int]], str, list[tuple[str, A
 }
 
 
+def test_a_directory_that_another_process_removes_meanwhile_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Directory.create(str(tmp_path), {"run_id": "run1", "sut": "sut1"}) as made:
+        listdir = os.listdir
+
+        def meanwhile(path: str) -> list[str]:
+            names = listdir(path)
+            monkeypatch.setattr(os, "listdir", listdir)
+            with Directory(made.path) as other:
+                other.remove()
+            return names
+
+        monkeypatch.setattr(os, "listdir", meanwhile)
+        made.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("chosen", "state", "expected"), KILLED.values(), ids=KILLED)
 def test_sigkill_of_any_process_loses_nothing_and_leaves_nothing(
     sut: Sut, chosen: Callable[[list[int]], list[int]], state: str, expected: list[tuple[str, Any, Any]]
@@ -285,10 +496,9 @@ def test_sigkill_of_any_process_loses_nothing_and_leaves_nothing(
     assert removed["faults"] == []
     if expected[-1][0] == "restored":
         assert sut.settings() == before
-        assert removed["changes"] == []
-    else:
-        assert {change["restored_by"] for change in removed["changes"]} == {"cleanup"}
-        assert {change["setting"] for change in removed["changes"]} == set(EVERYTHING)
+    who = "run" if expected[-1][0] == "restored" else "cleanup"
+    assert {change["restored_by"] for change in removed["changes"]} == {who}
+    assert {change["setting"] for change in removed["changes"]} == set(EVERYTHING)
     assert sut.settings() == before
     wait_until(lambda: sut.left() == [])
 
@@ -296,7 +506,8 @@ def test_sigkill_of_any_process_loses_nothing_and_leaves_nothing(
 def test_the_next_run_ends_what_a_killed_one_left_running(sut: Sut) -> None:
     run = sut.start(settings=EVERYTHING)
     # It leaves its process group, and does not die with its parent.
-    run.begin(step("long", "long"), long=waiting(sut, more="setsid ${0%/*}/orphan 600 &"), orphan=SLEEP)
+    leave = f"{sys.executable} -c 'import os, sys; os.setsid(); os.execv(sys.argv[1], sys.argv[1:])'"
+    run.begin(step("long", "long"), long=waiting(sut, more=f"{leave} ${{0%/*}}/orphan 600 &"), orphan=SLEEP)
     await_step(sut)
     run.kill(*run.processes()[:2])
     wait_until(lambda: len(runners(sut)) == 1)  # the step dies with its parent, a moment later
@@ -326,13 +537,20 @@ def test_what_cannot_be_restored_keeps_the_sut_refused_until_it_can(sut: Sut) ->
     run.begin(step("one"))
     state, records = run.follow()
     assert state == "ended"
-    reason = "/dev/cpu/1/msr:0x1a4 cannot be restored to 0x40: its CPUs are offline: put them online"
-    assert records[-1]["faults"] == [reason]
+    fault = {
+        "setting": "prefetchers",
+        "where": "/dev/cpu/1/msr:0x1a4",
+        "wanted": "0x40",
+        "found": None,
+        "error": "its CPUs are offline: put them online",
+    }
+    assert records[-1]["faults"] == [fault]
     assert (sut.read(NO_TURBO), peek(sut.file(MSR % 0), 0x1A4)) == ("0", "40")
-    assert run.remove()["faults"] == [reason]
+    assert run.remove()["faults"] == [fault]
     for _ in range(2):
-        with pytest.raises(Refused, match=r"cannot restore what run run1 left on the SUT: .* put them online"):
+        with pytest.raises(Refused, match=r"left on the SUT. Not restored: prefetchers at .* put them online") as left:
             sut.start("run2")
+        assert left.value.faults == [fault]
     register.with_name("away").rename(register)
     sut.put(ONLINE, "1\n")
     assert sut.start("run2").answer["taken_over"]["holder"]["run_id"] == "run1"
@@ -351,7 +569,7 @@ def test_a_refused_change_leaves_nothing(sut: Sut) -> None:
 
 
 def test_a_step_that_hangs_or_floods_or_is_missing_is_recorded_and_the_next_one_runs(sut: Sut) -> None:
-    sut.modules = changed(sut.modules, "worker", "STEP_BYTES = 8 << 20", "STEP_BYTES = 100")
+    sut.modules = changed(sut.modules, "directory", "STEP_BYTES = 32 << 20", "STEP_BYTES = 100")
     run = sut.start().begin(
         step("hangs", "hangs", deadline_s=0.2),
         step("floods", "floods"),
@@ -517,11 +735,21 @@ def test_a_runner_that_cannot_even_answer_is_refused_with_the_reason(sut: Sut) -
     wait_until(lambda: sut.left() == [])
 
 
+def test_a_runner_that_does_not_begin_in_time_is_refused(sut: Sut) -> None:
+    sut.modules = changed(sut.modules, "client", "START_S = 60.0", "START_S = 0.0")
+    sut.modules = changed(sut.modules, "keeper", "os.umask(0o077)", "return")
+    before = sut.settings()
+    with pytest.raises(Refused, match=r"did not begin within 0 s: .* journalctl -u calibration-run1-sut1-[0-9a-f]{8}$"):
+        sut.start(settings=EVERYTHING)
+    assert sut.settings() == before
+    wait_until(lambda: sut.left() == [])
+
+
 def test_a_program_that_arrives_changed_is_refused(sut: Sut) -> None:
     run = sut.start()
     plan = {"steps": [step("one")], "programs": {"sutprobe": "0" * 64}}
     with pytest.raises(Refused, match=r"sutprobe on the SUT has sha256 .*, not 0000"):
-        sut.ask("begin", str(run.path), carried={"plan.json": json.dumps(plan).encode(), "sutprobe": b"other"})
+        sut.ask("begin", str(run.path), content=packed({"plan.json": json.dumps(plan).encode(), "sutprobe": b"other"}))
     run.remove()
     with pytest.raises(Refused, match="no directory of a run"):
         run.begin(step("one"))
@@ -551,6 +779,17 @@ def test_runs_without_a_controller_leave_their_results_and_nothing_else(sut: Sut
     assert {path.name for path in sut.base.iterdir()} == {path.name for path in kept}
     for path in kept:
         assert {item.name for item in path.iterdir()} == set(ALONE)
+
+
+def test_a_run_without_a_controller_that_is_not_known_to_have_restored_the_sut_fails_and_says_so(sut: Sut) -> None:
+    sut.modules = changed(sut.modules, "directory", "self.of_this_boot(machine):", "machine.breaks():")
+    with alone(sut, step("one")) as run:
+        measured, told = run.communicate(timeout=120)[0].decode().splitlines()
+    assert measured.startswith("1 of 1 steps measured: ")
+    path = measured.rpartition(": ")[2]
+    assert told == f"Not restored: {path}: 'Machine' object has no attribute 'breaks'"
+    assert run.returncode == 1
+    assert json.loads(Path(path, "records.jsonl").read_text().splitlines()[-1])["faults"]
 
 
 def test_a_run_without_a_controller_ends_at_ctrl_c_and_is_refused_while_another_runs(sut: Sut) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.runner import journal, prefetchers, settings
-from calibration.runner.directory import Directory
+from calibration.runner.directory import CHANGED, Directory
 from calibration.runner.files import Refused
 from calibration.tuning import read_changes, wanted_settings
-from tests.suts import CPUINFO, EVERYTHING, MSR, NO_TURBO, ONLINE, PAGES, POLICY, Sut, peek, poke
+from tests.suts import BOOST, CPUINFO, EVERYTHING, MSR, NO_TURBO, ONLINE, PAGES, POLICY, Sut, peek, poke
 
 
 @pytest.fixture
@@ -58,6 +58,19 @@ def test_all_settings_are_changed_and_restored(sut: Sut, made: Any) -> None:
     assert all(item["restored"] == item["before"] and item["restored_by"] == "run" for item in changes)
     assert sut.settings() == before
     assert lines(made) == []
+
+
+@pytest.mark.parametrize(("where", "on", "off"), [(NO_TURBO, "0", "1"), (BOOST, "1", "0")], ids=["intel", "amd"])
+def test_turbo_is_switched_either_way_and_restored(sut: Sut, made: Any, where: str, on: str, off: str) -> None:
+    sut.file(NO_TURBO).unlink()
+    for wanted, before, after in (("off", on, off), ("on", off, on)):
+        sut.put(where, before + "\n")
+        assert change(sut, made, {"turbo": {on: "on", off: "off"}[before]}) == []
+        (found,) = change(sut, made, {"turbo": wanted})
+        assert (found["where"], found["before"], found["after"]) == (where, before, after)
+        assert sut.read(where) == after
+        (found,) = restore(sut, made)
+        assert (found["restored"], sut.read(where)) == (before, before)
 
 
 def test_recorded_registers_are_restored_but_not_reported(sut: Sut, made: Any) -> None:
@@ -104,6 +117,44 @@ def test_a_partial_reservation_of_huge_pages_is_restored(sut: Sut, made: Any, mo
         change(sut, made, {"hugepages_2m": {"0": 64, "1": 64}})
     assert (sut.read(PAGES % 0), sut.read(PAGES % 1)) == ("0", "0")
     assert restore(sut, made) == []
+
+
+def test_huge_pages_still_in_use_are_given_back_at_a_later_try(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(sut, made, {"hugepages_2m": {"0": 64}})
+    write, tries, waits = settings.Machine.write, [], []
+
+    def in_use(machine: Any, where: str, text: str) -> None:
+        tries.append(where)
+        write(machine, where, text if waits else "3")
+
+    monkeypatch.setattr(settings.Machine, "write", in_use)
+    monkeypatch.setattr(settings.time, "sleep", waits.append)
+    (found,) = restore(sut, made)
+    assert (found["restored"], sut.read(PAGES % 0), tries) == ("0", "0", [PAGES % 0] * 2)
+
+
+def test_huge_pages_that_another_user_keeps_in_use_are_restored(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sut.settings()
+    change(sut, made, {"hugepages_2m": {"0": 4}})
+    write, surplus = settings.Machine.write, (PAGES % 0).replace("nr_", "surplus_")
+
+    def in_use(machine: Any, where: str, text: str) -> None:
+        """Lower the number as Linux does: pages in use become surplus ones, which are freed by their user."""
+        write(machine, where, "2")
+        sut.put(surplus, f"{2 - int(text)}\n")
+
+    sut.put(surplus, "0\n")
+    monkeypatch.setattr(settings.Machine, "write", in_use)
+    (change_,) = restore(sut, made)
+    assert (change_["restored"], sut.read(PAGES % 0)) == ("0", "2")
+    monkeypatch.undo()
+    sut.file(surplus).unlink()
+    sut.put(PAGES % 0, "0\n")
+    assert sut.settings() == before
 
 
 def test_register_that_ignores_writes_is_refused(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +326,7 @@ def test_restoring_a_part_leaves_the_rest(sut: Sut, made: Any) -> None:
         assert (found["after"], found["restored"], found["restored_by"]) == ("0x4f", "0x40", "run")
         assert sut.settings() == tuned
         assert lines(made) == known
-        assert Path(made.path).stat().st_mode & 0o7777 == 0o701
+        assert Path(made.path).stat().st_mode & 0o7777 == 0o1700
     assert {item["setting"] for item in restore(sut, made)} == {"hugepages_2m", "turbo"}
     assert sut.settings() == before
 
@@ -313,7 +364,9 @@ def test_what_was_not_restored_is_tried_again_at_the_end(sut: Sut, made: Any, mo
     with monkeypatch.context() as patched:
         patched.setattr(settings, "write_value", lambda *_: None)
         _, faults = journal.restore(sut.machine, made.descriptor, "run", mark)
-    assert faults[0] == "/dev/cpu/1/msr:0x1a4 was restored to 0x40 and reads 0x4f"
+    (fault,) = faults
+    assert (fault["where"], fault["wanted"], fault["found"]) == ("/dev/cpu/{0-1}/msr:0x1a4", "0x40", "0x4f")
+    assert fault["error"] is None  # the machine accepted the value, and ignored it
     assert [item["restored"] for item in restore(sut, made)] == ["0x40"]
     assert sut.settings() == before
 
@@ -405,7 +458,7 @@ def test_what_is_offline_is_not_restored_and_the_rest_is(sut: Sut, made: Any) ->
     policy.rename(policy.with_name("away"))
     _, faults = made.restore(sut.machine, "run")
     assert len(faults) == 2
-    assert all("its CPUs are offline: put them online" in fault for fault in faults)
+    assert {fault["error"] for fault in faults} == {"its CPUs are offline: put them online"}
     assert (sut.read(NO_TURBO), sut.read(POLICY % 0 + "scaling_governor")) == ("0", "powersave")
     policy.with_name("away").rename(policy)
     restore(sut, made)
@@ -451,12 +504,17 @@ def test_paths_that_differ_in_a_number_are_grouped(places: list[str], shown: str
         "half a li",
     ],
 )
-def test_an_invalid_line_of_the_journal_is_refused(sut: Sut, made: Any, line: str) -> None:
+def test_an_invalid_line_of_the_journal_is_reported_and_the_others_are_restored(sut: Sut, made: Any, line: str) -> None:
     change(sut, made, {"turbo": "off"})
     with Path(made.path, "journal").open("a") as stream:
         stream.write(line + "\n")
-    with pytest.raises(Refused, match="invalid line in the journal"):
-        made.restore(sut.machine, "run")
+    for who in ("run", "cleanup"):
+        (restored,), (fault,) = made.restore(sut.machine, who)
+        assert restored["restored"] == "0"
+        assert fault["where"] == f"{made.path}/journal"
+        assert "invalid line in the journal of settings" in fault["error"]
+        assert not journal.is_empty(made.descriptor)
+    assert sut.read(NO_TURBO) == "0"
 
 
 def test_a_journal_that_cannot_be_written_changes_nothing(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,6 +529,33 @@ def test_a_journal_that_cannot_be_written_changes_nothing(sut: Sut, made: Any, m
             change(sut, made, EVERYTHING)
     assert sut.settings() == before
     assert lines(made) == []
+
+
+def test_the_journal_is_on_disk_before_a_setting_is_written(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, folder = Path(made.path, "journal"), Path(made.path)
+    fsync, write = os.fsync, settings.write_value
+    on_disk: dict[Path, Any] = {}  # what each had when it was synced
+    written = []
+
+    def syncing(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        on_disk[path] = (folder.stat().st_mode & 0o7777, file.exists()) if path == folder else path.read_text()
+        fsync(descriptor)
+
+    def writing(machine: Any, where: str, value: str) -> None:
+        assert f'"{where}"' in on_disk[file]
+        assert on_disk[folder] == (CHANGED, True)
+        written.append(where)
+        write(machine, where, value)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(settings, "write_value", writing)
+    change(sut, made, {"turbo": "off"})
+    change(sut, made, EVERYTHING)
+    assert len(written) == 8
+    assert on_disk[file] == file.read_text()
 
 
 CALLS = ("open", "write", "pwrite", "fsync", "ftruncate", "fchmod", "rename", "unlink")
@@ -508,10 +593,10 @@ def test_a_run_killed_at_any_call_to_the_kernel_is_restored(
     count = 0
     while killed_at(count, run, monkeypatch):
         changed = sut.settings() != before
-        assert not changed or Path(made.path).stat().st_mode & 0o7777 == 0o701
+        assert not changed or Path(made.path).stat().st_mode & 0o7777 == 0o1700
         restore(sut, made)
         assert sut.settings() == before
-        assert journal.read(made.descriptor) == []
+        assert journal.is_empty(made.descriptor)
         assert Path(made.path).stat().st_mode & 0o7777 == 0o700
         Path(made.path, "journal").unlink(missing_ok=True)
         count += 1
