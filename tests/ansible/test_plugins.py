@@ -108,6 +108,27 @@ def test_a_sut_waits_for_those_of_its_own_machine_alone(
         pass
 
 
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_check_mode_neither_reserves_nor_releases_the_generator(*, check_mode: bool) -> None:
+    plugin = load_plugin("action", "reserve_generator")
+    action = plugin.ActionModule.__new__(plugin.ActionModule)
+    action._task = SimpleNamespace(check_mode=check_mode)
+    asked: list[str] = []
+
+    def hold(*_: str, only_check: bool) -> bool:
+        asked.append("whether it is free" if only_check else "hold")
+        return True
+
+    def release(*_: str) -> bool:
+        asked.append("release")
+        return True
+
+    action.remote = lambda *_: SimpleNamespace(hold_generator=hold, release_generator=release)
+    for state in ("held", "released"):
+        action.act({"state": state, "path": "/tmp/reservation_dir", "run_id": "r1", "sut": "sut1"})
+    assert asked == (["whether it is free"] if check_mode else ["hold", "release"])
+
+
 def test_an_unreadable_reference_keeps_all_runs(tmp_path: Path) -> None:
     plugin = load_plugin("action", "delete_old_runs")
     action = plugin.ActionModule.__new__(plugin.ActionModule)

@@ -223,6 +223,19 @@ def test_what_a_server_refuses_is_told_again(lab: Lab, sink: Sink, code: int) ->
     assert lab.notify(Hook([], sink.url)) == ((), ())
 
 
+def test_a_recovery_that_was_not_delivered_is_told_with_the_state_before(lab: Lab, sink: Sink) -> None:
+    hook = Hook([], sink.url)
+    lab.judged(verdict("a", "fail"))
+    lab.notify(hook)
+    lab.judged(verdict("a", "pass"))
+    sink.code = 503
+    lab.notify(hook)
+    sink.code = 200
+    assert lab.notify(hook) == (("t1/a",), ())
+    (change,) = Notification.model_validate_json(sink.bodies[-1]).changes
+    assert (change.before, change.after) == ("fails", "good")
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -618,6 +618,13 @@ def test_a_later_failure_keeps_the_earlier_result(begun: BegunRun) -> None:
     assert {measurement.kind for measurement in document.measurements} == {"idle_latency", "latency_ladder"}
 
 
+def test_the_newest_of_two_failures_is_the_reason(begun: BegunRun) -> None:
+    for reason in ("the connection to the SUT was lost", "sutprobe was killed"):
+        end_step(begun, "idle_latency", outcome="failed", reason=reason)
+    missing = {gone.kind: gone.reason for gone in finish(begun.directory, now=NOW).not_measured}
+    assert missing["idle_latency"] == "sutprobe was killed"
+
+
 def test_a_run_is_not_resumed_on_another_machine(begun: BegunRun) -> None:
     directory = begun.directory
     end_step(begun, "idle_latency")
@@ -629,6 +636,16 @@ def test_a_run_is_not_resumed_on_another_machine(begun: BegunRun) -> None:
     assert document.context is not None
     assert document.context.capture == "context.tar.gz"
     assert "has changed since the run began" in str(document.attempts[-1].ended)
+
+
+def test_a_run_is_not_resumed_on_a_sut_that_a_check_refuses(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency")
+    with pytest.raises(NotBegunError, match=r"expected 6\.1"):
+        resume(begun.directory, capture=CAPTURE, now=LATER, examine=lambda *_: [CHECK])
+    document = finish(begun.directory, now=LATER)
+    assert [attempt.checks for attempt in document.attempts] == [(), (CHECK,)]
+    assert "found 5.4.0" in str(document.attempts[1].ended)
+    assert [measurement.kind for measurement in document.measurements] == ["idle_latency"]
 
 
 def test_a_run_is_not_resumed_with_another_sutprobe(begun: BegunRun) -> None:

@@ -316,6 +316,15 @@ def test_a_run_that_never_ends_is_not_watched_for_ever(request_: Request, monkey
     assert DIRECTORY in str(raised.value)
 
 
+def test_a_run_is_watched_for_as_long_as_its_further_rounds_may_take(request_: Request) -> None:
+    made = replace(request_, run_id="r2")
+    begin(made.results, **made.names, profile="nightly", capture=CAPTURE, now=NOW)
+    steps = outstanding(made.directory)
+    longest_s = [(step.deadline_s + made.grace_s) * (step.rounds + step.more_rounds) for step in steps]
+    assert any(step.more_rounds for step in steps)
+    assert session._longest_s(made) > sum(longest_s)
+
+
 ODD: dict[str, Any] = {
     "no JSON": "Segmentation fault",
     "not a record": "[1, 2]",
@@ -464,6 +473,20 @@ def test_a_resumed_run_measures_the_missing_rounds_alone(controller: Controller,
     assert kept(controller.request, StepRecord)
     assert controller.calibrate(resumed=True) == GOOD
     assert controller.measured_each_round_once()
+
+
+def test_a_resumed_run_does_not_run_the_checker_again(request_: Request, built: BuiltKernel, tmp_path: Path) -> None:
+    (tmp_path / "checker.sh").write_bytes(b"#!/bin/sh\n")
+    made = replace(request_, checker=tmp_path / "checker.sh")
+
+    def before() -> list[str]:
+        begun = resume(made.directory, capture=CAPTURE, now=NOW)
+        plan, _ = session._programs(made, begun, replace(built, sha256=KERNELS.sha256), silent)
+        return [step["id"] for step in plan["before"]]
+
+    assert before() == ["meltdown_checker"]
+    collect(made, Answers(everything(made)), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert before() == []
 
 
 @pytest.mark.parametrize("lost", ["link", "controller"])

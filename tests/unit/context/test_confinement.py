@@ -71,6 +71,27 @@ def test_groups_are_found_below_their_mount(confined, top, path, directory):
     assert (limit.group, limit.limit_bytes, limit.used_bytes, limit.left_bytes) == (directory, 1000, 300, 700)
 
 
+def test_the_cache_of_groups_further_down_can_be_reclaimed_too(confined):
+    group = f"{GROUP}/memory/a"
+    files = {
+        "/proc/self/mountinfo": f"31 25 0:27 / {GROUP}/memory rw - cgroup cgroup rw,memory\n",
+        "/proc/self/cgroup": "4:memory:/a\n",
+        f"{group}/memory.limit_in_bytes": "1000\n",
+        f"{group}/memory.usage_in_bytes": "400\n",
+        f"{group}/memory.stat": "inactive_file 1\ntotal_inactive_file 100\n",
+    }
+    limit = confined(files).confinement.memory_limit
+    assert (limit.group, limit.limit_bytes, limit.used_bytes) == (group, 1000, 300)
+
+
+def test_the_limit_that_leaves_least_counts_not_the_lowest(confined):
+    files = {"/proc/self/cgroup": "0::/a/b\n"}
+    for group, limit, used in ((f"{GROUP}/a/b", 1000, 100), (f"{GROUP}/a", 2000, 1900)):
+        files |= {f"{group}/memory.max": f"{limit}\n", f"{group}/memory.current": f"{used}\n"}
+    limit = confined(files).confinement.memory_limit
+    assert (limit.group, limit.left_bytes) == (f"{GROUP}/a", 100)
+
+
 def test_nothing_is_left_of_a_limit_that_was_lowered_below_what_is_used(confined):
     files = {"/proc/self/cgroup": "0::/\n", f"{GROUP}/memory.max": "1000\n", f"{GROUP}/memory.current": "1400\n"}
     assert confined(files).confinement.memory_limit.left_bytes == 0

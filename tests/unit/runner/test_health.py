@@ -258,6 +258,17 @@ def test_a_corrected_error_during_a_run_is_recorded(sut: Sut) -> None:
     assert state != "running"
 
 
+def test_a_counter_of_energy_that_wraps_during_a_step_is_read_before_the_next(sut: Sut) -> None:
+    zone = sut.directory / "root" / RAPL[1:] / "intel-rapl:0"
+    zone.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("energy_uj", "900000"), ("max_energy_range_uj", "1000000000000")):
+        (zone / name).write_text(f"{text}\n")
+    wraps, catches_up = (f"#!/bin/sh\necho {value} > {zone}/energy_uj\n".encode() for value in (100_000, 950_000))
+    run = sut.start().begin(step("first"), step("second", "second"), sutprobe=wraps, second=catches_up)
+    (health,) = [record for record in run.follow()[1] if record["record"] == "health"]
+    assert health["energy"] == {"package-0": {"joules": 1_000_000.05, "reason": None}}
+
+
 def test_a_cancelled_run_says_what_it_counted(sut: Sut) -> None:
     count = sut.directory / "root" / MC[1:] / "ce_count"
     count.parent.mkdir(parents=True)
