@@ -43,8 +43,11 @@ def _sha256(*contents: str | bytes) -> str:
 
 
 def link(sanitizer: Sanitizer, program: Path, files: Sequence[Path] = ()) -> Path:
-    """Link *program* from C *files* and, for what they do not define, from sutprobe's own sources; return it."""
-    compiler = [require("gcc", "gcc"), *FLAGS, f"-I{SOURCES_DIRECTORY}", f"-I{HOST}"]
+    """Link *program* from C *files* and, for what they do not define, from sutprobe's own sources; return it.
+
+    What the files include is looked for beside *program* first.
+    """
+    compiler = [require("gcc", "gcc"), *FLAGS, f"-I{program.parent}", f"-I{SOURCES_DIRECTORY}", f"-I{HOST}"]
     built = [file.with_suffix(".o") if file.stem.startswith("streams_") else file for file in files]
     for file, result in zip(files, built, strict=True):
         if file != result:  # hundreds of loops, which take three times as long with a sanitizer
