@@ -74,7 +74,7 @@ def run_with_share(probe: Probe, cpu: int, *arguments: str) -> tuple[Finished, f
 
 
 def core_hz(placements: list[dict[str, Any]]) -> float:
-    """Return the highest core clock seen around *placements*: other work on the host makes readings lower, none higher."""
+    """Return the highest core clock seen around *placements*: other work on the host only lowers what is read."""
     return max(hz for placement in placements for hz in (placement["core_hz_before"], placement["core_hz_after"]))
 
 

@@ -30,6 +30,9 @@ STEPS = ("idle_latency", "jitter", "latency_matrix")
 LONG = "jitter"
 LAST = "latency"
 
+FILL = "fallocate -l $(($(df --output=avail -B1 /var/tmp | tail -1) - 1048576)) /var/tmp/filler"
+"""Takes all of a SUT's disk but 1 MiB, at once."""
+
 RECONNECT = {"measure_reconnect_s": 600}
 """A guest on a busy machine takes its time until it answers again."""
 
@@ -270,8 +273,7 @@ def test_other_users_cannot_access_sutprobe_or_its_directory(
 def test_a_full_disk_on_the_sut_is_found_before_anything_is_measured(
     testbed: Testbed, lab: Lab, sut: Sut, other: Sut, scenario: Scenario
 ) -> None:
-    fill = "fallocate -l $(($(df --output=avail -B1 /var/tmp | tail -1) - 1048576)) /var/tmp/filler"
-    sut.read(fill)
+    sut.read(FILL)
     with undone(sut, "rm -f /var/tmp/filler"):
         ended = lab.calibrate(testbed.inventory({"suts": [sut, other]}))
     assert ended.rc == ENVIRONMENT, ended.text

@@ -10,7 +10,17 @@ import pytest
 from calibration.errors import VERDICT_FAILED
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
-from tests.testbed.test_faults import LONG, STEPS, THREE, assert_nothing_is_left, measured, outcomes, reasons, undone
+from tests.testbed.test_faults import (
+    FILL,
+    LONG,
+    STEPS,
+    THREE,
+    assert_nothing_is_left,
+    measured,
+    outcomes,
+    reasons,
+    undone,
+)
 from tests.testbed.test_restore import ROOT, RUNNER, now
 
 Scenario = Callable[[str, str, str, str], None]
@@ -151,7 +161,7 @@ def test_a_disk_that_fills_up_in_the_middle_costs_no_step(
     testbed: Testbed, lab: Lab, sut: Sut, scenario: Scenario
 ) -> None:
     before = now(sut)
-    fill = "dd if=/dev/zero of=/var/tmp/filler bs=1M; dd if=/dev/zero of=/var/tmp/filler-2 bs=1"
+    fill = f"{FILL}; dd if=/dev/zero of=/var/tmp/filler-2 bs=4k"
     full = "df --output=avail -k /var/tmp | tail -1 | grep -qx ' *0'"
     with (
         undone(sut, "rm -f /var/tmp/filler /var/tmp/filler-2"),
