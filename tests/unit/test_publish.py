@@ -137,6 +137,17 @@ def test_foreign_link_in_a_version_is_not_followed(site: Path, night: Path, tmp_
     assert not (first / "index.html").exists()
 
 
+def test_a_version_that_was_replaced_by_a_link_is_not_followed(site: Path, night: Path, tmp_path: Path) -> None:
+    www, elsewhere = tmp_path / "www", tmp_path / "elsewhere"
+    publish(site, night, www, keep=1)
+    first = (www / "current").resolve()
+    first.rename(elsewhere)
+    first.symlink_to(elsewhere)
+    (site / "index.html").write_text("another")
+    publish(site, night, www, keep=1)
+    assert {str(path.relative_to(elsewhere)) for path in elsewhere.rglob("*") if path.is_file()} == SERVED
+
+
 def test_leftovers_of_a_killed_publication_are_removed(site: Path, night: Path, tmp_path: Path) -> None:
     www = tmp_path / "www"
     publish(site, night, www, keep=3)

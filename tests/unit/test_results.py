@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results on disk: complete writes, no lost records, and validation of what is read."""
 
+import errno
 import hashlib
 import json
 import os
@@ -524,6 +525,22 @@ def test_an_unwritable_start_leaves_no_files(tmp_path: Path, file_size_limit: An
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_start_that_cannot_be_recorded_leaves_no_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    begun = begin(tmp_path) if again else None
+    before = sorted(tmp_path.rglob("*"))
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("calibration.results.attempts.append_record", full)
+    with pytest.raises(EnvironmentLacksError, match=r"cannot write to .*: No space left on device"):
+        resume(begun.directory, capture=CAPTURE, now=NOW) if begun else begin(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_run_identifiers_sort_by_time_and_differ() -> None:
     first = {new_run_id(NOW) for _ in range(50)}
     assert len(first) > 40
@@ -731,6 +748,14 @@ def test_the_newest_incomplete_run_is_found(tmp_path: Path) -> None:
         complete_suts(tmp_path, "../r2")
     with pytest.raises(InputError, match="no run r9 below"):
         complete_suts(tmp_path, "r9")
+
+
+def test_a_newest_run_with_unreadable_records_is_not_skipped(tmp_path: Path) -> None:
+    begin(tmp_path)
+    path = begin(tmp_path, run_id="r2").directory / RECORDS
+    path.write_bytes(b"{}\n" + path.read_bytes())
+    with pytest.raises(InputError, match=r"line 1 of .*r2.* is not a record"):
+        newest_unfinished(tmp_path, [("t1", "s1")])
 
 
 def test_a_sut_that_is_not_restored_is_not_skipped_when_its_run_is_resumed(tmp_path: Path) -> None:

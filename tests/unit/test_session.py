@@ -25,14 +25,16 @@ from calibration.commandline import cleanup_command
 from calibration.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
 from calibration.judge.night import judge_night
 from calibration.lifecycle import begin, finish, resume, unexamined
-from calibration.remote import CHANGE_S, Batch, Found, Remote
+from calibration.preflight.checks import Check
+from calibration.remote import CHANGE_S, Batch, Found, Prepared, Remote
 from calibration.report.summary import finished
 from calibration.results.answers import CANCELLED
-from calibration.results.attempts import outstanding, record_kernels
+from calibration.results.attempts import mlc_commands, outstanding, record_kernels
 from calibration.results.model import Kernels, MlcProgram, RunDocument
 from calibration.results.records import (
     CheckerRecord,
     EndRecord,
+    Limit,
     MlcCommandRecord,
     MlcProgramRecord,
     NotBegunRecord,
@@ -46,7 +48,7 @@ from calibration.results.records import (
 )
 from calibration.runner import client
 from calibration.runner.bundle import packed
-from calibration.session import KILLED, RESTARTED, Request, calibrate, collect, collect_found, end
+from calibration.session import KILLED, RESTARTED, Mlc, Request, calibrate, collect, collect_found, end
 from calibration.tuning import Unrestored, read_changes
 from tests.suts import EVERYTHING, NO_TURBO, Run, Sut, changed, wait_until
 
@@ -111,6 +113,9 @@ def step_record(name: str, **changes: Any) -> dict[str, Any]:
 
 
 CHANGE = {"setting": "turbo", "where": "/sys/x", "before": "0", "wanted": "1", "after": "1"}
+CHECK = Check(
+    name="kernel_release", title="Kernel release", expected="6.1.*", found="5.4.0", outcome="not_met", effect="flag"
+)
 RESTORED = {"record": "restored", "changes": [{**CHANGE, "restored": "0", "restored_by": "run"}], "faults": []}
 
 
@@ -359,6 +364,112 @@ def test_endless_records_end_collecting(request_: Request, record: dict[str, Any
     with pytest.raises(SutError, match="more records than the plan has steps"):
         collect(request_, Answers([record] * 1000), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
     assert len(list(records(request_.directory))) < 500
+
+
+# What a SUT is asked
+
+
+def test_a_lost_sut_is_connected_to_again_until_it_answers(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "PAUSE_S", 0.0)
+
+    class Restarting(Answers):
+        tries = 0
+
+        def watch(self, directory: str, offset: int, **options: float) -> Batch:
+            if offset and self.tries < 3:
+                raise NoAnswerError("cut")
+            return super().watch(directory, offset, **options)
+
+        def reconnect(self) -> None:
+            self.tries += 1
+            if self.tries < 3:
+                raise SutError("it is not up yet")
+
+    names, sut = planned(request_), Restarting(everything(request_))
+    collect(replace(request_, reconnect_s=10.0), sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert_whole(request_, names)
+
+
+class Fresh(Answers):
+    """A SUT on which no run has begun."""
+
+    taken_over: dict[str, Any] | None = None
+
+    def start(self, job: dict[str, Any]) -> Prepared:
+        self.job = job
+        changes = read_changes([{**CHANGE, "restored": None, "restored_by": None}])
+        return Prepared(directory=DIRECTORY, boot_id=BOOT, changes=changes, taken_over=self.taken_over, capture=CAPTURE)
+
+    def begin(self, _directory: str, plan: dict[str, Any], programs: dict[str, bytes]) -> None:
+        self.plan, self.programs = plan, programs
+
+
+def calibrated(made: Request, sut: Fresh, built: BuiltKernel, **changes: Any) -> int:
+    usual = {"build": lambda _: built, "examine": unexamined, "say": silent, "planned": lambda _: None}
+    return calibrate(made, sut, **{**usual, "resumed": False, **changes})  # type: ignore[arg-type]
+
+
+def test_the_runner_is_told_all_that_was_asked(request_: Request, built: BuiltKernel) -> None:
+    made = replace(
+        request_,
+        run_id="r2",
+        machine="x86_64",
+        profile="full",
+        settings={"turbo": "off"},
+        prefetchers_ok=True,
+        asked=("/etc/motd",),
+        limits=(Limit(metric="idle_latency.latency_ns", lower=None, upper=90.0, unit="ns", reason="as bought"),),
+        keep_s=7.0,
+        grace_s=8.0,
+    )
+    sut = Fresh([{"record": "done"}, RESTORED])
+    sut.taken_over = {"holder": {"run_id": "r0"}, "why": "its processes are gone"}
+    assert calibrated(made, sut, built, examine=lambda *_: [CHECK]) == GOOD
+    asked = {"run_id": "r2", "sut": "s1", "host": "t1-s1", "settings": {"turbo": "off"}, "prefetchers_ok": True}
+    assert {**asked, "asked": ["/etc/motd"], "keep_s": 7.0, "wait_s": session.WAIT_S}.items() <= sut.job.items()
+    start = session.start_of(made.directory)
+    assert (start.limits, start.boot_id, start.session) == (made.limits, BOOT, DIRECTORY.rpartition("/")[2])
+    assert [check.name for check in start.checks] == ["reservation", CHECK.name]
+    assert [change.where for change in start.changes] == ["/sys/x"]
+    assert sut.plan["grace_s"] == 8.0
+    assert sut.plan["seed"] == start.plan.seed
+    assert sut.plan["programs"] == {"sutprobe": built.sha256}
+    assert sut.programs == {"sutprobe": built.path.read_bytes()}
+    given = [json.loads(step.model_dump_json()) for step in start.plan.steps]
+    names = {*sut.plan["steps"][0]} - {"again"}
+    assert {"deadline_s", "first_round", "more_rounds", "prefetchers", "seeded", "target_half_width"} <= names
+    assert [{name: step[name] for name in names} for step in sut.plan["steps"]] == [
+        {name: step[name] for name in names} for step in given
+    ]
+    assert any(step.prefetchers == "off" for step in start.plan.steps)
+
+
+def test_a_complete_run_is_not_resumed_but_for_a_command_of_intel_mlc(request_: Request, built: BuiltKernel) -> None:
+    plan = session.start_of(request_.directory).plan
+    rounds = [step_record(step.id, round=number) for step in plan.steps for number in range(1, step.rounds + 1)]
+    sut = Fresh([*everything(request_)[-4:-2], *rounds, RESTORED])
+    collect(request_, sut, DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    end(request_)
+    assert calibrated(request_, sut, built, resumed=True) == GOOD
+    assert not hasattr(sut, "job")
+    mlc = Mlc(archive=Path("mlc.tgz"), timeout_s=1000.0, prefetchers_ok=False, publish=False)
+    made = replace(request_, mlc=mlc)
+    assert session._outstanding(made)
+    left = [command.command for command in mlc_commands(made.directory)]
+    assert left
+    assert "idle_latency" not in left
+    assert session._longest_s(made) == session._longest_s(request_) + 1000.0 * len(left)
+
+
+def test_a_sut_that_cannot_be_asked_keeps_the_checks_that_were_made(request_: Request, built: BuiltKernel) -> None:
+    made = replace(request_, run_id="r2", machine="x86_64", checks=(CHECK,))
+
+    def compile_(_machine: str) -> BuiltKernel:
+        raise SutError("no compiler")
+
+    assert calibrated(made, Fresh([]), built, build=compile_) == SutError.exit_code
+    (attempt,) = kept(made, NotBegunRecord)
+    assert (attempt.checks, attempt.reason, attempt.profile) == ((CHECK,), "no compiler", "quick")
 
 
 # A SUT on this machine
