@@ -3,6 +3,7 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def test_site_and_judgement_are_published_world_readable(site: Path, night: Path
         os.umask(before)
     assert published == (tmp_path / "www" / "current", True)
     assert served(tmp_path / "www") == SERVED
-    for path in (tmp_path / "www" / "current").resolve().rglob("*"):
+    version = (tmp_path / "www" / "current").resolve()
+    for path in (version, *version.rglob("*")):
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
 
 
@@ -119,6 +121,36 @@ def test_only_own_old_versions_are_removed(site: Path, night: Path, tmp_path: Pa
     with pytest.raises(EnvironmentLacksError, match="has no list of published files; move it away"):
         publish(site, night, www, keep=2)
     assert (www / "current").resolve() == folders[2]
+
+
+def test_a_version_is_as_old_as_its_last_publication(site: Path, night: Path, tmp_path: Path) -> None:
+    folders = []
+    for number, text in enumerate(("first", "second", "first", "third")):
+        (site / "index.html").write_text(text)
+        folders.append(publish(site, night, tmp_path / "www", keep=2).current.resolve())
+        if number < 2:
+            os.utime(folders[-1].with_name(f"{folders[-1].name}.files"), (number, number))
+    assert [folder.is_dir() for folder in folders] == [True, False, True, True]
+
+
+def test_publications_wait_for_each_other(
+    site: Path, night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(_: Path) -> None:
+        with (tmp_path / "www" / "versions" / ".lock").open("ab") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    monkeypatch.setattr(PLACE, meanwhile)
+    assert publish(site, night, tmp_path / "www", keep=2).changed
+
+
+def test_a_link_that_a_killed_process_of_this_number_left_is_replaced(site: Path, night: Path, tmp_path: Path) -> None:
+    (tmp_path / "www").mkdir()
+    left = tmp_path / "www" / f".current.{os.getpid()}"
+    left.symlink_to("versions/0123456789abcdef")
+    assert publish(site, night, tmp_path / "www", keep=2).changed
+    assert served(tmp_path / "www") == SERVED
+    assert not os.path.lexists(left)
 
 
 def test_foreign_link_in_a_version_is_not_followed(site: Path, night: Path, tmp_path: Path) -> None:

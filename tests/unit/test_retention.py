@@ -83,8 +83,14 @@ def tidied(results: Path, nights: int, raw_nights: int, tonight: date = TONIGHT)
 
 def test_everything_is_kept_by_default(tmp_path: Path) -> None:
     make_run(tmp_path, "a", "19990101T000000Z-0000")
-    make_run(tmp_path, "a", of(22))
-    assert expired(tmp_path, TONIGHT, Policy(0, 0)) == []
+    killed = make_run(tmp_path, "a", of(1))
+    (killed / "run.json").unlink()
+    with pending(killed / "context.tar.gz", b"half") as written:
+        os.utime(written, (0, 0))
+        make_run(tmp_path, "a", of(22))
+        (tmp_path / "references").mkdir()
+        (tmp_path / "references" / "x.json").write_text("{")  # nothing of it is asked
+        assert expired(tmp_path, TONIGHT, Policy(0, 0)) == []
 
 
 def test_raw_data_is_removed_before_documents(tmp_path: Path) -> None:
@@ -191,6 +197,18 @@ def test_half_written_files_of_killed_controllers_are_removed_after_a_day(tmp_pa
     assert not old.exists()
     assert len(names_in(tonight)) == 1
     assert names_in(by_hand) > {"run.json", *RAW}
+
+
+def test_a_half_written_file_may_be_a_link_to_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", of(22))
+    killed = make_run(tmp_path, "a", of(1), names=())
+    (killed / "run.json").unlink()
+    with pending(killed / "context.tar.gz", b"") as written:
+        name = written.name
+    (killed / name).symlink_to(tmp_path / "missing")
+    os.utime(killed / name, (0, 0), follow_symlinks=False)
+    assert tidied(tmp_path, 1, 1) == [(f"t1/a/{of(1)}", "partial")]
+    assert not killed.exists()
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -266,6 +266,12 @@ def test_cleanup_ends_the_run_and_collects_it(request_: Request) -> None:
     assert not collect_found(request_, sut, silent, cancelled=True)  # type: ignore[arg-type]
 
 
+def test_the_end_of_an_attempt_is_recorded_once(request_: Request) -> None:
+    assert end(request_, interrupted=True)
+    assert not end(request_)
+    assert [record.interrupted for record in kept(request_, EndRecord)] == [True]
+
+
 ANSWERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "late": ({"rc": -15, "stdout": "", "fault": "late"}, "timed_out", "no complete answer at its deadline"),
     "long": ({"rc": -9, "stdout": "{", "fault": "long"}, "failed", "the SUT's answer is too long"),
@@ -356,6 +362,7 @@ def test_a_record_that_no_runner_writes_ends_collecting(request_: Request, odd: 
         collect(request_, Answers([step_record(first), odd]), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 5000
+    assert "the connection to the SUT was lost" not in str(refused.value)
     assert len(kept(request_, StepRecord)) == 1  # what came before is kept
 
 
@@ -592,7 +599,8 @@ def test_a_resumed_run_does_not_run_the_checker_again(request_: Request, built: 
 
     def before() -> list[str]:
         begun = resume(made.directory, capture=CAPTURE, now=NOW)
-        plan, _ = session._programs(made, begun, replace(built, sha256=KERNELS.sha256), silent)
+        plan, programs = session._programs(made, begun, replace(built, sha256=KERNELS.sha256), silent)
+        assert {step["argv"][0] for step in plan["before"]} == programs.keys() - {"sutprobe"}
         return [step["id"] for step in plan["before"]]
 
     assert before() == ["meltdown_checker"]
