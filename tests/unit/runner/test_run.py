@@ -55,6 +55,12 @@ def waiting(sut: Sut, name: str = "begun", more: str = "") -> bytes:
     return f"#!/bin/sh\n{more}\ntouch {sut.base}/../{name}\nexec sleep 600\n".encode()
 
 
+def writing(program: bytes) -> dict[str, Any]:
+    """Return how an operator's *program* that may write registers is run."""
+    sha256 = hashlib.sha256(program).hexdigest()
+    return {"kept": ["sys_rawio"], "max_bytes": 1000, "watch_prefetchers": True, "sha256": sha256}
+
+
 def await_step(sut: Sut, name: str = "begun") -> None:
     wait_until((sut.directory / name).exists)
 
@@ -345,9 +351,15 @@ def test_settings_are_not_changed_beside_a_run_at_work(sut: Sut) -> None:
     run, other = measuring(sut, settings={}), another(sut, "name")
     with pytest.raises(Refused, match="in use by run run1"):
         sut.start("run2", settings={"turbo": "off"}, **other)
-    beside = sut.start("run2", **other).begin(step("off", prefetchers="off"), step("last"))
+    beside = sut.start("run2", **other).begin(
+        step("off", prefetchers="off"),
+        step("tool", "tool", confined=writing(b"#!/bin/sh\n")),
+        step("last"),
+        tool=b"#!/bin/sh\n",
+    )
     _, records = beside.follow()
-    assert kinds(records)[:2] == [("refused", "off", None), ("step", "last", 0)]
+    assert kinds(records)[:3] == [("refused", "off", None), ("step", "tool", None), ("step", "last", 0)]
+    assert "cannot be started: the SUT is in use by run run1" in records[1]["fault"]
     assert "could not be switched off: the SUT is in use by run run1" in records[0]["reason"]
     assert sut.settings() == before
     run.cancel()
@@ -662,6 +674,19 @@ def test_an_operators_program_is_confined_and_what_it_changes_is_restored(sut: S
     assert sut.settings() == before
 
 
+def test_what_an_operators_program_changed_is_restored_though_the_run_is_killed_meanwhile(sut: Sut) -> None:
+    before = sut.settings()
+    write = f"printf '\\000' | dd of={sut.file(MSR % 0)} bs=1 seek=420 conv=notrunc"
+    tool = waiting(sut, more=write)
+    run = sut.start().begin(step("tool", "tool", confined=writing(tool)), tool=tool)
+    await_step(sut)
+    assert sut.settings() != before
+    run.kill(*run.processes())
+    removed = run.remove()
+    assert removed["faults"] == []
+    assert sut.settings() == before
+
+
 # Watching
 
 
@@ -770,7 +795,7 @@ def alone(sut: Sut, *steps: Any, probe: bytes = b"#!/bin/sh\n", **options: Any) 
 
 
 def test_runs_without_a_controller_leave_their_results_and_nothing_else(sut: Sut) -> None:
-    kept = []
+    kept: list[Path] = []
     for code, said in ((0, b"2 of 2"), (7, b"0 of 2")):
         with alone(sut, step("one"), step("two"), probe=b"#!/bin/sh\nexit %d\n" % code) as run:
             output = run.communicate(timeout=120)[0]
@@ -781,6 +806,8 @@ def test_runs_without_a_controller_leave_their_results_and_nothing_else(sut: Sut
     assert {path.name for path in sut.base.iterdir()} == {path.name for path in kept}
     for path in kept:
         assert {item.name for item in path.iterdir()} == set(ALONE)
+    first, second = (json.loads((path / "plan.json").read_text())["seed"] for path in kept)
+    assert first != second
 
 
 def test_a_run_without_a_controller_that_is_not_known_to_have_restored_the_sut_fails_and_says_so(sut: Sut) -> None:
