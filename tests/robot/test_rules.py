@@ -15,6 +15,15 @@ def test_only_what_makes_a_measurement_invalid_is_its_reason() -> None:
     assert failed == [f"{document.measurements[0].title}: invalid: a page lay on node 1"]
 
 
+def test_a_run_that_says_itself_that_it_is_not_complete_fails() -> None:
+    document = run_document(names=("idle_latency",))
+    stopped = document.model_copy(
+        update={"run": document.run.model_copy(update={"status": "interrupted"}), "not_measured": ()}
+    )
+    failed = [side.text for side in check_completeness(stopped) if side.outcome == "failed"]
+    assert failed == ["the run is interrupted"]
+
+
 def test_a_refused_start_counts_only_without_another() -> None:
     refused = attempt(checks=(MET.model_copy(update={"found": "5.4.0-1", "outcome": "not_met"}),))
     document = run_document(names=())

@@ -313,7 +313,45 @@ def test_an_answer_that_is_no_result_is_kept_with_its_reason(
     assert len(found.reason) <= 4000
 
 
+FAILED: dict[str, tuple[dict[str, Any], str]] = {
+    "checker": ({"id": "meltdown_checker", "rc": 1}, "the checker failed with exit code 1: no luck"),
+    "checker not started": ({"id": "meltdown_checker", "rc": None, "fault": "is missing"}, "the checker is missing"),
+    "mlc": ({"id": "mlc.idle_latency", "rc": 1}, "exit code 1; its last line: x"),
+    "mlc not started": ({"id": "mlc.idle_latency", "rc": None, "fault": "is missing"}, "is missing"),
+    "mlc killed": ({"id": "mlc.idle_latency", "rc": -9}, "killed by signal 9; its last line: x"),
+    "mlc late": ({"id": "mlc.idle_latency", "rc": -9, "fault": "late"}, "timed out after 2 s; its last line: x"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), FAILED.values(), ids=FAILED)
+def test_an_operators_program_without_a_result_is_kept_with_its_reason(
+    request_: Request, changes: dict[str, Any], reason: str
+) -> None:
+    usual = {"stdout": base64.b64encode(b"x\n").decode(), "stderr": "no luck\n", "user_id": 0, "sha256": "3" * 64}
+    answer = step_record(**{**usual, "prefetchers": {"places": [], "unread": None}, **changes}, name=changes["id"])
+    everything(request_)
+    collect(request_, Answers([answer, {"record": "done"}]), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    told = [record.checker.reason for record in kept(request_, CheckerRecord)]
+    told += [record.run.reason for record in kept(request_, MlcCommandRecord)]
+    assert told == [reason]
+
+
 # A SUT that lies
+
+
+def test_a_round_that_is_not_planned_ends_collecting(request_: Request) -> None:
+    step = outstanding(request_.directory)[0]
+    last = step.rounds + step.more_rounds
+    told = [step_record(step.id, round=last), step_record(step.id, round=last + 1)]
+    with pytest.raises(SutError, match=f"in round {last + 1}, which the plan does not have"):
+        collect(request_, Answers(told), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert [record.round for record in kept(request_, StepRecord)] == [last]
+
+
+def test_the_answer_of_a_program_that_was_not_sent_is_left_out(request_: Request) -> None:
+    told = step_record("mlc.idle_latency", stdout="", user_id=0, sha256="3" * 64)
+    collect(request_, Answers([told, {"record": "done"}]), DIRECTORY, BOOT, silent)  # type: ignore[arg-type]
+    assert kept(request_, MlcCommandRecord) == []
 
 
 def test_a_run_that_never_ends_is_not_watched_for_ever(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:

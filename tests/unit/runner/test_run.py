@@ -418,7 +418,17 @@ def test_a_cancelled_run_restores_and_keeps_what_it_measured(sut: Sut, stubborn:
     ]
     assert records[1]["fault"] == "cancelled"
     run.cancel()
+    assert run.follow()[0] == "ended"  # it is kept still
     sut.start("run2", settings=EVERYTHING)
+
+
+def test_a_run_at_work_is_not_restored_by_others(sut: Sut) -> None:
+    run = measuring(sut)
+    tuned = sut.settings()
+    with sut.popen("restore", str(run.path)) as restoring:
+        restoring.communicate(timeout=PATIENCE_S)
+    assert sut.settings() == tuned
+    assert run.watch()[0] == "running"
 
 
 def test_a_run_is_cancelled_while_it_waits_for_its_plan(sut: Sut) -> None:
