@@ -170,3 +170,9 @@ def test_a_sut_missing_from_the_inventory_fails_its_testbed() -> None:
         ]
     }
     assert failures(verdicts, tested, HOSTS, limited=True) == {}
+
+
+def test_an_unreadable_file_fails_its_own_sut_alone() -> None:
+    damaged = {"check": "unreadable", "metric": "t1/b/r1/run.json", "reason": "not a run document"}
+    verdicts = [verdict(sut, "fail").model_copy(update=damaged) for sut in ("b", "gone")]
+    assert list(failures(verdicts, [], HOSTS, limited=False)) == ["host-b"]

@@ -49,6 +49,8 @@ SERVED = {"index.html", "calibration/t1/index.html", "_static/style.css", "night
 
 
 def test_site_and_judgement_are_published_world_readable(site: Path, night: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("nobody's")
+    (site / "link.html").symlink_to(tmp_path / "private")
     before = os.umask(0o077)
     try:
         published = publish(site, night, tmp_path / "www", keep=2)

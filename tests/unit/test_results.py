@@ -20,10 +20,12 @@ from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.attempts import (
     complete_suts,
+    has_ended,
     newest_unfinished,
     outstanding,
     record_kernels,
     record_reason,
+    session_answers,
     unmeasured,
 )
 from calibration.results.documents import SCHEMA, schema_validator
@@ -756,6 +758,33 @@ def test_a_newest_run_with_unreadable_records_is_not_skipped(tmp_path: Path) -> 
     path.write_bytes(b"{}\n" + path.read_bytes())
     with pytest.raises(InputError, match=r"line 1 of .*r2.* is not a record"):
         newest_unfinished(tmp_path, [("t1", "s1")])
+
+
+def test_an_ended_run_that_lacks_a_step_is_resumed_and_a_directory_without_records_is_none(tmp_path: Path) -> None:
+    begun = begin(tmp_path)
+    end_step(begun, "idle_latency")
+    append_record(begun.directory, EndRecord(finished_at=NOW, interrupted=False))
+    append_record(begun.directory, RestoredRecord(changes=()))
+    assert has_ended(begun.directory)
+    finish(begun.directory, now=NOW)
+    (begun.directory.parent / "r9").mkdir()
+    assert newest_unfinished(tmp_path, [("t1", "s1")]) == "r1"
+
+
+@pytest.mark.parametrize(("said", "again"), [(["--node", "1"], ("--node", "1")), (["--node", 1], ()), ("--x", ())])
+def test_only_words_repeat_the_choice_of_a_search(begun: BegunRun, said: Any, again: tuple[str, ...]) -> None:
+    end_step(begun, "idle_latency", rounds=1, document={**recorded("idle_latency"), "again": said})
+    assert unmeasured(begun.directory)["idle_latency"][1] == again
+
+
+def test_answers_are_counted_by_the_session_that_gave_them(tmp_path: Path) -> None:
+    begun = begin(tmp_path, session="first")
+    end_step(begun, "idle_latency", rounds=1)
+    resume(begun.directory, capture=CAPTURE, now=LATER, session="second")
+    assert [session_answers(begun.directory, name) for name in ("first", "second")] == [1, 0]
+    record_checker(begun.directory, checker_run(), CHECKED)
+    record_checker(begun.directory, checker_run(argv=None, reason="it cannot be read"), None)
+    assert [session_answers(begun.directory, name) for name in ("first", "second")] == [1, 1]
 
 
 def test_a_sut_that_is_not_restored_is_not_skipped_when_its_run_is_resumed(tmp_path: Path) -> None:

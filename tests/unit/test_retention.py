@@ -126,6 +126,14 @@ def test_the_newest_and_newest_complete_runs_are_kept(tmp_path: Path) -> None:
     assert alone.exists()
 
 
+def test_a_run_that_cannot_be_read_is_not_the_newest(tmp_path: Path) -> None:
+    kept = make_run(tmp_path, "a", of(1), "incomplete")
+    (make_run(tmp_path, "a", of(2)) / "run.json").write_text("")
+    nights_of_others(tmp_path)
+    assert tidied(tmp_path, 1, 1) == []
+    assert names_in(kept) == {"run.json", *RAW}
+
+
 def test_referenced_runs_are_kept(tmp_path: Path) -> None:
     kept = make_run(tmp_path, "a", of(1))
     make_run(tmp_path, "a", of(2))
@@ -159,6 +167,7 @@ def test_only_run_directories_are_touched(tmp_path: Path) -> None:
     killed = make_run(tmp_path, "a", of(4))
     (killed / "run.json").unlink()
     hidden = make_run(tmp_path, ".a", of(5))
+    make_run(tmp_path, ".a", of(6))
     no_date = make_run(tmp_path, "a", "20269999T999999Z-0000")
     inside = tmp_path / "references" / "a" / of(6)
     inside.mkdir(parents=True)
@@ -184,7 +193,10 @@ def test_half_written_files_of_killed_controllers_are_removed_after_a_day(tmp_pa
         shutil.rmtree(directory)
         directory.mkdir()
     (ended / "run.json").unlink()
-    for directory in (old, ended, never_begun, tonight, by_hand):
+    os.utime(ended / "records.jsonl", (0, 0))
+    moved = make_run(tmp_path, "a", "moved", names=())
+    (moved / "run.json").unlink()
+    for directory in (old, ended, never_begun, tonight, by_hand, moved):
         with pending(directory / "context.tar.gz", b"half") as written:
             written.rename(directory / "kept")
         (directory / "kept").rename(written)  # as if the process was killed in the block
@@ -197,6 +209,7 @@ def test_half_written_files_of_killed_controllers_are_removed_after_a_day(tmp_pa
     assert not old.exists()
     assert len(names_in(tonight)) == 1
     assert names_in(by_hand) > {"run.json", *RAW}
+    assert len(names_in(moved)) == 1
 
 
 def test_a_half_written_file_may_be_a_link_to_nothing(tmp_path: Path) -> None:
