@@ -43,6 +43,7 @@ from calibration.results.records import (
     record_checker,
     records,
 )
+from calibration.results.run_log import replay
 from calibration.results.schema import schema_text
 from calibration.results.store import read_run, write_document
 from calibration.tuning import Change, Unrestored
@@ -642,6 +643,15 @@ def test_the_newest_of_two_failures_is_the_reason(begun: BegunRun) -> None:
         end_step(begun, "idle_latency", outcome="failed", reason=reason)
     missing = {gone.kind: gone.reason for gone in finish(begun.directory, now=NOW).not_measured}
     assert missing["idle_latency"] == "sutprobe was killed"
+
+
+def test_a_step_that_is_measured_once_has_no_number_of_a_round(begun: BegunRun) -> None:
+    end_step(begun, "idle_latency", rounds=1, round=None)
+    end_step(begun, "idle_latency", rounds=1, round=None, outcome="failed", reason="sutprobe was killed")
+    assert unmeasured(begun.directory)["idle_latency"][0] == (2, 3, 4, 5, 6)
+    step = next(step for step in begun.plan.steps if step.id == "idle_latency")
+    ((record, _),) = replay(begun.directory).best(step)
+    assert record.outcome == "ok"
 
 
 def test_a_run_is_not_resumed_on_another_machine(begun: BegunRun) -> None:
