@@ -529,13 +529,15 @@ def test_an_unwritable_start_leaves_no_files(tmp_path: Path, file_size_limit: An
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_start_that_cannot_be_recorded_leaves_no_capture(
+def test_a_start_that_cannot_be_recorded_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     begun = begin(tmp_path) if again else None
     before = sorted(tmp_path.rglob("*"))
 
-    def full(*_: Any) -> None:
+    def full(directory: Path, _: Any) -> None:
+        if not again:
+            (directory / RECORDS).write_text('{"record": "start", "te', encoding="utf-8")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("calibration.results.attempts.append_record", full)
