@@ -398,11 +398,12 @@ def test_night_is_judged_if_no_verdicts_are_given(tmp_path: Path) -> None:
     ("options", "wanted"),
     [
         (["--sut", "nobody"], "unknown SUT 'nobody', expected sut1"),
+        (["--testbed", "nowhere"], "unknown testbed 'nowhere', expected testbed1"),
         (["--night", "2026-01-03"], "expected those of 2026-01-03"),
         (["--known-hosts", "known_hosts"], "--known-hosts needs --live INVENTORY"),
         (["--gates", "nowhere.robot"], "no gates at nowhere.robot"),
     ],
-    ids=["no such SUT", "another night", "no inventory", "no gates"],
+    ids=["no such SUT", "no such testbed", "another night", "no inventory", "no gates"],
 )
 def test_bad_usage_exits_with_2(options: list[str], wanted: str, tmp_path: Path) -> None:
     results, verdicts = good_case().write(tmp_path)
@@ -418,6 +419,14 @@ def test_malformed_verdicts_are_refused(tmp_path: Path) -> None:
     code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
     assert code == BAD_INPUT
     assert f"{verdicts}: not the output of calibration judge --json" in text
+
+
+def test_verdicts_on_nothing_are_refused(tmp_path: Path) -> None:
+    results, verdicts = good_case().write(tmp_path)
+    verdicts.write_text(json.dumps({"verdicts": []}), encoding="utf-8")
+    code, text = gate(results, "--verdicts", verdicts, "--output", tmp_path / "out")
+    assert code == BAD_INPUT
+    assert "no verdicts tonight" in text
 
 
 def test_output_inside_the_results_is_refused(tmp_path: Path) -> None:
