@@ -174,15 +174,15 @@ def _grouped(model: type[R], by_place: Iterable[tuple[Place, R]]) -> tuple[R, ..
     return tuple(map(model.model_validate, group_changes(singles)))
 
 
-def merged(known: Sequence[Change], told: Sequence[Change]) -> tuple[Change, ...]:
-    """Return the changes *known* so far with what was *told* of them later; none is forgotten.
+def merged(known: Sequence[Change], later: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes *known* so far with what is known of them *later*; none is forgotten.
 
     What was restored keeps who restored it first.
     """
-    if not known or not told:
-        return tuple(known or told)
+    if not known or not later:
+        return tuple(known or later)
     found = dict(_by_place(known))
-    for place, change in _by_place(told):
+    for place, change in _by_place(later):
         earlier = found.get(place)
         if earlier is None or not (earlier.is_restored and change.is_restored):
             found[place] = change

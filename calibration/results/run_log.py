@@ -108,15 +108,17 @@ def replay(directory: Path) -> RunLog:
 
 def _take_restored(log: RunLog, record: RestoredRecord) -> None:
     """Add what is known of the changes after the end of an attempt; those of single steps may be among them."""
-    of_session = [attempt for attempt in log.attempts if attempt.began.session == record.session is not None]
+    of_session = [
+        attempt for attempt in log.attempts if record.session is not None and attempt.began.session == record.session
+    ]
+    attempts = of_session or log.attempts[-1:]
     known: list[Change] = []
-    for attempt in of_session or log.attempts[-1:]:
+    for attempt in attempts:
         known += (*attempt.changes, *(change for change in attempt.switched if not change.is_restored))
         attempt.switched = tuple(change for change in attempt.switched if change.is_restored)
         attempt.changes = attempt.faults = ()
-    first = (of_session or log.attempts[-1:])[0]
-    first.changes = merged(known, record.changes)
-    first.faults = record.unrestored
+    attempts[0].changes = merged(known, record.changes)
+    attempts[0].faults = record.unrestored
 
 
 def _add(log: RunLog, record: Record) -> None:
