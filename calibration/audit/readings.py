@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from calibration.audit.files import Files
 from calibration.context.hardware import Device
-from calibration.context.model import Context, HugePages
+from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population
 from calibration.context.topology import CPU, parse_size
 from calibration.cpulists import format_cpulist
@@ -142,10 +142,18 @@ def governor(machine: Machine, _key: str) -> Reading:
 
 
 def turbo(machine: Machine, _key: str) -> Reading:
-    """Return whether turbo frequencies are on."""
-    on = machine.context.frequency.turbo
-    if on is not None:
-        return one("on" if on else "off")
+    """Return whether turbo frequencies are on: on each CPU where it is not the same on all."""
+    frequency = machine.context.frequency
+    if frequency.turbo is not None:
+        return one(SWITCH[frequency.turbo])
+    own = {
+        str(cpu): SWITCH[policy.turbo]
+        for policy in frequency.policies
+        if policy.turbo is not None
+        for cpu in policy.cpus
+    }
+    if own:
+        return Reading(own)
     for switch in ("intel_pstate/no_turbo", "cpufreq/boost"):
         if (reading := absent(machine, f"{CPU}/{switch}", "")).state == "unknown":
             return reading
@@ -172,7 +180,7 @@ def smt(machine: Machine, _key: str) -> Reading:
     if topology.smt_control in ("notsupported", "notimplemented"):
         return impossible(f"one thread per core ({topology.smt_control})")
     if topology.smt_active is not None:
-        return one("on" if topology.smt_active else "off")
+        return one(SWITCH[topology.smt_active])
     if (topology.threads_per_core or 0) > 1:
         return one("on")
     return absent(machine, f"{CPU}/smt", "this kernel has no SMT control")

@@ -100,7 +100,7 @@ def _memory_rows(context: Context) -> list[tuple[str, str]]:
 
 def _power_rows(context: Context) -> list[tuple[str, str]]:
     frequency = context.frequency
-    turbo = _UNKNOWN if frequency.turbo is None else "on" if frequency.turbo else "off"
+    turbo = frequency.turbo_text or _UNKNOWN
     limits = f"{_ghz(frequency.hardware_min_hz)} to {_ghz(frequency.hardware_max_hz)}"
     policy = f"driver {_joined(frequency.drivers)}, governor {_joined(frequency.governors)}"
     states = [

@@ -18,6 +18,7 @@ from calibration.context.model import (
 from calibration.context.topology import CPU
 from calibration.context.tree import Tree, count
 from calibration.cpulists import parse_cpulist
+from calibration.runner.settings import RELEASE, policy_boost_counts
 
 MAX_STATE = 9
 """Highest idle state number; the kernel has at most ten states (CPUIDLE_STATE_MAX)."""
@@ -33,9 +34,12 @@ def _spaced_list(text: str) -> tuple[int, ...]:
 
 
 def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...]) -> FrequencyPolicy:
+    driver = tree.word(f"{directory}/scaling_driver")
+    counts = policy_boost_counts(tree.word(RELEASE) or "", driver or "")
+    boost = tree.parse(f"{directory}/boost", count) if counts else None
     return FrequencyPolicy(
         cpus=cpus,
-        driver=tree.word(f"{directory}/scaling_driver"),
+        driver=driver,
         governor=tree.word(f"{directory}/scaling_governor"),
         energy_performance_preference=tree.word(f"{directory}/energy_performance_preference"),
         hardware_min_hz=_hz(tree, f"{directory}/cpuinfo_min_freq"),
@@ -44,6 +48,7 @@ def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...]) -> Frequency
         min_hz=_hz(tree, f"{directory}/scaling_min_freq"),
         max_hz=_hz(tree, f"{directory}/scaling_max_freq"),
         current_hz=_hz(tree, f"{directory}/scaling_cur_freq"),
+        turbo=None if boost is None else boost == 1,
     )
 
 
@@ -73,11 +78,14 @@ def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy
     return tuple(policies)
 
 
-def _turbo(tree: Tree) -> tuple[bool | None, str | None]:
+def _turbo(tree: Tree, policies: Iterable[FrequencyPolicy]) -> tuple[bool | None, str | None]:
+    """Return whether turbo is on, and which file says so: those of the policies decide where there are any."""
     path = f"{CPU}/intel_pstate/no_turbo"
     value = tree.parse(path, count)
     if value is not None:
         return value == 0, path
+    if own := {policy.turbo for policy in policies if policy.turbo is not None}:
+        return own.pop() if len(own) == 1 else None, f"{CPU}/cpufreq/policy*/boost"
     path = f"{CPU}/cpufreq/boost"
     value = tree.parse(path, count)
     if value is not None:
@@ -92,7 +100,7 @@ def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
 def read_frequency(tree: Tree, cpus: CpuSets) -> Frequency:
     """Return frequency drivers, governors, limits (Hz) and turbo."""
     policies = _read_policies(tree, cpus.online)
-    turbo, source = _turbo(tree)
+    turbo, source = _turbo(tree, policies)
     lows = [p.hardware_min_hz for p in policies if p.hardware_min_hz is not None]
     highs = [p.hardware_max_hz for p in policies if p.hardware_max_hz is not None]
     return Frequency(

@@ -6,10 +6,13 @@ Sizes are bytes, frequencies Hz, times ns or µs as the names say. CPU and node 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from calibration.context.hardware import Cxl, Device, Interleaving, Resctrl, Tuned
+from calibration.cpulists import format_cpulist
 from calibration.model import Model
+
+SWITCH: Final = {True: "on", False: "off"}
 
 
 class Unreadable(Model):
@@ -252,7 +255,10 @@ class Processor(Model):
 
 
 class FrequencyPolicy(Model):
-    """CPUs that share a frequency domain, with driver and limits."""
+    """CPUs that share a frequency domain, with driver and limits.
+
+    ``turbo`` is the policy's own switch, None if it has none.
+    """
 
     cpus: tuple[int, ...]
     driver: str | None
@@ -264,12 +270,14 @@ class FrequencyPolicy(Model):
     min_hz: int | None
     max_hz: int | None
     current_hz: int | None
+    turbo: bool | None = None
 
 
 class Frequency(Model):
     """Frequency scaling.
 
-    The lists hold every value in use; ``turbo`` is None if the kernel exposes no switch.
+    The lists hold every value in use; ``turbo`` is None if the kernel exposes no switch, or if it is on in some
+    policies and off in others.
     """
 
     drivers: tuple[str, ...]
@@ -280,6 +288,18 @@ class Frequency(Model):
     hardware_min_hz: int | None
     hardware_max_hz: int | None
     policies: tuple[FrequencyPolicy, ...]
+
+    @property
+    def turbo_text(self) -> str | None:
+        """Return ``on``, ``off``, or ``mixed`` with the CPUs; None if the kernel exposes no switch."""
+        if self.turbo is not None:
+            return SWITCH[self.turbo]
+        cpus = {
+            word: [cpu for policy in self.policies if policy.turbo is on for cpu in policy.cpus]
+            for on, word in SWITCH.items()
+        }
+        parts = [f"{word} for CPUs {format_cpulist(found)}" for word, found in cpus.items() if found]
+        return f"mixed: {', '.join(parts)}" if parts else None
 
 
 class IdleState(Model):

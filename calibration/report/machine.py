@@ -39,7 +39,7 @@ def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ())
         Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
         Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
         Fact("Frequency limits", limits),
-        Fact("Turbo", _switch(frequency.turbo)),
+        Fact("Turbo", frequency.turbo_text),
         Fact("Idle states", _idle(context)),
         Fact("Clock source", context.clocksource.current),
         Fact("Memory of the machine", None if memory.total_bytes is None else units.size(memory.total_bytes)),

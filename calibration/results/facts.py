@@ -89,7 +89,7 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
         "limits": ", ".join(limits(context)) or "none",
         "SMT": _known(topology.smt_control),
         "governor": _words(frequency.governors),
-        "turbo": NOT_KNOWN if frequency.turbo is None else "on" if frequency.turbo else "off",
+        "turbo": _known(frequency.turbo_text),
         "frequency driver": _words((*frequency.drivers, *filter(None, (frequency.pstate_status,)))),
         "frequency limits": _words(
             dict.fromkeys(

@@ -18,7 +18,7 @@ from calibration.runner.files import Refused
 JOURNAL = "journal"
 
 JOURNAL_BYTES = 16 << 20
-"""Limit on a journal: three entries for each of 8192 CPUs take 5 MB."""
+"""Limit on a journal: six entries for each of 8192 CPUs take 10 MB."""
 
 
 class NotUndone(Refused):

@@ -95,6 +95,7 @@ class Machine:
 
 
 CPU = "/sys/devices/system/cpu"
+RELEASE = "/proc/sys/kernel/osrelease"
 DSCR, DSCR_DEFAULT = CPU + "/cpu%d/dscr", CPU + "/dscr_default"
 MSR = "/dev/cpu/%d/msr:0x%x"
 IRQBALANCE = "irqbalance.service"
@@ -106,7 +107,7 @@ PAGES_PLACE = r"(/sys/devices/system/node/node\d+|/sys/kernel/mm)/hugepages/huge
 PLACES = {
     **{setting: PAGES_PLACE % kib for setting, kib in PAGE_KIB.items()},
     "governor": CPU + r"/cpufreq/policy\d+/(scaling_governor|energy_performance_preference)",
-    "turbo": CPU + r"/(intel_pstate/no_turbo|cpufreq/boost)",
+    "turbo": CPU + r"/(intel_pstate/no_turbo|cpufreq/boost|cpufreq/policy\d+/(boost|scaling_max_freq))",
     "prefetchers": r"/dev/cpu/\d+/msr:0x(1a4|6d|1320|c0000108)|" + CPU + r"/(cpu\d+/dscr|dscr_default)",
     "irqbalance": r"irqbalance\.service",
 }
@@ -115,7 +116,7 @@ PLACES = {
 VALUES = {
     **dict.fromkeys(PAGE_KIB, r"\d{1,12}"),
     "governor": r"[a-z_0-9]{1,64}",
-    "turbo": r"[01]",
+    "turbo": r"\d{1,12}",
     "prefetchers": r"(0x)?[0-9a-f]{1,16}",
     "irqbalance": r"active|inactive",
 }
@@ -211,14 +212,27 @@ def plan_huge_pages(machine, setting, counts):
     return entries
 
 
+def active_policies(machine):
+    """Return the directories of the frequency policies that have online CPUs."""
+    found = []
+    for policy in machine.glob(CPU + "/cpufreq/policy[0-9]*"):
+        try:
+            if machine.text(policy + "/affected_cpus"):
+                found.append(policy)
+        except FileNotFoundError:
+            found.append(policy)  # they went offline meanwhile: it has no file that could be changed
+        except OSError as error:
+            if error.errno != errno.EBUSY:  # all its CPUs are offline
+                raise
+    return found
+
+
 def plan_governor(machine, wanted):
     """Return the entries that set the governor *wanted* in every frequency policy, and side effects."""
     entries = []
-    for where in machine.glob(CPU + "/cpufreq/policy[0-9]*/scaling_governor"):
-        policy = os.path.dirname(where)
+    for policy in active_policies(machine):
+        where = policy + "/scaling_governor"
         try:
-            if not machine.text(policy + "/affected_cpus"):
-                continue  # all its CPUs are offline
             known = machine.text(policy + "/scaling_available_governors").split()
             if wanted not in known:
                 raise Refused(f"no governor {wanted} in {policy}: set tune_governor to {printable(' or '.join(known))}")
@@ -236,17 +250,58 @@ def plan_governor(machine, wanted):
     return entries
 
 
+UNSET_POLICY_BOOST = re.compile(r"6\.(6\.([0-9]|[1-3][0-9]|40)|[78]\.(?!0-\d)\d+|9\.[0-9])(?!\d)")
+"""Releases of Linux that have ``policyN/boost`` and leave it at 0 where the driver does not set it, with turbo on.
+
+From 218a06a79d9a in Linux 6.6 to d92467ad9d9e in 6.10, 6.9.10 and 6.6.41; Ubuntu's 6.8.0-N may have the latter.
+"""
+
+
+KEEPS_LIMIT = ("acpi-cpufreq", "amd-pstate")
+"""Drivers that leave ``scaling_max_freq`` as it was asked for when turbo is switched; with them it is lower while
+something else limits the clock, such as the firmware's power cap, and must not be restored to that.
+"""
+
+
+def policy_boost_counts(release: str, driver: str) -> bool:
+    """Return whether ``boost`` of a frequency policy says what Linux *release* does with that *driver*."""
+    return driver.startswith("amd-pstate") or not UNSET_POLICY_BOOST.match(release)
+
+
 def plan_turbo(machine, wanted):
-    """Return the entry that switches turbo on or off."""
-    for where, values in (
-        (CPU + "/intel_pstate/no_turbo", {"on": "0", "off": "1"}),
-        (CPU + "/cpufreq/boost", {"on": "1", "off": "0"}),
-    ):
-        if machine.exists(where):
-            return [Entry("turbo", where, machine.text(where), values[wanted])]
-    raise Refused(
-        f"the kernel cannot switch turbo: neither intel_pstate/no_turbo nor cpufreq/boost in {CPU}; remove tune_turbo"
-    )
+    """Return the entries that switch turbo on or off: one switch for all CPUs, or one for each policy, or both.
+
+    In Linux (``drivers/cpufreq/cpufreq.c``), the general ``boost`` overwrites that of each policy, which cannot be
+    written while the general one is 0, and with most drivers both set ``scaling_max_freq``. So the general one is
+    switched on before, and off after those of the policies; restoring uses the reverse order.
+    """
+    where = CPU + "/intel_pstate/no_turbo"
+    if machine.exists(where):
+        return [Entry("turbo", where, machine.text(where), {"on": "0", "off": "1"}[wanted])]
+    value = {"on": "1", "off": "0"}[wanted]
+    own, limits = [], []
+    release = machine.text(RELEASE) if machine.exists(RELEASE) else ""
+    for policy in active_policies(machine):
+        where, limit, driver = (policy + name for name in ("/boost", "/scaling_max_freq", "/scaling_driver"))
+        try:
+            driver = machine.text(driver) if machine.exists(driver) else ""
+            if machine.exists(where) and policy_boost_counts(release, driver):
+                before = machine.text(where)
+                own.append(Entry("turbo", where, before, value if before != value else None))
+            if machine.exists(limit) and not driver.startswith(KEEPS_LIMIT):
+                limits.append(Entry("turbo", limit, machine.text(limit), None))
+        except FileNotFoundError:
+            continue  # its CPUs went offline meanwhile
+    where = CPU + "/cpufreq/boost"
+    general = [Entry("turbo", where, machine.text(where), value)] if machine.exists(where) else []
+    if not own and not general:
+        raise Refused(
+            "the kernel cannot switch turbo: no intel_pstate/no_turbo, cpufreq/boost or cpufreq/policy*/boost in "
+            f"{CPU}; remove tune_turbo"
+        )
+    if own and all(entry.wanted is None for entry in own):
+        return []  # what the policies have decides
+    return limits + (general + own if wanted == "on" else own + general)
 
 
 REMOVE_PREFETCHERS = "remove tune_prefetchers and tune_prefetchers_ok"
@@ -458,10 +513,10 @@ def apply_change(machine, entry):
 
 
 def restore(machine, entry):
-    """Restore one entry. Return (value before restoring, value read afterwards, fault or None)."""
-    found, now, error = None, None, None
+    """Restore one entry. Return (value read afterwards, fault or None)."""
+    now, error = None, None
     try:
-        found = now = read_value(machine, entry.where)
+        now = read_value(machine, entry.where)
         for attempt in range(HUGE_PAGES_TRIES if entry.setting in PAGE_KIB else 1):
             if now == entry.before:
                 break
@@ -471,8 +526,8 @@ def restore(machine, entry):
             now = read_value(machine, entry.where)
     except Exception as failed:  # noqa: BLE001 - whatever it is, the other entries are restored, and this one is reported
         error = "its CPUs are offline: put them online" if is_offline(machine, entry) else reason_of(failed)
-        now = None if found is None else current_value(machine, entry.where)
-    return found, now, None if now == entry.before else fault_of(entry, now, error)
+        now = None if now is None else current_value(machine, entry.where)
+    return now, None if now == entry.before else fault_of(entry, now, error)
 
 
 def current_value(machine, where):
@@ -491,19 +546,23 @@ def reason_of(error):
 def is_offline(machine, entry):
     """Return whether the CPUs of *entry* are known to be offline: all of a frequency policy, or a register's one."""
     try:
-        if entry.setting == "governor":
+        if "/cpufreq/policy" in entry.where:
             return not machine.text(os.path.dirname(entry.where) + "/affected_cpus")
         numbers = re.findall(r"/(?:dev/cpu/|cpu)(\d+)/", entry.where)
         return bool(numbers) and machine.text("%s/cpu%s/online" % (CPU, numbers[0])) == "0"
     except OSError:
-        return entry.setting == "governor"
+        return "/cpufreq/policy" in entry.where
 
 
 def restore_all(machine, entries, who):
     """Restore *entries* in reverse; return (changes, faults). Side effects are not listed among the changes."""
     changes, faults = [], []
+    # Read before any is restored: one may change others.
+    values = {entry.where: current_value(machine, entry.where) for entry in entries}
     for entry in reversed(entries):
-        found, now, fault = restore(machine, entry)
+        found = values[entry.where]
+        now, fault = restore(machine, entry)
+        values[entry.where] = now
         if fault:
             faults.append(fault)
         if entry.wanted is not None:

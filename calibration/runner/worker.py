@@ -316,7 +316,7 @@ class Worker:
                     "restored": None,
                 }
                 if may_change and place["after"] != entry.before:
-                    place["restored"] = settings.restore(self.machine, entry)[1]
+                    place["restored"] = settings.restore(self.machine, entry)[0]
                 places.append(place)
             more["prefetchers"] = {"places": settings.group_changes(places), "unread": unread}
         return found, more

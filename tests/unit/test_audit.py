@@ -112,6 +112,12 @@ def test_a_machine_that_is_right_meets_every_kind(rich: Machine) -> None:
     assert found[f"nics.{NIC} speed_mbit_s"].found == "25000"
 
 
+def boosts(own: str) -> Files:
+    """Return the switches for turbo of policies, with the general one on."""
+    policies = {f"{CPU}/cpufreq/policy{number}/boost": f"{value}\n" for number, value in enumerate(own)}
+    return {f"{CPU}/cpufreq/boost": "1\n", **policies}
+
+
 ONE_CHANGE: list[tuple[str, Files, str]] = [
     ("kernel_arguments", {"/proc/cmdline": RICH["/proc/cmdline"][:-13] + "\n"}, "intel_iommu=on: missing"),  # type: ignore[index,operator]
     ("isolated_cpus", {f"{CPU}/isolated": "2-3\n"}, "2-3, 2 isolated unexpectedly"),
@@ -138,6 +144,8 @@ ONE_CHANGE: list[tuple[str, Files, str]] = [
     ),
     ("governor", {f"{CPU}/cpufreq/policy1/scaling_governor": "powersave\n"}, "powersave on 1 of 4 CPUs (1)"),
     ("turbo", {f"{CPU}/intel_pstate/no_turbo": "0\n"}, "on"),
+    ("turbo", {f"{CPU}/intel_pstate": None, **boosts("1111")}, "on"),
+    ("turbo", {f"{CPU}/intel_pstate": None, **boosts("1011")}, "on on 3 of 4 CPUs (0,2-3)"),
     ("deepest_idle_state", {f"{CPU}/cpu3/cpuidle/state2/disable": "0\n"}, "C6 on 1 of 4 CPUs (3)"),
     ("smt", {f"{CPU}/smt/active": "1\n", f"{CPU}/smt/control": "on\n"}, "on"),
     ("mitigations.spectre_v2", {f"{CPU}/vulnerabilities/spectre_v2": "Vulnerable\n"}, "Vulnerable"),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings that a run changes on a SUT and restores, and their journal."""
 
+import contextlib
+import errno
 import functools
 import itertools
 import os
@@ -71,6 +73,172 @@ def test_turbo_is_switched_either_way_and_restored(sut: Sut, made: Any, where: s
         assert sut.read(where) == after
         (found,) = restore(sut, made)
         assert (found["restored"], sut.read(where)) == (before, before)
+
+
+LIMIT = "scaling_max_freq"
+TURBO_HZ, BASE_HZ, OWN_HZ = "4000000", "2400000", "2000000"
+
+
+class Interrupted(BaseException):
+    """The run was killed."""
+
+
+class Cpufreq:
+    """The switches for turbo as Linux has them: a general one, and one for each policy."""
+
+    def __init__(self, sut: Sut, monkeypatch: pytest.MonkeyPatch, general: str | None, *own: str | None) -> None:
+        self.sut, self.writes, self.most_writes, self.overwrites = sut, 0, -1, False
+        self.write_file = settings.Machine.write
+        sut.file(NO_TURBO).unlink()
+        if general is not None:
+            sut.put(BOOST, general + "\n")
+        for number, value in enumerate(own):
+            sut.put(POLICY % number + LIMIT, (OWN_HZ if number else TURBO_HZ) + "\n")
+            if value is not None:
+                sut.put(POLICY % number + "boost", value + "\n")
+        monkeypatch.setattr(settings.Machine, "write", lambda _machine, where, text: self.write(where, text))
+
+    def write(self, where: str, text: str) -> None:
+        if self.writes == self.most_writes:
+            raise Interrupted
+        self.writes += 1
+        policy = Path(where).parent
+        if where == BOOST:
+            if self.sut.read(BOOST) == text and not self.overwrites:
+                return  # until Linux 6.15
+            for file in self.sut.file(where).parent.glob("policy*/boost"):
+                self.set_own(f"{policy}/{file.parent.name}", text)
+        elif where.endswith("/boost"):
+            if self.sut.file(BOOST).exists() and self.sut.read(BOOST) == "0":
+                raise OSError(errno.EINVAL, "Invalid argument", where)
+            self.set_own(str(policy), text)
+            return
+        self.write_file(self.sut.machine, where, text)
+
+    def set_own(self, policy: str, text: str) -> None:
+        """Set a policy's own switch, which sets its limit too."""
+        self.write_file(self.sut.machine, f"{policy}/boost", text)
+        self.write_file(self.sut.machine, f"{policy}/{LIMIT}", TURBO_HZ if text == "1" else BASE_HZ)
+
+
+SWITCHES = [
+    ("1", "1", "1"),
+    ("1", "0", "1"),
+    ("1", "0", "0"),
+    ("0", "0", "0"),
+    (None, "0", "1"),
+    ("1", "1", None),
+    ("0", None, None),
+]
+
+
+@pytest.mark.parametrize(("wanted", "value"), [("on", "1"), ("off", "0")])
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_turbo_of_each_policy_is_switched_and_restored_wherever_the_run_ends(
+    request: pytest.FixtureRequest, switches: tuple[str | None, ...], wanted: str, value: str
+) -> None:
+    sut, made = request.getfixturevalue("sut"), request.getfixturevalue("made")
+    kernel = Cpufreq(sut, request.getfixturevalue("monkeypatch"), *switches)
+    before = sut.settings()
+    for kernel.overwrites in (False, True):
+        kernel.writes = 0
+        change(sut, made, {"turbo": wanted})
+        own = [sut.read(POLICY % number + "boost") for number, switch in enumerate(switches[1:]) if switch is not None]
+        assert set(own or [sut.read(BOOST)]) == {value}
+        assert change(sut, made, {"turbo": wanted}) == []
+        restored = restore(sut, made)
+        assert all((item["after"], item["restored"]) == (value, item["before"]) for item in restored)
+        assert sut.settings() == before
+        for most_writes in range(kernel.writes):
+            kernel.writes, kernel.most_writes = 0, most_writes
+            with contextlib.suppress(Interrupted):
+                change(sut, made, {"turbo": wanted})
+            kernel.most_writes = -1
+            restore(sut, made)
+            assert sut.settings() == before
+
+
+def test_turbo_that_all_policies_have_already_is_not_changed(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Cpufreq(sut, monkeypatch, "1", "0", "0")
+    assert change(sut, made, {"turbo": "off"}) == []
+    assert kernel.writes == 0
+
+
+@pytest.mark.parametrize(("driver", "recorded"), [("cppc_cpufreq", 2), ("acpi-cpufreq", 0), ("amd-pstate-epp", 0)])
+def test_limits_are_restored_only_where_the_driver_changes_them(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch, driver: str, recorded: int
+) -> None:
+    """With the others a lower limit may be that of a power cap, which ends by itself."""
+    Cpufreq(sut, monkeypatch, "1", "1", "1")
+    for number in range(2):
+        sut.put(POLICY % number + "scaling_driver", driver + "\n")
+    change(sut, made, {"turbo": "off"})
+    assert sum(LIMIT in line for line in lines(made)) == recorded
+
+
+def test_turbo_of_offline_policies_is_left_alone(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Cpufreq(sut, monkeypatch, "1", "1", "1")
+    sut.put(POLICY % 1 + "affected_cpus", "\n")
+    assert [item["where"] for item in change(sut, made, {"turbo": "off"})] == [POLICY % 0 + "boost", BOOST]
+    read = settings.Machine.text
+
+    def busy(machine: Any, where: str) -> Any:
+        """Read as of a policy without online CPUs."""
+        if where.startswith(POLICY % 0):
+            raise OSError(errno.EBUSY, "Device or resource busy", where)
+        return read(machine, where)
+
+    monkeypatch.setattr(settings.Machine, "text", busy)
+    with pytest.raises(Refused, match="no frequency policies"):
+        change(sut, made, {"governor": "performance"})
+
+
+def test_a_policy_that_cannot_have_turbo_is_refused(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Cpufreq(sut, monkeypatch, "1", "0", "0")
+    before = sut.settings()
+
+    def unsupported(_policy: str, _text: str) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(kernel, "set_own", unsupported)
+    with pytest.raises(Refused, match=r"policy0/boost cannot be set to 1: .*Operation not supported"):
+        change(sut, made, {"turbo": "on"})
+    assert sut.settings() == before
+
+
+@pytest.mark.parametrize(
+    ("release", "counts"),
+    [
+        ("5.14.0-503.11.1.el9_5.x86_64", True),
+        ("6.5.13", True),
+        ("6.6.0", False),
+        ("6.6.40-amd64", False),
+        ("6.6.41", True),
+        ("6.6.130", True),
+        ("6.7.9", False),
+        ("6.8.0", False),
+        ("6.8.0-57-generic", True),
+        ("6.8.12", False),
+        ("6.9.9", False),
+        ("6.9.10", True),
+        ("6.10.0", True),
+        ("6.60.1", True),
+        ("7.3.0", True),
+    ],
+)
+def test_boost_of_a_policy_counts_if_the_kernel_sets_it(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch, release: str, counts: bool
+) -> None:
+    """Where it is 0 whatever the CPUs do, restoring it would switch turbo off."""
+    Cpufreq(sut, monkeypatch, "1", "0", "0")
+    sut.put("/proc/sys/kernel/osrelease", release + "\n")
+    for number in range(2):
+        sut.put(POLICY % number + "scaling_driver", "acpi-cpufreq\n")
+    changes = change(sut, made, {"turbo": "off"})
+    assert [item["where"] for item in changes] == ([] if counts else [BOOST])
+    assert settings.policy_boost_counts(release, "amd-pstate-epp")
 
 
 def test_recorded_registers_are_restored_but_not_reported(sut: Sut, made: Any) -> None:
