@@ -12,12 +12,11 @@ import os
 import re
 import time
 
-from calibration.runner import devices
+from calibration.runner import devices, temperatures
 from calibration.runner.capture import CPU, MAX_FILE_BYTES, Collector
 from calibration.runner.settings import parse_ranges
 
 EDAC = "/sys/devices/system/edac/mc"
-HWMON = "/sys/class/hwmon"
 POWERCAP = "/sys/class/powercap"
 
 EDAC_KINDS = (
@@ -36,18 +35,6 @@ THROTTLE_KINDS = (
 INTERRUPT_KIND = "isolated_interrupts"
 BALANCING_KINDS = ("numa_hint_faults", "numa_pages_migrated")  # rows of /proc/vmstat
 KINDS = (*(row[0] for row in (*EDAC_KINDS, *AER_KINDS, *THROTTLE_KINDS)), *BALANCING_KINDS, INTERRUPT_KIND)
-
-CHIPS = {
-    "coretemp": r"Package id \d+",
-    "k10temp": r"Tctl|Tccd\d+",
-    "zenpower": r"Tctl|Tdie",
-    "cpu_thermal": r".*",
-    "scpi_sensors": r".*",
-    "jc42": r".*",
-    "spd5118": r".*",
-    "nvme": r"Composite",
-}
-"""Drivers whose temperatures are read, and the labels of the sensors: packages and modules, not each core."""
 
 MAX_SENSORS = 128
 """Temperatures read; a module's takes about a millisecond of its slow bus. Two sockets have up to 48 modules."""
@@ -151,21 +138,10 @@ def isolated_interrupts(reader):
     return found
 
 
-def temperatures(reader):
-    """Return the temperatures of packages and memory modules in °C, by chip and label."""
-    found: dict[str, float] = {}
-    for chip in sorted(reader.names(HWMON, "hwmon*"), key=lambda name: int(re.sub("[^0-9]", "", name) or 0)):
-        place = HWMON + "/" + chip
-        driver = reader.text(place + "/name")
-        if driver not in CHIPS:
-            continue
-        for file in reader.names(place, "temp[0-9]*_input"):
-            label = reader.text("%s/%s" % (place, file.replace("_input", "_label"))) or ""
-            if len(found) < MAX_SENSORS and (not label or re.fullmatch(CHIPS[driver], label)):
-                value = reader.number(place + "/" + file)
-                if value is not None:
-                    found[" ".join(filter(None, (driver, chip[5:], label)))] = value / 1000
-    return found
+def degrees(reader):
+    """Return the temperatures of processors and memory modules in °C, by chip and label; processors first."""
+    files = {**temperatures.of_processors(reader), **temperatures.of_chips(reader, temperatures.MODULES)}
+    return {name: temperatures.hottest(reader, files[name]) for name in list(files)[:MAX_SENSORS]}
 
 
 class Energy:
@@ -237,7 +213,7 @@ class Health:
         self.energy = Energy(machine)
         reader = Reader(machine)
         self.counters = counters(reader)
-        self.temperatures = temperatures(reader)
+        self.degrees = degrees(reader)
         self.began = time.monotonic()
 
     def since(self):
@@ -245,7 +221,7 @@ class Health:
         elapsed_s = round(time.monotonic() - self.began, 3)
         energy = self.energy.taken()
         reader = Reader(self.machine)
-        after, degrees = counters(reader), temperatures(reader)
+        after, warmth = counters(reader), degrees(reader)
         return {
             "elapsed_s": elapsed_s,
             "counters": {
@@ -260,7 +236,7 @@ class Health:
                 }
                 for kind, before in self.counters.items()
             },
-            "temperatures_c": {name: [self.temperatures.get(name), degrees.get(name)] for name in self.temperatures},
+            "temperatures_c": {name: [before, warmth.get(name)] for name, before in self.degrees.items()},
             "energy": energy,
             "unreadable": dict(sorted(reader.collector.unreadable.items())[:20]),
         }

@@ -6,34 +6,24 @@ from __future__ import annotations
 import contextlib
 import os
 
-SENSORS = "/sys/class/hwmon/hwmon*"
-CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "scpi_sensors")
-"""Drivers whose sensors are those of processors."""
+from calibration.runner import temperatures
+from calibration.runner.health import Reader
 
 STEAL = 7
 """Position of the stolen time among the values of a CPU in /proc/stat."""
 
 
 def sensors(machine):
-    """Return the files of the processors' temperatures; of hundreds of cores' the packages' only."""
-    found = []
-    for chip in machine.glob(SENSORS):
-        with contextlib.suppress(OSError):
-            if machine.text(chip + "/name") in CHIPS:
-                found += machine.glob(chip + "/temp1_input")
-    return found or machine.glob("/sys/class/thermal/thermal_zone0/temp")
+    """Return the files of the processors' temperatures."""
+    return [path for paths in temperatures.of_processors(Reader(machine)).values() for path in paths]
 
 
 class Surroundings:
     """Looks around a step: create it before, ask it after."""
 
-    def __init__(self, machine, temperatures):
+    def __init__(self, machine, files):
         self.machine = machine
-        degrees = []
-        for path in temperatures:
-            with contextlib.suppress(OSError, ValueError):
-                degrees.append(int(machine.text(path)) / 1000)
-        self.temperature_c = max(degrees, default=None)
+        self.temperature_c = temperatures.hottest(Reader(machine), files)
         self.steal_s, running = stat(machine)
         self.running = None if running is None else max(0, running - 1)  # this process itself
 

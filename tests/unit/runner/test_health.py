@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from calibration.results.health import read_health
 from calibration.runner.devices import MAX_DEVICES
 from calibration.runner.health import KINDS, MAX_INTERRUPTS, Energy, Health
 from calibration.runner.settings import Machine
+from calibration.runner.surroundings import Surroundings, sensors
 from tests.suts import Sut, step
 
 MC = "/sys/devices/system/edac/mc/mc0"
@@ -90,6 +92,103 @@ def test_nothing_happened(tmp_path: Path) -> None:
     }
     assert found["temperatures_c"] == {"coretemp 0 Package id 0": [41.0, 41.0]}
     assert read_health(json.loads(json.dumps(found))) is not None
+
+
+def chip(number: int, name: str, **sensors: str) -> dict[str, str]:
+    """Return the files of a chip of sensors: temp1="45000 Core 0"."""
+    place = f"{HWMON}/hwmon{number}"
+    found = {f"{place}/name": f"{name}\n"}
+    for sensor, told in sensors.items():
+        value, _, label = told.partition(" ")
+        found[f"{place}/{sensor}_input"] = f"{value}\n"
+        if label:
+            found[f"{place}/{sensor}_label"] = f"{label}\n"
+    return found
+
+
+def zone(number: int, kind: str, value: str) -> dict[str, str]:
+    place = f"/sys/class/thermal/thermal_zone{number}"
+    return {f"{place}/type": f"{kind}\n", f"{place}/temp": f"{value}\n"}
+
+
+TEMPERATURES: dict[str, tuple[dict[str, str], dict[str, float]]] = {
+    "cores alone": (
+        chip(0, "coretemp", temp2="45000 Core 0", temp3="46000 Core 1")
+        | chip(1, "coretemp", temp2="51000 Core 0", temp10="50000 Core 8"),
+        {"coretemp 0 hottest core": 46.0, "coretemp 1 hottest core": 51.0},
+    ),
+    "old label": (
+        chip(0, "coretemp", temp1="41000 Physical id 0", temp2="45000 Core 0"),
+        {"coretemp 0 Physical id 0": 41.0},
+    ),
+    "package without value": (
+        chip(0, "coretemp", temp1="0 Package id 0", temp2="45000 Core 0", temp3="-128000 Core 1"),
+        {"coretemp 0 hottest core": 45.0},
+    ),
+    "broken sensors": (
+        chip(0, "coretemp", temp1="41000 Package id 0")
+        | {f"{HWMON}/hwmon0/temp1_fault": "1\n"}
+        | chip(1, "k10temp", temp1="255000 Tctl", temp3="52250 Tccd1"),
+        {"k10temp 1 Tccd1": 52.25},
+    ),
+    "Tdie alone": (chip(0, "k10temp", temp1="44000 Tdie"), {"k10temp 0 Tdie": 44.0}),
+    "before Zen": (chip(0, "k10temp", temp1="38500"), {"k10temp 0": 38.5}),
+    "K8": (chip(0, "k8temp", temp1="38000", temp3="40000"), {"k8temp 0 hottest core": 40.0}),
+    "Arm's zones": (
+        chip(0, "cpu0_thermal", temp1="38000") | chip(1, "soc_thermal", temp1="60000"),
+        {"cpu0_thermal 0": 38.0},
+    ),
+    "SCMI": (chip(0, "scmi_sensors", temp1="38000 cluster0"), {"scmi_sensors 0 cluster0": 38.0}),
+    "Altra": (
+        chip(0, "smpro_hwmon", temp1="61000 temp1 SoC", temp2="70000 temp2 SoC VRD", temp5="50000 temp5 CH0 DIMM"),
+        {"smpro_hwmon 0 temp1 SoC": 61.0, "smpro_hwmon 0 temp5 CH0 DIMM": 50.0},
+    ),
+    "POWER": (
+        chip(
+            0,
+            "ibmpowernv",
+            temp1="45000 Chip 0 Core 0",
+            temp2="47000 Chip 0 Core 4",
+            temp3="44000 Chip 8 Core 88",
+            temp4="0 Chip 8 Core 92",
+            temp5="90000 GPU 0",
+            temp6="36000 Chip 0 DIMM 4",
+        ),
+        {
+            "ibmpowernv 0 Chip 0 hottest core": 47.0,
+            "ibmpowernv 0 Chip 8 hottest core": 44.0,
+            "ibmpowernv 0 Chip 0 DIMM 4": 36.0,
+        },
+    ),
+    "thermal zones": (
+        zone(0, "acpitz", "27800") | zone(1, "x86_pkg_temp", "55000") | zone(10, "x86_pkg_temp", "56000"),
+        {"x86_pkg_temp 1": 55.0, "x86_pkg_temp 10": 56.0},
+    ),
+    "board alone": (zone(0, "acpitz", "27800") | chip(0, "acpitz", temp1="27800"), {}),
+    "processors before modules": (
+        {path: text for number in range(200) for path, text in chip(number, "jc42", temp1="30000").items()}
+        | {
+            path: text
+            for package in range(8)
+            for path, text in chip(
+                200 + package, "coretemp", **{f"temp{core + 2}": f"{core + 20}000 Core {core}" for core in range(64)}
+            ).items()
+        },
+        {f"coretemp {200 + package} hottest core": 83.0 for package in range(8)}
+        | {f"jc42 {number}": 30.0 for number in range(120)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "found"), TEMPERATURES.values(), ids=TEMPERATURES)
+def test_temperatures_are_those_of_packages_or_the_hottest_core(
+    tmp_path: Path, files: dict[str, str], found: dict[str, float]
+) -> None:
+    machine = put(tmp_path, files)
+    assert Health(machine).since()["temperatures_c"] == {name: [value, value] for name, value in found.items()}
+    processors = [value for name, value in found.items() if not re.search("jc42|DIMM", name)]
+    around = Surroundings(machine, sensors(machine))
+    assert around.since()["temperature_c"] == max(processors, default=None)
 
 
 def test_what_happened_is_found_where_it_happened(tmp_path: Path) -> None:
