@@ -154,7 +154,7 @@ class Interleaving(Model):
 
 
 class Allocation(Model):
-    """What a group may use in one domain of one resource: ``part`` of ``whole``, in cache ways or in % of bandwidth."""
+    """What a group may use in one domain of one resource: ``part`` of ``whole``, in ways or parts of bandwidth."""
 
     resource: str
     domain: int

@@ -8,7 +8,7 @@ from calibration import units
 from calibration.context.devices import link_text
 from calibration.context.hardware import Device, Tuned
 from calibration.context.model import Context
-from calibration.context.resctrl import allocation_text
+from calibration.context.resctrl import allocation_text, unchecked_text
 from calibration.report.environment import Fact
 from calibration.results.health import THROTTLE_KINDS, WORDS, CounterKind, Health, Temperature
 
@@ -79,12 +79,15 @@ def facts(context: Context) -> Iterator[Fact]:
         listed = ", ".join(f"node {node}: {weight}" for node, weight in sorted(weights.weights.items()))
         yield Fact("Interleave weights", f"{listed}{' (automatic)' if weights.automatic else ''}")
     if context.resctrl is not None:
-        narrowed = [group for group in context.resctrl.groups if group.narrowed]
-        text = "; ".join(
+        texts = [
             f"{group.name or 'default group'}, CPUs {units.cpus(group.cpus)}: {allocation_text(group)}"
-            for group in narrowed
+            for group in context.resctrl.groups
+            if group.narrowed
+        ]
+        texts += filter(None, [unchecked_text(context.resctrl)])
+        yield Fact(
+            "Cache and bandwidth allocation (resctrl)", "; ".join(texts) or "none: all groups may use everything"
         )
-        yield Fact("Cache and bandwidth allocation (resctrl)", text or "none: all groups may use everything")
     if context.tuned is not None:
         yield Fact("tuned profile", tuned_text(context.tuned))
 

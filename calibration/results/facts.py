@@ -225,18 +225,17 @@ def _cxl(context: Context) -> str:
 
 
 def _allocation(context: Context) -> str:
-    from calibration.context.resctrl import allocation_text  # noqa: PLC0415 - as above
+    from calibration.context.resctrl import allocation_text, unchecked_text  # noqa: PLC0415 - as above
     from calibration.cpulists import format_cpulist  # noqa: PLC0415
 
-    groups = () if context.resctrl is None else context.resctrl.groups
-    return (
-        "; ".join(
-            f"{group.name or 'default'} on CPUs {format_cpulist(group.cpus)}: {allocation_text(group)}"
-            for group in groups
-            if group.narrowed
-        )
-        or "none"
-    )
+    if context.resctrl is None:
+        return "none"
+    texts = [
+        f"{group.name or 'default'} on CPUs {format_cpulist(group.cpus)}: {allocation_text(group)}"
+        for group in context.resctrl.groups
+        if group.narrowed
+    ]
+    return "; ".join([*texts, *filter(None, [unchecked_text(context.resctrl)])]) or "none"
 
 
 def _dimms(dimms: Iterable[Dimm]) -> Iterator[str]:

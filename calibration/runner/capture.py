@@ -171,7 +171,9 @@ DMI_BLANKED_STRINGS = {
 DMI_UUID = (0x08, 0x18)  # bytes of type 1
 
 ROWS_BLANKED = {
-    "/proc/self/mountinfo": ((re.compile(rb"(?m)^()((?!.* - cgroup2? ).+)$"), "mounts other than control groups"),),
+    "/proc/self/mountinfo": (
+        (re.compile(rb"(?m)^()((?!.* - (?:cgroup2?|resctrl) ).+)$"), "mounts other than control groups and resctrl"),
+    ),
     "/proc/cpuinfo": (
         (re.compile(rb"(?m)^(Serial\s*:\s*)(\S.*)$"), "serial number"),
         (re.compile(rb"(?m)(identification = )([0-9A-Fa-f]+)"), "processor identification"),

@@ -311,12 +311,77 @@ def test_the_group_of_the_process_counts_on_all_cpus(make_root):
     assert (group.name, len(cpus)) == ("pods", 8)
 
 
-def test_bandwidth_in_other_units_is_not_judged(make_root):
-    context = both(make_root({**BASE, **schemata(mb="4294967295")}))
-    assert context.resctrl.unchecked == ("MB",)
-    amd = {**BASE, "/proc/cpuinfo": "vendor_id : AuthenticAMD\n"}
-    context = both(make_root({**amd, **schemata(mb="2048").copy(), f"{CONTROL}/schemata": "MB:0=2048;1=100\n"}))
-    assert [(item.domain, item.part, item.whole) for item in context.resctrl.groups[0].narrowed] == [(1, 100, 2048)]
+MOUNT = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 24 0:27 / /sys/fs/resctrl rw - resctrl resctrl rw%s\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "mounted", "narrowed", "unchecked"),
+    [
+        ("0=100;1=70", "", [(1, 70, 100)], ()),
+        ("0=500;1=70", "", [], ("MB",)),
+        ("0=4294967295;1=70", "", [(1, 70, 0xFFFFFFFF)], ()),
+        ("0=500;1=70", ",cdp,mba_MBps", [(0, 500, 0xFFFFFFFF), (1, 70, 0xFFFFFFFF)], ()),
+        ("0=100;1=70", ",mba_MBps,debug", [(0, 100, 0xFFFFFFFF), (1, 70, 0xFFFFFFFF)], ()),
+        ("0=100;1=0x46", "", [], ("MB",)),
+    ],
+)
+def test_bandwidth_is_in_percent_or_in_mb_s(make_root, values, mounted, narrowed, unchecked):
+    files = {f"{CONTROL}/schemata": f"MB:{values}\n", "/proc/self/mountinfo": MOUNT % mounted}
+    resctrl = both(make_root({**BASE, **files})).resctrl
+    assert [(item.domain, item.part, item.whole) for item in resctrl.groups[0].narrowed] == narrowed
+    assert resctrl.unchecked == unchecked
+    if narrowed:
+        least = "70 of 100 parts" if narrowed[0][2] == 100 else "70 MB/s"
+        assert allocation_text(resctrl.groups[0]) == f"{least} of memory bandwidth"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("6.8.0-57-generic", "2048", "100", 2048),
+        ("6.8.0-57-generic", "8192", "1024", 8192),
+        ("6.18.1", "1024", "4096", 4096),
+        ("6.18.1", "1024", "512", None),
+        ("6.18.1", "3000", "512", None),
+        ("6.7.12", "1024", "512", 2048),
+        ("5.15.0-100-generic", "1024", "512", 2048),
+        ("5.14.0-503.11.1.el9_5.x86_64", "1024", "512", None),
+    ],
+)
+@pytest.mark.parametrize("resource", ["MB", "SMBA"])
+def test_the_whole_bandwidth_of_amd_is_what_a_group_has_that_is_not_narrowed(make_root, resource, case):
+    release, default, other, whole = case
+    files = {
+        "/proc/cpuinfo": "vendor_id : AuthenticAMD\n",
+        "/proc/sys/kernel/osrelease": f"{release}\n",
+        f"{CONTROL}/schemata": f"{resource}:0={default};1={default}\n",
+        f"{CONTROL}/slow/schemata": f"{resource}:0={other};1={other}\n",
+        "/sys/bus/pci/devices/none/class": "0x060000\n",
+    }
+    context = both(make_root({**BASE, **files}))
+    resctrl = context.resctrl
+    assert {item.whole for group in resctrl.groups for item in group.narrowed} == ({whole} if whole else set())
+    assert resctrl.unchecked == (() if whole else (resource,))
+    (shown,) = [fact.value for fact in report.facts(context) if "resctrl" in fact.name]
+    for text in (shown, facts(context, None)["allocation"]):
+        if whole:
+            assert f"{min(int(default), int(other))} of {whole} parts of" in text
+        else:
+            assert text == f"not checked, as the whole is unknown: {resource}"
+
+
+def test_a_pseudo_locked_region_narrows_nothing(make_root):
+    files = {
+        **schemata(),
+        **schemata(group="/locked", cpus="4-7"),
+        f"{CONTROL}/locked/schemata": "L3:0=3\n",
+        f"{CONTROL}/locked/mode": "pseudo-locked\n",
+        f"{CONTROL}/next/schemata": "L3:uninitialized\n",
+        f"{CONTROL}/next/mode": "pseudo-locksetup\n",
+    }
+    context = both(make_root({**BASE, **files}))
+    assert [group.narrowed for group in context.resctrl.groups] == [(), (), ()]
+    assert not [file for file in context.unreadable if "resctrl" in file.path]
 
 
 def test_cxl_memory_and_weights(make_root):
