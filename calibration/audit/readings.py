@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from calibration.audit.files import Files
 from calibration.context.hardware import Device
 from calibration.context.model import SWITCH, Context, HugePages
-from calibration.context.population import UnknownPopulation, population
+from calibration.context.population import UnknownPopulation, population, unread_slots
 from calibration.context.topology import CPU, parse_size
 from calibration.cpulists import format_cpulist
 from calibration.runner.devices import setting_path
@@ -301,8 +301,9 @@ def memory(machine: Machine, key: str) -> Reading:
     filled = [dimm for dimm in context.firmware.dimms if dimm.size_bytes]
     if not filled:
         return absent(machine, DMI_TABLES, "the firmware describes no memory slots")
+    unread = unread_slots(context)
     if key == "dimms":
-        return one(len(filled))
+        return one(len(filled)) if unread is None else unknown(unread)
     if key == "channels":
         found = population(context)
         if isinstance(found, UnknownPopulation):
@@ -313,4 +314,6 @@ def memory(machine: Machine, key: str) -> Reading:
         for number, dimm in enumerate(filled)
         if dimm.configured_mt_s
     }
-    return Reading(values, noun="DIMMs") if values else unknown("the firmware gives no configured speed")
+    if not values:
+        return unknown("the firmware gives no configured speed")
+    return Reading(values, reason=unread or "", noun="DIMMs")

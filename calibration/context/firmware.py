@@ -7,7 +7,6 @@ Source: DMTF DSP0134, System Management BIOS Reference Specification 3.7, sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from calibration.context.model import Dimm, Firmware, MemoryArray
@@ -19,6 +18,13 @@ ENTRY_POINT = "/sys/firmware/dmi/tables/smbios_entry_point"
 ENTRIES = "/sys/firmware/dmi/entries"
 MASK = "*"
 """The capture overwrites every character of a blanked string with this; such a string is unknown."""
+
+HEADER = 4
+"""Bytes of a structure's header: type, length and handle."""
+
+END_OF_TABLE = 127
+SHORTEST = {16: 0x0F, 17: 0x15}
+"""Bytes that a structure has in the oldest version of the specification: a shorter one is broken."""
 
 MAX_STRUCTURES = 65536
 MAX_STRING = 200
@@ -112,45 +118,62 @@ class Structure:
         return text if text.strip(MASK) else None
 
 
-def _split(table: bytes) -> Iterator[Structure]:
-    offset = 0
-    for _ in range(MAX_STRUCTURES):
-        if offset + 4 > len(table):
-            if table[offset:].strip(b"\0"):
-                raise ValueError(f"the table ends within a structure's header at byte {offset}")
-            return
-        kind, length = table[offset], table[offset + 1]
-        if length < 4 or offset + length > len(table):
-            raise ValueError(f"the structure at byte {offset} has the impossible length {length}")
-        end = table.find(b"\0\0", offset + length)
-        if end < 0:
-            raise ValueError(f"the strings of the structure at byte {offset} have no end")
-        area = table[offset : offset + length]
-        texts = tuple(
-            "".join(c if c.isprintable() else "?" for c in raw.decode("ascii", "replace").replace("\ufffd", "?"))
-            for raw in table[offset + length : end].split(b"\0")
-        )
-        yield Structure(kind, area, texts if texts != ("",) else ())
-        if kind == 127:
-            return
-        offset = end + 2
-    raise ValueError(f"more than {MAX_STRUCTURES} structures")
+@dataclass(frozen=True)
+class Table:
+    """The structures of an SMBIOS table up to its end or the first fault, and that ``fault``."""
+
+    structures: tuple[Structure, ...]
+    fault: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the table has its end marker."""
+        return any(structure.type == END_OF_TABLE for structure in self.structures)
 
 
-def parse_structures(table: bytes) -> tuple[Structure, ...]:
-    """Return all structures of a table up to its end marker.
+def _next(table: bytes, offset: int) -> tuple[Structure, int] | None:
+    """Return the structure at *offset*, and where it ends; None if there is no sound one."""
+    if offset + HEADER > len(table):
+        return None
+    kind, length = table[offset], table[offset + 1]
+    end = table.find(b"\0\0", offset + length)
+    if length < HEADER or offset + length > len(table) or end < 0:
+        return None
+    texts = tuple(
+        "".join(c if c.isprintable() else "?" for c in raw.decode("ascii", "replace").replace("\ufffd", "?"))
+        for raw in table[offset + length : end].split(b"\0")
+    )
+    return Structure(kind, table[offset : offset + length], texts if texts != ("",) else ()), end + 2
 
-    Raises ``ValueError`` if a length exceeds the table.
+
+def parse_structures(table: bytes, *, counted: bool = False) -> Table:
+    """Return the structures of a table, of which the entry point may have *counted* the structures.
+
+    Behind a structure with an impossible length or without the end of its strings, no other can be found: dmidecode and
+    Linux stop there too. Counted tables may go on behind their end marker (``drivers/firmware/dmi_scan.c`` of Linux).
     """
-    return tuple(_split(table))
+    found: list[Structure] = []
+    offset, ended, size = 0, False, len(table.rstrip(b"\0"))
+    while offset < size and (counted or not ended):
+        known = _next(table, offset)
+        if known is None or len(found) == MAX_STRUCTURES:
+            fault = f"unparsable from byte {offset} of {len(table)} on: {len(found)} structures before it are used"
+            return Table(tuple(found), None if ended else fault)
+        structure, offset = known
+        found.append(structure)
+        ended = ended or structure.type == END_OF_TABLE
+    return Table(tuple(found), f"ends at byte {offset} of {len(table)}" if offset < size else None)
 
 
-def parse_entry_point(content: bytes) -> str:
-    """Return the SMBIOS version, such as ``3.2``, from either entry point. Raises ``ValueError``."""
+def parse_entry_point(content: bytes) -> tuple[str, int | None]:
+    """Return the SMBIOS version, such as ``3.2``, and the number of structures, None if the entry point counts none.
+
+    Raises ``ValueError``.
+    """
     if content[:5] == b"_SM3_" and len(content) >= 9:
-        return f"{content[7]}.{content[8]}"
+        return f"{content[7]}.{content[8]}", None
     if content[:4] == b"_SM_" and len(content) >= 8:
-        return f"{content[6]}.{content[7]}"
+        return f"{content[6]}.{content[7]}", int.from_bytes(content[0x1C:0x1E], "little")
     raise ValueError("no entry point that starts with _SM3_ or _SM_")
 
 
@@ -223,25 +246,56 @@ def memory_arrays(structures: tuple[Structure, ...]) -> tuple[MemoryArray, ...]:
     return tuple(arrays)
 
 
+def _read_table(tree: Tree, version: str | None, count: int | None) -> tuple[Structure, ...]:
+    """Return the sound structures of the table; what it lacks is noted."""
+    content = tree.raw(TABLE)
+    if not content:
+        return _structures_of_entries(tree)
+    table = parse_structures(content, counted=count is not None)
+    known, fault = len(table.structures), table.fault
+    if fault is None and count is not None and known < count:
+        fault = f"ends behind {known} of {count} structures"
+    elif fault is None and version is not None and count is None and not table.ended:
+        fault = f"has no end behind {known} structures"  # Linux cuts it where it is broken
+    if fault is not None:
+        tree.note(TABLE, fault)
+    return _sound(tree, TABLE, table.structures)
+
+
+def _structures_of_entries(tree: Tree) -> tuple[Structure, ...]:
+    """Return the structures of ``/sys/firmware/dmi/entries``, the only source before Linux 4.2."""
+    found: list[Structure] = []
+    for kind in (0, 1, 2, 16, 17):
+        for instance in tree.numbered(ENTRIES, f"{kind}-"):
+            path = f"{ENTRIES}/{kind}-{instance}/raw"
+            table = parse_structures(tree.raw(path) or b"")
+            if table.fault is not None:
+                tree.note(path, table.fault)
+            found += _sound(tree, path, table.structures)
+    return tuple(found)
+
+
+def _sound(tree: Tree, path: str, structures: tuple[Structure, ...]) -> tuple[Structure, ...]:
+    """Return *structures* without those of memory that are too short, which are noted."""
+    sound = tuple(s for s in structures if len(s.area) >= SHORTEST.get(s.type, HEADER))
+    if short := len(structures) - len(sound):
+        tree.note(path, f"structures of memory that are too short: {short}")
+    return sound
+
+
 def read_firmware(tree: Tree) -> Firmware:
     """Return firmware, board and memory slots; facts missing from the capture are None (or empty).
 
     Without ``/sys/class/dmi/id`` the table's types 0, 1 and 2 are used.
     """
-    structures: tuple[Structure, ...] = ()
-    table = tree.raw(TABLE) or _table_from_entries(tree)
-    if table:
-        try:
-            structures = parse_structures(table)
-        except ValueError as error:
-            tree.note(TABLE, f"unparsable: {error}")
-    version = None
+    version, count = None, None
     entry_point = tree.raw(ENTRY_POINT)
     if entry_point:
         try:
-            version = parse_entry_point(entry_point)
+            version, count = parse_entry_point(entry_point)
         except ValueError as error:
             tree.note(ENTRY_POINT, f"unparsable: {error}")
+    structures = _read_table(tree, version, count)
     by_type = {s.type: s for s in reversed(structures)}
 
     def fact(name: str, kind: int, offset: int) -> str | None:
@@ -265,15 +319,6 @@ def read_firmware(tree: Tree) -> Firmware:
         smbios_version=version,
         memory_arrays=memory_arrays(structures),
         dimms=memory_devices(structures),
-    )
-
-
-def _table_from_entries(tree: Tree) -> bytes:
-    """Join the raw structures of ``/sys/firmware/dmi/entries``, the only source before Linux 4.2."""
-    return b"".join(
-        tree.raw(f"{ENTRIES}/{kind}-{instance}/raw") or b""
-        for kind in (0, 1, 2, 16, 17)
-        for instance in tree.numbered(ENTRIES, f"{kind}-")
     )
 
 

@@ -91,6 +91,15 @@ def population(context: Context) -> Population | UnknownPopulation:
     )
 
 
+def unread_slots(context: Context) -> str | None:
+    """Return why memory slots are missing in what is known of the SMBIOS table; None if none are."""
+    slots = sum(array.slots or 0 for array in context.firmware.memory_arrays if array.use == "System Memory")
+    known = context.firmware.dimms
+    missing = len(known) < slots or sum(dimm.size_bytes or 0 for dimm in known) < (context.memory.total_bytes or 0)
+    reason = next((file.reason for file in context.unreadable if file.path.startswith(TABLE)), None)
+    return f"the SMBIOS table is broken: {reason}" if missing and known and reason is not None else None
+
+
 def _channels(context: Context) -> list[_Channel]:
     """Return the channels in the table's order. Raises ``ValueError`` with the reason if they are ambiguous."""
     if context.virtualization.guest:
@@ -99,6 +108,8 @@ def _channels(context: Context) -> list[_Channel]:
     if not any(device.size_bytes for device in dimms):
         unread = next((file.reason for file in context.unreadable if file.path == TABLE), "only root reads it")
         raise ValueError(f"the SMBIOS table shows no populated memory slot ({unread})")
+    if (reason := unread_slots(context)) is not None:
+        raise ValueError(reason)
     if any((device.type or "").startswith("HBM") for device in dimms):
         raise ValueError("the processor has memory of its own (HBM) beside its channels")
     packages = len({core.package_id for core in context.topology.cores})

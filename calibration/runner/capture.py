@@ -154,19 +154,21 @@ NAMESPACES = ("cgroup", "ipc", "pid", "user", "uts")
 
 THREAD_PATTERN = "/proc/[0-9]*/task/[0-9]*/status"
 
-# Structures of the DMI table that are kept, and the offsets of the string fields blanked in each (DSP0134 3.7, 7.1 to
-# 7.20). Every other structure keeps its header and length only: vendors' own types hold serial numbers and addresses.
-DMI_BLANKED_STRINGS = {
-    0: (),
-    1: (0x07,),  # serial number; the UUID is blanked as bytes
-    2: (0x07, 0x08),  # serial number, asset tag
-    4: (0x20, 0x21),  # serial number, asset tag
-    7: (),
-    16: (),
-    17: (0x18, 0x19),  # serial number, asset tag
-    19: (),
-    20: (),
-    127: (),
+# Structures of the DMI table that are kept, with the offsets of the string fields that are kept and of those that are
+# blanked even if they share a string with them (DSP0134 3.7, 7.1 to 7.20): serial numbers and asset tags. Strings that
+# no field names are blanked too, as behind a broken structure any bytes may look like strings. Every other structure
+# keeps its header and length only: vendors' own types hold serial numbers and addresses.
+DMI_STRINGS = {
+    0: ((0x04, 0x05, 0x08), ()),
+    1: ((0x04, 0x05, 0x06, 0x1A), (0x07,)),  # the UUID is blanked as bytes
+    2: ((0x04, 0x05, 0x06), (0x07, 0x08)),
+    4: ((0x04, 0x07, 0x10), (0x20, 0x21)),
+    7: ((0x04,), ()),
+    16: ((), ()),
+    17: ((0x10, 0x11, 0x17, 0x1A), (0x18, 0x19)),
+    19: ((), ()),
+    20: ((), ()),
+    127: ((), ()),
 }
 DMI_UUID = (0x08, 0x18)  # bytes of type 1
 
@@ -220,23 +222,23 @@ def alternatives(pattern):
 
 def mask_structure(kind, area, strings):
     """Blank the machine's identity in a DMI structure; lengths are kept."""
-    if kind not in DMI_BLANKED_STRINGS:
-        return area[:4] + b"\0" * (len(area) - 4), re.sub(rb"[^\0]", b"*", strings)
+    kept, blanked = DMI_STRINGS.get(kind, ((), ()))
+    if kind not in DMI_STRINGS:
+        area = area[:4] + b"\0" * (len(area) - 4)
     if kind == 1:
         start, end = DMI_UUID
         area = area[:start] + b"\0" * len(area[start:end]) + area[end:]
-    texts = strings.split(b"\0")
-    for offset in DMI_BLANKED_STRINGS[kind]:
-        index = bytearray(area)[offset] if offset < len(area) else 0
-        if 0 < index <= len(texts):
-            texts[index - 1] = b"*" * len(texts[index - 1])
-    return area, b"\0".join(texts)
+    named, secret = ({area[offset] for offset in offsets if offset < len(area)} for offsets in (kept, blanked))
+    return area, b"\0".join(
+        text if number in named - secret else b"*" * len(text) for number, text in enumerate(strings.split(b"\0"), 1)
+    )
 
 
 def mask_dmi(table):
     """Return a DMI table (or one raw structure) without serial numbers, UUIDs and asset tags; lengths are kept.
 
-    From the first structure with an invalid length on, everything is blanked: it cannot be parsed.
+    From the first structure with an invalid length on, everything is overwritten, so that it stays invalid: it cannot
+    be parsed.
     """
     masked = []
     offset = 0
@@ -248,9 +250,7 @@ def mask_dmi(table):
         area, strings = mask_structure(kind, table[offset : offset + length], table[offset + length : end])
         masked.append(area + strings + b"\0\0")
         offset = end + 2
-        if kind == 127:
-            break
-    return b"".join(masked) + b"\0" * (len(table) - offset)
+    return b"".join(masked) + b"\xff" * (len(table) - offset)
 
 
 class Collector:

@@ -299,6 +299,16 @@ UNREADABLE: list[tuple[dict[str, Any], str, Files]] = [
 ]
 
 
+@pytest.mark.parametrize(("total", "outcomes"), [("8", ["not_met", "met"]), ("99999999", ["unknown", "unknown"])])
+def test_modules_that_a_broken_table_may_have_lost_are_unknown(total: str, outcomes: list[str]) -> None:
+    files: Files = {
+        "/proc/meminfo": f"MemTotal: {total} kB\n",
+        "/sys/firmware/dmi/tables/DMI": dimm(16384) + b"\xdd\0\0\0garbage" + dimm(16384) + END,  # type: ignore[no-untyped-call]
+    }
+    found = findings({"memory": {"dimms": 2, "mt_s": 2933}}, with_files(files))
+    assert [finding.outcome for finding in found.values()] == outcomes
+
+
 @pytest.mark.parametrize(("given", "path", "files"), UNREADABLE, ids=[path for _, path, _ in UNREADABLE])
 def test_what_could_not_be_read_is_unknown(given: dict[str, Any], path: str, files: Files) -> None:
     (found,) = findings(given, with_files(files, {path: "Permission denied"})).values()

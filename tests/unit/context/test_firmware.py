@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from calibration.context import firmware, load
 from calibration.context.firmware import memory_arrays, memory_devices, parse_entry_point, parse_structures
+from calibration.runner.capture import mask_dmi
 
 END = bytes([127, 4, 0, 0]) + b"\0\0"
 
@@ -31,7 +32,7 @@ def dimm(size, extended=0, *, speed=3200, configured=2933, length=0x5C, kind=0x1
 
 
 def only(content):
-    (found,) = memory_devices(parse_structures(content + END))
+    (found,) = memory_devices(parse_structures(content + END).structures)
     return found
 
 
@@ -70,7 +71,7 @@ def test_masked_and_missing_strings_are_none():
 def test_memory_arrays():
     small = structure(16, struct.pack("<BBBIHH", 3, 3, 6, 1024, 0xFFFE, 8))
     large = structure(16, struct.pack("<BBBIHHQ", 3, 3, 5, 0x80000000, 0xFFFE, 16, 4 << 40))
-    first, second = memory_arrays(parse_structures(small + large + END))
+    first, second = memory_arrays(parse_structures(small + large + END).structures)
     assert (first.use, first.error_correction, first.maximum_bytes, first.slots) == (
         "System Memory",
         "Multi-bit ECC",
@@ -80,16 +81,87 @@ def test_memory_arrays():
     assert (second.maximum_bytes, second.slots) == (4 << 40, 16)
 
 
-@pytest.mark.parametrize("content", [b"\x11\x03\0\0", b"\x11\xff\0\0abc\0\0", b"\x11\x04\0\0abc", b"\x11\x04\0"])
-def test_rejects_lengths_beyond_the_table(content):
-    with pytest.raises(ValueError, match="structure"):
-        parse_structures(content)
+BROKEN = {
+    "length 0": b"\xdd\0\1 garbage\0\0",
+    "length below a header": b"\x11\x03\0\0" + dimm(1),
+    "length beyond the table": b"\x11\xff\0\0abc\0\0",
+    "no end of the strings": dimm(1)[:-1],
+    "last string cut off": dimm(1)[:-4],
+    "half a header": b"\x11\x04\1",
+    "random bytes": b"\xff" * 300,
+}
+SM3, SM2 = b"_SM3_\0\x18\3\5" + bytes(15), b"_SM_\0\x1f\2\x08" + bytes(20) + b"%c\0\0"
 
 
-def test_damaged_table_is_listed(make_root):
-    context = load(make_root({"/sys/devices/system/cpu/online": "0\n", firmware.TABLE: dimm(1)[:-1] + b"\xff\xff"}))
-    assert context.firmware.dimms == ()
-    assert context.unreadable[0].reason.startswith("unparsable: the strings")
+def table_of(make_root, table, entry_point=SM3):
+    files = {"/sys/devices/system/cpu/online": "0\n", "/proc/meminfo": "MemTotal: 3000 kB\n", firmware.TABLE: table}
+    return load(make_root(files | ({firmware.ENTRY_POINT: entry_point} if entry_point else {})))
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["live", "captured"])
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_what_comes_before_a_broken_structure_is_kept_and_the_fault_noted(make_root, broken, masked):
+    table = dimm(1) + dimm(2) + broken
+    context = table_of(make_root, mask_dmi(table) if masked else table)
+    assert [dimm.size_bytes for dimm in context.firmware.dimms] == [1 << 20, 2 << 20]
+    (note,) = context.unreadable
+    assert note.path == firmware.TABLE
+    first = len(dimm(1) + dimm(2))
+    assert note.reason == f"unparsable from byte {first} of {len(table)} on: 2 structures before it are used"
+    if masked:
+        assert len(mask_dmi(table)) == len(table)
+        assert mask_dmi(table)[first:] == b"\xff" * len(broken)
+
+
+def test_a_table_that_linux_cut_where_it_was_broken_has_no_end(make_root):
+    """Linux exports a table up to the first fault (dmi_decode_table): nothing is left of it to see."""
+    (note,) = table_of(make_root, dimm(1) + dimm(2)).unreadable
+    assert (note.path, note.reason) == (firmware.TABLE, "has no end behind 2 structures")
+    (note,) = table_of(make_root, dimm(1) + dimm(2), SM2 % 5).unreadable
+    assert note.reason == "ends behind 2 of 5 structures"
+    for table, entry_point in (
+        (dimm(1) + END, SM3),
+        (dimm(1), SM2 % 1),
+        (dimm(1), None),
+        (dimm(1) + bytes(9), SM2 % 1),
+    ):
+        assert table_of(make_root, table, entry_point).unreadable == ()
+
+
+def test_only_tables_of_the_old_entry_point_go_on_behind_their_end(make_root):
+    table = dimm(1) + END + dimm(2)
+    for content in (table, mask_dmi(table)):
+        context = table_of(make_root, content)
+        assert (len(context.firmware.dimms), len(context.unreadable)) == (1, 1)
+        assert context.unreadable[0].reason == f"ends at byte {len(dimm(1) + END)} of {len(table)}"
+        assert len(table_of(make_root, content, SM2 % 3).firmware.dimms) == 2
+    for rest in (b"rest", bytes(9), b"\xff" * 9):
+        context = table_of(make_root, dimm(1) + END + rest, SM2 % 2)
+        assert (len(context.firmware.dimms), context.unreadable) == (1, ())
+
+
+def test_structures_of_memory_that_are_too_short_are_left_out_and_noted(make_root):
+    context = table_of(make_root, dimm(1) + structure(17, b"\0" * 8, "A1") + structure(16, b"\3") + END)
+    assert (len(context.firmware.dimms), context.firmware.memory_arrays) == (1, ())
+    (note,) = context.unreadable
+    assert note.reason == "structures of memory that are too short: 2"
+
+
+def test_one_broken_entry_of_an_old_kernel_loses_itself(make_root):
+    files = {"/sys/devices/system/cpu/online": "0\n"}
+    for number, raw in enumerate([dimm(1), dimm(2)[:-1], dimm(4)]):
+        files[f"{firmware.ENTRIES}/17-{number}/raw"] = raw
+    context = load(make_root(files))
+    assert [dimm.size_bytes >> 20 for dimm in context.firmware.dimms] == [1, 4]
+    (note,) = context.unreadable
+    assert note.path == f"{firmware.ENTRIES}/17-1/raw"
+
+
+def test_vendor_structures_and_equal_handles_lose_no_module(make_root):
+    vendor = structure(221, b"\0" * 40, "text")
+    context = table_of(make_root, vendor + dimm(1) + structure(130, b"") + dimm(1) + dimm(2) + END)
+    assert [dimm.size_bytes >> 20 for dimm in context.firmware.dimms] == [1, 1, 2]
+    assert context.unreadable == ()
 
 
 def test_machine_name_from_the_table(make_root):
@@ -108,18 +180,16 @@ def test_reads_entries_of_old_kernels(make_root):
 
 
 def test_entry_points():
-    assert parse_entry_point(b"_SM_\0\x1f\x02\x08") == "2.8"
-    assert parse_entry_point(b"_SM3_\0\x18\x03\x05") == "3.5"
+    assert parse_entry_point(b"_SM_\0\x1f\x02\x08") == ("2.8", 0)
+    assert parse_entry_point(SM2 % 9) == ("2.8", 9)
+    assert parse_entry_point(SM3) == ("3.5", None)
     with pytest.raises(ValueError, match="_SM3_"):
         parse_entry_point(b"_SM3_")
 
 
 @given(st.lists(st.sampled_from([dimm(1), END, b"\x11\x04\0\0\0\0", b"\0"]) | st.binary(max_size=30), max_size=6))
-def test_any_bytes_give_structures_or_an_error(parts):
-    try:
-        structures = parse_structures(b"".join(parts))
-    except ValueError:
-        return
+def test_any_bytes_give_structures(parts):
+    structures = parse_structures(b"".join(parts)).structures
     for found in memory_devices(structures):
         assert found.size_bytes is None or found.size_bytes >= 0
     memory_arrays(structures)

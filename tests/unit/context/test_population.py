@@ -3,7 +3,7 @@
 
 import pytest
 
-from calibration.context.model import Dimm, Unreadable
+from calibration.context.model import Dimm, MemoryArray, Unreadable
 from calibration.context.population import Population, UnknownPopulation, population
 from tests.unit.machines import GIB, MACHINES
 
@@ -160,6 +160,20 @@ def test_guest_and_unread_table_have_reasons():
     assert "virtual" in found(TWO, [dimm("DIMM_A1")], virtualization=guest).reason
     refused = (Unreadable(path="/sys/firmware/dmi/tables/DMI", reason="Permission denied"),)
     assert "Permission denied" in found(TWO, [], unreadable=refused).reason
+
+
+def test_a_broken_table_counts_if_no_memory_is_missing_in_it():
+    broken = (Unreadable(path="/sys/firmware/dmi/tables/DMI", reason="unparsable from byte 9"),)
+    eight = [dimm(f"P0-DIMM{letter}1") for letter in "ABCDEFGH"]
+    memory = MACHINES[TWO].memory.model_copy(update={"total_bytes": 8 * 32 * GIB - 1})
+    assert isinstance(found(TWO, eight, unreadable=broken, memory=memory), Population)
+    for dimms, total in ((eight[:7], memory), (eight, memory.model_copy(update={"total_bytes": 8 * 32 * GIB + 1}))):
+        seen = found(TWO, dimms, unreadable=broken, memory=total)
+        assert seen.reason == "the SMBIOS table is broken: unparsable from byte 9"
+        assert isinstance(found(TWO, dimms, memory=total), Population)
+    arrays = (MemoryArray(use="System Memory", error_correction=None, maximum_bytes=None, slots=9),)
+    firmware = MACHINES[TWO].firmware.model_copy(update={"dimms": tuple(eight), "memory_arrays": arrays})
+    assert "broken" in found(TWO, eight, unreadable=broken, memory=memory, firmware=firmware).reason
 
 
 def test_slots_without_a_socket():
