@@ -24,8 +24,13 @@ MAX_STATE = 9
 """Highest idle state number; the kernel has at most ten states (CPUIDLE_STATE_MAX)."""
 
 
+def _khz(text: str) -> int:
+    """Return a frequency; 0 if the kernel says that its driver does not know it. Raises ``ValueError``."""
+    return 0 if text == "<unknown>" else count(text)
+
+
 def _hz(tree: Tree, path: str) -> int | None:
-    khz = tree.parse(path, count)
+    khz = tree.parse(path, _khz)
     return khz * 1000 if khz else None
 
 
