@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from calibration.archives import UNREADABLE, TooLargeError, members, opened
 from calibration.context.errors import ContextError
+from calibration.runner.capture import absent
 from calibration.text import visible
 
 T = TypeVar("T")
@@ -68,9 +69,6 @@ MAX_REASON = 500
 
 MAX_LINKS = 40
 """Symbolic links followed for one path, as in the kernel."""
-
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP})
-"""Errors that mean "not on this machine": no entry, or a process or device that disappeared."""
 
 
 class _Store(Protocol):
@@ -157,7 +155,7 @@ class _Directory:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            if error.errno in _ABSENT:
+            if absent(path, error):
                 return None
             raise
 
@@ -165,7 +163,7 @@ class _Directory:
         try:
             return tuple(sorted(entry.name for entry in Path(self._resolve(path)).iterdir()))
         except OSError as error:
-            if error.errno in _ABSENT:
+            if absent(path, error):
                 return ()
             raise
 

@@ -187,6 +187,14 @@ ROWS_BLANKED = {
 }
 
 
+def absent(path, error):
+    """Return whether the OSError *error* means that the machine has no such file.
+
+    All files of a frequency policy are busy while all of its CPUs are offline.
+    """
+    return error.errno in ABSENT or (error.errno == errno.EBUSY and "/cpufreq/" in path)
+
+
 def read_file(path):
     """Return the bytes of a regular file without blocking. Raises OSError if it cannot be read or is too large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -282,8 +290,7 @@ class Collector:
         return self._listed[directory]
 
     def _failed(self, path, error):
-        offline = error.errno == errno.EBUSY and path.startswith(CPU + "/cpufreq/policy")
-        if error.errno not in ABSENT and not offline:
+        if not absent(path, error):
             self.unreadable[path] = os.strerror(error.errno) if error.errno else str(error)
 
     def directories(self, pattern):
