@@ -285,7 +285,12 @@ def identity(info: CpuInfo, cpu: int) -> Identity:
     )
 
 
-def flags(info: CpuInfo, cpu: int) -> tuple[str, ...]:
+def known_microcode(revision: str | None) -> str | None:
+    """Return a microcode revision; None if a hypervisor answers with all ones instead of one."""
+    return None if revision is None or _hexadecimal(revision) == 0xFFFF_FFFF else revision
+
+
+def flags(info: CpuInfo, cpu: int | None) -> tuple[str, ...]:
     """Feature words of one CPU, in the kernel's order."""
     text = info.first("flags", "Features", "features", "isa", "ASEs implemented", cpu=cpu)
     if text is None:

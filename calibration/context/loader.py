@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +226,11 @@ def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: st
     if info is None:
         return Processor(architecture=kind, models=(), flags=(), bugs=())
     members: dict[cpuinfo.Identity, list[int]] = {}
+    described = _described(info)
     for cpu in cpus.online:
-        members.setdefault(cpuinfo.identity(info, cpu), []).append(cpu)
+        place = described(cpu)
+        if place is not None:
+            members.setdefault(cpuinfo.identity(info, place), []).append(cpu)
     first = cpus.online[0] if cpus.online else -1
     microcode = tree.word(f"{CPU}/cpu{first}/microcode/version") if first >= 0 else None
     return Processor(
@@ -243,9 +247,25 @@ def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: st
             )
             for known, numbers in members.items()
         ),
-        flags=cpuinfo.flags(info, first),
-        bugs=tuple((info.first("bugs", cpu=first) or "").split()),
+        flags=cpuinfo.flags(info, described(first)),
+        bugs=tuple((info.first("bugs", cpu=described(first)) or "").split()),
     )
+
+
+def _described(info: CpuInfo) -> Callable[[int], int | None]:
+    """Return a function that returns under which number ``/proc/cpuinfo`` describes a CPU; None if it does not.
+
+    lxcfs lists the CPUs of a container only, numbered from 0. If all of them are alike, so are those that it leaves
+    out. A file without any paragraph describes every CPU.
+    """
+    alike = len({cpuinfo.identity(info, cpu) for cpu in info.cpus}) == 1
+
+    def number(cpu: int) -> int | None:
+        if cpu in info.cpus or not info.cpus:
+            return cpu
+        return min(info.cpus) if alike else None
+
+    return number
 
 
 def _read_mitigations(tree: Tree) -> dict[str, str]:
