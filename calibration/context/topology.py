@@ -15,7 +15,7 @@ from calibration.context import cpuinfo
 from calibration.context.cpuinfo import CpuInfo
 from calibration.context.model import Cache, Core, CpuSets, Topology
 from calibration.context.tree import Tree, count, integer
-from calibration.cpulists import MAX_ID, parse_cpulist, parse_cpumask
+from calibration.cpulists import MAX_ID, format_cpulist, parse_cpulist, parse_cpumask
 
 CPU = "/sys/devices/system/cpu"
 _SIZE = re.compile(r"([0-9]{1,12})\s*([KMG]?)B?", re.ASCII)
@@ -84,12 +84,18 @@ def read_cpu_sets(
     """Return the possible, present, online and offline CPUs.
 
     Online comes from ``cpu/online``; if that is missing or unusable, from the ``cpuN`` directories and their ``online``
-    files, then from ``/proc/cpuinfo``, then from the nodes' CPU lists (online CPUs only).
+    files, then from ``/proc/cpuinfo``, then from the nodes' CPU lists (online CPUs only). It is unusable too if it lacks
+    CPUs of the process's cpuset, which are online: lxcfs shows a container as many CPUs as it has, numbered from 0.
     """
     possible = tree.parse(f"{CPU}/possible", _not_empty)
     present = tree.parse(f"{CPU}/present", _not_empty)
     source: str | None = f"{CPU}/online"
     online = tree.parse(f"{CPU}/online", _not_empty)
+    if online is not None and cpuset is not None and (lacking := set(cpuset) - set(online)):
+        tree.note(
+            f"{CPU}/online", f"contradictory: without CPU {format_cpulist(lacking)}, which the cpuset has"
+        )
+        online = None
     if online is None:
         online, source = _online_from_directories(tree, info), f"{CPU}/cpuN"
     if not online and info is not None:
