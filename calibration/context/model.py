@@ -149,13 +149,23 @@ class Confinement(Model):
 
 
 class Core(Model):
-    """One core: its identifiers in the kernel's numbering, and its online CPUs."""
+    """One core: its identifiers in the kernel's numbering, and its online CPUs.
+
+    On s390x packages are numbered within their book, and books within their drawer; elsewhere there are neither.
+    """
 
     cpus: tuple[int, ...]
     core_id: int | None
     cluster_id: int | None
     die_id: int | None
     package_id: int | None
+    book_id: int | None = None
+    drawer_id: int | None = None
+
+    @property
+    def package(self) -> tuple[int | None, int | None, int] | None:
+        """Drawer, book and package, which together are unique; None if the package is unknown."""
+        return None if self.package_id is None else (self.drawer_id, self.book_id, self.package_id)
 
 
 class Topology(Model):

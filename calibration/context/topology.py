@@ -160,6 +160,8 @@ def _read_cores(tree: Tree, online: tuple[int, ...]) -> tuple[Core, ...]:
                 cluster_id=identifier("cluster_id"),
                 die_id=identifier("die_id"),
                 package_id=package_id,
+                book_id=identifier("book_id"),
+                drawer_id=identifier("drawer_id"),
             )
         )
     for (package_id, die_id, core_id), members_found in by_number.items():
@@ -228,7 +230,7 @@ def read_topology(tree: Tree, cpus: CpuSets, info: CpuInfo | None, architecture:
     threads = max((len(core.cpus) for core in cores), default=None)
     if threads is None:
         threads = _threads_from_cpuinfo(info, cpus.online, architecture)
-    packages = {core.package_id for core in cores if core.package_id is not None}
+    packages = {core.package for core in cores} - {None}
     active = tree.parse(f"{CPU}/smt/active", count)
     return Topology(
         threads_per_core=threads,

@@ -63,10 +63,10 @@ class Neighbourhood:
             own: Hashable = alone if core is None else core.cpus
             self.keys[cpu] = (
                 own,
-                own if core is None or core.cluster_id is None else ("cluster", core.package_id, core.cluster_id),
+                own if core is None or core.cluster_id is None else ("cluster", core.package, core.cluster_id),
                 caches.get(cpu, alone),
                 self.nodes.get(cpu),
-                alone if core is None else ("package", core.package_id),
+                alone if core is None else ("package", core.package),
                 "machine",
             )
 

@@ -142,10 +142,10 @@ def observed(document: RunDocument) -> list[Observed]:
 
 def _relation(document: RunDocument) -> Callable[[int, int], str]:
     """Return how the second node lies to the first: local, near (in its socket), remote, or unknown."""
-    packages: dict[int, int | None] = {}
+    packages: dict[int, object] = {}
     if document.context is not None:
         context = document.context.parsed
-        package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
+        package_of = {cpu: core.package for core in context.topology.cores for cpu in core.cpus}
         packages = {node.id: package_of.get(node.cpus[0]) for node in context.nodes if node.cpus}
 
     def relation(first: int, second: int) -> str:
