@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import partial
 
 from calibration.context import cpuinfo
@@ -238,7 +239,7 @@ def read_topology(tree: Tree, cpus: CpuSets, info: CpuInfo | None, architecture:
         smt_active=None if active is None else bool(active),
         cores=cores,
         packages=len(packages) or None,
-        last_level_cache_domains=_last_level_domains(tree, cpus.online),
+        last_level_cache_domains=_last_level_domains(tree, cpus.online, info),
     )
 
 
@@ -247,14 +248,16 @@ def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[in
     return None if found is None else tuple(n for n in found if n in online)
 
 
-def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _last_level_domains(tree: Tree, online: tuple[int, ...], info: CpuInfo | None) -> tuple[tuple[int, ...], ...]:
     """Return the groups of online CPUs that share a last-level cache (the highest level except instruction caches).
 
-    A first-level cache is never the last: a machine that lists no other (some guests) has unknown ones.
+    A first-level cache is never the last: a machine that lists no other (some guests) has unknown ones. Nor is one
+    below a cache in ``/proc/cpuinfo``, where s390x describes shared caches without saying who shares them.
     """
     running = frozenset(online)
     domains: set[tuple[int, ...]] = set()
     seen: set[int] = set()
+    beyond = max((cache.level for cache in _cpuinfo_caches(info, None)), default=0)
     for cpu in online:
         if cpu in seen:
             continue
@@ -264,7 +267,7 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
             level = tree.parse(f"{directory}/level", count)
             if level is not None and tree.word(f"{directory}/type") != "Instruction" and level > (best or (1,))[0]:
                 best = (level, directory)
-        if best is None:
+        if best is None or best[0] < beyond:
             continue
         members = _shared_cpus(tree, best[1], running) or ()
         if cpu in members:
@@ -276,8 +279,8 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int,
 def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | None) -> tuple[Cache, ...]:
     """Return the caches of the lowest-numbered online CPU, in the kernel's order.
 
-    A cache without level or type is skipped. Without caches in sysfs, s390x's ``/proc/cpuinfo`` and POWER's device tree
-    are used.
+    A cache without level or type is skipped. s390x's ``/proc/cpuinfo`` adds the levels that sysfs lacks; without any,
+    POWER's device tree is used.
     """
     if not cpus.online:
         return ()
@@ -299,23 +302,26 @@ def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | N
                 shared_cpus=_shared_cpus(tree, directory, running),
             )
         )
-    if not caches and info is not None:
-        core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
-        for row in cpuinfo.cache_rows(info):
-            level = _small(row.get("level"))
-            if level is None or "type" not in row:
-                continue
-            size = row.get("size")
-            caches.append(
-                Cache(
-                    level=level,
-                    type=row["type"],
-                    size_bytes=parse_size(size) if size and _SIZE.fullmatch(size) else None,
-                    line_bytes=_small(row.get("line_size")),
-                    shared_cpus=core if row.get("scope") == "Private" else None,
-                )
-            )
+    highest = max((cache.level for cache in caches), default=0)
+    core = next((core.cpus for core in topology.cores if cpu in core.cpus), None)
+    caches += [cache for cache in _cpuinfo_caches(info, core) if cache.level > highest]
     return tuple(caches) or _device_tree_caches(tree, topology, cpu)
+
+
+def _cpuinfo_caches(info: CpuInfo | None, core: tuple[int, ...] | None) -> Iterator[Cache]:
+    """Yield the caches that s390x describes in ``/proc/cpuinfo``; *core* are the CPUs that share the private ones."""
+    for row in cpuinfo.cache_rows(info) if info is not None else ():
+        level = _small(row.get("level"))
+        if level is None or "type" not in row:
+            continue
+        size = row.get("size")
+        yield Cache(
+            level=level,
+            type=row["type"],
+            size_bytes=parse_size(size) if size and _SIZE.fullmatch(size) else None,
+            line_bytes=_small(row.get("line_size")),
+            shared_cpus=core if row.get("scope") == "Private" else None,
+        )
 
 
 def _small(text: str | None) -> int | None:
