@@ -86,6 +86,10 @@ def _memory_rows(context: Context) -> list[tuple[str, str]]:
         shared = _UNKNOWN if cache.shared_cpus is None else _list(cache.shared_cpus)
         text = f"{_size(cache.size_bytes)}, line {_size(cache.line_bytes)}, shared by CPUs {shared}"
         rows.append((f"L{cache.level} {cache.type}", text))
+    topology = context.topology
+    sizes = dict(zip(topology.last_level_cache_domains, topology.last_level_cache_bytes or (), strict=False))
+    if len(set(sizes.values()) - {None}) > 1:
+        rows.append(("last levels", "; ".join(f"{_size(sizes[cpus])} on CPUs {_list(cpus)}" for cpus in sizes)))
     rows.append(("huge pages", f"transparent {context.memory.transparent_hugepages.enabled or _UNKNOWN}"))
     if context.firmware.dimms:
         filled = [dimm for dimm in context.firmware.dimms if dimm.size_bytes]

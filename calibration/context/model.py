@@ -169,7 +169,10 @@ class Core(Model):
 
 
 class Topology(Model):
-    """Cores of the online CPUs. ``threads_per_core`` is the largest number of online CPUs any core has."""
+    """Cores of the online CPUs. ``threads_per_core`` is the largest number of online CPUs any core has.
+
+    ``last_level_cache_bytes`` are the sizes of the caches of ``last_level_cache_domains``.
+    """
 
     threads_per_core: int | None
     smt_control: str | None
@@ -177,6 +180,7 @@ class Topology(Model):
     cores: tuple[Core, ...]
     packages: int | None
     last_level_cache_domains: tuple[tuple[int, ...], ...]
+    last_level_cache_bytes: tuple[int | None, ...] | None = None
 
 
 class Cache(Model):

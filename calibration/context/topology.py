@@ -233,13 +233,15 @@ def read_topology(tree: Tree, cpus: CpuSets, info: CpuInfo | None, architecture:
         threads = _threads_from_cpuinfo(info, cpus.online, architecture)
     packages = {core.package for core in cores} - {None}
     active = tree.parse(f"{CPU}/smt/active", count)
+    domains = _last_level_domains(tree, cpus.online, info)
     return Topology(
         threads_per_core=threads,
         smt_control=tree.word(f"{CPU}/smt/control"),
         smt_active=None if active is None else bool(active),
         cores=cores,
         packages=len(packages) or None,
-        last_level_cache_domains=_last_level_domains(tree, cpus.online, info),
+        last_level_cache_domains=tuple(domains),
+        last_level_cache_bytes=tuple(domains.values()),
     )
 
 
@@ -248,14 +250,17 @@ def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[in
     return None if found is None else tuple(n for n in found if n in online)
 
 
-def _last_level_domains(tree: Tree, online: tuple[int, ...], info: CpuInfo | None) -> tuple[tuple[int, ...], ...]:
+def _last_level_domains(
+    tree: Tree, online: tuple[int, ...], info: CpuInfo | None
+) -> dict[tuple[int, ...], int | None]:
     """Return the groups of online CPUs that share a last-level cache (the highest level except instruction caches).
 
-    A first-level cache is never the last: a machine that lists no other (some guests) has unknown ones. Nor is one
-    below a cache in ``/proc/cpuinfo``, where s390x describes shared caches without saying who shares them.
+    Each with the size of its cache, None if unknown: caches of one machine may differ. A first-level cache is never the
+    last: a machine that lists no other (some guests) has unknown ones. Nor is one below a cache in ``/proc/cpuinfo``,
+    where s390x describes shared caches without saying who shares them.
     """
     running = frozenset(online)
-    domains: set[tuple[int, ...]] = set()
+    domains: dict[tuple[int, ...], int | None] = {}
     seen: set[int] = set()
     beyond = max((cache.level for cache in _cpuinfo_caches(info, None)), default=0)
     for cpu in online:
@@ -271,9 +276,9 @@ def _last_level_domains(tree: Tree, online: tuple[int, ...], info: CpuInfo | Non
             continue
         members = _shared_cpus(tree, best[1], running) or ()
         if cpu in members:
-            domains.add(members)
+            domains[members] = tree.parse(f"{best[1]}/size", parse_size) or None
             seen.update(members)
-    return tuple(sorted(domains))
+    return dict(sorted(domains.items()))
 
 
 def read_caches(tree: Tree, cpus: CpuSets, topology: Topology, info: CpuInfo | None) -> tuple[Cache, ...]:

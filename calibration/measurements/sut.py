@@ -197,13 +197,15 @@ class Sut:
 
     @property
     def reported_llc_bytes(self) -> int | None:
-        """Size of the last-level cache of one CPU as reported by the kernel; ``None`` if unknown.
+        """Size of the largest last-level cache as reported by the kernel; ``None`` if unknown.
 
         A first-level cache is never the last: a machine that lists no other (some guests) has an unknown one. Nor is
         the level below one that is listed without its size (some Arm machines).
         """
         level = max((cache.level for cache in self.context.caches), default=1)
-        return self.context.cache_bytes.get(level) if level > 1 else None
+        own = self.context.cache_bytes.get(level) if level > 1 else 0
+        others = self.context.topology.last_level_cache_bytes or ()
+        return None if own is None else max((own, *filter(None, others))) or None
 
     @property
     def l2_bytes(self) -> int:

@@ -527,6 +527,21 @@ def control_groups(collector):
     return list(dict.fromkeys(found))
 
 
+def collect_last_level_sizes(collector):
+    """Copy the size of each last-level cache, once: those of one machine may differ."""
+    seen = set()
+    for cpu in collector.directories(CPU + "/cpu[0-9]*"):
+        indexes = [cpu + "/cache/" + name for name in collector.names(cpu + "/cache")]
+        found = [place for place in indexes if collector.text(place + "/type") in ("Data", "Unified")]
+        last = max(found, key=lambda place: collector.text(place + "/level"), default=None)
+        if last is None:
+            continue
+        shared = collector.text(last + "/shared_cpu_list") or collector.text(last + "/shared_cpu_map")
+        if shared not in seen:
+            seen.add(shared)
+            collector.copy(last + "/size")
+
+
 def collect(root="/", clock=time.time, patterns=()):
     """Read everything wanted from a root, and what *patterns* ask for; return the :class:`Collector`."""
     collector = Collector(root, clock)
@@ -538,6 +553,7 @@ def collect(root="/", clock=time.time, patterns=()):
     first = re.match(r"[0-9]+", collector.text(CPU + "/online"))
     for pattern in FIRST_CPU_PATTERNS:
         collector.collect("%s/cpu%s%s" % (CPU, first.group(0) if first else "[0-9]*", pattern))
+    collect_last_level_sizes(collector)
     for base in DEVICE_TREE_ROOTS:
         if collector.names(base):
             for pattern in DEVICE_TREE_PATTERNS:
