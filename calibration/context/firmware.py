@@ -319,7 +319,14 @@ def read_firmware(tree: Tree) -> Firmware:
         smbios_version=version,
         memory_arrays=memory_arrays(structures),
         dimms=memory_devices(structures),
+        virtual_machine=_is_virtual(by_type[0]) if 0 in by_type else None,
     )
+
+
+def _is_virtual(bios: Structure) -> bool | None:
+    """Return whether the firmware says that it is a virtual machine's; None before SMBIOS 2.4."""
+    characteristics = bios.number(0x13, 1)
+    return None if characteristics is None else bool(characteristics & 0x10)
 
 
 def _device_tree_model(tree: Tree) -> str | None:

@@ -377,7 +377,10 @@ class MemoryArray(Model):
 
 
 class Firmware(Model):
-    """BIOS, board and memory slots. No serial numbers, UUIDs or asset tags: pages are published."""
+    """BIOS, board and memory slots. No serial numbers, UUIDs or asset tags: pages are published.
+
+    ``virtual_machine`` is what SMBIOS says; many hypervisors do not say it.
+    """
 
     bios_vendor: str | None
     bios_version: str | None
@@ -393,6 +396,7 @@ class Firmware(Model):
     smbios_version: str | None
     memory_arrays: tuple[MemoryArray, ...]
     dimms: tuple[Dimm, ...]
+    virtual_machine: bool | None = None
 
 
 class Interrupt(Model):

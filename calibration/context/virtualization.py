@@ -2,9 +2,10 @@
 """Whether a machine is a guest, and of which hypervisor.
 
 Evidence, strongest first: the CPU's own ``hypervisor`` flag (x86), ``/sys/hypervisor``, s390x's
-``/proc/sysinfo``, the device tree, DMI strings. A DMI string names the vendor; by itself it makes a guest
+``/proc/sysinfo``, the device tree, DMI. A DMI string names the vendor; by itself it makes a guest
 only if no bare-metal machine of that name is sold. A missing flag
-alone proves nothing, since old hypervisors do not set it.
+alone proves nothing, since old hypervisors do not set it. Where processors have no such flag, SMBIOS may say that it
+describes a virtual machine (DSP0134 7.1.2.2).
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ DMI_NAMES = (
     ("Bochs", "Bochs", True),
     ("Parallels", "Parallels", True),
     ("BHYVE", "bhyve", True),
+    ("KubeVirt", "KVM", True),
+    ("Apple Virtualization", "Apple", True),
     ("Google Compute Engine", "Google", False),
+    ("Alibaba Cloud", "Alibaba", False),
     ("Amazon EC2", "Amazon", False),
 )
 """(prefix of a DMI string, vendor, whether it proves a guest).
 
 Clouds sell bare-metal machines too.
 """
+
+AMAZON_METAL = ".metal"
+"""Part of the names of Amazon's instances that are no guests, such as ``c7g.metal`` and ``c7gd.metal-48xl``."""
 
 PARTITION_FILES = ("ibm,partition-no", "ibm,partition-name")
 """Properties that only a PowerVM partition has."""
@@ -105,6 +112,13 @@ def read_virtualization(
             break
 
     dmi = _dmi_vendor(firmware)
+    if guest is None and architecture not in ("x86", "x86_64"):
+        if firmware.virtual_machine:
+            guest = True
+            evidence.append("SMBIOS: a virtual machine")
+        elif dmi is not None and dmi[0] == "Amazon" and firmware.product_name:
+            guest = AMAZON_METAL not in firmware.product_name
+            evidence.append(f"DMI: {firmware.product_name}")
     if dmi is not None:
         name, proves, text = dmi
         if proves and guest is None:
