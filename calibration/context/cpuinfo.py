@@ -281,7 +281,7 @@ def identity(info: CpuInfo, cpu: int) -> Identity:
         family=info.first("cpu family", "CPU Family", "family", "arch", cpu=cpu),
         model=info.first("model", "CPU Revision", "marchid", cpu=cpu),
         stepping=info.first("stepping", "revision", "mimpid", cpu=cpu),
-        microcode=info.first("microcode", cpu=cpu),
+        microcode=known_microcode(info.first("microcode", cpu=cpu)),
     )
 
 

@@ -232,7 +232,7 @@ def _read_processor(tree: Tree, info: CpuInfo | None, cpus: CpuSets, machine: st
         if place is not None:
             members.setdefault(cpuinfo.identity(info, place), []).append(cpu)
     first = cpus.online[0] if cpus.online else -1
-    microcode = tree.word(f"{CPU}/cpu{first}/microcode/version") if first >= 0 else None
+    microcode = cpuinfo.known_microcode(tree.word(f"{CPU}/cpu{first}/microcode/version")) if first >= 0 else None
     return Processor(
         architecture=kind,
         models=tuple(
