@@ -153,19 +153,20 @@ def read_idle(tree: Tree, cpus: CpuSets) -> Idle:
 def read_throttling(tree: Tree, topology: Topology) -> Throttling:
     """Return the throttle events since boot.
 
-    A core is counted at its first CPU, a package at its first core.
+    Each CPU counts the interrupts of its core and package that it handled itself: the largest count is the best one.
     """
-    core_counts = []
-    package_counts: dict[int | None, int] = {}
-    for core in topology.cores or ():
-        directory = f"{CPU}/cpu{core.cpus[0]}/thermal_throttle"
-        value = tree.parse(f"{directory}/core_throttle_count", count)
-        if value is not None:
-            core_counts.append(value)
-        value = tree.parse(f"{directory}/package_throttle_count", count)
-        if value is not None:
-            package_counts.setdefault(core.package_id, value)
+    cores: dict[tuple[int, ...], int] = {}
+    packages: dict[int | None, int] = {}
+    for core in topology.cores:
+        for cpu in core.cpus:
+            directory = f"{CPU}/cpu{cpu}/thermal_throttle"
+            value = tree.parse(f"{directory}/core_throttle_count", count)
+            if value is not None:
+                cores[core.cpus] = max(value, cores.get(core.cpus, 0))
+            value = tree.parse(f"{directory}/package_throttle_count", count)
+            if value is not None:
+                packages[core.package_id] = max(value, packages.get(core.package_id, 0))
     return Throttling(
-        core_events=sum(core_counts) if core_counts else None,
-        package_events=sum(package_counts.values()) if package_counts else None,
+        core_events=sum(cores.values()) if cores else None,
+        package_events=sum(packages.values()) if packages else None,
     )
