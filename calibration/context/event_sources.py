@@ -27,7 +27,7 @@ WORD_BITS = 64
 MAX_CHARACTERS = 4096
 """Longest format; the longest known has 40 characters."""
 
-_FORMAT = re.compile(r"(config[123]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(?:-[0-9]{1,2})?)*)", re.ASCII)
+_FORMAT = re.compile(r"(config[1-4]?):([0-9]{1,2}(?:-[0-9]{1,2})?(?:,[0-9]{1,2}(?:-[0-9]{1,2})?)*)", re.ASCII)
 
 
 def parse_format(text: str) -> tuple[str, tuple[int, ...]]:

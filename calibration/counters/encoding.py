@@ -10,7 +10,7 @@ from calibration.context.model import EventSource
 from calibration.errors import InputError
 
 WORDS = ("config", "config1", "config2", "config3")
-"""The words of ``struct perf_event_attr`` that a format may name."""
+"""The words of ``struct perf_event_attr`` that sutprobe sets."""
 
 MAX_CHARACTERS = 4096
 """Longest list of terms; the longest known has 300 characters."""
@@ -57,6 +57,8 @@ def encode(source: EventSource, terms: str) -> dict[str, int]:
         else:
             known = ", ".join(sorted(source.formats)) or "none"
             raise InputError(f"{source.name} has no term {name} (it has {known}), which {terms} needs")
+        if word not in WORDS:
+            raise InputError(f"{name} of {terms} is in {word} of the kernel's interface, which sutprobe does not set")
         if value >> len(bits):
             raise InputError(f"{name}={value:#x} of {terms} does not fit the {len(bits)} bits of {source.name}")
         placed = sum((value >> position & 1) << bit for position, bit in enumerate(bits))

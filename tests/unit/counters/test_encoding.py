@@ -29,9 +29,10 @@ def test_bits_of_a_format():
     assert parse_format("config1:0-2,40") == ("config1", (0, 1, 2, 40))
     assert parse_format("config:0-7,32-35,59-60")[1] == (*range(8), *range(32, 36), 59, 60)
     assert parse_format("config3:63") == ("config3", (63,))
+    assert parse_format("config4:0-1") == ("config4", (0, 1))
 
 
-@pytest.mark.parametrize("text", ["", "config", "config4:0", "config:7-0", "config:64", "config:0-3,2", "config:0-"])
+@pytest.mark.parametrize("text", ["", "config", "config5:0", "config:7-0", "config:64", "config:0-3,2", "config:0-"])
 def test_rejects_invalid_formats(text):
     with pytest.raises(ValueError, match=r"not bits|not ascending|twice"):
         parse_format(text)
@@ -78,6 +79,8 @@ def test_terms_go_to_their_words():
 def test_rejects_terms_unknown_to_the_source(terms, what):
     with pytest.raises(InputError, match=what):
         encode(source(event="config:0-7"), terms)
+    with pytest.raises(InputError, match=r"filter of filter=1 is in config4 of the kernel's interface"):
+        encode(source(filter="config4:0-63"), "filter=1")
     with pytest.raises(InputError, match=r"\(it has none\)"):
         encode(source(), terms.replace("event", "thresh"))
 
