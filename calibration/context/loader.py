@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -351,7 +352,8 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     for path, reason in _records(content, "unreadable", "path", "reason"):
         tree.note(path, reason)
     capture = _read_capture(tree, content)
-    cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(blank(printable_line(text))))
+    # Line breaks separate parameters too, and the kernel shows them as they were given to it.
+    cmdline = tree.parse("/proc/cmdline", lambda text: parse_cmdline(blank(printable_line(re.sub(r"\s", " ", text)))))
     info = tree.parse("/proc/cpuinfo", parse_cpuinfo, MAX_FILE_BYTES)
     cpuset_group, cpuset = read_cpuset(tree)
     cpus = read_cpu_sets(tree, info, _read_allowed(tree, content), cpuset)

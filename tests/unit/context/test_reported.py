@@ -17,9 +17,12 @@ import yaml
 
 from calibration.context import load
 from calibration.context.vulnerabilities import vulnerabilities
-from calibration.measurements.sut import Sut, machine_flags
+from calibration.errors import EnvironmentLacksError
+from calibration.measurements.sut import Sut, confined, machine_flags
+from calibration.plan import make_plan
+from calibration.profiles import parse_profile
 from calibration.results.facts import facts
-from calibration.runner import capture
+from calibration.runner import capture, health
 
 SITUATIONS = yaml.safe_load(Path(__file__).with_name("reported.yml").read_text(encoding="utf-8"))
 
@@ -48,8 +51,18 @@ def value_at(described, path):
     return value_at(found, rest) if rest else found
 
 
-def described(context):
-    """Return a context with what is derived from it, as plain values."""
+def _left_out(context):
+    """Return why measurements on pages of some sizes are not planned."""
+    profile = parse_profile("title: made\nmeasurements:\n  page_sizes: {}\n", "made", "made.yml")
+    try:
+        return {item.what: item.reason for item in make_plan(context, profile).not_planned}
+    except EnvironmentLacksError as error:
+        return {"everything": str(error)}
+
+
+def described(root, archive=None):
+    """Return the context of a root or its archive with what is derived from it, as plain values."""
+    context, machine = load(root, archive), SimpleNamespace(root=str(root))
     sut = Sut(context)
     return {
         **context.model_dump(mode="json"),
@@ -63,6 +76,11 @@ def described(context):
             "llc_is_private": sut.llc_is_private,
             "memory_nodes": sut.memory_nodes,
         },
+        "limits": dict(confined(context)),
+        "left_out": _left_out(context),
+        "interrupts": context.isolation.interrupts and [item.irq for item in context.isolation.interrupts],
+        "counters": {kind: found for kind, found in health.counters(health.Reader(machine)).items() if found},
+        "energy": list(health.Energy(machine).joules),
     }
 
 
@@ -88,6 +106,12 @@ def refuse(monkeypatch):
 def test_reported_machine_is_read_as_its_files_say(situation, make_root, refuse, monkeypatch):
     files = contents(situation["files"])
     root = make_root(files)
+    for path, target in situation.get("links", {}).items():
+        place = root / path.lstrip("/")
+        place.rename(place.with_name("moved"))
+        place.symlink_to(target)
+        (place.parent / target).parent.mkdir(parents=True)
+        place.with_name("moved").rename(place.parent / target)
     refuse(root, situation.get("refused", {}))
     uname = os.uname()
     machine = files.get("/proc/sys/kernel/arch", "x86_64").strip()
@@ -95,9 +119,9 @@ def test_reported_machine_is_read_as_its_files_say(situation, make_root, refuse,
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(**made, machine=machine))
     monkeypatch.setattr(capture, "namespaces", dict)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: (_ for _ in ()).throw(OSError()))
-    captured = described(load(root, base64.b64decode(capture.capture(str(root), sleep=lambda _: None)["archive"])))
+    captured = described(root, base64.b64decode(capture.capture(str(root), sleep=lambda _: None)["archive"]))
     expected = situation["expected"]
     assert {path: value_at(captured, path) for path in expected} == expected
     if "load" not in {path.split(".")[0] for path in expected}:
-        live = described(load(root))
+        live = described(root)
         assert {path: value_at(live, path) for path in expected} == expected
