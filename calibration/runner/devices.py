@@ -31,11 +31,14 @@ PORT_FILES = ("class", "current_link_speed", "current_link_width", "max_link_spe
 
 # Classes of which a device's own directory has entries: a link leads to each, and only these files are read there.
 CLASS_FILES = {
-    "net": ("speed", "duplex", "mtu", "operstate", "phys_port_name"),
+    "net": ("operstate", "mtu", "phys_port_name"),
     "nvme": ("model", "firmware_rev", "transport"),
     "infiniband": ("fw_ver", "hca_type"),
     "scsi_host": ("proc_name", "version_fw", "fwrev", "fw_version"),
 }
+
+LINK_FILES = ("speed", "duplex")
+"""Files of a network interface that refuse to be read without a link; some drivers wait for seconds first."""
 
 RESCTRL = "/sys/fs/resctrl"
 RESCTRL_PATTERNS = (
@@ -122,8 +125,11 @@ def collect_devices(collector):
         for directory in [own, *inner]:
             for kind, files in CLASS_FILES.items():
                 for entry in collector.names(directory + "/" + kind):
+                    place = "%s/%s/%s" % (directory, kind, entry)
                     for name in files:
-                        collector.copy("%s/%s/%s/%s" % (directory, kind, entry, name))
+                        collector.copy(place + "/" + name)
+                    for name in LINK_FILES if collector.text(place + "/operstate") == "up" else ():
+                        collector.copy(place + "/" + name)
     for driver in sorted(drivers):
         collector.copy("/sys/module/%s/version" % driver.replace("-", "_"))
 
