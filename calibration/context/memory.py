@@ -63,6 +63,7 @@ def _pool(tree: Tree, directory: str) -> tuple[HugePages, ...]:
                 total=tree.parse(f"{directory}/{name}/nr_hugepages", count),
                 free=tree.parse(f"{directory}/{name}/free_hugepages", count),
                 surplus=tree.parse(f"{directory}/{name}/surplus_hugepages", count),
+                reserved=tree.parse(f"{directory}/{name}/resv_hugepages", count),
             )
         )
     return tuple(sorted(pools, key=lambda pool: pool.size_bytes))

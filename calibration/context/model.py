@@ -194,12 +194,16 @@ class Cache(Model):
 
 
 class HugePages(Model):
-    """Huge pages of one size: in the pool and free."""
+    """Huge pages of one size: in the pool and free.
+
+    ``reserved`` are free ones that are promised to mappings; only the machine's pools have it.
+    """
 
     size_bytes: int
     total: int | None
     free: int | None
     surplus: int | None
+    reserved: int | None = None
 
 
 class Node(Model):

@@ -178,6 +178,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
         """Yield the pages to measure on: base pages, each size of free hugetlb pages, else transparent huge pages."""
         yield Wanted("base")
         pools = next((local.hugepages for local in context.nodes if local.id == node), ()) or context.memory.hugepages
+        pools = tuple(pool.model_copy(update={"free": self._free(pool, context)}) for pool in pools)
         free = [pool.size_bytes for pool in pools if not self._lack(pool, chains)]
         huge_bytes = context.memory.default_hugepage_bytes
         if huge_bytes not in free:
@@ -194,6 +195,13 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
             return Wanted("thp")
         reason = "this kernel has none" if choice is None else f"they are disabled ({choice})"
         return self.not_planned(reason, f"{self.title} on transparent huge pages")
+
+    @staticmethod
+    def _free(pool: HugePages, context: Context) -> int:
+        """Return how many pages of *pool* can be had: of the machine's free ones, some may be promised to mappings."""
+        whole = next((known for known in context.memory.hugepages if known.size_bytes == pool.size_bytes), pool)
+        left = pool.free if whole.free is None else whole.free - (whole.reserved or 0)
+        return max(0, min(pool.free or 0, left or 0))
 
     @staticmethod
     def _lack(pool: HugePages, chains: Chains) -> str:

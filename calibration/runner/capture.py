@@ -100,7 +100,7 @@ PATTERNS = (
     "/sys/devices/system/clocksource/clocksource0/{current_clocksource,available_clocksource}",
     "/sys/kernel/mm/transparent_hugepage/{enabled,defrag,shmem_enabled}",
     "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
-    "/sys/kernel/mm/hugepages/hugepages-*/{nr_hugepages,free_hugepages,surplus_hugepages}",
+    "/sys/kernel/mm/hugepages/hugepages-*/{nr_hugepages,free_hugepages,surplus_hugepages,resv_hugepages}",
     "/sys/kernel/mm/ksm/run",
     "/sys/hypervisor/{type,guest_type}",
     "/sys/class/dmi/id/{bios_vendor,bios_version,bios_release,bios_date,sys_vendor,product_name,product_version}",
