@@ -93,7 +93,7 @@ class Sut:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.cpus = _within_quota(context)
+        self.cpus = _within_quota(context) - homeless_cpus(context)
         self.isolated = frozenset(context.isolated_cpus) & self.cpus
         self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
         self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
@@ -232,6 +232,12 @@ class Sut:
         """Return the smallest number of *cpus* that share a last-level cache; 1 if the kernel does not report it."""
         shared = Counter(self._caches.get(cpu) for cpu in set(cpus))
         return 1 if None in shared else min(shared.values(), default=1)
+
+
+def homeless_cpus(context: Context) -> frozenset[int]:
+    """Return the usable CPUs that no node lists; none if no node lists any."""
+    known = frozenset(cpu for node in context.nodes for cpu in node.cpus)
+    return context.usable_cpus - known if known else frozenset()
 
 
 def _within_quota(context: Context) -> frozenset[int]:
@@ -399,10 +405,12 @@ def confined(context: Context) -> Iterator[tuple[str, str]]:
         yield _cpus_text(outside), f"not in {here} cpuset ({group})"
     if outside := cpuset - context.usable_cpus:
         yield _cpus_text(outside), f"not in {here} CPU affinity"
+    if homeless := homeless_cpus(context):
+        yield _cpus_text(homeless), "no node lists them"
     if confinement is None:
         return
     quota, sut = confinement.cpu_quota, Sut(context)
-    if quota is not None and (rest := context.usable_cpus - sut.cpus):
+    if quota is not None and (rest := context.usable_cpus - sut.cpus - homeless):
         yield _cpus_text(rest), f"{_quota_text(quota)}: more threads would be stopped"
     elif quota is not None and quota.cpus < len(sut.cpus):
         yield "Undisturbed time of a CPU", f"{_quota_text(quota)}: every thread is stopped part of the time"
