@@ -15,15 +15,10 @@ from calibration.context.hardware import Device, NetworkInterface, PciLink
 from calibration.context.topology import read_set
 from calibration.context.tree import Tree, count, integer
 from calibration.cpulists import parse_cpulist
+from calibration.runner.devices import CLASSES
 from calibration.text import visible
 
 PCI = "/sys/bus/pci/devices"
-
-KINDS: dict[int, Literal["network", "storage", "accelerator"]] = {
-    0x01: "storage",
-    0x02: "network",
-    0x12: "accelerator",
-}
 
 MAX_HOPS = 16
 
@@ -185,6 +180,10 @@ def _basename(target: str | None) -> str | None:
     return None if target is None else visible(posixpath.basename(target)) or None
 
 
+def _kind(code: int) -> Literal["network", "storage", "accelerator"] | None:
+    return next((kind for start, kind in CLASSES.items() if f"{code:#08x}".startswith(start)), None)
+
+
 def read_devices(tree: Tree, isolated: frozenset[int], *, captured: bool) -> tuple[Device, ...] | None:
     """Return the devices, by address; None for captures made before devices were *captured*.
 
@@ -195,7 +194,7 @@ def read_devices(tree: Tree, isolated: frozenset[int], *, captured: bool) -> tup
     found = []
     for address in tree.names(PCI):
         code = tree.parse(f"{PCI}/{address}/class", hexadecimal)
-        kind = None if code is None else KINDS.get(code >> 16)
+        kind = None if code is None else _kind(code)
         if code is None or kind is None or tree.link(f"{PCI}/{address}/physfn") is not None:
             continue
         chain = _chain(tree, address)

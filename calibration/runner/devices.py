@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterator
+from typing import Iterator, Literal
 
 PCI = "/sys/bus/pci/devices"
 
-CLASSES = ("0x01", "0x02", "0x12")
-"""Base classes of PCI: storage, network, accelerators."""
+CLASSES: dict[str, Literal["network", "storage", "accelerator"]] = {
+    "0x01": "storage",
+    "0x02": "network",
+    "0x0302": "accelerator",
+    "0x12": "accelerator",
+}
+"""Kinds of devices by the digits that their PCI class begins with. GPUs without a display are 3D controllers."""
 
 MAX_DEVICES = 256
 """Devices described. The largest servers have a few dozen; virtual functions are counted at their physical one."""
@@ -77,7 +82,7 @@ def addresses(collector):
     for address in collector.names(PCI):
         text = collector.read("%s/%s/class" % (PCI, address)) or b""
         kind = text.strip().decode("ascii", "replace")
-        if kind[:4] in CLASSES and not os.path.lexists("%s%s/%s/physfn" % (collector.root, PCI, address)):
+        if kind.startswith(tuple(CLASSES)) and not os.path.lexists("%s%s/%s/physfn" % (collector.root, PCI, address)):
             found.append(address)
     for address in found[MAX_DEVICES:]:
         collector.unreadable["%s/%s" % (PCI, address)] = "not described: more than %d devices" % MAX_DEVICES
