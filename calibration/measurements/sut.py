@@ -203,9 +203,9 @@ class Sut:
         the level below one that is listed without its size (some Arm machines).
         """
         level = max((cache.level for cache in self.context.caches), default=1)
-        own = self.context.cache_bytes.get(level) if level > 1 else 0
+        own = self.context.cache_bytes.get(level) if level > 1 else None
         others = self.context.topology.last_level_cache_bytes or ()
-        return None if own is None else max((own, *filter(None, others))) or None
+        return None if own is None else max((own, *filter(None, others)))
 
     @property
     def l2_bytes(self) -> int:
