@@ -85,17 +85,16 @@ def read_cpu_sets(
     """Return the possible, present, online and offline CPUs.
 
     Online comes from ``cpu/online``; if that is missing or unusable, from the ``cpuN`` directories and their ``online``
-    files, then from ``/proc/cpuinfo``, then from the nodes' CPU lists (online CPUs only). It is unusable too if it lacks
-    CPUs of the process's cpuset, which are online: lxcfs shows a container as many CPUs as it has, numbered from 0.
+    files, then from ``/proc/cpuinfo``, then from the nodes' CPU lists (online CPUs only). It is unusable too if it
+    lacks CPUs of the process's cpuset, which are online: lxcfs shows a container as many CPUs as it has, numbered
+    from 0.
     """
     possible = tree.parse(f"{CPU}/possible", _not_empty)
     present = tree.parse(f"{CPU}/present", _not_empty)
     source: str | None = f"{CPU}/online"
     online = tree.parse(f"{CPU}/online", _not_empty)
     if online is not None and cpuset is not None and (lacking := set(cpuset) - set(online)):
-        tree.note(
-            f"{CPU}/online", f"contradictory: without CPU {format_cpulist(lacking)}, which the cpuset has"
-        )
+        tree.note(f"{CPU}/online", f"contradictory: without CPU {format_cpulist(lacking)}, which the cpuset has")
         online = None
     if online is None:
         online, source = _online_from_directories(tree, info), f"{CPU}/cpuN"
@@ -250,9 +249,7 @@ def _shared_cpus(tree: Tree, directory: str, online: frozenset[int]) -> tuple[in
     return None if found is None else tuple(n for n in found if n in online)
 
 
-def _last_level_domains(
-    tree: Tree, online: tuple[int, ...], info: CpuInfo | None
-) -> dict[tuple[int, ...], int | None]:
+def _last_level_domains(tree: Tree, online: tuple[int, ...], info: CpuInfo | None) -> dict[tuple[int, ...], int | None]:
     """Return the groups of online CPUs that share a last-level cache (the highest level except instruction caches).
 
     Each with the size of its cache, None if unknown: caches of one machine may differ. A first-level cache is never the

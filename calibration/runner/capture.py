@@ -187,7 +187,7 @@ ROWS_BLANKED = {
 }
 
 
-def absent(path, error):
+def absent(path: str, error: OSError) -> bool:
     """Return whether the OSError *error* means that the machine has no such file.
 
     All files of a frequency policy are busy while all of its CPUs are offline.
