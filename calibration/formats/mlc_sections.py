@@ -11,7 +11,11 @@ from calibration.formats.mlc_units import RATE_WORD
 from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import HEADER as JITTER_HEADER
 
-BANNER: Final = re.compile(r"Memory Latency Checker\s{1,4}-?\s{0,4}v(\d[\w.-]{0,40})", re.IGNORECASE)
+BANNER: Final = re.compile(
+    r"Memory Latency Checker(?:\s{1,4}\(.{1,60}\))?\s{1,4}(?:[-\u2013]\s{0,4})?v(?:ersion\s{1,4})?(\d[\w.-]{0,40})",
+    re.IGNORECASE,
+)
+"""The name, a remark such as ``(for Internal Use Only)``, and the version."""
 COMMAND_LINE: Final = re.compile(r"Command line parameters:(.*)", re.IGNORECASE)
 PROMPT: Final = re.compile(r"^[^$#>\u276f%]{0,200}[$#>\u276f%]+:?\s*")
 PROGRAM: Final = re.compile(r"mlc(?:_\w{1,20})?(?:\.exe)?", re.IGNORECASE)

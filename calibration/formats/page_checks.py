@@ -68,11 +68,8 @@ MAX_COMMAND: Final = 4000
 MAX_PARAMETER_NAME: Final = 64
 """Longest name of a Linux parameter."""
 
-NOISE_FRACTION: Final = 0.01
-"""Tolerance for values that must be ordered: two runs differ by more."""
-
-SWEEP_NOISE_FRACTION: Final = 0.05
-"""Tolerance for neighbours in a sweep of delays."""
+NOISE_FRACTION: Final = 0.05
+"""Tolerance for values of one output that must be ordered: neighbours in a sweep of delays, clusters of one socket."""
 
 BANDWIDTH_APART: Final = 0.25
 """Allowed difference between bandwidths of one run or page beyond their intervals, relative to each other. An interval
@@ -112,7 +109,7 @@ def page_inconsistencies(facts: PageFacts, readings: Sequence[Reading]) -> Itera
         elif isinstance(reading.values, ReadLoadedLatency):
             yield from _sweep(reading.id, reading.values)
         elif isinstance(reading.values, ReadMatrix):
-            yield from _local(reading.id, reading.values)
+            yield from _own_memory(reading.id, reading.values)
     yield from _maxima(readings)
     yield from _sizes(facts, readings)
 
@@ -237,7 +234,7 @@ def _options(command: str) -> dict[str, str]:
 
 def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
     for point, longer in pairwise(sorted(values.points, key=lambda point: point.inject_delay)):
-        if longer.bandwidth_mb_s > point.bandwidth_mb_s * (1 + SWEEP_NOISE_FRACTION):
+        if longer.bandwidth_mb_s > point.bandwidth_mb_s * (1 + NOISE_FRACTION):
             yield inconsistency(
                 "ORDER",
                 where,
@@ -246,17 +243,21 @@ def _sweep(where: str, values: ReadLoadedLatency) -> Iterator[Inconsistency]:
             )
 
 
-def _local(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
-    """Yield the nodes that are faster to another node than to themselves."""
-    best_of, unit = (min, "ns") if isinstance(values, ReadLatencyMatrix) else (max, "MB/s")
-    for node, row in zip(values.cpu_nodes, values.rows, strict=True):
-        known = {column: cell for column, cell in zip(values.memory_nodes, row, strict=True) if cell is not None}
-        if node not in known:
+def _own_memory(where: str, values: ReadMatrix) -> Iterator[Inconsistency]:
+    """Yield the nodes whose memory another node reaches faster than they do themselves.
+
+    Memory without CPUs is nobody's own, and a node's own memory need not be the fastest that it reaches (HBM, a node
+    with few modules). Nor need its CPUs be the most: bandwidth contradicts only if it exceeds the reader's own too.
+    """
+    latency = isinstance(values, ReadLatencyMatrix)
+    unit = "ns" if latency else "MB/s"
+    cells = {(row, column): cell for row, column, cell in cells_of(values.cpu_nodes, values.memory_nodes, values.rows)}
+    for (reader, node), value in cells.items():
+        own, readers_own = cells.get((node, node)), cells.get((reader, reader))
+        if reader == node or own is None or readers_own is None:
             continue
-        best = best_of(known, key=lambda column: known[column])
-        low, high = sorted((known[node], known[best]))
-        if high > low * (1 + NOISE_FRACTION):
-            reason = f"node {node} reaches node {best} with {known[best]:g} {unit}, itself with {known[node]:g} {unit}"
+        if value * (1 + NOISE_FRACTION) < own if latency else value > max(own, readers_own) * (1 + NOISE_FRACTION):
+            reason = f"node {reader} reaches node {node} with {value:g} {unit}, node {node} itself with {own:g} {unit}"
             yield inconsistency("ORDER", where, reason)
 
 

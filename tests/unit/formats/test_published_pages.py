@@ -171,7 +171,7 @@ def test_reports_pages_with_the_same_digits() -> None:
     ("name", "old", "new", "code", "reason"),
     [
         ("complete", "0        41873.4", "0       141873.4", "ORDER", "node 0 reads of node 0 141873 MB/s"),
-        ("complete", "0           91.7   148.3", "0          191.7   148.3", "ORDER", "node 0 reaches node 1"),
+        ("complete", "0           91.7   148.3", "0          191.7   148.3", "ORDER", "node 1 reaches node 0"),
         ("complete", "00500   92.16    30804.6", "00500   92.16    90804.6", "ORDER", "bandwidth rises"),
         ("complete", "16288", "16289", "COLUMNS_CONTRADICT", "sample 1: 16289, not 16288"),
         ("complete", "-c 11", "-c 14", "CORE_NOT_ISOLATED", "CPU 14 is not among"),

@@ -62,6 +62,57 @@ def test_every_number_of_a_table_is_read(path: Path) -> None:
     assert numbers - found == NOT_READ.get(path.stem, set())
 
 
+@pytest.mark.parametrize(
+    ("banner", "version"),
+    [
+        ("Intel(R) Memory Latency Checker - v3.11a", "3.11a"),
+        ("Intel(R) Memory Latency Checker v3.1", "3.1"),
+        ("Intel(R) Memory Latency Checker - v3.9-internal", "3.9-internal"),
+        ("Intel(R) Memory Latency Checker - v3.11b (internal)", "3.11b"),
+        ("Intel(R) Memory Latency Checker (for Internal Use Only) - v3.6-internal", "3.6-internal"),
+        (
+            "Intel(R) Memory Latency Checker (for Internal Use Only) - v3.12-rc01-private-internal",
+            "3.12-rc01-private-internal",
+        ),
+        ("Intel(R) Memory Latency Checker (Intel(R) MLC) \u2013 v3.10", "3.10"),
+        ("Memory Latency Checker, a tool", None),
+    ],
+)
+def test_versions_of_banners(banner: str, version: str | None) -> None:
+    (reading,) = read_published(f"{banner}\n{HEADINGS}       0        41873.4   19642.7\n").read.readings
+    assert reading.instrument == ("Intel MLC" if version is None else f"Intel MLC {version}")
+
+
+@pytest.mark.parametrize(
+    ("what", "rows", "found"),
+    [
+        ("latency", ("0 91.7 148.3", "1 147.2 92.4"), []),
+        ("latency", ("0 130.1 220.4 120.9", "1 221.0 131.2 241.7"), []),  # node 2 is HBM without CPUs
+        ("latency", ("0 91.7 148.3 95.1", "1 147.2 92.4 160.2", "2 - - -"), []),
+        ("latency", ("0 260.3 148.3", "1 330.8 92.4"), []),  # node 0 has slower memory of its own
+        ("latency", ("0 101.2 99.8", "1 99.9 100.7"), []),  # clusters of one socket, within noise
+        ("latency", ("0 191.7 148.3", "1 147.2 92.4"), ["node 1 reaches node 0 with 147.2 ns, node 0 itself"]),
+        ("bandwidth", ("0 230000.1 120000.4 510000.9", "1 120001.0 230001.2 121001.7"), []),
+        ("bandwidth", ("0 230000.1 380000.4", "- - -"), []),  # Arm: node 1 is the memory of a GPU
+        ("bandwidth", ("0 19873.4 59642.7", "1 18588.2 141790.1"), []),  # node 0 has one module
+        ("bandwidth", ("0 141873.4 79642.7", "1 19588.2 24790.1"), []),  # node 1 has few CPUs
+        ("bandwidth", ("0 41873.4 41990.7", "1 41588.2 41790.1"), []),
+        ("bandwidth", ("0 41873.4 119642.7", "1 19588.2 41790.1"), ["node 0 reaches node 1 with 119643 MB/s, node 1"]),
+    ],
+)
+def test_memory_is_not_nearer_to_other_nodes(what: str, rows: tuple[str, ...], found: list[str]) -> None:
+    heading = {
+        "latency": "Measuring idle latencies (in ns)...",
+        "bandwidth": "Measuring Memory Bandwidths between nodes within system\nBandwidths are in MB/sec",
+    }[what]
+    columns = " ".join(map(str, range(len(rows[0].split()) - 1)))
+    read = read_published("\n".join([heading, "Numa node", f"Numa node {columns}", *rows]) + "\n").read
+    assert [reading.id for reading in read.readings] == [f"{what}_matrix"]
+    order = [item.reason for item in read.inconsistencies if item.code == "ORDER"]
+    assert len(order) == len(found)
+    assert all(reason.startswith(start) for reason, start in zip(order, found, strict=True))
+
+
 CUTS = (pytest.param(41, id="often"), pytest.param(1, id="anywhere", marks=pytest.mark.thorough))
 """Characters between one place where an output is cut off and the next."""
 
