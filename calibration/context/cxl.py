@@ -17,6 +17,9 @@ CXL = "/sys/bus/cxl/devices"
 DAX = "/sys/bus/dax/devices"
 WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 
+AUTOMATIC_NAMES = ("auto", "__auto_type")
+"""The switch of automatic weights. Linux 6.18 to 7.0 has the second: its headers define ``auto`` as a macro."""
+
 
 def size(text: str) -> int:
     """Return a size in bytes, decimal or hexadecimal. Raises ``ValueError``."""
@@ -74,7 +77,10 @@ def read_cxl(tree: Tree) -> Cxl | None:
 
 def read_interleaving(tree: Tree) -> Interleaving | None:
     """Return the weights of the nodes; None before Linux 6.9."""
-    numbers = tree.numbered(WEIGHTS, "node")
+    numbers = [number for number in tree.numbered(WEIGHTS, "node") if tree.is_dir(f"{NODE}/node{number}")]  # online
     found = {number: tree.parse(f"{WEIGHTS}/node{number}", count) for number in numbers}
     weights = {number: weight for number, weight in found.items() if weight is not None}
-    return Interleaving(weights=weights, automatic=tree.parse(f"{WEIGHTS}/auto", _switch)) if weights else None
+    if not weights:
+        return None
+    automatic = (tree.parse(f"{WEIGHTS}/{name}", _switch) for name in AUTOMATIC_NAMES)
+    return Interleaving(weights=weights, automatic=next((state for state in automatic if state is not None), None))

@@ -384,7 +384,8 @@ def test_a_pseudo_locked_region_narrows_nothing(make_root):
     assert not [file for file in context.unreadable if "resctrl" in file.path]
 
 
-def test_cxl_memory_and_weights(make_root):
+@pytest.mark.parametrize("switch", ["auto", "__auto_type"])  # the second on Linux 6.18 to 7.0
+def test_cxl_memory_and_weights(make_root, switch):
     bus = "/sys/bus/cxl/devices"
     files = {
         f"{bus}/mem0/ram/size": "0x4000000000\n",
@@ -395,13 +396,15 @@ def test_cxl_memory_and_weights(make_root):
         f"{bus}/region0/interleave_ways": "2\n",
         f"{bus}/region0/interleave_granularity": "256\n",
         "/sys/devices/platform/region0/dax_region0/dax0.0/target_node": "2\n",
+        "/sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 100 kB\n",
         "/sys/devices/system/node/node2/meminfo": "Node 2 MemTotal: 100 kB\n",
         f"{bus}/region1/size": "0x4000000000\n",
         f"{bus}/region1/interleave_ways": "4\n",
         "/sys/devices/platform/region1/dax_region1/dax1.0/target_node": "3\n",  # a device of its own, no node
         "/sys/kernel/mm/mempolicy/weighted_interleave/node0": "5\n",
         "/sys/kernel/mm/mempolicy/weighted_interleave/node2": "2\n",
-        "/sys/kernel/mm/mempolicy/weighted_interleave/auto": "true\n",
+        "/sys/kernel/mm/mempolicy/weighted_interleave/node3": "1\n",  # possible, not online
+        f"/sys/kernel/mm/mempolicy/weighted_interleave/{switch}": "true\n",
         "/sys/bus/pci/devices/nothing/class": "0x060000\n",
     }
     root = make_root({**BASE, **files})
@@ -413,7 +416,7 @@ def test_cxl_memory_and_weights(make_root):
     assert context.cxl.regions[1].node is None
     assert context.cxl.devices[0].volatile_bytes == 256 << 30
     assert context.interleaving.weights == {0: 5, 2: 2}
-    assert context.interleaving.automatic
+    assert context.interleaving.automatic is True
     found = facts(context, None)
     assert found["CXL memory"] == "1 x 256 GiB, region0 of 2 devices, region1 of 4 devices, node 2"
     assert found["interleave weights"] == "0: 5, 2: 2"
