@@ -88,7 +88,7 @@ def _values(machine: Machine) -> Iterator[tuple[str, Any]]:
         yield "kernel_arguments", found
     yield from _single("kernel_release", readings.kernel_release(machine, ""))
     if isolation.isolated_source is not None:
-        yield "isolated_cpus", _cpus({*isolation.isolated, *isolation.cpuset_isolated})
+        yield "isolated_cpus", _cpus(isolation.cpus)
     if isolation.nohz_full_source == "kernel":
         yield "nohz_full", _cpus(isolation.nohz_full)
     if context.cmdline is not None:

@@ -212,7 +212,7 @@ def interrupts(machine: Machine, key: str) -> Reading:
         return absent(machine, "/proc/irq", "this kernel has no interrupt affinity")
     if key == "default_affinity":
         return one(format_cpulist(default))
-    if not isolation.isolated and not isolation.cpuset_isolated:
+    if not isolation.cpus:
         return impossible("no CPU is isolated")
     values = {
         f"IRQ {interrupt.irq} on CPUs {format_cpulist(interrupt.isolated_cpus)}": interrupt.name or str(interrupt.irq)

@@ -61,7 +61,12 @@ def _cpu_rows(context: Context) -> list[tuple[str, str]]:
         rows.append(("limited to", ", ".join(limited)))
     rows.append(("threads/core", f"{threads}; {counts}"))
     others = f"nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {_list(isolation.rcu_nocbs)}"
-    rows.append(("isolated", f"{_list(isolation.isolated)}; {others}"))
+    by = f" (by cpusets {_list(isolation.cpuset_isolated)})" if isolation.cpuset_isolated else ""
+    if isolation.cpuset_unknown:
+        by += f" (unknown for {_list(isolation.cpuset_unknown)}: their control groups cannot be seen)"
+    if isolation.housekeeping:
+        others += f"; housekeeping {_list(isolation.housekeeping)}"
+    rows.append(("isolated", f"{_list(context.isolated_cpus)}{by}; {others}"))
     if isolation.threads is not None:
         movable = sum(not thread.per_cpu_kernel for thread in isolation.threads)
         rows.append(("on isolated", f"{movable} movable threads, {len(isolation.interrupts)} interrupts may run there"))

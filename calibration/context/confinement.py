@@ -8,13 +8,14 @@ Sources: ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/`` of the L
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from calibration.context.isolation import MAX_STATUS_BYTES, parse_status
+from calibration.context.isolation import MAX_STATUS_BYTES, parse_kernel_list, parse_status
 from calibration.context.model import Confinement, Context, CpuQuota, MemoryLimit, TaskLimit
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer
 from calibration.cpulists import format_cpulist, parse_cpulist
+from calibration.runner.cpusets import Files, Mount, isolated, mounts
 from calibration.text import visible
 
 STATUS = "/proc/self/status"
@@ -68,36 +69,21 @@ class Group(NamedTuple):
     unified: bool
 
 
-class _Mount(NamedTuple):
-    top: str
-    point: str
-    unified: bool
-    options: frozenset[str]
-
-
-def parse_cgroup_mounts(text: str) -> tuple[_Mount, ...]:
-    """Return the mounts of control groups in ``mountinfo``. Other lines are ignored."""
-    found = []
-    for line in text.splitlines():
-        place, _, kind = line.partition(" - ")
-        fields, words = place.split(" "), kind.split(" ")
-        if len(fields) > 4 and len(words) > 2 and words[0] in ("cgroup", "cgroup2"):
-            found.append(
-                _Mount(fields[3].rstrip("/"), fields[4], words[0] == "cgroup2", frozenset(words[2].split(",")))
-            )
-    return tuple(found[:MAX_GROUPS])
+def _mounts(tree: Tree, controller: str) -> Sequence[Mount]:
+    """Return the mounts of control groups; the usual ones for *controller* if the capture lacks them."""
+    return (tree.parse("/proc/self/mountinfo", mounts, MAX_FILE_BYTES) or [])[:MAX_GROUPS] or (
+        Mount("", USUAL_MOUNT, unified=True, options=frozenset()),
+        Mount("", f"{USUAL_MOUNT}/{controller}", unified=False, options=frozenset({controller})),
+    )
 
 
 def _groups(tree: Tree, controller: str) -> Iterator[Group]:
     """Yield the process's control groups with *controller* and their visible ancestors, deepest first."""
-    mounts = tree.parse("/proc/self/mountinfo", parse_cgroup_mounts, MAX_FILE_BYTES) or (
-        _Mount("", USUAL_MOUNT, unified=True, options=frozenset()),
-        _Mount("", f"{USUAL_MOUNT}/{controller}", unified=False, options=frozenset({controller})),
-    )
+    mounted = _mounts(tree, controller)
     for line in (tree.text("/proc/self/cgroup") or "").splitlines()[:MAX_GROUPS]:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        for mount in mounts:
+        for mount in mounted:
             if mount.unified and (number, controllers) != ("0", ""):
                 continue
             if not mount.unified and not (controller in controllers.split(",") and controller in mount.options):
@@ -120,6 +106,18 @@ def read_cpuset(tree: Tree) -> tuple[str | None, tuple[int, ...] | None]:
             if found:
                 return visible(group.path), found
     return None, None
+
+
+def isolated_by_cpusets(tree: Tree, online: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CPUs that cpusets isolate, and the CPUs of control groups that cannot be seen."""
+
+    def folders(path: str) -> list[str]:
+        return [name for name in tree.names(path) if tree.is_dir(f"{path}/{name}")]
+
+    files = Files(tree.word, lambda path: tree.parse(path, parse_kernel_list), folders)
+    own = [group.path for group in _groups(tree, "cpuset") if group.unified]
+    found, unknown = isolated(set(online), own, _mounts(tree, "cpuset"), files)
+    return tuple(sorted(found)), tuple(sorted(unknown))
 
 
 def _limit(text: str) -> int | None:

@@ -206,8 +206,16 @@ def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | 
     return tuple(found) if captured else None
 
 
-def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, release: str | None) -> Isolation:
+def read_isolation(
+    tree: Tree,
+    cmdline: CommandLine | None,
+    cpus: CpuSets,
+    release: str | None,
+    by_cpusets: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Isolation:
     """Return what is isolated: from the kernel's own files if they exist, else from the command line.
+
+    *by_cpusets* are the CPUs that cpusets isolate, and those of control groups that cannot be seen.
 
     A command line isolates from scheduling domains only if ``isolcpus=`` has no flag words or has
     ``domain``.
@@ -240,7 +248,7 @@ def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, relea
         rcu.update(nohz)  # every nohz_full CPU has its RCU callbacks offloaded
     irqaffinity_text = _parameter(cmdline, "irqaffinity")
 
-    cpuset_isolated = tree.parse("/sys/fs/cgroup/cpuset.cpus.isolated", parse_kernel_list) or ()
+    cpuset_isolated, cpuset_unknown = by_cpusets
     quiet = frozenset(isolated) | frozenset(cpuset_isolated)
     return Isolation(
         isolated=isolated,
@@ -256,6 +264,8 @@ def read_isolation(tree: Tree, cmdline: CommandLine | None, cpus: CpuSets, relea
         irqaffinity=_from_cmdline(tree, irqaffinity_text, "irqaffinity", cpus) if irqaffinity_text else None,
         irqaffinity_text=irqaffinity_text,
         cpuset_isolated=cpuset_isolated,
+        cpuset_unknown=tuple(cpu for cpu in cpuset_unknown if cpu not in isolated),
+        housekeeping=tree.parse(f"{CPU}/housekeeping", parse_kernel_list),
         default_irq_affinity=tree.parse("/proc/irq/default_smp_affinity", parse_cpumask),
         interrupts=_read_interrupts(tree, quiet) if quiet else (),
         threads=_read_threads(tree, quiet) if quiet else None,

@@ -11,7 +11,7 @@ from typing import Any
 
 from calibration.context import cpuinfo
 from calibration.context.cmdline import parse_cmdline
-from calibration.context.confinement import INITIAL_NAMESPACES, read_confinement, read_cpuset
+from calibration.context.confinement import INITIAL_NAMESPACES, isolated_by_cpusets, read_confinement, read_cpuset
 from calibration.context.cpu_load import read_load
 from calibration.context.cpuinfo import CpuInfo, parse_cpuinfo
 from calibration.context.cxl import read_cxl, read_interleaving
@@ -362,7 +362,8 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     nodes = read_nodes(tree, cpus)
     firmware = read_firmware(tree)
     frequency, memory = read_frequency(tree, cpus), read_memory(tree, _page_bytes(tree, content, processor))
-    isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release)
+    by_cpusets = isolated_by_cpusets(tree, cpus.online)
+    isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release, by_cpusets)
     vendor = processor.models[0].vendor if processor.models else None
     facts = {
         "capture": capture,
@@ -390,7 +391,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
         "confinement": read_confinement(tree, _namespaces(tree, content), cpuset_group),
         "devices": read_devices(
             tree,
-            frozenset((*isolation.isolated, *isolation.cpuset_isolated)),
+            frozenset(isolation.cpus),
             captured=content.get("devices") is not None,
         ),
         "cxl": read_cxl(tree),

@@ -430,7 +430,10 @@ class Isolation(Model):
 
     ``isolated`` are the CPUs outside scheduling domains; ``isolated_source`` says whether that comes from the kernel's
     file or the command line. ``*_text`` is the value on the command line as written; ``threads`` is None if no threads
-    were captured (no CPU is isolated).
+    were captured (no CPU is isolated). ``cpuset_isolated`` are the CPUs that cpusets isolate (isolated partitions, and
+    no balancing of load in version 1); of ``cpuset_unknown`` it cannot be seen. ``housekeeping`` is Linux's own list
+    (7.3 and later), of the CPUs outside ``nohz_full=`` and ``isolcpus=nohz``: it is empty without these, and has the
+    CPUs of a plain ``isolcpus=`` and of partitions.
     """
 
     isolated: tuple[int, ...]
@@ -449,6 +452,13 @@ class Isolation(Model):
     default_irq_affinity: tuple[int, ...] | None
     interrupts: tuple[Interrupt, ...]
     threads: tuple[Thread, ...] | None
+    cpuset_unknown: tuple[int, ...] = ()
+    housekeeping: tuple[int, ...] | None = None
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """CPUs outside scheduling domains: isolated at boot, or by cpusets."""
+        return tuple(sorted({*self.isolated, *self.cpuset_isolated}))
 
 
 class Kernel(Model):
@@ -583,7 +593,7 @@ class Context(Model):
         if self.cpus.allowed is None:
             return reachable
         allowed = online & frozenset(self.cpus.allowed)
-        return reachable if allowed == reachable - frozenset(self.isolated_cpus) else allowed
+        return reachable if allowed == reachable - frozenset(self.isolation.isolated) else allowed
 
     @property
     def usable_nodes(self) -> tuple[int, ...]:
@@ -602,8 +612,8 @@ class Context(Model):
 
     @property
     def isolated_cpus(self) -> tuple[int, ...]:
-        """CPUs outside scheduling domains."""
-        return self.isolation.isolated
+        """CPUs outside scheduling domains: isolated at boot, or by cpusets."""
+        return self.isolation.cpus
 
     @property
     def cache_bytes(self) -> dict[int, int]:

@@ -26,7 +26,7 @@ from calibration.measurements.base import (
     missing_part,
 )
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
-from calibration.measurements.sut import Sut
+from calibration.measurements.sut import Sut, none_isolated
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -172,16 +172,10 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             cpus = cpus[: settings.isolated]
         if not sut.isolated:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
-            isolated = format_cpulist(context.isolated_cpus)
-            yield self.not_planned(
-                f"the CPUs that the kernel isolates ({isolated}) may not be used"
-                if isolated
-                else "the kernel isolates no CPU (no isolcpus= on its command line)",
-                "Jitter of an isolated CPU",
-            )
+            yield self.not_planned(none_isolated(context), "Jitter of an isolated CPU")
         elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
             cpus = [cpu, *cpus]
-        if settings.fifo and not sut.cpus - sut.isolated - set(cpus):
+        if settings.fifo and not sut.left_beside(cpus):
             yield self.not_planned(
                 "real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
                 f"Jitter of CPU {cpus[0]}",

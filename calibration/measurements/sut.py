@@ -62,6 +62,10 @@ EMULATED_COUNTER_SLACK = 1e-3
 """Tolerance of that rate, for adjusted clocks."""
 
 
+OUTSIDE_PARTITION = "a cpuset partition has them, and only what is started in its control group may use them"
+"""Why a login does not reach isolated CPUs that another control group has taken from its own."""
+
+
 class Place(NamedTuple):
     """A CPU, and the node whose memory it uses."""
 
@@ -156,6 +160,14 @@ class Sut:
     def housekeeping_cpu(self) -> int | None:
         """Return a CPU that is not isolated, for comparison with an isolated one; ``None`` if there is none."""
         return min(self.cpus - self.isolated, default=None)
+
+    def left_beside(self, cpus: Iterable[int]) -> frozenset[int]:
+        """Return the CPUs that the login's threads may begin on, without *cpus*.
+
+        A thread that is not pinned keeps off the CPUs that were isolated at boot, and stays in a cpuset partition.
+        """
+        allowed = self.context.cpus.allowed
+        return (self.cpus - self.isolated if allowed is None else self.cpus.intersection(allowed)).difference(cpus)
 
     def home(self, node: int) -> int:
         """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest with memory."""
@@ -394,6 +406,17 @@ def _quota_text(quota: CpuQuota) -> str:
     return f"control group {quota.group} may use the time of {quota.cpus:g} CPUs"
 
 
+def none_isolated(context: Context) -> str:
+    """Return why no isolated CPU is measured."""
+    if isolated := frozenset(context.online_cpus).intersection(context.isolated_cpus):
+        text = f"the login may not use the isolated {_cpus_text(isolated)}"
+        return f"{text}: {OUTSIDE_PARTITION}" if isolated.intersection(context.isolation.cpuset_isolated) else text
+    text = "no CPU is isolated, neither by isolcpus= nor by a cpuset partition"
+    if unknown := context.isolation.cpuset_unknown:
+        return f"{text} that can be seen ({_cpus_text(unknown)} may be)"
+    return text
+
+
 def confined(context: Context) -> Iterator[tuple[str, str]]:
     """Yield what of the machine is not measured because the login may not use it, and why."""
     confinement = context.confinement
@@ -402,7 +425,11 @@ def confined(context: Context) -> Iterator[tuple[str, str]]:
     cpuset = online if context.cpus.cpuset is None else online & frozenset(context.cpus.cpuset)
     if outside := online - context.usable_cpus - cpuset:
         group = confinement.cpuset_group if confinement is not None else None
-        yield _cpus_text(outside), f"not in {here} cpuset ({group})"
+        reason = f"not in {here} cpuset ({group})"
+        if partition := outside.intersection(context.isolation.cpuset_isolated):
+            yield _cpus_text(partition), f"{reason}: {OUTSIDE_PARTITION}"
+        if rest := outside - partition:
+            yield _cpus_text(rest), reason
     if outside := cpuset - context.usable_cpus:
         yield _cpus_text(outside), f"not in {here} CPU affinity"
     if homeless := homeless_cpus(context):

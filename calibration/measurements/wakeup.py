@@ -31,7 +31,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import document_flags, information
 from calibration.measurements.instructions import without_flush
-from calibration.measurements.sut import Sut
+from calibration.measurements.sut import Sut, none_isolated
 from calibration.model import Model
 from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
 from calibration.statistics import Estimate, estimate
@@ -402,12 +402,19 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         cpus = sorted(sut.isolated)[: settings.isolated]
         if not cpus:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
-            yield self.not_planned("no CPU that may be used is isolated", "Wake-up latency of isolated CPUs")
-        if settings.fifo and not sut.cpus - set(cpus):
-            yield self.not_planned("real-time threads (fifo) on all CPUs would leave none to the thread that ends them")
-            return
-        helpers = sorted(sut.cpus - sut.isolated - {other for cpu in cpus for other in sut.siblings(cpu)})
-        helpers = helpers or sorted(sut.cpus - sut.isolated - set(cpus))
+            yield self.not_planned(none_isolated(context), "Wake-up latency of isolated CPUs")
+        if settings.fifo and not sut.left_beside(cpus):
+            yield self.not_planned(
+                "real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
+                f"Wake-up latency of CPU {cpus[0]}",
+            )
+            cpus = cpus[1:]
+            if not cpus:
+                return
+        others = sut.cpus - set(cpus)
+        siblings = {other for cpu in cpus for other in sut.siblings(cpu)}
+        # Isolated ones where the login has no others, in a cpuset partition.
+        helpers = sorted(others - sut.isolated - siblings or others - sut.isolated or others - siblings or others)
         reasons = {load: without_flush(context) if load == "memory" else None for load in settings.loads}
         if not helpers:
             reasons.update((load, "no CPU is left to load") for load in settings.loads if load != "none")

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibration import units
 from calibration.context.confinement import limits
-from calibration.context.model import Context
+from calibration.context.model import Context, Isolation
 from calibration.plan import Plan
 from calibration.report import devices
 from calibration.report.environment import Fact
@@ -33,10 +33,11 @@ def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ())
         *(() if cache is None else (Fact("Last-level cache", cache.words),)),
         Fact("CPUs", _cpus(context)),
         Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
+        *_cpusets(isolation),
         Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
         Fact("CPUs without RCU callbacks (rcu_nocbs)", units.cpus(isolation.rcu_nocbs)),
-        Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.isolated)),
-        Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.isolated)),
+        Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.cpus)),
+        Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.cpus)),
         Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
         Fact("Frequency limits", limits),
         Fact("Turbo", frequency.turbo_text),
@@ -119,6 +120,20 @@ def _cpus(context: Context) -> str:
 
 def _isolated(cpus: tuple[int, ...], source: str | None) -> str:
     return units.cpus(cpus) if not cpus or source is None else f"{units.cpus(cpus)} (by the {source})"
+
+
+def _cpusets(isolation: Isolation) -> Iterator[Fact]:
+    """Yield what cpusets isolate, where they do or it cannot be seen, and Linux's own list where it has one."""
+    words = (
+        units.cpus(isolation.cpuset_isolated) if isolation.cpuset_isolated else None,
+        f"unknown for CPUs {units.cpus(isolation.cpuset_unknown)}: their control groups cannot be seen"
+        if isolation.cpuset_unknown
+        else None,
+    )
+    if any(words):
+        yield Fact("Isolated CPUs (cpusets)", "; ".join(filter(None, words)))
+    if isolation.housekeeping:
+        yield Fact("Housekeeping CPUs (outside nohz_full)", units.cpus(isolation.housekeeping))
 
 
 def _seen(context: Context) -> str:

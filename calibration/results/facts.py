@@ -83,7 +83,7 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
             between="; ",
         ),
         "DIMMs": "; ".join(_dimms(firmware.dimms)) or NOT_KNOWN,
-        "isolated CPUs": f"{format_cpulist(isolation.isolated) or 'none'} "
+        "isolated CPUs": f"{format_cpulist(isolation.cpus) or 'none'} "
         f"(tickless: {format_cpulist(isolation.nohz_full) or 'none'})",
         "container": (confinement and confinement.container) or "none",
         "limits": ", ".join(limits(context)) or "none",

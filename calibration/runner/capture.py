@@ -23,7 +23,7 @@ import struct
 import tarfile
 import time
 
-from calibration.runner import asked, devices
+from calibration.runner import asked, cpusets, devices
 from calibration.runner.blanking import blank_bytes
 
 SCHEMA = "sut-context/1"
@@ -74,7 +74,7 @@ PATTERNS = (
     "/proc/irq/[0-9]*/{smp_affinity_list|smp_affinity}",
     "/proc/irq/[0-9]*/{effective_affinity_list|effective_affinity}",
     "/sys/kernel/irq/[0-9]*/actions",
-    CPU + "/{online,offline,possible,present,isolated,nohz_full,kernel_max}",
+    CPU + "/{online,offline,possible,present,isolated,nohz_full,housekeeping,kernel_max}",
     CPU + "/smt/{active,control}",
     CPU + "/vulnerabilities/*",
     CPU + "/cpuidle/{current_driver,current_governor,current_governor_ro}",
@@ -106,7 +106,7 @@ PATTERNS = (
     "/sys/class/dmi/id/{bios_vendor,bios_version,bios_release,bios_date,sys_vendor,product_name,product_version}",
     "/sys/class/dmi/id/{product_family,board_vendor,board_name,board_version}",
     "/sys/firmware/dmi/tables/smbios_entry_point",
-    "/sys/fs/cgroup/cpuset.cpus.isolated",
+    "/sys/fs/cgroup/" + cpusets.LISTED,
 )
 
 # Kernels before 4.3 have no policy directories.
@@ -496,22 +496,46 @@ def cpulist(numbers):
     return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in groups)
 
 
-def any_isolated(collector):
-    """Return whether any CPU is isolated: only then are all threads worth reading."""
-    files = (CPU + "/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated")
-    if any(collector.text(path) not in ("", "(null)") for path in files):
-        return True
-    return "isolcpus=" in collector.text("/proc/cmdline")
+def parse_ranges(text):
+    """Return the numbers of ``0-3,8``."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def cpus_in(collector, path):
+    """Return the CPUs in a file, which is copied; None if it is missing."""
+    try:
+        return set(parse_ranges(collector.text(path))) if collector.copy(path) else None
+    except ValueError:  # none, or (null)
+        return set()
+
+
+def isolated_cpus(collector):
+    """Return the CPUs that were isolated at boot or by cpusets; what says so is copied."""
+
+    def text(path):
+        return collector.text(path) if collector.copy(path) else None
+
+    def cpus(path):
+        return cpus_in(collector, path)
+
+    def folders(path):
+        return [name for name in collector.names(path) if os.path.isdir("%s%s/%s" % (collector.root, path, name))]
+
+    for path in ("/proc/self/mountinfo", "/proc/self/cgroup"):
+        collector.copy(path)
+    mounted = cpusets.mounts(collector.text("/proc/self/mountinfo"))
+    files = cpusets.Files(text, cpus, folders)
+    found, _ = cpusets.isolated(cpus(CPU + "/online") or set(), control_groups(collector), mounted, files)
+    return found | (cpus(CPU + "/isolated") or set()) | (cpus("/sys/fs/cgroup/" + cpusets.LISTED) or set())
 
 
 def control_groups(collector):
     """Return the directories of the process's control groups and of their ancestors, deepest first."""
-    mounts = []
-    for line in collector.text("/proc/self/mountinfo").splitlines():
-        place, _, kind = line.partition(" - ")
-        fields, kind = place.split(" "), kind.split(" ")
-        if len(fields) > 4 and len(kind) > 2:
-            mounts.append((fields[3].rstrip("/"), fields[4], kind[0] == "cgroup2", kind[2].split(",")))
+    mounts = cpusets.mounts(collector.text("/proc/self/mountinfo"))
     found = []
     for line in collector.text("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -571,7 +595,7 @@ def collect(root="/", clock=time.time, patterns=()):
     devices.collect(collector)
     collector.files_before_asked = len(collector.files)
     asked.collect(collector, patterns)
-    if any_isolated(collector):
+    if isolated_cpus(collector) or "isolcpus=" in collector.text("/proc/cmdline"):  # else there are too many
         collector.collect(THREAD_PATTERN)
     collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
     for pattern in EVENT_SOURCE_PATTERNS:

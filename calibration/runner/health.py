@@ -6,15 +6,13 @@ Read before the first and after the last step. Energy is read between steps too,
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import os
 import re
 import time
 
 from calibration.runner import devices, temperatures
-from calibration.runner.capture import CPU, MAX_FILE_BYTES, Collector
-from calibration.runner.settings import parse_ranges
+from calibration.runner.capture import CPU, MAX_FILE_BYTES, Collector, isolated_cpus
 
 EDAC = "/sys/devices/system/edac/mc"
 POWERCAP = "/sys/class/powercap"
@@ -81,8 +79,8 @@ class Reader:
         return [name for name in self.collector.names(directory) if fnmatch.fnmatchcase(name, pattern)]
 
 
-def counters(reader):
-    """Return the counters by kind, then by what counts."""
+def counters(reader, isolated):
+    """Return the counters by kind, then by what counts; *isolated* are the CPUs whose interrupts are counted."""
     found: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
 
     def keep(kind, name, value):
@@ -113,19 +111,15 @@ def counters(reader):
     rows = dict(re.findall(r"(?m)^(\w+) ([0-9]+)$", reader.text("/proc/vmstat", VMSTAT_BYTES) or ""))
     for kind in BALANCING_KINDS:
         keep(kind, "machine", number(rows.get(kind, "")))
-    found[INTERRUPT_KIND] = isolated_interrupts(reader)
+    found[INTERRUPT_KIND] = isolated_interrupts(reader, isolated)
     return found
 
 
-def isolated_interrupts(reader):
-    """Return how often each interrupt of a device came to isolated CPUs, by its number.
+def isolated_interrupts(reader, isolated):
+    """Return how often each interrupt of a device came to the CPUs *isolated*, by its number.
 
     Read before and after all steps: the table of 504 CPUs and 2000 interrupts takes a second.
     """
-    isolated: set[int] = set()
-    for path in (CPU + "/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated"):
-        with contextlib.suppress(ValueError):  # none, or (null)
-            isolated.update(parse_ranges(reader.text(path, PAGE_BYTES) or ""))
     lines = (reader.text("/proc/interrupts", MAX_FILE_BYTES) or "").splitlines() if isolated else []
     names = lines[0].split() if lines else []
     columns = [place for place, name in enumerate(names) if number(name[3:]) in isolated]
@@ -212,7 +206,8 @@ class Health:
         self.machine = machine
         self.energy = Energy(machine)
         reader = Reader(machine)
-        self.counters = counters(reader)
+        self.isolated = isolated_cpus(reader.collector)
+        self.counters = counters(reader, self.isolated)
         self.degrees = degrees(reader)
         self.began = time.monotonic()
 
@@ -221,7 +216,7 @@ class Health:
         elapsed_s = round(time.monotonic() - self.began, 3)
         energy = self.energy.taken()
         reader = Reader(self.machine)
-        after, warmth = counters(reader), degrees(reader)
+        after, warmth = counters(reader, self.isolated), degrees(reader)
         return {
             "elapsed_s": elapsed_s,
             "counters": {

@@ -625,15 +625,6 @@ def format_ranges(numbers):
     return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in parts)
 
 
-def parse_ranges(text):
-    """Return the numbers of ``0-3,8``."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
-
-
 def group_changes(changes: list[dict[str, typing.Any]]) -> list[dict[str, typing.Any]]:
     """Return *changes* with those that differ only in the number of a CPU, policy or node combined: policy{0-3}."""
     groups: dict[tuple[object, ...], list[tuple[dict[str, typing.Any], str | None]]] = {}

@@ -35,15 +35,16 @@ class Cancelled(Exception):
 
 
 def keep_off_measured_cpus(machine):
-    """Move to CPUs that are not isolated, if there are any and the login may choose."""
-    isolated = set()
-    for name in ("isolated", "nohz_full"):
-        with contextlib.suppress(OSError, ValueError):
-            isolated.update(settings.parse_ranges(machine.text(settings.CPU + "/" + name)))
+    """Move to CPUs that are not isolated if the login may choose; else to its last: the first are measured first.
+
+    A process in an isolated cpuset partition stays where it began, because nothing balances the load.
+    """
+    collector = capture.Collector(machine.root)
+    quiet = capture.isolated_cpus(collector) | (capture.cpus_in(collector, capture.CPU + "/nohz_full") or set())
     allowed = os.sched_getaffinity(0)
-    if allowed & isolated and allowed - isolated:
+    if allowed & quiet:
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, allowed - isolated)
+            os.sched_setaffinity(0, allowed - quiet or {max(allowed)})
 
 
 class Worker:

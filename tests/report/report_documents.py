@@ -194,7 +194,7 @@ def run_document(machine: str = MACHINE, names: tuple[str, ...] | None = None, *
             NotMeasured(
                 kind="jitter",
                 what="Jitter of an isolated CPU",
-                reason="the kernel isolates no CPU (no isolcpus= on its command line)",
+                reason="no CPU is isolated, neither by isolcpus= nor by a cpuset partition",
                 cause="not_planned",
             ),
         ),

@@ -64,7 +64,7 @@ class Evidence:
         self.document = document
         self.context = context
         self.online = frozenset(context.online_cpus)
-        self.isolated = self.online & {*context.isolation.isolated, *context.isolation.cpuset_isolated}
+        self.isolated = self.online.intersection(context.isolated_cpus)
         found = [
             Watched(values.cpu, measurement, values)
             for measurement in document.measurements

@@ -263,6 +263,23 @@ def test_only_interrupts_of_isolated_cpus_are_counted(tmp_path: Path) -> None:
     assert len(json.dumps(health.since())) < 128 << 10  # what is reserved for a record
 
 
+def test_interrupts_of_a_partition_that_only_its_group_names_are_counted(tmp_path: Path) -> None:
+    groups = "/sys/fs/cgroup"
+    partition = {
+        "/sys/devices/system/cpu/isolated": "\n",
+        "/sys/devices/system/cpu/online": "0-1,3\n",
+        "/proc/self/mountinfo": f"31 25 0:27 / {groups} rw - cgroup2 cgroup rw\n",
+        f"{groups}/cpuset.cpus.effective": "0,3\n",
+        f"{groups}/vpp/cpuset.cpus.partition": "isolated\n",
+        f"{groups}/vpp/cpuset.cpus.effective": "1\n",
+    }
+    health = Health(put(tmp_path, {**FILES, **partition}))
+    assert health.counters["isolated_interrupts"] == {"9": 0, "36": 7}
+    # Dissolved meanwhile: the same CPUs are counted.
+    put(tmp_path, {f"{groups}/cpuset.cpus.effective": "0-1,3\n", "/proc/interrupts": INTERRUPTS % (9, 100)})
+    assert health.since()["counters"]["isolated_interrupts"]["changed"] == {"36": [7, 9]}
+
+
 class Clock:
     now = 0.0
 

@@ -229,6 +229,10 @@ def test_sutprobe_has_the_logins_cpus_and_is_ended_first_if_memory_runs_out(
     sut.put("/sys/devices/system/cpu/nohz_full", "2-3\n")
     worker.keep_off_measured_cpus(sut.machine)
     assert asked == [{0}]
+    sut.put("/sys/fs/cgroup/cpuset.cpus.isolated", "0-3\n")  # a login in a partition has no others
+    worker.keep_off_measured_cpus(sut.machine)
+    assert asked == [{0}, {3}]
+    sut.put("/sys/fs/cgroup/cpuset.cpus.isolated", "\n")
     monkeypatch.undo()
     cpus = os.sched_getaffinity(0)
     sut.put("/sys/devices/system/cpu/isolated", "0\n")  # the runner leaves it
