@@ -280,6 +280,14 @@ def test_interrupts_of_a_partition_that_only_its_group_names_are_counted(tmp_pat
     assert health.since()["counters"]["isolated_interrupts"]["changed"] == {"36": [7, 9]}
 
 
+def test_an_interrupt_without_a_row_has_not_come(tmp_path: Path) -> None:
+    rows = INTERRUPTS.splitlines(keepends=True)
+    health = Health(put(tmp_path, {**FILES, "/proc/interrupts": "".join(rows[:2])}))
+    put(tmp_path, {"/proc/interrupts": INTERRUPTS % (7, 100)})
+    found = health.since()["counters"]["isolated_interrupts"]
+    assert found == {"read": 2, "lost": [], "changed": {"36": [0, 9]}}
+
+
 class Clock:
     now = 0.0
 
