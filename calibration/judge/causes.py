@@ -38,7 +38,7 @@ CAUSES: Final = (
     Cause("allocation", rf"{_MEMORY}|{_CACHES}", "the cache ways and bandwidth that the measured CPUs may use"),
     Cause("DIMMs|memory", _MEMORY, "their number, ranks and speed set the channels and timing of memory"),
     Cause("CXL memory|interleave weights", _MEMORY, "which memory is behind a node"),
-    Cause("isolated CPUs", r"jitter\..*", "what else the kernel runs on a measured core"),
+    Cause("(?:isolated|housekeeping) CPUs", r"(?:jitter|wakeup)\..*", "what else the kernel runs on a measured core"),
     Cause("turbo|governor|frequency limits|frequency driver", _CORE, "sets the clock of the core"),
     Cause(CLOCK, _CORE, "the measured clock of the core"),
     Cause("microcode|vulnerabilities", _TIMES, "mitigations lengthen accesses and interruptions"),

@@ -85,6 +85,9 @@ def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
         "DIMMs": "; ".join(_dimms(firmware.dimms)) or NOT_KNOWN,
         "isolated CPUs": f"{format_cpulist(isolation.cpus) or 'none'} "
         f"(tickless: {format_cpulist(isolation.nohz_full) or 'none'})",
+        "housekeeping CPUs": NOT_KNOWN
+        if isolation.housekeeping is None
+        else format_cpulist(isolation.housekeeping) or "none",
         "container": (confinement and confinement.container) or "none",
         "limits": ", ".join(limits(context)) or "none",
         "SMT": _known(topology.smt_control),

@@ -88,6 +88,9 @@ def test_every_machine_has_all_facts(capture: Path, machine: Context) -> None:
         ("memory", {"hugepages": ()}, "huge pages", NOT_KNOWN),
         ("clocksource", {"current": "hpet"}, "clock source", "hpet"),
         ("isolation", {"isolated": ()}, "isolated CPUs", "none (tickless: 2-3,6-7)"),
+        ("isolation", {"cpuset_isolated": (4,)}, "isolated CPUs", "2-4,6-7 (tickless: 2-3,6-7)"),
+        ("isolation", {"housekeeping": (0, 1, 4, 5)}, "housekeeping CPUs", "0-1,4-5"),
+        ("isolation", {"housekeeping": ()}, "housekeeping CPUs", "none"),
     ],
 )
 def test_relevant_change_affects_only_its_fact(
