@@ -525,16 +525,23 @@ def isolated_cpus(collector):
     def folders(path):
         return [name for name in collector.names(path) if os.path.isdir("%s%s/%s" % (collector.root, path, name))]
 
-    for path in ("/proc/self/mountinfo", "/proc/self/cgroup"):
-        collector.copy(path)
+    own = control_groups(collector)
     mounted = cpusets.mounts(collector.text("/proc/self/mountinfo"))
     files = cpusets.Files(text, cpus, folders)
-    found, _ = cpusets.isolated(cpus(CPU + "/online") or set(), control_groups(collector), mounted, files)
+    found, _ = cpusets.isolated(cpus(CPU + "/online") or set(), own, mounted, files)
     return found | (cpus(CPU + "/isolated") or set()) | (cpus("/sys/fs/cgroup/" + cpusets.LISTED) or set())
+
+
+def in_partition(collector):
+    """Return whether this process is in an isolated cpuset partition."""
+    files = [directory + "/cpuset.cpus.partition" for directory in control_groups(collector)]
+    return any(collector.copy(file) and collector.text(file) == "isolated" for file in files)
 
 
 def control_groups(collector):
     """Return the directories of the process's control groups and of their ancestors, deepest first."""
+    for path in ("/proc/self/mountinfo", "/proc/self/cgroup"):
+        collector.copy(path)
     mounts = cpusets.mounts(collector.text("/proc/self/mountinfo"))
     found = []
     for line in collector.text("/proc/self/cgroup").splitlines():

@@ -100,11 +100,14 @@ def spawn(made):
     """Start the keeper of the run in the directory *made*, which outlives this process.
 
     As root under systemd it is a service of its own: the end of a session does not touch it, and systemd restores what
-    it was killed before it could restore.
+    it was killed before it could restore. In an isolated cpuset partition it is not: a service would leave its CPUs.
     """
+    from calibration.runner import capture  # noqa: PLC0415 - not needed beside a measurement
+
     command = [*python(), os.path.join(made.path, RUNNER), "keep", made.path]
     systemd_run = shutil.which("systemd-run", path="/usr/bin:/bin")
-    if os.geteuid() == 0 and systemd_run and os.path.isdir(SYSTEMD):
+    partition = capture.in_partition(capture.Collector())
+    if os.geteuid() == 0 and systemd_run and os.path.isdir(SYSTEMD) and not partition:
         restoring = shlex.join([*command[:-2], "restore", made.path])
         only = f"if [ -e {shlex.quote(made.path)} ]; then exec {restoring}; fi"
         service = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from calibration.errors import VERDICT_FAILED
+from calibration.measurements.jitter import JitterValues
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 from tests.testbed.test_faults import (
@@ -205,7 +206,35 @@ def test_cpus_that_a_partition_has_are_named_and_not_measured(
     assert document.run.status == "complete", ended.text
     (hidden,) = (flag.reason for flag in document.flags if flag.code == "CPUS_HIDDEN")
     assert "2 of 4 CPUs online (2-3)" in hidden
+    assert document.context is not None
+    assert document.context.isolated_cpus == (2, 3)  # which only the group's files say before Linux 6.7
+    assert "a cpuset partition has them" in {item.what: item.reason for item in document.not_measured}["CPUs 2-3"]
     scenario("a cpuset partition has CPUs", "an isolated partition beside the logins", "the CPUs left", "CPUS_HIDDEN")
+
+
+@pytest.mark.parametrize("become", [False, True], ids=["login", "root"])
+def test_a_login_in_a_partition_measures_its_cpus(
+    testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario, become: bool
+) -> None:
+    enter = "sudo sh -c 'echo $PPID > /sys/fs/cgroup/taken/cgroup.procs'".replace("'", '"')
+    large.read(partition("isolated", "2-3"))
+    home = large.user_ssh(f"mkdir -p .ssh; echo '{enter}' > .ssh/rc; pwd").stdout.strip()
+    left = "for p in $(cat taken/cgroup.procs); do echo $p > cgroup.procs || true; done"
+    with undone(large, f"rm {home}/.ssh/rc; cd /sys/fs/cgroup; {left}; {DISSOLVED}"):
+        ended = lab.calibrate(testbed.inventory({"suts": [large]}, {"ansible_become": become}), profile=THREE)
+    document = lab.document(large)
+    assert document.context is not None
+    assert document.context.isolated_cpus == (2, 3), ended.text
+    assert document.context.usable_cpus == {2, 3}
+    assert measured(document) == set(STEPS), ended.text
+    (jitter,) = (item.values for item in document.measurements if isinstance(item.values, JitterValues))
+    assert (jitter.cpu, jitter.isolated) == (2, True)
+    scenario(
+        f"a login{' that becomes root' * become} in a cpuset partition",
+        "an isolated partition of two CPUs, in which sessions begin",
+        "every step, on the partition's CPUs",
+        "the CPUs are isolated",
+    )
 
 
 def test_a_partition_that_takes_the_measured_cpu_leaves_no_figure(

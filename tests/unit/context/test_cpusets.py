@@ -144,6 +144,20 @@ def test_a_login_in_a_partition_measures_its_cpus_as_isolated(both):
     )
 
 
+@pytest.mark.parametrize(
+    ("files", "inside"),
+    [
+        (INSIDE, True),
+        ({**INSIDE, "/proc/self/cgroup": "0::/a/b\n"}, True),
+        ({**INSIDE, f"{TOP}/a/cpuset.cpus.partition": "isolated invalid (Parent is not a partition root)\n"}, False),
+        ({**INSIDE, f"{TOP}/a/cpuset.cpus.partition": "root\n"}, False),
+        (LISTED, False),
+    ],
+)
+def test_a_run_begun_in_a_partition_stays_in_it(make_root, files, inside):
+    assert capture.in_partition(capture.Collector(str(make_root({**BASE, **files})))) == inside
+
+
 @pytest.mark.parametrize("kind", ["jitter", "wakeup"])
 def test_real_time_threads_in_a_partition_leave_one_cpu(both, kind):
     profile = parse_profile(f"title: x\nmeasurements: {{{kind}: {{fifo: 1}}}}", "x", "test")
