@@ -70,6 +70,10 @@ def _cpu_rows(context: Context) -> list[tuple[str, str]]:
     if isolation.threads is not None:
         movable = sum(not thread.per_cpu_kernel for thread in isolation.threads)
         rows.append(("on isolated", f"{movable} movable threads, {len(isolation.interrupts)} interrupts may run there"))
+    if isolation.tickless_threads is not None:
+        movable = sum(not thread.per_cpu_kernel for thread in isolation.tickless_threads)
+        interrupts = len(isolation.tickless_interrupts or ())
+        rows.append(("on tickless", f"{movable} movable kernel threads, {interrupts} interrupts may run there"))
     return rows
 
 

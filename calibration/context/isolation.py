@@ -168,7 +168,7 @@ class _Allowed:
         return self._known[key]
 
 
-def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed) -> Thread | None:
+def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed, *, users: bool) -> Thread | None:
     rows = tree.parse(path, parse_status, MAX_STATUS_BYTES)
     if rows is None:
         return None
@@ -177,10 +177,10 @@ def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed
     except ValueError as error:
         tree.note(path, f"unparsable: {visible(str(error))}")
         return None
-    if not isolated:
+    kernel = _is_kernel_thread(rows)
+    if not isolated or not (users or kernel):
         return None
     tree.spend(NUMBER_BYTES * len(allowed))
-    kernel = _is_kernel_thread(rows)
     name = visible(rows.get("Name", ""))
     return Thread(
         pid=pid,
@@ -193,14 +193,15 @@ def _read_thread(tree: Tree, path: str, pid: int, tid: int, allowed_by: _Allowed
     )
 
 
-def _read_threads(tree: Tree, isolated: frozenset[int]) -> tuple[Thread, ...] | None:
+def _read_threads(tree: Tree, isolated: frozenset[int], *, users: bool = True) -> tuple[Thread, ...] | None:
+    """Return the threads that may run on CPUs of *isolated*, those of *users* too; None if none were captured."""
     found: list[Thread] = []
     captured = False
     allowed_by = _Allowed(tree, isolated)
     for pid in tree.numbered("/proc", ""):
         for tid in tree.numbered(f"/proc/{pid}/task", ""):
             captured = True
-            thread = _read_thread(tree, f"/proc/{pid}/task/{tid}/status", pid, tid, allowed_by)
+            thread = _read_thread(tree, f"/proc/{pid}/task/{tid}/status", pid, tid, allowed_by, users=users)
             if thread is not None:
                 found.append(thread)
     return tuple(found) if captured else None
@@ -250,6 +251,7 @@ def read_isolation(
 
     cpuset_isolated, cpuset_unknown = by_cpusets
     quiet = frozenset(isolated) | frozenset(cpuset_isolated)
+    tickless = frozenset(nohz) - quiet
     return Isolation(
         isolated=isolated,
         isolated_source=source,
@@ -265,6 +267,8 @@ def read_isolation(
         irqaffinity_text=irqaffinity_text,
         cpuset_isolated=cpuset_isolated,
         cpuset_unknown=tuple(cpu for cpu in cpuset_unknown if cpu not in isolated),
+        tickless_interrupts=_read_interrupts(tree, tickless) if tickless else None,
+        tickless_threads=_read_threads(tree, tickless, users=False) if tickless else None,
         housekeeping=tree.parse(f"{CPU}/housekeeping", parse_kernel_list),
         default_irq_affinity=tree.parse("/proc/irq/default_smp_affinity", parse_cpumask),
         interrupts=_read_interrupts(tree, quiet) if quiet else (),

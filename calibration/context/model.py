@@ -433,7 +433,9 @@ class Isolation(Model):
     were captured (no CPU is isolated). ``cpuset_isolated`` are the CPUs that cpusets isolate (isolated partitions, and
     no balancing of load in version 1); of ``cpuset_unknown`` it cannot be seen. ``housekeeping`` is Linux's own list
     (7.3 and later), of the CPUs outside ``nohz_full=`` and ``isolcpus=nohz``: it is empty without these, and has the
-    CPUs of a plain ``isolcpus=`` and of partitions.
+    CPUs of a plain ``isolcpus=`` and of partitions. ``tickless_interrupts`` and ``tickless_threads`` (the kernel's) may
+    come to CPUs in ``nohz_full`` that are not isolated, which are their ``isolated_cpus``; any user's thread may run
+    there. None without such CPUs.
     """
 
     isolated: tuple[int, ...]
@@ -453,6 +455,8 @@ class Isolation(Model):
     interrupts: tuple[Interrupt, ...]
     threads: tuple[Thread, ...] | None
     cpuset_unknown: tuple[int, ...] = ()
+    tickless_interrupts: tuple[Interrupt, ...] | None = None
+    tickless_threads: tuple[Thread, ...] | None = None
     housekeeping: tuple[int, ...] | None = None
 
     @property

@@ -38,6 +38,7 @@ def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ())
         Fact("CPUs without RCU callbacks (rcu_nocbs)", units.cpus(isolation.rcu_nocbs)),
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.cpus)),
         Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.cpus)),
+        *_tickless(isolation),
         Fact("Frequency driver and governor", _join(*frequency.drivers, *frequency.governors)),
         Fact("Frequency limits", limits),
         Fact("Turbo", frequency.turbo_text),
@@ -134,6 +135,15 @@ def _cpusets(isolation: Isolation) -> Iterator[Fact]:
         yield Fact("Isolated CPUs (cpusets)", "; ".join(filter(None, words)))
     if isolation.housekeeping:
         yield Fact("Housekeeping CPUs (outside nohz_full)", units.cpus(isolation.housekeeping))
+
+
+def _tickless(isolation: Isolation) -> Iterator[Fact]:
+    """Yield what may run on CPUs in nohz_full that are not isolated, beside any thread of a user."""
+    if isolation.tickless_interrupts is not None:
+        yield Fact("Interrupts that may reach tickless CPUs", str(len(isolation.tickless_interrupts)))
+    if isolation.tickless_threads is not None:
+        movable = sum(not thread.per_cpu_kernel for thread in isolation.tickless_threads)
+        yield Fact("Movable kernel threads that may run on tickless CPUs", str(movable))
 
 
 def _seen(context: Context) -> str:

@@ -602,7 +602,8 @@ def collect(root="/", clock=time.time, patterns=()):
     devices.collect(collector)
     collector.files_before_asked = len(collector.files)
     asked.collect(collector, patterns)
-    if isolated_cpus(collector) or "isolcpus=" in collector.text("/proc/cmdline"):  # else there are too many
+    quiet = isolated_cpus(collector) or cpus_in(collector, CPU + "/nohz_full")
+    if quiet or "isolcpus=" in collector.text("/proc/cmdline"):  # else there are too many
         collector.collect(THREAD_PATTERN)
     collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
     for pattern in EVENT_SOURCE_PATTERNS:

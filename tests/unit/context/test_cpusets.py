@@ -23,7 +23,7 @@ BASE = {
     "/proc/self/mountinfo": UNIFIED,
     "/proc/self/cgroup": "0::/user.slice\n",
     "/proc/self/status": "Name:\tpython3\nCpus_allowed_list:\t0,3-7\n",
-    "/proc/9/task/9/status": "Name:\tmover\nCpus_allowed_list:\t0-7\n",
+    "/proc/9/task/9/status": "Name:\tmover\nVmSize:\t9 kB\nCpus_allowed_list:\t0-7\n",
 }
 OUTSIDE = {f"{TOP}/cpuset.cpus.effective": "0,3-7\n", f"{TOP}/user.slice/cpuset.cpus.effective": "0,3-7\n"}
 LISTED = {**OUTSIDE, f"{TOP}/cpuset.cpus.isolated": "1-2\n"}
@@ -205,6 +205,39 @@ def test_partitions_that_cannot_be_seen_are_said(both):
     assert check_cpus(context, "isolated_cpus", "1-2").outcome == "unknown"
     assert check_cpus(context, "isolated_cpus", "none").outcome == "met"
     assert check_cpus(context, "isolated_cpus", "1-3").outcome == "not_met"
+
+
+def test_kernel_threads_and_interrupts_of_tickless_cpus_that_are_not_isolated(both):
+    def thread(tid, name, cpus, kernel):
+        return {f"/proc/{tid}/task/{tid}/status": f"Name:\t{name}\nKthread:\t{kernel}\nCpus_allowed_list:\t{cpus}\n"}
+
+    files = {
+        "/sys/devices/system/cpu/nohz_full": "5-7\n",
+        "/sys/devices/system/cpu/isolated": "7\n",
+        "/proc/interrupts": "CPU0 CPU1\n 5: 1 1 IO eth0\n 6: 1 1 IO eth1\n",
+        "/proc/irq/5/smp_affinity_list": "0-6\n",
+        "/proc/irq/6/smp_affinity_list": "7\n",
+        **thread(20, "kcompactd0", "0-6", 1),
+        **thread(21, "ksoftirqd/6", "6", 1),
+        **thread(22, "nginx", "0-6", 0),
+        **thread(23, "ksoftirqd/7", "7", 1),
+    }
+    context = both(files)
+    isolation = context.isolation
+    assert [interrupt.irq for interrupt in isolation.tickless_interrupts] == [5]
+    assert isolation.tickless_interrupts[0].isolated_cpus == (5, 6)
+    assert [item.name for item in isolation.tickless_threads] == ["kcompactd0", "ksoftirqd/6"]
+    assert [interrupt.irq for interrupt in isolation.interrupts] == [6]
+    shown = {fact.name: fact.value for fact in machine(context, None)}
+    assert shown["Interrupts that may reach tickless CPUs"] == "1"
+    assert shown["Movable kernel threads that may run on tickless CPUs"] == "1"
+    assert "on tickless     1 movable kernel threads, 1 interrupts may run there" in summary(context)
+    alone = both({**files, "/sys/devices/system/cpu/isolated": "\n"})
+    assert len(alone.isolation.tickless_threads) == 3
+    assert alone.isolation.threads is None
+    isolated = both({**files, "/sys/devices/system/cpu/isolated": "5-7\n"}).isolation
+    assert isolated.tickless_interrupts is None
+    assert isolated.tickless_threads is None
 
 
 def test_linux_own_list_of_housekeeping_cpus_isolates_nothing(both):
