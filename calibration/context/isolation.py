@@ -265,7 +265,7 @@ def read_isolation(
         rcu_nocbs_text=rcu_text,
         irqaffinity=_from_cmdline(tree, irqaffinity_text, "irqaffinity", cpus) if irqaffinity_text else None,
         irqaffinity_text=irqaffinity_text,
-        cpuset_isolated=cpuset_isolated,
+        cpuset_isolated=tuple(cpu for cpu in cpuset_isolated if cpu not in isolated),  # Linux 6.12 lists boot's too
         cpuset_unknown=tuple(cpu for cpu in cpuset_unknown if cpu not in isolated),
         tickless_interrupts=_read_interrupts(tree, tickless) if tickless else None,
         tickless_threads=_read_threads(tree, tickless, users=False) if tickless else None,

@@ -428,14 +428,14 @@ class Thread(Model):
 class Isolation(Model):
     """CPU isolation, and the interrupts and threads that may still run on isolated CPUs.
 
-    ``isolated`` are the CPUs outside scheduling domains; ``isolated_source`` says whether that comes from the kernel's
-    file or the command line. ``*_text`` is the value on the command line as written; ``threads`` is None if no threads
-    were captured (no CPU is isolated). ``cpuset_isolated`` are the CPUs that cpusets isolate (isolated partitions, and
-    no balancing of load in version 1); of ``cpuset_unknown`` it cannot be seen. ``housekeeping`` is Linux's own list
-    (7.3 and later), of the CPUs outside ``nohz_full=`` and ``isolcpus=nohz``: it is empty without these, and has the
-    CPUs of a plain ``isolcpus=`` and of partitions. ``tickless_interrupts`` and ``tickless_threads`` (the kernel's) may
-    come to CPUs in ``nohz_full`` that are not isolated, which are their ``isolated_cpus``; any user's thread may run
-    there. None without such CPUs.
+    ``isolated`` are the CPUs outside scheduling domains; ``isolated_source`` says whether that comes from the
+    kernel's file or the command line. ``*_text`` is the value on the command line as written; ``threads`` is None
+    if no threads were captured (no CPU is isolated). ``cpuset_isolated`` are the other CPUs that cpusets isolate
+    (isolated partitions, and no balancing of load in version 1); of ``cpuset_unknown`` it cannot be seen.
+    ``housekeeping`` is Linux's own list (7.3 and later), of the CPUs outside ``nohz_full=`` and ``isolcpus=nohz``:
+    it is empty without these, and has the CPUs of a plain ``isolcpus=`` and of partitions. ``tickless_interrupts``
+    and ``tickless_threads`` (the kernel's) may come to CPUs in ``nohz_full`` that are not isolated, which are their
+    ``isolated_cpus``; any user's thread may run there. None without such CPUs.
     """
 
     isolated: tuple[int, ...]

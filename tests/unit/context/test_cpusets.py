@@ -63,7 +63,7 @@ def both(make_root):
     [
         (LISTED, (1, 2), ()),
         ({f"{TOP}/cpuset.cpus.isolated": "\n", f"{TOP}/cpuset.cpus.effective": "0,3-7\n"}, (), ()),  # a root partition
-        ({**LISTED, "/sys/devices/system/cpu/isolated": "5\n"}, (1, 2, 5), ()),
+        ({**LISTED, "/sys/devices/system/cpu/isolated": "2,5\n"}, (1, 2, 5), ()),
         (OUTSIDE, (), (1, 2)),  # Linux 6.1 without the groups, as in older captures
         ({**OUTSIDE, **group("a", "isolated", "1-2"), **group("b", "member", "0,3-7")}, (1, 2), ()),
         ({**OUTSIDE, **group("a", "root", "1-2")}, (), ()),
@@ -195,6 +195,13 @@ def test_isolated_by_partitions_on_every_surface(both):
     assert shown["Interrupts that may reach isolated CPUs"] == shown["Threads that may run on isolated CPUs"] == "1"
     assert "isolated        1-2 (by cpusets 1-2)" in summary(context)
     assert check_cpus(context, "isolated_cpus", "1-2").outcome == "met"
+
+
+def test_cpus_isolated_at_boot_that_linux_lists_again_are_in_no_partition(both):
+    """Linux 6.12 and 7.3 have them in cpuset.cpus.isolated."""
+    context = both({"/sys/devices/system/cpu/isolated": "1\n", f"{TOP}/cpuset.cpus.isolated": "1\n"})
+    assert (context.isolated_cpus, context.isolation.cpuset_isolated) == ((1,), ())
+    assert "Isolated CPUs (cpusets)" not in {fact.name for fact in machine(context, None)}
 
 
 def test_partitions_that_cannot_be_seen_are_said(both):
