@@ -379,12 +379,13 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
     if caches := found["cache_latency"]:
         levels = "/".join(cache.quantity.rpartition(".")[2] for cache in caches)
         yield _tile(document, levels, caches, caches, None)
-    isolated = "isolated" if context is not None and context.isolated_cpus else "not isolated"
+    isolated = () if context is None else context.isolated_cpus
     titles: dict[Family, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
     for family, title in titles.items():
         for figure in found[family][:1]:
-            where = re.search(r"CPU \d+", figure.title)
-            yield _tile(document, title, [figure], [figure], f"{where[0]}, {isolated}" if where else None)
+            where = re.search(r"CPU (\d+)", figure.title)
+            state = f", {'' if int(where[1]) in isolated else 'not '}isolated" if where else ""
+            yield _tile(document, title, [figure], [figure], f"{where[0]}{state}" if where else None)
     for measurement in document.measurements:
         if isinstance(measurement.values, WakeupValues) and measurement.values.condition == "idle":
             yield _wakeup(document, measurement, measurement.values)

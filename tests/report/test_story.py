@@ -36,6 +36,17 @@ def test_the_tiles_are_the_metrics_of_record(document: RunDocument) -> None:
     assert found["Longest gap"].plus_minus is None
 
 
+def test_a_tile_says_of_its_own_cpu_whether_it_is_isolated(document: RunDocument) -> None:
+    """A login outside of a cpuset partition measures others than the isolated CPUs."""
+    assert document.context is not None
+    assert document.context.parsed is not None
+    parsed = document.context.parsed
+    for isolated, said in (((1,), "CPU 1, isolated"), ((0,), "CPU 1, not isolated")):
+        isolation = parsed.isolation.model_copy(update={"isolated": (), "cpuset_isolated": isolated})
+        context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"isolation": isolation})})
+        assert tiles(document.model_copy(update={"context": context}))["Longest gap"].extra == said
+
+
 def test_idle_wake_ups_and_the_firmware_have_a_tile(document: RunDocument) -> None:
     found = tiles(document)
     (idle,) = (

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from calibration.context.model import Context
 from calibration.errors import VERDICT_FAILED
 from calibration.measurements.jitter import JitterValues
+from calibration.results.model import RunDocument
 from tests.testbed.guest import Sut
 from tests.testbed.support import Lab, Testbed
 from tests.testbed.test_faults import (
@@ -184,6 +186,13 @@ def test_a_disk_that_fills_up_in_the_middle_costs_no_step(
     )
 
 
+def context_of(document: RunDocument) -> Context:
+    """Return the context that was captured."""
+    assert document.context is not None
+    assert document.context.parsed is not None
+    return document.context.parsed
+
+
 def partition(kind: str, cpus: str) -> str:
     """Return the command that takes CPUs away from all logins, for a partition of their own."""
     return (
@@ -206,8 +215,7 @@ def test_cpus_that_a_partition_has_are_named_and_not_measured(
     assert document.run.status == "complete", ended.text
     (hidden,) = (flag.reason for flag in document.flags if flag.code == "CPUS_HIDDEN")
     assert "2 of 4 CPUs online (2-3)" in hidden
-    assert document.context is not None
-    assert document.context.isolated_cpus == (2, 3)  # which only the group's files say before Linux 6.7
+    assert context_of(document).isolated_cpus == (2, 3)  # which only the group's files say before Linux 6.7
     assert "a cpuset partition has them" in {item.what: item.reason for item in document.not_measured}["CPUs 2-3"]
     scenario("a cpuset partition has CPUs", "an isolated partition beside the logins", "the CPUs left", "CPUS_HIDDEN")
 
@@ -223,9 +231,8 @@ def test_a_login_in_a_partition_measures_its_cpus(
     with undone(large, f"rm {home}/.ssh/rc; cd /sys/fs/cgroup; {left}; {DISSOLVED}"):
         ended = lab.calibrate(testbed.inventory({"suts": [large]}, {"ansible_become": become}), profile=THREE)
     document = lab.document(large)
-    assert document.context is not None
-    assert document.context.isolated_cpus == (2, 3), ended.text
-    assert document.context.usable_cpus == {2, 3}
+    context = context_of(document)
+    assert (context.isolated_cpus, context.usable_cpus) == ((2, 3), {2, 3})
     assert measured(document) == set(STEPS), ended.text
     (jitter,) = (item.values for item in document.measurements if isinstance(item.values, JitterValues))
     assert (jitter.cpu, jitter.isolated) == (2, True)
