@@ -8,9 +8,11 @@ from typing import Any, Final, NamedTuple
 from calibration.audit import readings
 from calibration.audit.cpu_sets import check_cpus
 from calibration.audit.findings import Finding, outcome_of
-from calibration.audit.kernel_arguments import check_kernel_arguments
+from calibration.audit.kernel_arguments import check_kernel_arguments, last_cpu
 from calibration.audit.readings import Machine, Reading
 from calibration.audit.wanted import accepts, cpu_list, spread, switch, texts
+from calibration.comparisons import Kind as Comparison
+from calibration.comparisons import words
 from calibration.context.topology import parse_size
 from calibration.errors import InputError
 from calibration.model import Model
@@ -55,12 +57,16 @@ class Kind(NamedTuple):
     check: Callable[[Item, Machine], Finding]
 
 
-Accepts = Callable[[Item, Machine, str], bool]
+Accepts = Callable[[Item, Machine, str, Comparison], bool]
+
+
+def _is_wanted(item: Item, machine: Machine, found: str, comparison: Comparison) -> bool:
+    return accepts(item.wanted, found, comparison, last_cpu(machine.context))
 
 
 def _reading(
     read: Callable[[Machine, str], Reading],
-    accept: Accepts = lambda item, _machine, found: accepts(item.wanted, found),
+    accept: Accepts = _is_wanted,
     excluded: Callable[[Item, Machine, Reading], str | None] = lambda *_: None,
 ) -> Callable[[Item, Machine], Finding]:
     """Return the check of a setting that *read* reads, each of whose values *accept* judges.
@@ -75,7 +81,11 @@ def _reading(
             return Finding(item.name, expected, reading.reason, reading.state)
         if (reason := excluded(item, machine, reading)) is not None:
             return Finding(item.name, expected, reason, "impossible")
-        wrong = [place for place, value in reading.values.items() if not accept(item, machine, value)]
+        wrong = [
+            place
+            for place, value in reading.values.items()
+            if not accept(item, machine, value, reading.kinds.get(place, words))
+        ]
         found = spread(reading.values, wrong, reading.noun)
         if reading.reason and not wrong:
             return Finding(item.name, expected, f"{found}; not all could be read: {reading.reason}", "unknown")
@@ -167,7 +177,7 @@ def _mitigations(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "", switch(given)
 
 
-def _mitigated(item: Item, _machine: Machine, found: str) -> bool:
+def _mitigated(item: Item, _machine: Machine, found: str, _comparison: Comparison) -> bool:
     if item.key:
         return accepts(item.wanted, found)
     return not (OFF if item.wanted == ("off",) else ON).match(found)
@@ -178,7 +188,7 @@ def _unaffected(item: Item, _machine: Machine, reading: Reading) -> str | None:
     return found if found == "Not affected" and not accepts(item.wanted, found) else None
 
 
-def _no_deeper(item: Item, machine: Machine, found: str) -> bool:
+def _no_deeper(item: Item, machine: Machine, found: str, _comparison: Comparison) -> bool:
     names = [state.name for state in machine.context.idle.states]
     return found == "none" or names.index(found) <= max(names.index(name) for name in item.wanted if name in names)
 

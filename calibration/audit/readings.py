@@ -2,10 +2,11 @@
 """What a machine has of each setting, or why that is unknown, or why it cannot have it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from calibration.audit.files import Files
+from calibration.comparisons import Kind, cpu_set, kind_of_file, number, words
 from calibration.context.hardware import Device
 from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
@@ -36,18 +37,19 @@ class Reading(NamedTuple):
     """The values of a setting by place (``""`` if it has none), or the ``reason`` why there are none.
 
     ``impossible``: the machine cannot have the setting; ``unknown``: it could not be read. A reason beside values says
-    what of them could not be read.
+    what of them could not be read. ``kinds`` says how the value of a place is compared, where not as a text.
     """
 
     values: Mapping[str, str]
     state: Literal["found", "impossible", "unknown"] = "found"
     reason: str = ""
     noun: str = "CPUs"
+    kinds: Mapping[str, Kind] = {}
 
 
-def one(value: object) -> Reading:
+def one(value: object, kind: Kind = words) -> Reading:
     """Return the reading of a setting that has one value."""
-    return Reading({"": str(value)})
+    return Reading({"": str(value)}, kinds={"": kind})
 
 
 def impossible(reason: str) -> Reading:
@@ -95,18 +97,20 @@ def sysfs(machine: Machine, pattern: str, missing: str = "no such file") -> Read
             return unknown(found.reason)
         return impossible(missing) if found.looked else unknown("not captured: it was not asked for")
     if not re.search("[*?]", pattern):
-        return one(found.values[pattern])
-    values, noun = by_cpu(pattern, found.values)
-    return Reading(values, "found", found.reason or "", noun)
+        return one(found.values[pattern], kind_of_file(pattern))
+    places, noun = by_cpu(pattern, found.values)
+    values = {places[path]: value for path, value in found.values.items()}
+    kinds = {places[path]: kind_of_file(path) for path in found.values}
+    return Reading(values, "found", found.reason or "", noun, kinds)
 
 
-def by_cpu(pattern: str, values: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return *values* by the part of their paths that *pattern* leaves open, a CPU's number if it is one."""
+def by_cpu(pattern: str, paths: Iterable[str]) -> tuple[dict[str, str], str]:
+    """Return the part of each of *paths* that *pattern* leaves open, and what it names: CPUs if each is a number."""
     expression = "".join({"*": "([^/]*)", "?": "([^/])"}.get(part, re.escape(part)) for part in pattern)
-    open_parts = {path: "/".join(matched.groups()) for path in values if (matched := re.fullmatch(expression, path))}
-    if "cpu*" in pattern and all(part.isdigit() for part in open_parts.values()):
-        return {open_parts[path]: value for path, value in values.items()}, "CPUs"
-    return {open_parts.get(path, path): value for path, value in values.items()}, "files"
+    places = {
+        path: "/".join(matched.groups()) if (matched := re.fullmatch(expression, path)) else path for path in paths
+    }
+    return places, "CPUs" if "cpu*" in pattern and all(map(str.isdigit, places.values())) else "files"
 
 
 def transparent_hugepages(machine: Machine, _key: str) -> Reading:
@@ -211,7 +215,7 @@ def interrupts(machine: Machine, key: str) -> Reading:
     if default is None:
         return absent(machine, "/proc/irq", "this kernel has no interrupt affinity")
     if key == "default_affinity":
-        return one(format_cpulist(default))
+        return one(format_cpulist(default), cpu_set)
     if not isolation.cpus:
         return impossible("no CPU is isolated")
     values = {
@@ -241,7 +245,8 @@ def firmware(machine: Machine, key: str) -> Reading:
     if key == "microcode":
         values = {str(cpu): model.microcode for model in context.processor.models for cpu in model.cpus}
         known = {cpu: microcode for cpu, microcode in values.items() if microcode is not None}
-        return Reading(known) if known else absent(machine, "/proc/cpuinfo", "no microcode version")
+        kinds: dict[str, Kind] = dict.fromkeys(known, number)
+        return Reading(known, kinds=kinds) if known else absent(machine, "/proc/cpuinfo", "no microcode version")
     value = getattr(context.firmware, key)
     return absent(machine, f"{DMI}/{key}", "the firmware gives none") if value is None else one(value)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from calibration.context.tuned import chosen
+from calibration.comparisons import Kind, choice, same
 from calibration.cpulists import MAX_ID, format_cpulist, parse_cpulist
 
 MAX_VALUES: Final = 64
@@ -65,29 +65,27 @@ def matches(pattern: str, text: str) -> bool:
     return pattern == text or fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-def accepts(wanted: Iterable[str], found: str) -> bool:
-    """Return whether *found* is one of the values *wanted*."""
-    return any(_accepts(value, found) for value in wanted)
+def accepts(wanted: Iterable[str], found: str, kind: Kind = choice, last: int | None = None) -> bool:
+    """Return whether *found* is one of the values *wanted*, by the *kind* of the fact; *last* is the last CPU."""
+    return any(_accepts(value, found, kind, last) for value in wanted)
 
 
-def _accepts(wanted: str, found: str) -> bool:
-    if wanted == found or wanted == chosen(found):
+def _accepts(wanted: str, found: str, kind: Kind, last: int | None) -> bool:
+    if same(kind, wanted, found, last):
         return True
-    bounds = RANGE.fullmatch(wanted)
-    if bounds is not None and any(bounds.groups()) and INTEGER.fullmatch(found):
+    bounds, value = RANGE.fullmatch(wanted), _integer(found, kind)
+    if bounds is not None and any(bounds.groups()) and value is not None:
         low, high = (None if bound is None else int(bound) for bound in bounds.groups())
-        return (low is None or int(found) >= low) and (high is None or int(found) <= high)
-    return matches(wanted, found) or _same_cpus(wanted, found)
+        return (low is None or value >= low) and (high is None or value <= high)
+    return matches(wanted, found)
 
 
-def _same_cpus(one: str, other: str) -> bool:
-    """Return whether both are one list of CPUs, written differently: ``2-3`` and ``2,3``."""
-    if not any(character in one + other for character in ",-"):
-        return False
+def _integer(found: str, kind: Kind) -> int | None:
     try:
-        return parse_cpulist(one) == parse_cpulist(other) != ()
+        value = kind(found, None)
     except ValueError:
-        return False
+        value = None
+    return value if isinstance(value, int) else int(found) if INTEGER.fullmatch(found) else None
 
 
 MAX_SHOWN: Final = 8

@@ -13,6 +13,7 @@ from calibration.audit.kinds import KINDS, MAX_ITEMS, Item, evaluate_items, read
 from calibration.audit.learn import learned
 from calibration.audit.readings import Machine
 from calibration.audit.wanted import accepts, spread
+from calibration.comparisons import kind_of_file
 from calibration.context.model import Dimm
 from calibration.errors import InputError
 from calibration.preflight.expectations import read_state
@@ -373,7 +374,7 @@ def test_an_argument_that_was_blanked_is_unknown_and_repeated_nowhere() -> None:
 
 
 def test_a_number_of_huge_pages_is_of_the_size_before_it() -> None:
-    found_words = "hugepages=8 for pages of 1073741824 bytes: found hugepages=8 for pages of 2097152 bytes"
+    found_words = "hugepages=8 for pages of 1073741824 bytes: found hugepages=4 for pages of 1073741824 bytes"
     machine = with_files({"/proc/cmdline": "hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4\n"})
     wanted = {"kernel_arguments": "hugepagesz=1G hugepages=8"}
     found = findings(wanted, machine)["kernel_arguments"]
@@ -483,9 +484,10 @@ def test_what_is_learned_from_hostile_files_is_still_a_file() -> None:
         ("0..10", "5 6", False),
         ("madvise", "always [madvise] never", True),
         ("always", "always [madvise] never", False),
-        ("2-3", "2,3", True),
-        ("2-3", "2,3,4", False),
+        ("2-3", "2,3", False),  # of what is not known to be a list of CPUs
+        ("1,2", "2,1", False),
         ("23", "2,3", False),
+        ("010", "10", False),
         ("Mitigation: *", "Mitigation: PTI", True),
         ("a[b]*", "a[b]c", True),
         ("6.?", "6.1", True),
@@ -495,6 +497,79 @@ def test_what_is_learned_from_hostile_files_is_still_a_file() -> None:
 )
 def test_values_are_compared(wanted: str, found: str, met: bool) -> None:
     assert accepts([wanted], found) is met
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted", "found", "met"),
+    [
+        # Masks: words of 32 bits, the most significant first.
+        ("/sys/devices/virtual/workqueue/cpumask", "00000003,00000001", "00000001,00000003", False),
+        ("/sys/devices/virtual/workqueue/*/cpumask", "3", "00000000,00000003", True),
+        ("/sys/bus/workqueue/devices/writeback/cpumask", "00000c00,f000c00f", "000c00,f000c00f", True),
+        ("/sys/bus/workqueue/devices/writeback/cpumask", "0xc00f000c00f", "000c00,f000c00f", True),
+        ("/sys/devices/virtual/workqueue/cpumask", "0-1", "3", False),  # the kernel takes no list there
+        ("/sys/devices/virtual/workqueue/cpumask_requested", "10", "10", True),
+        ("/sys/devices/virtual/workqueue/cpumask", "10", "00000010", True),
+        ("/sys/class/net/eth*/queues/rx-*/rps_cpus", "f", "00000000,0000000f", True),
+        ("/sys/class/net/eth0/queues/tx-0/xps_cpus", "1,0", "00000001,00000000", True),
+        ("/sys/class/net/eth0/queues/tx-0/xps_rxqs", "1,0", "0,1", False),
+        ("/sys/bus/pci/devices/0000:18:00.0/local_cpus", "ff", "000000ff", True),
+        ("/proc/irq/default_smp_affinity", "3", "00000003", True),
+        ("/proc/sys/net/core/flow_limit_cpu_bitmap", "0", "00000000", True),
+        ("/proc/sys/net/core/rps_default_mask", "3,1", "1,3", False),
+        ("/sys/module/intel_powerclamp/parameters/cpumask", "f", "0000000f", True),
+        ("/sys/devices/system/node/node0/cpumap", "f", "00000000,0000000f", True),
+        # Lists, some in spite of their names.
+        ("/proc/sys/kernel/watchdog_cpumask", "0,1,2", "0-2", True),
+        ("/proc/sys/kernel/watchdog_cpumask", "7", "0-2", False),
+        ("/sys/devices/uncore_imc_0/cpumask", "0,28", "28,0", True),
+        ("/sys/bus/event_source/devices/cstate_core/cpumask", "0-3", "0,1,2,3", True),
+        ("/sys/bus/pci/devices/0000:18:00.0/local_cpulist", "0-3", "0,1,2,3", True),
+        ("/sys/devices/system/cpu/cpu*/topology/thread_siblings_list", "0-1", "0,1", True),
+        ("/sys/devices/system/cpu/cpufreq/policy0/affected_cpus", "0-1", "0 1", True),
+        ("/sys/devices/system/cpu/isolated", "2-3", "2,3", True),
+        ("/sys/devices/system/cpu/isolated", "", "(null)", True),
+        ("/sys/fs/cgroup/machine.slice/cpuset.cpus", "2-3", "3,2", True),
+        ("/sys/fs/cgroup/machine.slice/cpuset.cpus.exclusive", "2-N", "2-7", True),
+        ("/sys/fs/resctrl/group/cpus_list", "2-3", "2,3", True),
+        ("/sys/fs/resctrl/group/cpus", "c", "0000000c", True),
+        ("/sys/fs/resctrl/schemata", "MB:0=50;1=100 L3:1=7ff;0=00f", "L3:0=f;1=7ff MB:0=50;1=100", True),
+        ("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080-8081", "8080,8081", True),
+        ("/proc/sys/net/ipv4/ip_local_reserved_ports", "65535,1-2,3", "1-3,65535", True),
+        ("/proc/sys/net/ipv4/ip_local_reserved_ports", "8080-8082", "8080,8081", False),
+        ("/proc/sys/net/ipv4/tcp_allowed_congestion_control", "cubic reno", "reno cubic", True),
+        # What is ordered.
+        ("/sys/module/mlx4_core/parameters/port_type_array", "2,1", "1,2", False),
+        ("/proc/sys/net/ipv4/ip_local_port_range", "32768 60999", "32768	60999", True),
+        ("/proc/sys/net/ipv4/ip_local_port_range", "60999 32768", "32768	60999", False),
+        ("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456", "4096	131072	6291456", True),
+        ("/proc/sys/kernel/printk", "4 4 1 7", "4 1 4 7", False),
+        ("/sys/kernel/irq/9/per_cpu_count", "1,2", "2,1", False),
+        # Numbers and switches.
+        ("/proc/sys/vm/swappiness", "0x0a", "10", True),
+        ("/proc/sys/vm/swappiness", "010", "8", True),  # octal, as the kernel reads it
+        ("/proc/sys/vm/swappiness", "010", "10", False),
+        ("/proc/sys/vm/swappiness", "0..10", "10", True),
+        ("/sys/module/kvm_intel/parameters/nested", "1", "Y", True),
+        ("/sys/module/kvm_intel/parameters/nested", "N", "Y", False),
+        ("/sys/module/x/parameters/flags", "on,0,0x10", "Y,N,16", True),
+        ("/sys/module/x/parameters/name", "eth0,eth1", "eth1,eth0", False),
+        ("/sys/kernel/mm/lru_gen/enabled", "7", "0x0007", True),
+        ("/sys/devices/system/cpu/cpu*/cache/index2/size", "1M", "1024K", True),
+        ("/sys/devices/system/cpu/cpu*/cache/index2/size", "1048576..", "1024K", True),
+        ("/sys/fs/cgroup/system.slice/memory.max", "1G", "1073741824", True),
+        ("/sys/fs/cgroup/system.slice/memory.max", "max", "max", True),
+        ("/sys/devices/system/memory/block_size_bytes", "0x8000000", "8000000", True),
+        # Texts.
+        ("/sys/block/sda/queue/scheduler", "none", "[none] mq-deadline", True),
+        ("/proc/sys/kernel/core_pattern", "core.%p [x]", "core.%p  [x]", True),
+        ("/proc/sys/kernel/core_pattern", "x", "core.%p [x]", False),
+        ("/sys/class/net/eth0/phys_port_name", "1,2", "2,1", False),
+        ("/sys/class/dmi/id/bios_version", "0010", "10", False),
+    ],
+)
+def test_values_of_files_are_compared_by_what_the_file_holds(path: str, wanted: str, found: str, met: bool) -> None:
+    assert accepts([wanted], found, kind_of_file(path), 7) is met
 
 
 def test_many_places_are_one_sentence() -> None:
