@@ -1,71 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of the booted kernel, in the expected order."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
-from calibration.context.cmdline import parse_cmdline, parse_isolcpus
+from calibration.comparisons import PAGES, ReservedPages, argument_value, huge_pages, rule_of
+from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context, Parameter
-from calibration.context.topology import parse_size
-from calibration.cpulists import parse_cpulist
 from calibration.runner.blanking import BLANKED, blank
 
 MAX_ARGUMENTS = 2048
 """Most kernel arguments compared: the kernel limits them to 4096 characters."""
 
-CPU_LISTS = frozenset({"nohz_full", "rcu_nocbs", "irqaffinity", "kthread_cpus"})
-"""Arguments whose value is a list of CPUs, in any notation; isolcpus has flag words before its list."""
-
-SIZES = frozenset({"hugepagesz", "default_hugepagesz"})
-"""Arguments whose value is a size, parsed like the kernel's memparse: 1G is 1024M."""
-
-COLLECTED = frozenset(
-    {"console", "earlycon", "hugepagesz", "hugepages", "memmap", "module_blacklist", "initcall_blacklist", "pci"}
-)
-"""Arguments that the kernel accumulates; any other one replaces an earlier one of the same name."""
-
 
 class Argument(NamedTuple):
-    """A kernel argument in comparable form, and as written.
-
-    ``of`` is what it applies to: a number of huge pages applies to the page size before it.
-    """
+    """A kernel argument in comparable form, and as written."""
 
     name: str
-    value: Any
-    of: Any
+    value: Hashable
     text: str
 
 
 def arguments_of(parameters: Iterable[Parameter], last: int | None = None) -> list[Argument]:
-    """Return *parameters* in order, in comparable form: dashes are underscores, lists of CPUs are sets."""
-    found = []
-    size: Any = None
-    for parameter in parameters:
-        name = parameter.name.replace("-", "_")
-        value = _comparable(name, parameter.value, last)
-        if name in SIZES:
-            size = value
-        text = parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
-        found.append(Argument(name, value, size if name == "hugepages" else None, text))
-    return found
+    """Return *parameters* in order, in comparable form: dashes are underscores, and values of their kinds.
+
+    Without those of huge pages.
+    """
+    return [
+        Argument(name, argument_value(parameter.name, parameter.value, last), text_of(parameter))
+        for parameter in parameters
+        if (name := parameter.name.replace("-", "_")) not in PAGES
+    ]
 
 
-def _comparable(name: str, value: str | None, last: int | None) -> Any:
-    if value is None:
-        return None
-    try:
-        if name == "isolcpus":
-            parsed = parse_isolcpus(value, last)
-            return frozenset(parsed.flags + parsed.unknown_flags or ("domain",)), frozenset(parsed.cpus)
-        if name in CPU_LISTS:
-            return frozenset(parse_cpulist(value, last))
-        if name in SIZES:
-            return parse_size(value.upper())
-    except ValueError:
-        pass
-    return value
+def text_of(parameter: Parameter) -> str:
+    """Return *parameter* as written, without quotes."""
+    return parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
+
+
+def pages_of(parameters: Iterable[Parameter], architecture_default: int | None) -> ReservedPages:
+    """Return the huge pages that *parameters* reserve."""
+    pairs = ((parameter.name.replace("-", "_"), parameter.value) for parameter in parameters)
+    return huge_pages([pair for pair in pairs if pair[0] in PAGES], architecture_default)
+
+
+def compare_pages(expected: ReservedPages, found: ReservedPages) -> list[str]:
+    """Return the differences of the huge pages *found* from those *expected*, as sentences.
+
+    Additional sizes are allowed.
+    """
+    faults = []
+    if expected.default_text is not None and expected.default != found.default:
+        faults.append(f"{expected.default_text}: {_instead(found.default_text)}")
+    available = {*found.sizes, *found.counts, found.default, expected.default}
+    faults += [f"hugepagesz={text}: missing" for pages, text in expected.sizes.items() if pages not in available]
+    spare = [pages for pages in found.counts if pages not in expected.counts]
+    for pages, count in expected.counts.items():
+        other = found.counts.get(pages)
+        if (other.pages if other else 0) != count.pages:
+            other = other or (found.counts[spare.pop(0)] if spare else None)
+            faults.append(f"{count.text}: {_instead(other and other.text)}")
+    return faults
+
+
+def _instead(text: str | None) -> str:
+    return "missing" if text is None else f"found {text}"
 
 
 def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -> list[str]:
@@ -79,21 +79,20 @@ def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -
     for place, wanted in enumerate(expected):
         if place in pairs:
             continue
-        same = next((at for at in free if found[at][:3] == wanted[:3]), None)
+        same = next((at for at in free if found[at][:2] == wanted[:2]), None)
         other = next((at for at in free if found[at].name == wanted.name), None)
         if same is not None:
             free.remove(same)
             faults.append(f"{wanted.text}: expected {_place(expected, place)}, found {_place(found, same)}")
         elif other is not None:
             free.remove(other)
-            instead = f"{found[other].text}{_belongs(found[other])}"
-            faults.append(f"{wanted.text}{_belongs(wanted)}: found {instead}")
+            faults.append(f"{wanted.text}: found {found[other].text}")
         else:
             faults.append(f"{wanted.text}: missing")
-    names = {argument.name: argument for argument in expected if argument.name not in COLLECTED}
+    names = {argument.name: argument for argument in expected if not rule_of(argument.name).collected}
     for at in free:
         argument = found[at]
-        if argument.name in names and argument[:3] not in {wanted[:3] for wanted in expected}:
+        if argument.name in names and argument[:2] not in {wanted[:2] for wanted in expected}:
             faults.append(f"{names[argument.name].text}: repeated as {argument.text}")
     return faults
 
@@ -104,12 +103,6 @@ def _place(arguments: Sequence[Argument], at: int) -> str:
     return f"before {arguments[1].text}" if len(arguments) > 1 else "first"
 
 
-def _belongs(argument: Argument) -> str:
-    if argument.name != "hugepages":
-        return ""
-    return " for the default size" if argument.of is None else f" for pages of {argument.of} bytes"
-
-
 def _in_order(expected: Sequence[Argument], found: Sequence[Argument]) -> dict[int, int]:
     """Return the longest common subsequence of two lists: index in *expected* to index in *found*."""
     lengths = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
@@ -117,13 +110,13 @@ def _in_order(expected: Sequence[Argument], found: Sequence[Argument]) -> dict[i
         for two in range(len(found) - 1, -1, -1):
             lengths[one][two] = (
                 lengths[one + 1][two + 1] + 1
-                if expected[one][:3] == found[two][:3]
+                if expected[one][:2] == found[two][:2]
                 else max(lengths[one + 1][two], lengths[one][two + 1])
             )
     pairs = {}
     one = two = 0
     while one < len(expected) and two < len(found):
-        if expected[one][:3] == found[two][:3]:
+        if expected[one][:2] == found[two][:2]:
             pairs[one] = two
             one, two = one + 1, two + 1
         elif lengths[one + 1][two] >= lengths[one][two + 1]:
@@ -148,10 +141,13 @@ def check_kernel_arguments(context: Context, wanted: str) -> Finding:
         found = f"{len(context.cmdline.parameters)} arguments, more than {MAX_ARGUMENTS}"
         return Finding("kernel_arguments", expected, found, "unknown")
     last = last_cpu(context)
-    asked = arguments_of(parse_cmdline(wanted).parameters, last)
-    booted = arguments_of(context.cmdline.parameters, last)
+    wanted_parameters, parameters = parse_cmdline(wanted).parameters, context.cmdline.parameters
+    asked, booted = arguments_of(wanted_parameters, last), arguments_of(parameters, last)
     hidden = {argument.name for argument in booted if BLANKED in argument.text}
     faults = compare_arguments([argument for argument in asked if argument.name not in hidden], booted)
+    reserved = pages_of(parameters, None)
+    default = context.memory.default_hugepage_bytes if reserved.default is None else None  # the architecture's
+    faults += compare_pages(pages_of(wanted_parameters, default), pages_of(parameters, default))
     unknown = [argument.name for argument in asked if argument.name in hidden]
     if unknown and not faults:
         text = f"{', '.join(unknown)}: blanked on the SUT, so that its value is unknown"

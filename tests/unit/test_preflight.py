@@ -118,6 +118,34 @@ SAME = [
     ("nosmt", "BOOT_IMAGE=/vmlinuz ro nosmt quiet"),
     ("mitigations=off", "mitigations=off mitigations=off"),
     ('dyndbg="file a +p"', 'quiet dyndbg="file a +p"'),
+    # A number before any size is of the default size, wherever that is given.
+    ("default_hugepagesz=2M hugepages=256", "hugepages=256 default_hugepagesz=2M"),
+    ("hugepages=256 default_hugepagesz=2M", "default_hugepagesz=2M hugepages=256"),
+    ("hugepages=4 default_hugepagesz=1G", "default_hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=512"),
+    ("default_hugepagesz=1G hugepages=4", "default_hugepagesz=1024m hugepagesz=1048576K hugepages=4"),
+    (
+        "default_hugepagesz=1G hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4",
+        "hugepages=4 default_hugepagesz=1G hugepagesz=2M hugepages=8",
+    ),
+    ("hugepages=256", "hugepagesz=2M hugepages=256"),  # the default of the captured architecture
+    ("default_hugepagesz=2M hugepages=256", "hugepages=256"),
+    ("hugepages=256 default_hugepagesz=2M", "hugepages=256 default_hugepagesz=2M hugepagesz=2M hugepages=512"),
+    ("hugepagesz=1G hugepages=4", "hugepagesz=1G hugepages=4 hugepagesz=1G hugepages=8"),
+    ("hugepagesz=1G hugepages=4 nosmt", "nosmt hugepagesz=1G hugepages=4"),
+    ("hugepagesz=1G hugepages=0:2,1:1", "hugepagesz=1G hugepages=1:1,0:2"),
+    ("hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8", "hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4"),
+    # Values by the kernel's rules for the argument.
+    ("audit=0", "audit=off"),
+    ("init_on_alloc=1", "init_on_alloc=on"),
+    ("kvm.nx_huge_pages=off", "kvm.nx_huge_pages=N"),
+    ("printk.time", "printk.time=y"),
+    ("mem=4G", "mem=4096M"),
+    ("nr_cpus=16", "nr_cpus=0x10"),
+    ("intel_iommu=on,sm_on", "intel_iommu=sm_on,on"),
+    ("pci=noaer", "pci=noaer pci=nomsi"),
+    ("sysctl.kernel.watchdog_cpumask=0-2", "sysctl.kernel.watchdog_cpumask=0,1,2"),
+    ("tuned.non_isolcpus=00000003", "tuned.non_isolcpus=00000000,00000003"),
+    ('isolcpus="2-3"', "isolcpus=2,3"),
 ]
 
 
@@ -138,15 +166,54 @@ OTHER = [
         "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=8",
         "hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=8",
         [
-            "hugepagesz=1G: expected before hugepages=4, found after hugepages=4",
-            "hugepages=4 for pages of 1073741824 bytes: found hugepages=4 for pages of 2097152 bytes",
-            "hugepages=8 for pages of 2097152 bytes: found hugepages=8 for pages of 1073741824 bytes",
+            "hugepages=4 for pages of 1073741824 bytes: found hugepages=8 for pages of 1073741824 bytes",
+            "hugepages=8 for pages of 2097152 bytes: found hugepages=4 for pages of 2097152 bytes",
         ],
     ),
     (
         "hugepagesz=1G hugepages=4",
         "hugepagesz=1G hugepagesz=2M hugepages=4",
         ["hugepages=4 for pages of 1073741824 bytes: found hugepages=4 for pages of 2097152 bytes"],
+    ),
+    (
+        "hugepages=256 default_hugepagesz=2M",
+        "hugepages=256 default_hugepagesz=1G",
+        [
+            "default_hugepagesz=2M: found default_hugepagesz=1G",
+            "hugepages=256 for pages of 2097152 bytes: found hugepages=256 for pages of 1073741824 bytes",
+        ],
+    ),
+    (
+        "default_hugepagesz=1G hugepages=4",
+        "hugepagesz=1G hugepages=4",
+        ["default_hugepagesz=1G: missing"],
+    ),
+    (
+        "hugepagesz=1G hugepages=8",
+        "hugepagesz=1G hugepages=4 hugepagesz=1G hugepages=8",
+        ["hugepages=8 for pages of 1073741824 bytes: found hugepages=4 for pages of 1073741824 bytes"],
+    ),
+    (
+        "hugepages=512",
+        "hugepages=256 hugepagesz=2M hugepages=512",
+        ["hugepages=512 for the default size: found hugepages=256 for the default size"],
+    ),
+    (
+        "hugepagesz=1G hugepages=0:2,1:1",
+        "hugepagesz=1G hugepages=3",
+        ["hugepages=0:2,1:1 for pages of 1073741824 bytes: found hugepages=3 for pages of 1073741824 bytes"],
+    ),
+    (
+        "hugepagesz=1G hugepages=4",
+        "quiet",
+        ["hugepagesz=1G: missing", "hugepages=4 for pages of 1073741824 bytes: missing"],
+    ),
+    ("mitigations=auto,nosmt", "mitigations=nosmt,auto", ["mitigations=auto,nosmt: found mitigations=nosmt,auto"]),
+    ("kernel.sched=1,2", "kernel.sched=2,1", ["kernel.sched=1,2: found kernel.sched=2,1"]),
+    (
+        "module_blacklist=a",
+        "module_blacklist=a module_blacklist=b",
+        ["module_blacklist=a: repeated as module_blacklist=b"],
     ),
     (
         "hugepages=4",
