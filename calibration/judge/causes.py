@@ -11,6 +11,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from calibration.judge.verdicts import ContextChange
+from calibration.results.facts import fact_value, same_fact
 from calibration.results.history import NOT_KNOWN, NightRun
 
 CLOCK: Final = "measured clock"
@@ -73,7 +74,7 @@ def context_changes(before: NightRun, after: NightRun) -> tuple[ContextChange, .
     return tuple(
         ContextChange(fact=fact, before=fact_of(before, fact), after=fact_of(after, fact), night=after.night)
         for fact in dict.fromkeys((*after.facts, *before.facts))
-        if fact_of(before, fact) != fact_of(after, fact)
+        if not same_fact(fact, fact_of(before, fact), fact_of(after, fact))
     )
 
 
@@ -86,9 +87,10 @@ def differences_from(own: NightRun, others: Sequence[NightRun]) -> Iterator[Cont
     for fact in own.facts:
         text = fact_of(own, fact)
         known = [item for item in (fact_of(other, fact) for other in others) if item is not None]
-        if text is not None and 2 * known.count(text) < len(known):
-            ((usual, _),) = Counter(known).most_common(1)
-            yield ContextChange(fact=fact, before=usual, after=text, night=own.night)
+        values = [fact_value(fact, item) for item in known]
+        if text is not None and 2 * values.count(fact_value(fact, text)) < len(known):
+            ((usual, _),) = Counter(values).most_common(1)
+            yield ContextChange(fact=fact, before=known[values.index(usual)], after=text, night=own.night)
 
 
 def fact_of(run: NightRun, fact: str) -> str | None:

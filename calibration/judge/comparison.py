@@ -36,7 +36,7 @@ from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.judge.words import share
 from calibration.model import Model
 from calibration.results import imports
-from calibration.results.facts import other_facts
+from calibration.results.facts import other_facts, same_fact
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric, metrics_of
@@ -154,7 +154,7 @@ def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) ->
     found: list[tuple[int, Difference]] = []
     for fact, text in first.facts.items():
         other = second.facts.get(fact)
-        if other is None or other == text:
+        if other is None or same_fact(fact, text, other):
             continue
         causes = [cause for cause in (cause_of(fact, metric) for metric in differing) if cause is not None]
         nearest = min((CAUSES.index(cause) for cause in causes), default=len(CAUSES))

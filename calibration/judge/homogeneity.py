@@ -31,6 +31,7 @@ from calibration.judge.outliers import (
 )
 from calibration.judge.tolerances import Tolerances
 from calibration.judge.verdicts import ContextChange, NightVerdict, Outcome
+from calibration.results.facts import same_fact
 from calibration.results.history import History, NightRun, Sut
 
 MAX_AGE: Final = timedelta(days=7)
@@ -254,7 +255,7 @@ class _Suspects:
         for change in differences_from(self._newest[own], others):
             night = change.night
             for item in sorted((run for run in runs.values() if run.facts), key=lambda run: run.night, reverse=True):
-                if item.facts.get(change.fact) != change.after:
+                if not same_fact(change.fact, item.facts.get(change.fact), change.after):
                     break
                 night = item.night
             yield change.model_copy(update={"night": night})

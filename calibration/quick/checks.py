@@ -21,6 +21,7 @@ from calibration.measurements.jitter import JitterValues
 from calibration.model import Model, fault_of
 from calibration.preflight.checks import MOMENTARY, refusal
 from calibration.results.documents import read_document
+from calibration.results.facts import same_fact
 from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN, run_directory
 from calibration.results.model import Measurement, RunDocument, of_the_run
@@ -140,7 +141,7 @@ def _context(facts: Mapping[str, str], state: State) -> Iterator[Result]:
         yield Result("undecided", state.missing)
         return
     common = [name for name in state.facts if name in facts and name != INSTRUMENT]
-    differ = [name for name in common if facts[name] != state.facts[name]]
+    differ = [name for name in common if not same_fact(name, facts[name], state.facts[name])]
     for name in differ:
         known = NOT_KNOWN not in {facts[name], state.facts[name]}
         text = f"{name}: {changed_fact(state.facts[name], facts[name])}"

@@ -8,14 +8,30 @@ differ (names, boot device).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from calibration.comparisons import Kind, command_line, cpu_set, set_of, words
+from calibration.cpulists import format_cpulist
 from calibration.results.history import NOT_KNOWN
 from calibration.units import plural
 
 if TYPE_CHECKING:  # comparing facts needs no models, whose import takes half a second
-    from calibration.context.model import CommandLine, Context, Dimm
+    from calibration.context.model import (
+        Capture,
+        CommandLine,
+        Context,
+        CpuModel,
+        Dimm,
+        Firmware,
+        Frequency,
+        IdleState,
+        Isolation,
+        Memory,
+        Node,
+        Topology,
+        TransparentHugePages,
+    )
     from calibration.results.model import Kernels
 
 KERNEL_BYTES_DIGITS: Final = 12
@@ -38,99 +54,106 @@ UNCHANGING: Final = (
 GIB: Final = 1 << 30
 
 
+def _limits(context: Context) -> str:
+    from calibration.context.confinement import limits  # noqa: PLC0415 - with it comes all that reads a capture
+
+    return ", ".join(limits(context)) or "none"
+
+
+class Fact(NamedTuple):
+    """A fact: its name, its text on a machine, and how two such texts are compared."""
+
+    name: str
+    read: Callable[[Context], str]
+    kind: Kind = words
+
+
+FACTS: Final = (
+    Fact("kernel", lambda context: _kernel(context.capture)),
+    Fact(
+        "kernel command line",
+        lambda context: NOT_KNOWN if context.cmdline is None else _command_line(context.cmdline),
+        command_line,
+    ),
+    Fact("processor", lambda context: _words(map(_model, context.processor.models), between="; "), set_of(";")),
+    Fact(
+        "microcode",
+        lambda context: _words(dict.fromkeys(model.microcode for model in context.processor.models)),
+        set_of(","),
+    ),
+    Fact("BIOS", lambda context: _bios(context.firmware)),
+    Fact("CPUs", lambda context: format_cpulist(context.online_cpus), cpu_set),
+    Fact("cores", lambda context: _cores(context.topology)),
+    Fact("nodes", lambda context: _words(map(_node, context.nodes), between="; ")),
+    Fact(
+        "distances between nodes",
+        lambda context: (
+            NOT_KNOWN if context.distances is None else "; ".join(" ".join(map(str, row)) for row in context.distances)
+        ),
+    ),
+    Fact("memory", lambda context: _words(map(_memory, context.nodes), between="; ")),
+    Fact("DIMMs", lambda context: "; ".join(_dimms(context.firmware.dimms)) or NOT_KNOWN, set_of(";")),
+    Fact("isolated CPUs", lambda context: _isolated(context.isolation)),
+    Fact("housekeeping CPUs", lambda context: _housekeeping(context.isolation), cpu_set),
+    Fact("container", lambda context: (context.confinement and context.confinement.container) or "none"),
+    Fact("limits", _limits, set_of(",")),
+    Fact("SMT", lambda context: _known(context.topology.smt_control)),
+    Fact("governor", lambda context: _words(context.frequency.governors), set_of(",")),
+    Fact("turbo", lambda context: _known(context.frequency.turbo_text)),
+    Fact(
+        "frequency driver",
+        lambda context: _words((*context.frequency.drivers, *filter(None, (context.frequency.pstate_status,)))),
+        set_of(","),
+    ),
+    Fact("frequency limits", lambda context: _frequency_limits(context.frequency), set_of(",")),
+    Fact("idle states", lambda context: _words(map(_idle_state, context.idle.states))),
+    Fact("huge pages", lambda context: _huge_pages(context.memory), set_of(",")),
+    Fact("transparent huge pages", lambda context: _transparent(context.memory.transparent_hugepages)),
+    Fact("NUMA balancing", lambda context: _known(context.memory.numa_balancing)),
+    Fact("vulnerabilities", lambda context: _vulnerabilities(context.mitigations)),
+    Fact("network devices", lambda context: _devices(context, "network"), set_of(";")),
+    Fact("storage controllers", lambda context: _devices(context, "storage"), set_of(";")),
+    Fact("accelerators", lambda context: _devices(context, "accelerator"), set_of(";")),
+    Fact("CXL memory", lambda context: _captured(context, _cxl), set_of(",")),
+    Fact("interleave weights", lambda context: _captured(context, _weights), set_of(",")),
+    Fact("allocation", lambda context: _captured(context, _allocation), set_of(";")),
+    Fact("tuned profile", lambda context: _captured(context, _tuned)),
+    Fact("clock source", lambda context: _known(context.clocksource.current)),
+)
+"""In the order in which they are shown. A kind other than text where one machine may be described by two texts."""
+
+_KINDS: Final = {fact.name: fact.kind for fact in FACTS}
+
+
 def facts(context: Context, kernels: Kernels | None) -> dict[str, str]:
     """Return the facts of *context*, a captured machine, and of *kernels*, its sutprobes, in a fixed order.
 
     Every fact is present on every machine; an unknown one says so.
     """
-    from calibration.context.confinement import limits  # noqa: PLC0415 - as below
-    from calibration.cpulists import format_cpulist  # noqa: PLC0415 - with it comes all that reads a capture
+    found = {fact.name: fact.read(context) for fact in FACTS}
+    return {**found, "kernel bytes": NOT_KNOWN if kernels is None else kernels.sha256[:KERNEL_BYTES_DIGITS]}
 
-    firmware, topology, isolation = context.firmware, context.topology, context.isolation
-    confinement = context.confinement
-    frequency, pages, capture = context.frequency, context.memory.transparent_hugepages, context.capture
-    return {
-        "kernel": _words(
-            (capture.kernel_name, capture.kernel_release, capture.kernel_version, capture.machine), between=" "
-        ),
-        "kernel command line": NOT_KNOWN if context.cmdline is None else _command_line(context.cmdline),
-        "processor": _words(
-            (
-                _words((model.vendor, model.name, model.family, model.model, model.stepping), between=" ")
-                for model in context.processor.models
-            ),
-            between="; ",
-        ),
-        "microcode": _words(dict.fromkeys(model.microcode for model in context.processor.models)),
-        "BIOS": _words((firmware.bios_vendor, firmware.bios_version, firmware.bios_date), between=" "),
-        "CPUs": format_cpulist(context.online_cpus),
-        "cores": f"{len(topology.cores)} with {_known(topology.threads_per_core)} threads each",
-        "nodes": _words(
-            (
-                f"{node.id}: CPUs {format_cpulist(node.cpus)}{'' if node.memory_bytes else ', without memory'}"
-                for node in context.nodes
-            ),
-            between="; ",
-        ),
-        "distances between nodes": NOT_KNOWN
-        if context.distances is None
-        else "; ".join(" ".join(map(str, row)) for row in context.distances),
-        "memory": _words(
-            (
-                f"{node.id}: {NOT_KNOWN if node.memory_bytes is None else _rounded(node.memory_bytes)}"
-                for node in context.nodes
-            ),
-            between="; ",
-        ),
-        "DIMMs": "; ".join(_dimms(firmware.dimms)) or NOT_KNOWN,
-        "isolated CPUs": f"{format_cpulist(isolation.cpus) or 'none'} "
-        f"(tickless: {format_cpulist(isolation.nohz_full) or 'none'})",
-        "housekeeping CPUs": NOT_KNOWN
-        if isolation.housekeeping is None
-        else format_cpulist(isolation.housekeeping) or "none",
-        "container": (confinement and confinement.container) or "none",
-        "limits": ", ".join(limits(context)) or "none",
-        "SMT": _known(topology.smt_control),
-        "governor": _words(frequency.governors),
-        "turbo": _known(frequency.turbo_text),
-        "frequency driver": _words((*frequency.drivers, *filter(None, (frequency.pstate_status,)))),
-        "frequency limits": _words(
-            dict.fromkeys(
-                f"{policy.min_hz / 1e9:g} to {policy.max_hz / 1e9:g} GHz"
-                for policy in frequency.policies
-                if policy.min_hz is not None and policy.max_hz is not None
-            )
-        ),
-        "idle states": _words(
-            f"{state.name}, off on CPUs {format_cpulist(state.disabled_cpus)}" if state.disabled_cpus else state.name
-            for state in context.idle.states
-        ),
-        "huge pages": _words(
-            f"{pool.total - (pool.surplus or 0)} of {_size(pool.size_bytes)}"
-            for pool in context.memory.hugepages
-            if pool.total is not None
-        ),
-        "transparent huge pages": f"{_known(pages.enabled)}, defragmented {_known(pages.defrag)}",
-        "NUMA balancing": _known(context.memory.numa_balancing),
-        "vulnerabilities": "; ".join(
-            f"{name}: {state}" for name, state in sorted(context.mitigations.items()) if state != "Not affected"
-        )
-        or ("none" if context.mitigations else NOT_KNOWN),
-        "network devices": _devices(context, "network"),
-        "storage controllers": _devices(context, "storage"),
-        "accelerators": _devices(context, "accelerator"),
-        "CXL memory": _captured(context, _cxl),
-        "interleave weights": _captured(context, _weights),
-        "allocation": _captured(context, _allocation),
-        "tuned profile": _captured(context, lambda found: "none" if found.tuned is None else found.tuned.active),
-        "clock source": _known(context.clocksource.current),
-        "kernel bytes": NOT_KNOWN if kernels is None else kernels.sha256[:KERNEL_BYTES_DIGITS],
-    }
+
+def fact_value(name: str, text: str) -> Hashable:
+    """Return what the *text* of a fact stands for: equal for texts that say the same."""
+    try:
+        return _KINDS.get(name, words)(text, None)
+    except ValueError:
+        return words(text)
+
+
+def same_fact(name: str, one: str | None, other: str | None) -> bool:
+    """Return whether two texts of a fact say the same; None, a missing one, is like no other."""
+    return one == other if one is None or other is None else fact_value(name, one) == fact_value(name, other)
 
 
 def other_facts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the facts in which *now* differs from *before*, as text, without those missing from one of them."""
-    return [f"{name}: {before[name]} -> {now[name]}" for name in before if name in now and before[name] != now[name]]
+    return [
+        f"{name}: {before[name]} -> {now[name]}"
+        for name in before
+        if name in now and not same_fact(name, before[name], now[name])
+    ]
 
 
 def differences(before: Context, now: Context) -> list[str]:
@@ -157,6 +180,75 @@ def _known(value: object) -> str:
 def _words(words: Iterable[str | None], between: str = ", ") -> str:
     """Return the known ones of *words*, joined; without any, that they are unknown."""
     return between.join(word for word in words if word is not None) or NOT_KNOWN
+
+
+def _kernel(capture: Capture) -> str:
+    return _words((capture.kernel_name, capture.kernel_release, capture.kernel_version, capture.machine), between=" ")
+
+
+def _model(model: CpuModel) -> str:
+    return _words((model.vendor, model.name, model.family, model.model, model.stepping), between=" ")
+
+
+def _bios(firmware: Firmware) -> str:
+    return _words((firmware.bios_vendor, firmware.bios_version, firmware.bios_date), between=" ")
+
+
+def _cores(topology: Topology) -> str:
+    return f"{len(topology.cores)} with {_known(topology.threads_per_core)} threads each"
+
+
+def _node(node: Node) -> str:
+    return f"{node.id}: CPUs {format_cpulist(node.cpus)}{'' if node.memory_bytes else ', without memory'}"
+
+
+def _memory(node: Node) -> str:
+    return f"{node.id}: {NOT_KNOWN if node.memory_bytes is None else _rounded(node.memory_bytes)}"
+
+
+def _isolated(isolation: Isolation) -> str:
+    isolated, tickless = format_cpulist(isolation.cpus), format_cpulist(isolation.nohz_full)
+    return f"{isolated or 'none'} (tickless: {tickless or 'none'})"
+
+
+def _housekeeping(isolation: Isolation) -> str:
+    return NOT_KNOWN if isolation.housekeeping is None else format_cpulist(isolation.housekeeping) or "none"
+
+
+def _frequency_limits(frequency: Frequency) -> str:
+    return _words(
+        dict.fromkeys(
+            f"{policy.min_hz / 1e9:g} to {policy.max_hz / 1e9:g} GHz"
+            for policy in frequency.policies
+            if policy.min_hz is not None and policy.max_hz is not None
+        )
+    )
+
+
+def _idle_state(state: IdleState) -> str:
+    off = f", off on CPUs {format_cpulist(state.disabled_cpus)}" if state.disabled_cpus else ""
+    return f"{state.name}{off}"
+
+
+def _huge_pages(memory: Memory) -> str:
+    return _words(
+        f"{pool.total - (pool.surplus or 0)} of {_size(pool.size_bytes)}"
+        for pool in memory.hugepages
+        if pool.total is not None
+    )
+
+
+def _transparent(pages: TransparentHugePages) -> str:
+    return f"{_known(pages.enabled)}, defragmented {_known(pages.defrag)}"
+
+
+def _vulnerabilities(mitigations: Mapping[str, str]) -> str:
+    affected = (f"{name}: {state}" for name, state in sorted(mitigations.items()) if state != "Not affected")
+    return "; ".join(affected) or ("none" if mitigations else NOT_KNOWN)
+
+
+def _tuned(context: Context) -> str:
+    return "none" if context.tuned is None else context.tuned.active
 
 
 def _command_line(cmdline: CommandLine) -> str:
@@ -229,7 +321,6 @@ def _cxl(context: Context) -> str:
 
 def _allocation(context: Context) -> str:
     from calibration.context.resctrl import allocation_text, unchecked_text  # noqa: PLC0415 - as above
-    from calibration.cpulists import format_cpulist  # noqa: PLC0415
 
     if context.resctrl is None:
         return "none"

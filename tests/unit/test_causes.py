@@ -109,6 +109,15 @@ def test_common_and_unknown_facts_are_no_difference() -> None:
     assert list(differences_from(run(FACTS), [])) == []
 
 
+def test_a_fact_in_other_words_is_no_difference() -> None:
+    own = {**FACTS, "governor": "performance, powersave", "kernel command line": "ro isolcpus=2-7 audit=0"}
+    alike = {**own, "governor": "powersave, performance", "kernel command line": "audit=off ro isolcpus=2,3-7"}
+    assert context_changes(run(own), run(alike)) == ()
+    assert list(differences_from(run(alike), [run(own, sut="sut2"), run(own, sut="sut3")])) == []
+    odd = [run(own, sut="sut2"), run(alike, sut="sut3"), run({**own, "governor": "x"}, sut="sut4")]
+    assert [change.before for change in differences_from(run({**own, "governor": "x"}), odd)] == [own["governor"]]
+
+
 def test_every_fact_has_a_rule() -> None:
     for fact in facts(load(CAPTURE), None):
         assert any(re.fullmatch(cause.facts, fact) for cause in CAUSES), fact

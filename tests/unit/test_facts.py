@@ -9,7 +9,7 @@ import pytest
 from calibration.context import load
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.model import Context, Dimm, FrequencyPolicy, IdleState
-from calibration.results.facts import differences, facts, other_facts
+from calibration.results.facts import differences, fact_value, facts, other_facts, same_fact
 from calibration.results.history import NOT_KNOWN
 from calibration.results.model import Kernels
 from calibration.tuning import SETTINGS
@@ -146,3 +146,44 @@ def test_tunable_settings_do_not_prevent_resuming(machine: Context) -> None:
     assert differences(machine, machine.model_copy(update={"cmdline": None}))[0].endswith(" -> none")
     other = changed(machine, "firmware", bios_version="9")
     assert [difference.partition(":")[0] for difference in differences(machine, other)] == ["BIOS"]
+
+
+SAME = [
+    (
+        "kernel command line",
+        "nohz_full=2-3 hugepages=8 default_hugepagesz=2M",
+        "default-hugepagesz=2M hugepages=8 nohz_full=2,3",
+    ),
+    ("kernel command line", "isolcpus=domain,managed_irq,2-3 audit=0", "audit=off isolcpus=managed_irq,domain,3,2"),
+    ("governor", "performance, powersave", "powersave, performance"),
+    ("microcode", "0x2, 0x1", "0x1, 0x2"),
+    ("CPUs", "0-3", "0,1,2,3"),
+    ("frequency limits", "0.8 to 3.9 GHz, 0.8 to 2.9 GHz", "0.8 to 2.9 GHz, 0.8 to 3.9 GHz"),
+    ("network devices", "1 x a at 0000:18:00.0; 2 x b at c, d", "2 x b at c, d; 1 x a at 0000:18:00.0"),
+    ("allocation", "a on CPUs 0: L3 1; b on CPUs 1: L3 2", "b on CPUs 1: L3 2; a on CPUs 0: L3 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "one", "other"), SAME)
+def test_texts_that_say_the_same_are_no_difference(name: str, one: str, other: str) -> None:
+    assert same_fact(name, one, other)
+    assert other_facts({name: one}, {name: other}) == []
+    assert fact_value(name, one) == fact_value(name, other)
+
+
+OTHER = [
+    ("kernel command line", "console=ttyS0 console=tty0", "console=tty0 console=ttyS0"),  # the last is /dev/console
+    ("kernel command line", "hugepagesz=1G hugepages=4", "hugepagesz=2M hugepages=4"),
+    ("kernel command line", "quiet -- a b", "quiet -- b a"),
+    ("governor", "performance", "performance, powersave"),
+    ("tuned profile", "balanced own", "own balanced"),  # the last one prevails
+    ("distances between nodes", "10 20; 21 10", "10 21; 20 10"),
+    ("NUMA balancing", NOT_KNOWN, "0"),
+    ("kernel bytes", "0123", "3210"),
+]
+
+
+@pytest.mark.parametrize(("name", "one", "other"), OTHER)
+def test_texts_that_say_something_else_are_a_difference(name: str, one: str, other: str) -> None:
+    assert not same_fact(name, one, other)
+    assert other_facts({name: one}, {name: other}) == [f"{name}: {one} -> {other}"]
