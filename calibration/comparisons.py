@@ -19,6 +19,16 @@ from typing import Final, NamedTuple
 from calibration.cpulists import parse_cpulist, parse_cpumask
 from calibration.runner.blanking import WORD
 
+BIASES: Final[Mapping[str, int]] = {
+    "performance": 0,
+    "balance-performance": 4,
+    "normal": 6,
+    "balance-power": 8,
+    "power": 15,
+    "powersave": 15,  # as x86_energy_perf_policy(8) and tuned called it
+}
+"""Names of ``energy_perf_bias``, from ``arch/x86/kernel/cpu/intel_epb.c``."""
+
 Kind = Callable[[str, int | None], Hashable]
 """What a text stands for; the number is the last CPU, for kinds that may name it. Raises ``ValueError``."""
 
@@ -73,6 +83,11 @@ def decimal(text: str, _last: int | None = None) -> Hashable:
     if _DECIMAL.fullmatch(text.strip()) is None:
         raise ValueError(f"not a decimal number: {text[:40]!r}")
     return int(text)
+
+
+def energy_bias(text: str, _last: int | None = None) -> Hashable:
+    """Return a preference of power or performance, 0 to 15, of a number or its name. Raises ``ValueError``."""
+    return number(str(BIASES.get(text.strip(), text)))
 
 
 def hexadecimal(text: str, _last: int | None = None) -> Hashable:
@@ -235,6 +250,7 @@ FILES: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
         ),
     ),
     (parameter, (r"/sys/module/[^/]+/parameters/[^/]+",)),
+    (energy_bias, (r"/sys/devices/system/cpu/cpu[^/]+/power/energy_perf_bias",)),
     (hexadecimal, (r"/sys/devices/system/memory/block_size_bytes",)),
     (
         size,

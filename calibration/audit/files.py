@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -43,7 +42,7 @@ class Files:
         """
         looked = self.live or pattern in self.asked
         wild = bool(re.search("[*?]", pattern))
-        paths = [pattern] if not wild else self._matching(pattern) if looked else []
+        paths = [pattern] if not wild else self._tree.matching(pattern, MAX_FILES) if looked else []
         values, faults = {}, []
         for path in paths[:MAX_FILES]:
             text = self._tree.text(path, MAX_BYTES)
@@ -57,17 +56,6 @@ class Files:
 
     def _reason(self, path: str) -> str | None:
         return next((reason for name, reason in self._tree.unreadable if name == path), None)
-
-    def _matching(self, pattern: str) -> list[str]:
-        found = [""]
-        for part in pattern.strip("/").split("/"):
-            if re.search("[*?]", part):
-                found = [f"{base}/{name}" for base in found for name in fnmatch.filter(self._tree.names(base), part)]
-            else:
-                found = [f"{base}/{part}" for base in found]
-            if len(found) > MAX_FILES:
-                break
-        return [path for path in found if self._tree.exists(path)]
 
 
 def open_files(root: Path, archive: bytes | None = None) -> Files:

@@ -12,7 +12,7 @@ from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
 from calibration.context.topology import CPU, parse_size
 from calibration.cpulists import format_cpulist
-from calibration.runner.devices import setting_path
+from calibration.runner.profiles import setting_path
 
 DMI: Final = "/sys/class/dmi/id"
 DMI_TABLES: Final = "/sys/firmware/dmi"

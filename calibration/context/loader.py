@@ -397,7 +397,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
         "cxl": read_cxl(tree),
         "interleaving": read_interleaving(tree),
         "resctrl": read_resctrl(tree, vendor),
-        "tuned": read_tuned(tree, frequency, memory.transparent_hugepages),
+        "tuned": read_tuned(tree, capture, cpus, cmdline, frequency),
     }
     unreadable = tuple(Unreadable(path=path, reason=reason) for path, reason in tree.unreadable)
     return Context.model_validate({**facts, "unreadable": unreadable})

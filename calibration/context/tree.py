@@ -8,6 +8,7 @@ include files of this machine.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import io
 import os
 import posixpath
@@ -362,6 +363,18 @@ class Tree:
         pattern = re.compile(re.escape(prefix) + r"([0-9]{1,7})", re.ASCII)
         found = (int(m.group(1)) for m in map(pattern.fullmatch, self.names(path)) if m)
         return tuple(sorted(number for number in found if number <= last))
+
+    def matching(self, pattern: str, most: int) -> list[str]:
+        """Return the existing paths that match *pattern*, parts of which have wildcards; about *most* of them."""
+        found = [""]
+        for part in pattern.strip("/").split("/"):
+            if re.search(r"[*?\[]", part):
+                found = [f"{base}/{name}" for base in found for name in fnmatch.filter(self.names(base or "/"), part)]
+            else:
+                found = [f"{base}/{part}" for base in found]
+            if len(found) > most:
+                break
+        return [path for path in found if self.exists(path)]
 
     def link(self, path: str) -> str | None:
         """Return the target of a symbolic link; None if it is none, or missing."""

@@ -69,12 +69,18 @@ def collect(collector, patterns):
             collector.unreadable[pattern[:MAX_CHARACTERS]] = "not read: " + reason
             continue
         collector.asked.append(pattern)
-        head, name = pattern.rsplit("/", 1)
-        for directory in collector.directories(head):
-            for found in fnmatch.filter(collector.names(directory), name) if re.search("[*?]", name) else [name]:
-                copy(collector, directory + "/" + found)
+        for path in matching(collector, pattern):
+            copy(collector, path)
     for pattern in patterns[MAX_PATTERNS:]:
         collector.unreadable[pattern[:MAX_CHARACTERS]] = "not read: more than %d patterns" % MAX_PATTERNS
+
+
+def matching(collector, pattern):
+    """Yield the paths that match *pattern*; one without a wildcard in its last part even if there is no such file."""
+    head, name = pattern.rsplit("/", 1)
+    for directory in collector.directories(head):
+        for found in fnmatch.filter(collector.names(directory), name) if re.search(r"[*?\[]", name) else [name]:
+            yield directory + "/" + found
 
 
 def copy(collector, path):

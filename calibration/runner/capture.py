@@ -23,7 +23,7 @@ import struct
 import tarfile
 import time
 
-from calibration.runner import asked, cpusets, devices
+from calibration.runner import asked, cpusets, devices, profiles
 from calibration.runner.blanking import blank_bytes
 
 SCHEMA = "sut-context/1"
@@ -371,7 +371,7 @@ class Collector:
         if path == DMI_TABLE or path.startswith("/sys/firmware/dmi/entries/"):
             self.masked[path] = "serial numbers, UUID, asset tags, vendor structures"
             return mask_dmi(content)
-        if path == "/proc/cmdline" or path.endswith("/tuned.conf"):
+        if path == "/proc/cmdline" or path.startswith((profiles.TUNED + "/", profiles.SHIPPED + "/")):
             verbatim, content = content, blank_bytes(content)
             if content != verbatim:
                 self.masked[path] = "passwords, tokens, credentials"

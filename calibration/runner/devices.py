@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which PCI devices, cache allocations, CXL memory and tuned profiles a capture describes, and their files.
+"""Which PCI devices, cache allocations and CXL memory a capture describes, and their files.
 
 Devices are found in sysfs alone. Links of sysfs are kept as links: they say where a device is attached, its driver and
 its IOMMU group. Addresses, serial numbers and GUIDs of devices are not read.
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterator, Literal
+from typing import Literal
+
+from calibration.runner import profiles
 
 PCI = "/sys/bus/pci/devices"
 
@@ -64,16 +66,6 @@ MEMORY_PATTERNS = (
     "/sys/bus/cxl/devices/mem[0-9]*/pmem/size",
     "/sys/bus/cxl/devices/region[0-9]*/{size,interleave_ways,interleave_granularity,mode,commit}",
 )
-
-TUNED = "/etc/tuned"
-PROFILES = (TUNED + "/profiles", TUNED, "/usr/lib/tuned/profiles", "/usr/lib/tuned")
-"""Where tuned looks for a profile, in this order."""
-
-MAX_PROFILES = 32
-"""Profiles of a chain of includes; the deepest that are shipped have about six."""
-
-MAX_SETTINGS = 500
-"""Settings of profiles that are looked up."""
 
 
 def addresses(collector):
@@ -158,66 +150,9 @@ def collect_memory(collector):
         collector.link("/sys/bus/dax/devices/" + device)
 
 
-def sections(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the section, name and value of each setting of a tuned profile."""
-    section = ""
-    for raw in text.splitlines():
-        line = raw.strip()
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1].strip()
-        elif line and line[0] not in "#;" and "=" in line:
-            name, _, value = line.partition("=")
-            yield section, name.strip(), value.strip()
-
-
-def profile_text(collector, name):
-    """Copy the file of the tuned profile *name*, and return its text; empty if there is none."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        for directory in PROFILES:
-            path = "%s/%s/tuned.conf" % (directory, name)
-            if collector.copy(path):
-                return collector.text(path)
-    return ""
-
-
-def setting_path(section: str, name: str) -> str | None:
-    """Return the file that holds a setting of a profile; None if it has none that can be named."""
-    if "$" in name or ".." in name:
-        return None
-    if section == "sysctl":
-        # As sysctl(8): of a name with both, the first separator counts.
-        first = re.search(r"[./]", name)
-        if first is not None and first.group(0) == ".":
-            name = name.translate(str.maketrans("./", "/."))
-        return "/proc/sys/" + name
-    return name if section == "sysfs" and name.startswith("/sys/") and not re.search(r"[*?\[{]", name) else None
-
-
-def collect_tuned(collector):
-    """Copy the active profile of tuned with those it includes, and the files that hold what they set."""
-    for name in ("active_profile", "profile_mode"):
-        collector.copy("%s/%s" % (TUNED, name))
-    waiting = collector.text(TUNED + "/active_profile").split()
-    seen: list[str] = []
-    looked_up = 0
-    while waiting and len(seen) < MAX_PROFILES:
-        profile = waiting.pop(0)
-        if profile in seen:
-            continue
-        seen.append(profile)
-        for section, name, value in sections(profile_text(collector, profile)):
-            if section == "main" and name == "include":
-                waiting += [word for word in re.split(r"[,;\s]+", value) if word]
-            elif looked_up < MAX_SETTINGS:
-                setting = setting_path(section, name)
-                if setting is not None:
-                    looked_up += 1
-                    collector.copy(setting)
-
-
 def collect(collector):
     """Copy all of it."""
     collect_devices(collector)
     collect_resctrl(collector)
     collect_memory(collector)
-    collect_tuned(collector)
+    profiles.collect(collector)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import calibration
-from calibration import cpulists, mlc, text, tuning
+from calibration import comparisons, cpulists, mlc, text, tuning
 from calibration.context import (
     cmdline,
     confinement,
@@ -42,6 +42,7 @@ from calibration.context import (
     topology,
     tree,
     tuned,
+    tuned_variables,
     vulnerabilities,
 )
 from calibration.context.cpu_load import parse_cpu_counts, parse_used
@@ -332,6 +333,9 @@ CASES: dict[Callable[..., object], Case] = {
     devices.hexadecimal: Case((*ANY, of("0x"), of("0", "0x")), size=PART),
     devices.speed_gt_s: Case((*ANY, of("1"), of(" GT/s PCIe")), size=PART),
     devices.lanes: Case((*ANY, of(" ", "1", "x")), size=PART),
+    tuned_variables.searched: Case(
+        (*ANY, of("CPU part "), of("\n")), (r"CPU part\s+:\s+(0x0?516)|(0x0?af)",), size=PART
+    ),
     tuned.is_met: Case((*ANY, of("a|"), of(">"), of("9", ">")), ("[" * PART,), size=PART),
     tree.count: Case((*ANY, of(" ", "1", "x")), size=PART),
     vulnerabilities.state_of: Case((*ANY, of("Mitigation")), size=PART),
@@ -398,7 +402,11 @@ CASES: dict[Callable[..., object], Case] = {
             )
         )
     ),
-    tuned.chosen: Case((*ANY, of("["), of("[a"), of("a", "["))),
+    comparisons.chosen: Case((*ANY, of("["), of("[a"), of("a", "["))),
+    comparisons.command_line: Case((*ANY, of("hugepages=1 "), of("hugepagesz=1 "), numbered("a%d=1 "), of('"'))),
+    comparisons.mask: Case((*ANY, of("0"), of("0,")), size=PART),
+    comparisons.port_set: Case((*ANY, of("1,"), numbered("%d,"))),
+    comparisons.schemata: Case((*ANY, of("L3:0=f "), of("L3:", "0=f;"))),
     text.decode_base64: Case((*ANY, of("AAAA"), of("é"))),
     text.visible: Case((*ANY, of("\x1b"), of("é"), of("".join(map(chr, range(0xA0, 0xD800))))), size=PART),
     text.shown: Case((lambda _size: "\u202e",), size=PART),
