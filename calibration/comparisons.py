@@ -204,12 +204,26 @@ def _or_text(kind: Kind, text: str, last: int | None = None) -> Hashable:
 
 def same(kind: Kind, one: str, other: str, last: int | None = None) -> bool:
     """Return whether two texts are the same value of a *kind*; if either is none, whether their words are equal."""
-    if one == other:
-        return True
+    return one_of(kind, (one,), other, last)
+
+
+def one_of(kind: Kind, wanted: Iterable[str], found: str, last: int | None = None) -> bool:
+    """Return whether *found* is the same as one of several texts."""
+    plain, value = words(found), _or_none(kind, found, last)
+    for text in wanted:
+        if text == found:
+            return True
+        other = None if value is None else _or_none(kind, text, last)
+        if words(text) == plain if value is None or other is None else other == value:
+            return True
+    return False
+
+
+def _or_none(kind: Kind, text: str, last: int | None) -> Hashable:
     try:
-        return kind(one, last) == kind(other, last)
+        return kind(text, last)
     except ValueError:
-        return words(one) == words(other)
+        return None
 
 
 # Files

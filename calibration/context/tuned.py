@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-from calibration.comparisons import Kind, choice, chosen, kind_of_file, same
+from calibration.comparisons import Kind, choice, chosen, kind_of_file, one_of
 from calibration.context.hardware import Tuned, TunedSetting
 from calibration.context.model import Capture, CommandLine, CpuSets, Frequency
 from calibration.context.topology import CPU
@@ -223,4 +223,4 @@ def is_met(wanted: str, found: str, kind: Kind = choice) -> bool:
     if bound is not None and re.fullmatch(r"-?[0-9]{1,19}", found, re.ASCII):
         smallest, limit = bound.group(1) == ">", int(bound.group(2))
         return int(found) >= limit if smallest else int(found) <= limit
-    return any(same(kind, word.strip().strip('"'), found) for word in (wanted, *wanted.split("|")))
+    return one_of(kind, (word.strip().strip('"') for word in (wanted, *wanted.split("|"))), found)
