@@ -122,7 +122,9 @@ class Merged:
         own: dict[str, dict[str, str]] = {}
         for section, key, value in settings_of(text):
             here = re.sub(r"(?<!\\)\$\{i:PROFILE_DIR\}", lambda _: posixpath.dirname(path), value)
-            own.setdefault(section, {})[key] = here
+            options = own.setdefault(section, {})
+            if key:
+                options[key] = here
         for word in re.split(r"[,;\s]+", own.pop("main", {}).get("include", "")):
             if word:
                 self._load(word)
@@ -158,8 +160,7 @@ class Merged:
                 continue
             path = posixpath.normpath(value)
             if path.startswith((TUNED + "/", SHIPPED + "/")):
-                for _, key, given in settings_of(self._read(path) or ""):
-                    yield key, given
+                yield from (found[1:] for found in settings_of(self._read(path) or "") if found[1])
 
     def applied(self) -> list[Section]:
         """Return the sections that are not switched off, in the order in which tuned applies them."""
@@ -167,7 +168,10 @@ class Merged:
 
 
 def settings_of(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield section, name and value of each setting, as Python's ``configparser`` reads them for tuned."""
+    """Yield section, name and value of each setting, as Python's ``configparser`` reads them for tuned.
+
+    A section begins with an empty name: one without settings counts too. Empty lines of a value are dropped.
+    """
     section, name, value, indent = "", "", "", 0
     for raw in text.splitlines():
         line = re.sub(r"(^|\s)#.*", "", raw).rstrip()
@@ -183,6 +187,7 @@ def settings_of(text: str) -> Iterator[tuple[str, str, str]]:
         name, indent = "", deep
         if bare[0] == "[" and "]" in bare:
             section = bare[1 : bare.rindex("]")]
+            yield section, "", ""
         elif "=" in bare:
             name, _, value = (part.strip() for part in bare.partition("="))
     if name:

@@ -572,6 +572,17 @@ def test_values_of_files_are_compared_by_what_the_file_holds(path: str, wanted: 
     assert accepts([wanted], found, kind_of_file(path), 7) is met
 
 
+@pytest.mark.parametrize("pattern", ["/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*"])
+@pytest.mark.parametrize(("wanted", "outcome"), [("3,00000001", "met"), ("00000001,00000003", "not_met")])
+def test_a_file_is_compared_by_what_it_holds_also_if_a_pattern_finds_it(
+    pattern: str, wanted: str, outcome: str
+) -> None:
+    files: Files = {"/sys/devices/virtual/workqueue/cpumask": "00000003,00000001\n"}
+    machine = machine_of(changed("x86_64-devices", files, asked=[pattern]))
+    (found,) = findings({"sysfs": {pattern: wanted}}, machine).values()
+    assert found.outcome == outcome
+
+
 def test_many_places_are_one_sentence() -> None:
     values = {str(cpu): "powersave" if cpu in (4, 8, 9) else "performance" for cpu in range(504)}
     assert spread(values, ["4", "8", "9"], "CPUs") == "powersave on 3 of 504 CPUs (4,8-9)"

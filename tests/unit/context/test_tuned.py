@@ -101,6 +101,7 @@ MERGED = [
     # A later section switches one of the same name off, and on again.
     ("[sysctl]\nenabled=0\n", "[sysctl]\nvm.swappiness=1\n", {}, 0),
     ("[sysctl]\nkernel.x=5\n", "[sysctl]\nenabled=0\nvm.swappiness=60\n", {}, 2),
+    ("[sysctl]\n", "[sysctl]\nenabled=0\nvm.swappiness=60\n", {}, 1),
     # Sections of other names stay, and the type is that of the later one.
     ("[other]\ntype=sysctl\nkernel.x=5\n", "[sysctl]\nvm.swappiness=1\n", {"vm.swappiness": ("1", "60")}, 1),
     ("[mine]\nkernel.x=5\n", "[mine]\ntype=sysctl\nvm.swappiness=1\n", {}, 0),
@@ -285,8 +286,10 @@ def test_values_of_profiles_are_compared_as_in_an_audit(path, wanted, found, met
 def test_settings_are_read_as_by_configparser():
     text = "[main]\nsummary=a\n b\n\n  c\ninclude = x # y\n[s]\na=1\n#b=2\n;c=3\nd = e=f#g\n"
     assert list(settings_of(text)) == [
+        ("main", "", ""),
         ("main", "summary", "a\nb\nc"),
         ("main", "include", "x"),
+        ("s", "", ""),
         ("s", "a", "1"),
         ("s", "d", "e=f#g"),
     ]
