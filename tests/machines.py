@@ -14,6 +14,7 @@ from typing import Any
 from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.measurements.base import Step
 from calibration.measurements.traffic import read_group
+from calibration.measurements.traffic_shape import CACHE_SUFFIX
 from calibration.sutprobe.tracing import Traced
 from tests.report.traced import cause, view
 
@@ -254,13 +255,21 @@ RECORDED = Path(__file__).parent / "fixtures" / "sutprobe"
 def answer(step: Step) -> dict[str, Any]:
     """Return sutprobe's document for *step*: a recorded one, repeated for all that was asked."""
     named = [RECORDED / f"{name}.json" for name in (step.id, step.kind)]
-    path = next(path for path in (*named, *sorted(RECORDED.glob(f"{step.kind}-*.json"))) if path.exists())
+    others = [
+        path for path in sorted(RECORDED.glob(f"{step.kind}-*.json")) if _in_caches(path.stem) == _in_caches(step.id)
+    ]
+    path = next(path for path in (*named, *others) if path.exists())
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     document["argv"] = list(step.argv)
     grow = GROWN.get(step.kind)
     if grow is not None:
         grow(document, step)
     return document
+
+
+def _in_caches(name: str) -> bool:
+    """Tell whether a step searches in caches: no other of its kind has such points."""
+    return name.endswith(CACHE_SUFFIX)
 
 
 def options(step: Step, name: str) -> list[str]:
@@ -318,21 +327,31 @@ def _chases(document: dict[str, Any], step: Step) -> None:
 
 def _traffic(document: dict[str, Any], step: Step) -> None:
     groups = options(step, "group")
-    document["parameters"]["group"] = groups
+    points = document["result"]["points"]
     one_by_one = len(groups) > 2  # a point for each group, not all points with all of them
-    points = document["result"]["points"][:1] * len(groups) if one_by_one else document["result"]["points"]
+    if _in_caches(step.id):  # all settings of a group, of each mix
+        settings = points[: len(points) // len(document["parameters"]["group"])]
+        mixes = options(step, "mix")[0].split(",")
+        numbered = [(group, {**point, "mix": mix}) for group in groups for mix in mixes for point in settings]
+    elif one_by_one:
+        numbered = [(group, points[0]) for group in groups]
+    else:
+        numbered = [(groups[number % len(groups)], point) for number, point in enumerate(points)]
     found = []
-    for number, point in enumerate(points):
-        group = groups[number % len(groups)]
-        parts = read_group(group)
+    for group, point in numbered:
+        text, _, size = group.partition(":")
+        parts = read_group(text)
         cpus = [cpu for part in parts for cpu in part.cpus]
         placements = [
             {**placement, "per_thread_mb_s": placement["per_thread_mb_s"][:1] * len(cpus)}
             for placement in point["placements"]
         ]
         nodes = [part.node for part in parts]
-        shape = {"group": group, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
+        shape = {"group": text, "cpus": cpus, "nodes": nodes, "threads": len(cpus)}
+        if size:
+            shape["buffer_bytes"] = int(size)
         found.append({**point, **shape, "placements": placements})
+    document["parameters"]["group"] = groups
     document["result"]["points"] = found
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bandwidth ladder: bandwidth of one CPU and of all CPUs at each level of the memory hierarchy."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
@@ -22,10 +22,11 @@ from calibration.measurements.base import (
     missing_part,
 )
 from calibration.measurements.evidence import evidence_flags
-from calibration.measurements.platform import Shape
+from calibration.measurements.platform import ChosenShape, Shape, ShapeReference, Threads
 from calibration.measurements.sut import Place, Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
+    DEFAULT_SHAPE,
     Mix,
     Part,
     Run,
@@ -34,6 +35,7 @@ from calibration.measurements.traffic import (
     all_cpus,
     buffers_of,
     read_group,
+    shape_options,
     threads_by_node,
 )
 from calibration.measurements.traffic_points import Setting, measured_points, setting_of
@@ -63,19 +65,18 @@ STEPS = (
 LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory"}
 """The sizes whose values stand for a level; the others show the transitions."""
 
-CACHED_SHAPE = Shape(streams=4, prefetch_bytes=0)
-"""Several streams, because one alone is slower beyond the caches, and no software prefetch, which only costs
-instructions within them. The shape kept for the platform is tuned for memory."""
-
 
 class BandwidthLadderSettings(TrafficSettings):
-    """Each of *mixes* at each size, by one CPU and, with *all_cpus*, by all, in one *shape*."""
+    """Each of *mixes* at each size, by one CPU and, with *all_cpus*, by all.
+
+    In one *shape*; by default with the streams kept for the platform at the cache level that a size lies in.
+    """
 
     windows: PositiveInt = 3
     window_s: PositiveFloat = 0.01
     target_half_width: HalfWidth = 0.03
     mixes: tuple[Mix, ...] = ("reads", "write", "copy")
-    shape: Shape = CACHED_SHAPE
+    shape: Shape | None = None
     all_cpus: bool = True
 
 
@@ -127,36 +128,41 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
             r"\.program_mb_s",
             "MB/s",
             "higher",
-            "bandwidth of one CPU, or of all, at a level of the memory hierarchy, by mix",
+            "bandwidth of one CPU, or of all, at a level of the memory hierarchy with the streams best in it, by mix",
         ),
     )
 
-    def steps(self, context: Context, settings: BandwidthLadderSettings) -> Iterator[Planned]:
-        """Yield one step with the measuring CPU of the first node, and one with all CPUs."""
+    def planned(
+        self, context: Context, settings: BandwidthLadderSettings, kept: ShapeReference | None
+    ) -> Iterator[Planned]:
+        """Yield one step with the measuring CPU of the first node, and one with all CPUs.
+
+        If the profile has no shape, sizes within a cache use the streams *kept* for its level.
+        """
         sut = Sut(context)
         if not sut.cpus:
             yield self.not_planned("no CPU found that may be used")
             return
-        place = Place(sut.measuring_cpu(sut.cpu_nodes[0]), sut.home(sut.cpu_nodes[0]))
-        groups = [("", [Part((place.cpu,), place.node)], f"CPU {place.cpu}")]
-        if settings.all_cpus and len(sut.cpus) > 1:
-            groups.append(("-all", all_cpus(sut), f"all {len(sut.cpus)} CPUs"))
-        for suffix, parts, who in groups:
-            sizes = sorted(ladder(sut, parts, settings.mixes))
+        for threads, parts in ladder_groups(sut).items():
+            if threads == "all" and not settings.all_cpus:
+                continue
+            who = f"CPU {parts[0].cpus[0]}" if threads == "one" else f"all {len(sut.cpus)} CPUs"
+            sizes = list(ladder(sut, parts, settings.mixes))
             if not sizes:
                 yield self.not_planned("the kernel reports no cache whose size it knows")
                 return
             cost_s = settings.cost_s([Run(parts, mix, size) for size in sizes for mix in settings.mixes])
-            shape = {"streams": settings.shape.streams, "prefetch-bytes": settings.shape.prefetch_bytes}
+            chosen = {} if kept is None else kept.level_shapes(threads)
+            caches = tuple(shares(sut, parts))
             yield self.traffic_step(
                 f"{who}, {units.plural(len(sizes), 'size')} x {units.plural(len(settings.mixes), 'mix')}",
                 [parts],
                 settings.mixes,
                 ",".join(map(str, sizes)),
-                {"delay": 0, **settings.options(), **shape},
+                {"delay": 0, **settings.options(), **ladder_shapes(settings, caches, sizes, chosen)},
                 cost_s=cost_s,
                 repeated=settings,
-                suffix=suffix,
+                suffix="" if threads == "one" else "-all",
             )
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
@@ -228,6 +234,56 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                     f"{level} bandwidth of {who}, {point.mix}",
                     point.program_mb_s,
                 )
+
+
+def ladder_groups(sut: Sut) -> dict[Threads, list[Part]]:
+    """Return who measures: the measuring CPU of the first node, and all CPUs if there are several."""
+    place = Place(sut.measuring_cpu(sut.cpu_nodes[0]), sut.home(sut.cpu_nodes[0]))
+    groups: dict[Threads, list[Part]] = {"one": [Part((place.cpu,), place.node)]}
+    if len(sut.cpus) > 1:
+        groups["all"] = all_cpus(sut)
+    return groups
+
+
+def ladder_shapes(
+    settings: BandwidthLadderSettings,
+    caches: Sequence[CacheShare],
+    sizes: Sequence[int],
+    chosen: Mapping[tuple[int, str], ChosenShape],
+) -> dict[str, object]:
+    """Return sutprobe's options for the shape of each mix and size: the profile's, else the one *chosen* for its level.
+
+    Beyond the *caches*, or without a choice, it is the default. Sizes may differ in their streams only.
+    """
+    if settings.shape is not None or not chosen:
+        return shape_options(settings, settings.shape, None, settings.mixes)
+    streams = [
+        chosen.get((level_of(caches, size) or 0, mix), DEFAULT_SHAPE).streams
+        for mix in settings.mixes
+        for size in sizes
+    ]
+    counts = sorted(set(streams))
+    words: dict[str, object] = {"streams": ",".join(map(str, counts)), "prefetch-bytes": 0}
+    if len(counts) > 1:
+        # sutprobe counts settings by mix, size and streams, the last fastest
+        words["only"] = ",".join(str(place * len(counts) + counts.index(own)) for place, own in enumerate(streams))
+    width = next(iter(chosen.values())).width if settings.width == "auto" else settings.width
+    return {**words, "width": width}
+
+
+def level_sizes(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, int]:
+    """Return the size in bytes that stands for each cache level, by level; those that the ladder of *parts* has."""
+    return {
+        int(LEVELS[name].removeprefix("L")): size
+        for size, names in ladder(sut, parts, mixes).items()
+        for name in names
+        if LEVELS.get(name, "memory") != "memory"
+    }
+
+
+def level_of(caches: Sequence[CacheShare], size_bytes: int) -> int | None:
+    """Return the nearest level whose share holds a buffer of *size_bytes*, ``None`` for memory."""
+    return next((cache.level for cache in caches if cache.share_bytes >= size_bytes), None)
 
 
 def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, tuple[str, ...]]:

@@ -84,6 +84,19 @@ class ChosenShape(Shape):
     width: str
 
 
+Threads = Literal["one", "all"]
+"""Whether one CPU measures, or all at once: they share the caches, so their best shapes differ."""
+
+
+class LevelShape(Model):
+    """The best shape of *mix* in the middle of cache *level*, for one CPU or all at once."""
+
+    threads: Threads
+    level: PositiveInt
+    mix: str
+    shape: ChosenShape
+
+
 class PlatformNode(Model):
     """A node's usable CPUs, and its memory in whole GiB."""
 
@@ -125,7 +138,8 @@ class ReferenceRun(Model):
 class ShapeReference(Model):
     """The choice for one platform, as kept in ``results/references/traffic_shape/<key>.json``.
 
-    ``all_mixes`` is the best for all tried mixes together, ``mixes`` the best for each alone.
+    ``all_mixes`` is the best for all tried mixes together, ``mixes`` the best for each alone, both in memory;
+    ``levels`` the best in caches, empty if the SUT reports none.
     """
 
     kind: ClassVar[str] = "traffic_shape"
@@ -134,19 +148,26 @@ class ShapeReference(Model):
     run: ReferenceRun
     all_mixes: ChosenShape
     mixes: dict[str, ChosenShape]
+    levels: tuple[LevelShape, ...] = ()
 
     def shape_for(self, mix: str) -> ChosenShape:
         """Return the best shape for *mix* alone; for an untried mix, that for all together."""
         return self.mixes.get(mix, self.all_mixes)
 
+    def level_shapes(self, threads: Threads) -> dict[tuple[int, str], ChosenShape]:
+        """Return the best shapes in caches for one CPU or all, by level and mix; all have the same width."""
+        return {(found.level, found.mix): found.shape for found in self.levels if found.threads == threads}
+
+    @property
+    def origin(self) -> str:
+        """The run that the choice came from."""
+        return f"run {self.run.id} of {self.run.testbed}/{self.run.sut}"
+
     @property
     def words(self) -> str:
         """The choice and its origin in one sentence."""
         shape = self.all_mixes
-        return (
-            f"{shape.phrase}, {shape.width}; found best on this "
-            f"platform by run {self.run.id} of {self.run.testbed}/{self.run.sut}"
-        )
+        return f"{shape.phrase}, {shape.width}; found best on this platform by {self.origin}"
 
 
 class CacheReference(Model):

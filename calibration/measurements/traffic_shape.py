@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traffic shape: streams, prefetches, instructions and vector width that move most, searched per platform."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, log
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from calibration import units
 from calibration.context.model import Context
-from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
-from calibration.measurements.platform import ChosenShape, Hint, Instruction, ShapeReference
+from calibration.measurements.bandwidth_ladder import ladder_groups, level_of, level_sizes, shares
+from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values, require_any
+from calibration.measurements.evidence import evidence_flags
+from calibration.measurements.platform import ChosenShape, Hint, Instruction, LevelShape, ShapeReference, Threads
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
     ANY_MIX,
@@ -26,6 +28,8 @@ from calibration.measurements.traffic import (
     all_cores,
     buffer_bytes,
     fill_s,
+    group_text,
+    read_group,
     run_s,
 )
 from calibration.measurements.traffic_points import (
@@ -34,9 +38,11 @@ from calibration.measurements.traffic_points import (
     best_points,
     missing_points,
     search_results,
+    setting_of,
     traffic_flags,
 )
-from calibration.sutprobe.bandwidth import BandwidthResult
+from calibration.statistics import estimate
+from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.document import ProbeDocument, read_result
 
 LOOK_TOLERANCE = 0.03
@@ -57,6 +63,17 @@ WIDTHS = 2
 """Number of the widest widths to try: on some cores the widest lowers the clock and the next is faster; a third never
 was."""
 
+CACHE_SUFFIX = "-caches"
+"""End of the name of a step that searches in caches."""
+
+CACHE_PLACEMENTS = 3
+"""What disturbs one placement leaves the median of three."""
+
+CACHE_WINDOWS, CACHE_WINDOW_S = 3, 0.004
+"""Many short windows in caches, which are steady within 4 ms: one of the nine of a setting is hardly disturbed."""
+
+K = TypeVar("K")
+C = TypeVar("C")
 
 INSTRUCTIONS: dict[Instruction, tuple[Mix, str]] = {
     "clzero": ("write_nt", "clzero"),
@@ -79,6 +96,8 @@ class ShapeSettings(TrafficSettings):
     far, not with every combination. By default those instructions that the processor has. *width* ``auto`` tries the
     two widest of the processor. *placements* and *windows* apply to the best of each mix and width, which is measured
     again.
+
+    In the middle of each cache level, *streams* alone are tried, for each of *cache_mixes*.
     """
 
     placements: PositiveInt = 1
@@ -90,6 +109,14 @@ class ShapeSettings(TrafficSettings):
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)] = ("t0", "t1", "nta", "w")
     visit_lines: Annotated[tuple[Literal[0, 1, 2, 4], ...], Field(min_length=1)] = (0, 1, 2, 4)
     instructions: tuple[Instruction, ...] | None = None
+    cache_mixes: tuple[Mix, ...] = ("reads", "copy")
+
+
+class CacheLook(Tried):
+    """One setting tried in the middle of cache *level*, by one CPU or by all at once."""
+
+    threads: Threads
+    level: PositiveInt
 
 
 class TrafficShapeValues(Values):
@@ -98,6 +125,8 @@ class TrafficShapeValues(Values):
     ``all_mixes`` and ``mixes`` are the choice over all widths of the run: the best shape for the mixes together, and
     for each alone. ``plain`` is one stream without software prefetch in the same search. Looks that differ by less than
     ``alike_fraction`` are equal.
+
+    The search in caches has ``cached`` instead of ``tried``, ``plain`` and ``best``; ``levels`` are the choice from it.
     """
 
     kind: Literal["traffic_shape"] = "traffic_shape"
@@ -109,6 +138,8 @@ class TrafficShapeValues(Values):
     all_mixes: ChosenShape | None
     mixes: dict[str, ChosenShape]
     alike_fraction: float
+    cached: tuple[CacheLook, ...] = ()
+    levels: tuple[LevelShape, ...] = ()
 
 
 class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
@@ -130,7 +161,7 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     )
 
     def steps(self, context: Context, settings: ShapeSettings) -> Iterator[Planned]:
-        """Yield one step per vector width."""
+        """Yield one step per vector width, and one for caches if their sizes are known."""
         sut = Sut(context)
         parts = all_cores(sut)
         if not parts:
@@ -163,6 +194,38 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
                 repeated=settings,
                 suffix=f"-{width}",
             )
+            yield from self._in_caches(sut, settings, width)
+
+    def _in_caches(self, sut: Sut, settings: ShapeSettings, width: str) -> Iterator[Planned]:
+        """Yield the step that tries streams at each cache level."""
+        groups = [
+            (parts, size)
+            for parts in ladder_groups(sut).values()
+            for size in level_sizes(sut, parts, settings.cache_mixes).values()
+        ]
+        if not groups or not settings.cache_mixes:
+            return
+        runs = [Run(parts, mix, size) for parts, size in groups for mix in settings.cache_mixes]
+        tries = len(settings.streams)
+        looks_s = tries * sum(run_s(run) + CACHE_WINDOWS * CACHE_WINDOW_S for run in runs)
+        yield self.traffic_step(
+            f"{width} in caches, {units.plural(tries, 'setting')} x {units.plural(len(runs), 'level and mix')}",
+            [parts for parts, _ in groups],
+            settings.cache_mixes,
+            [size for _, size in groups],
+            {
+                "streams": ",".join(map(str, settings.streams)),
+                "prefetch-bytes": 0,
+                "delay": 0,
+                "width": width,
+                "placements": CACHE_PLACEMENTS,
+                "windows": CACHE_WINDOWS,
+                "window-s": CACHE_WINDOW_S,
+            },
+            cost_s=CACHE_PLACEMENTS * (PLACEMENT_S + fill_s(runs) + looks_s),
+            repeated=settings,
+            suffix=f"-{width}{CACHE_SUFFIX}",
+        )
 
     def planned(self, context: Context, settings: ShapeSettings, kept: ShapeReference | None) -> Iterator[Planned]:
         """Yield the search, or why none is needed if a choice is *kept* for the platform."""
@@ -174,16 +237,36 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the search with one width."""
         points = read_result(document, BandwidthResult).points
+        if step.id.endswith(CACHE_SUFFIX):
+            looks = tuple(cache_looks(Sut(context), points))
+            require_any(looks, points, "setting")
+            yield Parsed(
+                id=step.id,
+                values=TrafficShapeValues(
+                    width=points[0].width,
+                    group=" and ".join(dict.fromkeys(group_text(read_group(point.group)) for point in points)),
+                    tried=(),
+                    plain={},
+                    best={},
+                    all_mixes=None,
+                    mixes={},
+                    alike_fraction=LOOK_TOLERANCE,
+                    cached=looks,
+                ),
+                flags=tuple(evidence_flags(document, points)),
+                missing=missing_points(points),
+            )
+            return
         best = best_points(points, step.target_half_width)
-        looks = search_results(points)
+        tried = search_results(points)
         bandwidths = {name: mix for name, (_, mix) in best.items()}
         yield Parsed(
             id=step.id,
             values=TrafficShapeValues(
                 width=points[0].width,
                 group=points[0].group,
-                tried=looks,
-                plain={look.mix: look.bandwidth_mb_s.value for look in looks if look.setting.shape == PLAIN},
+                tried=tried,
+                plain={look.mix: look.bandwidth_mb_s.value for look in tried if look.setting.shape == PLAIN},
                 best=bandwidths,
                 all_mixes=None,
                 mixes={},
@@ -195,13 +278,18 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
 
     def completed(self, values: TrafficShapeValues, run: Mapping[str, Values]) -> TrafficShapeValues:
         """Return *values* with the choice over all widths of the run."""
-        looks = [look for other in run.values() if isinstance(other, TrafficShapeValues) for look in other.tried]
+        searches = [other for other in run.values() if isinstance(other, TrafficShapeValues)]
+        looks = [look for other in searches for look in other.tried]
         mixes = tuple(dict.fromkeys(look.mix for look in looks))
         # What stores past the caches fetches nothing, so it has no look with a prefetch and no say in that.
         fetching = {look.mix for look in looks if look.setting.prefetch_bytes}
         together = tuple(mix for mix in mixes if mix in fetching) or mixes
         return values.model_copy(
-            update={"all_mixes": choose(looks, together), "mixes": {mix: choose(looks, (mix,)) for mix in mixes}}
+            update={
+                "all_mixes": choose(looks, together),
+                "mixes": {mix: choose(looks, (mix,)) for mix in mixes},
+                "levels": tuple(choose_levels([look for other in searches for look in other.cached])),
+            }
         )
 
     def metrics(self, values: TrafficShapeValues) -> Iterator[Metric]:
@@ -243,33 +331,86 @@ def extra_looks(mix: Mix, extras: Mapping[str, object]) -> int:
     return (len(hints) + len(lines) + len(own)) * 3 // 2
 
 
-def choose(looks: list[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
+def cache_looks(sut: Sut, points: Sequence[BandwidthPoint]) -> Iterator[CacheLook]:
+    """Yield what each of *points* tried in a cache, in program bytes; failed settings are left to ``missing``."""
+    for point in points:
+        level = level_of(tuple(shares(sut, read_group(point.group))), point.buffer_bytes)
+        if point.placements and level is not None:
+            yield CacheLook(
+                mix=point.mix,
+                group=point.group,
+                setting=setting_of(point),
+                bandwidth_mb_s=estimate([one.program_windows_mb_s for one in point.placements], "MB/s"),
+                threads="one" if point.threads == 1 else "all",
+                level=level,
+            )
+
+
+def choose_levels(looks: Sequence[CacheLook]) -> Iterator[LevelShape]:
+    """Yield the best shape at each level for each mix, for one CPU and for all.
+
+    Of equal numbers of streams the default comes first, then fewer. A command has one vector width, so one CPU has the
+    first tried of those whose best shapes move most over levels and mixes together, and all CPUs have theirs. What a
+    disturbed window lost, another may have: a setting is equal to the best if its fastest window reaches the best
+    median.
+    """
+    for threads in dict.fromkeys(look.threads for look in looks):
+        own = [look for look in looks if look.threads == threads]
+        cells = tuple(dict.fromkeys((look.level, look.mix) for look in own))
+        for width in _equal(own, cells, lambda look: look.setting.width)[:1]:
+            for level, mix in cells:
+                tried = [look for look in own if look.setting.width == width and look.level == level]
+                streams = _equal(tried, ((level, mix),), lambda look: look.setting.streams)
+                best = min(streams, key=lambda count: (count != DEFAULT_SHAPE.streams, count))
+                shape = ChosenShape(streams=best, prefetch_bytes=0, width=width)
+                yield LevelShape(threads=threads, level=level, mix=mix, shape=shape)
+
+
+def _equal(looks: Sequence[CacheLook], cells: Sequence[tuple[int, str]], key: Callable[[CacheLook], K]) -> list[K]:
+    """Return the values of *key* that are equally good at all *cells*, each a level and a mix."""
+    medians: dict[K, dict[tuple[int, str], float]] = {}
+    fastest: dict[K, dict[tuple[int, str], float]] = {}
+    for look in looks:
+        for found, mb_s in ((medians, look.bandwidth_mb_s.value), (fastest, look.bandwidth_mb_s.maximum)):
+            best = found.setdefault(key(look), {})
+            best[look.level, look.mix] = max(best.get((look.level, look.mix), 0.0), mb_s)
+    return alike(medians, cells, fastest)
+
+
+def alike(found: Mapping[K, Mapping[C, float]], wanted: Sequence[C], reach: Mapping[K, Mapping[C, float]]) -> list[K]:
+    """Return those of *found*, of those with all *wanted*, whose *reach* is the best less ``LOOK_TOLERANCE`` or more.
+
+    Compared by the geometric mean of their shares of the best of each: all *wanted* have equal weight.
+    """
+    whole = {name: values for name, values in found.items() if all(values.get(one, 0) > 0 for one in wanted)}
+    if not whole or not wanted:
+        return []
+    most = {one: max(values[one] for values in whole.values()) for one in wanted}
+
+    def score(values: Mapping[C, float]) -> float:
+        return exp(sum(log(values[one] / most[one]) for one in wanted) / len(wanted))
+
+    enough = max(map(score, whole.values())) * (1 - LOOK_TOLERANCE)
+    return [name for name in whole if score(reach[name]) >= enough]
+
+
+def choose(looks: Sequence[Tried], mixes: tuple[str, ...]) -> ChosenShape | None:
     """Return the best shape for *mixes* together among *looks*; ``None`` if none was tried with all.
 
-    Mixes have equal weight: shapes are compared by the geometric mean of their shares of each mix's best. Among equal
-    ones the default comes first, then what needs no hint, lines or instruction of its own, fewer streams, shorter
-    prefetch and the width tried first.
+    Among equal ones the default comes first, then what needs no hint, lines or instruction of its own, fewer streams,
+    shorter prefetch and the width tried first.
     """
     seen: dict[ChosenShape, dict[str, float]] = {}
     for look in looks:
         shape = ChosenShape(**look.setting.shape.model_dump(), width=look.setting.width)
         seen.setdefault(shape, {})[look.mix] = look.bandwidth_mb_s.value
-    whole = {shape: found for shape, found in seen.items() if all(found.get(mix, 0) > 0 for mix in mixes)}
-    if not whole or not mixes:
-        return None
-    most = {mix: max(found[mix] for found in whole.values()) for mix in mixes}
-    scores = {
-        shape: exp(sum(log(found[mix] / most[mix]) for mix in mixes) / len(mixes)) for shape, found in whole.items()
-    }
-    enough = max(scores.values()) * (1 - LOOK_TOLERANCE)
-    alike = [shape for shape, score in scores.items() if score >= enough]
     order = {width: place for place, width in enumerate(dict.fromkeys(shape.width for shape in seen))}
 
     def distance(shape: ChosenShape) -> tuple[bool, int, int, int, int]:
         default = shape.text == DEFAULT_SHAPE.text
         return (not default, shape.extras, shape.streams, shape.prefetch_bytes, order[shape.width])
 
-    return min(alike, key=distance)
+    return min(alike(seen, mixes, seen), key=distance, default=None)
 
 
 MEASUREMENT = TrafficShape()

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from calibration import units
 from calibration.context.model import Context
 from calibration.measurements import registry
+from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.bandwidth_scaling import BandwidthScalingValues
 from calibration.measurements.counting import COUNTERS
 from calibration.measurements.max_bandwidth import PREFETCH_BYTES, STREAMS
@@ -201,7 +202,14 @@ def shape_origin(kept: ShapeReference | None, measurement: Measurement) -> Liter
         "streams": {*STREAMS, DEFAULT_SHAPE.streams},
         "prefetch_bytes": {*PREFETCH_BYTES, DEFAULT_SHAPE.prefetch_bytes},
     }
-    if kept is not None:
+    if isinstance(measurement.values, BandwidthLadderValues):
+        chosen = {} if kept is None else kept.level_shapes("one" if measurement.values.threads == 1 else "all")
+        kept = kept if chosen else None
+        offered = {
+            "streams": {DEFAULT_SHAPE.streams, *(shape.streams for shape in chosen.values())},
+            "prefetch_bytes": {0},
+        }
+    elif kept is not None:
         own = (kept.all_mixes, *kept.mixes.values(), DEFAULT_SHAPE)
         if rows := measurement.parameters.get("shape"):
             known = {shape.text for shape in own}

@@ -103,6 +103,7 @@ def _shape(document: RunDocument, context: Context) -> ShapeReference | None:
         run=_origin(document.run),
         all_mixes=values.all_mixes,
         mixes=values.mixes,
+        levels=values.levels,
     )
 
 

@@ -229,6 +229,9 @@ def shapes(values: Json) -> Iterator[Row]:
         rows.setdefault((setting["streams"], setting["prefetch_bytes"]), []).append(figure)
     for (streams, prefetch), figures in rows.items():
         yield [str(streams), str(prefetch), *figures]
+    for item in values["cached"]:
+        setting, figure = item["setting"], f"{item['bandwidth_mb_s']['value']:.1f}"
+        yield [item["threads"], f"L{item['level']}", str(setting["buffer_bytes"]), str(setting["streams"]), figure]
 
 
 def regulated(values: Json) -> Iterator[Row]:

@@ -41,7 +41,7 @@ def test_single_thread_has_the_whole_last_level_cache() -> None:
 
 
 PLANS_S = {
-    "2x64-smt-8-nodes": {"quick": 120, "nightly": 460, "full": 900},
+    "2x64-smt-8-nodes": {"quick": 120, "nightly": 470, "full": 900},
     "2x126-smt-6-nodes": {"quick": 180, "nightly": 600, "full": 1200},
     "2x32-smt-2-nodes": {"quick": 90, "nightly": 240, "full": 420},
     "1x128-aarch64-4-nodes": {"quick": 90, "nightly": 240, "full": 420},

