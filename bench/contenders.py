@@ -16,8 +16,12 @@ from typing import Final, Literal
 
 from bench import outputs
 from bench.outputs import NotComparedError
+from calibration import units
 from calibration.context import load
 from calibration.errors import CalibrationError, EnvironmentLacksError
+from calibration.measurements.bandwidth_ladder import level_sizes
+from calibration.measurements.sut import Sut
+from calibration.measurements.traffic import Part
 from calibration.measurements.traffic_shape import ShapeSettings, extra_options, widths
 from calibration.sutprobe.bandwidth import BandwidthPoint, BandwidthResult
 from calibration.sutprobe.c2c import C2cResult
@@ -172,6 +176,9 @@ TITLES: Mapping[str, str] = {
 }
 """The quantities that are compared."""
 
+LEVELS: Final = ("L1", "L2", "L3")
+"""The caches in whose middle reads are compared."""
+
 INTERRUPTION_US = 2
 """Interruptions longer than this are counted by both sides; oslat's resolution is one microsecond."""
 
@@ -231,7 +238,8 @@ class Machine:
     """What the commands are built from.
 
     *search* and *widths* are what our shapes are searched over, as in a plan: options of ``sutprobe bandwidth`` with
-    lists, of which a point has a field each, and vector widths.
+    lists, of which a point has a field each, and vector widths. *levels* are the bytes per thread in the middle of each
+    cache for all threads, *one_levels* for one; *level* is the cache that all bytes lie in, "" for memory.
     """
 
     cpus: tuple[int, ...]
@@ -245,6 +253,9 @@ class Machine:
     described: str
     search: Mapping[str, str] = field(default_factory=dict)
     widths: tuple[str, ...] = ("auto",)
+    levels: Mapping[str, int] = field(default_factory=dict)
+    one_levels: Mapping[str, int] = field(default_factory=dict)
+    level: str = ""
 
     @property
     def group(self) -> str:
@@ -268,7 +279,23 @@ class Machine:
     def one_thread(self) -> "Machine":
         """Return this machine with one CPU: the first, because likwid-bench takes no other."""
         cpu = self.cpus[0]
-        return replace(self, cpus=(cpu,), nodes=((self.node_of(cpu), (cpu,)),), total_bytes=self.one_bytes)
+        nodes = ((self.node_of(cpu), (cpu,)),)
+        return replace(self, cpus=(cpu,), nodes=nodes, total_bytes=self.one_bytes, levels=self.one_levels)
+
+    def in_cache(self, level: str) -> "Machine":
+        """Return this machine with each thread's bytes in the middle of *level*, where a plan searches streams alone.
+
+        Raises ``NotComparedError`` if the level is not reported or a thread's share of it is not above the one below.
+        """
+        if level not in self.levels:
+            raise NotComparedError(f"no size in the middle of {level}")
+        search = {"streams": self.search["streams"], "prefetch-bytes": "0"}
+        return replace(self, level=level, total_bytes=self.levels[level] * len(self.cpus), search=search)
+
+    def title(self, quantity: str) -> str:
+        """Return what a table calls *quantity* here."""
+        size = f", {self.level}, {units.size(self.total_bytes // len(self.cpus))}" if self.level else ""
+        return f"{TITLES[quantity]}{size}"
 
 
 def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Machine:
@@ -298,6 +325,11 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
         f"{'virtual machine, ' if context.virtualization.guest else ''}Linux {context.capture.kernel_release}"
     )
     shapes = ShapeSettings()
+    sut, parts = Sut(context), [Part(cpus, node) for node, cpus in nodes]
+    levels, one_levels = (
+        {f"L{level}": size for level, size in level_sizes(sut, group, ("reads",)).items()}
+        for group in (parts, [Part(parts[0].cpus[:1], parts[0].node)])
+    )
     return Machine(
         cpus,
         nodes,
@@ -314,6 +346,8 @@ def describe_machine(root: Path, allowed: frozenset[int], tick_hz: float) -> Mac
             **{option: str(tried) for option, tried in extra_options(context, shapes).items()},
         },
         widths(context, shapes),
+        levels,
+        one_levels,
     )
 
 
@@ -413,6 +447,9 @@ LMBENCH_QUICK = {"ENOUGH": "100000"}
 LIKWID_BYTES = 2e9
 """Bytes that each thread of likwid-bench moves, as it counts them: some 100 ms; by time, it runs a second or more."""
 
+LIKWID_CACHED_BYTES = 2e10
+"""The same in caches, which are ten times as fast."""
+
 
 def _arrays(traffic: Traffic) -> int:
     return traffic.reads + traffic.writes
@@ -475,7 +512,8 @@ def _bandwidth_peer(machine: Machine, kernel: Kernel, path: str) -> tuple[tuple[
                 for node, cpus in machine.nodes
                 for argument in ("-w", f"M{node}:{machine.total_bytes * len(cpus) // threads // 1000}kB:{len(cpus)}")
             ]
-            iterations = max(1, round(LIKWID_BYTES * threads / machine.total_bytes))
+            moved = LIKWID_CACHED_BYTES if machine.level else LIKWID_BYTES
+            iterations = max(1, round(moved * threads / machine.total_bytes))
             reader = outputs.on_cpus(outputs.likwid_bench, r"running on hwthread (\d+)", machine.cpus)
             return (path, "-t", name, "-i", str(iterations), *groups), reader
         case "bw_mem":

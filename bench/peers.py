@@ -33,8 +33,14 @@ from calibration.errors import INTERRUPTED, CalibrationError, EnvironmentLacksEr
 BANDWIDTHS: Final = {f"{quantity}-{threads}": quantity for threads in ("one", "all") for quantity in who.TRAFFIC}
 """The sections of bandwidth, with one thread and with all, and the quantity of each."""
 
-SECTIONS: Final = (*BANDWIDTHS, "latency", "latency_time", "gap_step_ns", "l1_cycles", "c2c")
+CACHES: Final = {f"{level}-{threads}": level for threads in ("one", "all") for level in who.LEVELS}
+"""The sections of reads from caches, and the level of each."""
+
+SECTIONS: Final = (*BANDWIDTHS, *CACHES, "latency", "latency_time", "gap_step_ns", "l1_cycles", "c2c")
 """What ``--only`` takes, in the order it runs."""
+
+GROUPS: Final = {"caches": tuple(CACHES)}
+"""Several sections under one name."""
 
 PAIRS: Final = 100
 """Fewest alternations: the blocks of the interval need several each."""
@@ -49,7 +55,7 @@ EXACTLY: Final = {"latency_time": 2, "l1_cycles": 8}
 """Alternations of sections that do not run until the interval is narrow: a start takes a minute, or has no peer."""
 
 MAX_S: Final = 150.0
-"""Longest alternation of a section: with its scouting, the whole table takes an hour."""
+"""Longest alternation of a section: with its scouting, the whole table takes an hour and a quarter."""
 
 SCOUTED: Final = 3
 """Starts of a good setting before the alternation: one cannot distinguish them."""
@@ -83,6 +89,7 @@ class Row:
     theirs: Spread | None = None
     ratio: Spread | None = None
     in_flight: tuple[float, float] | None = None
+    title: str = ""
 
 
 @dataclass
@@ -178,10 +185,10 @@ def best_of(quantity: str, settings: Sequence[Contender]) -> Contender:
     return max(settings, key=lambda contender: median(rates[contender.label]))
 
 
-def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[Contender]:
+def scout(session: Session, quantity: str, peers: Sequence[Contender], title: str = "") -> list[Contender]:
     """Start every setting of every peer, good ones three times. Return the best that counts, and a second if as good.
 
-    The best setting of each other peer is shown, and why it is not compared.
+    The best setting of each other peer is shown under *title*, and why it is not compared.
     """
     rates: dict[str, list[float]] = {}
     refused: dict[str, str] = {}
@@ -209,7 +216,7 @@ def scout(session: Session, quantity: str, peers: Sequence[Contender]) -> list[C
         if contender.peer not in known:
             known.add(contender.peer)
             reason = "slower" if contender.counts else "no common window: does not count"
-            cells = (who.TITLES[quantity], str(contender.threads), value_text(value[contender.label]))
+            cells = (title or who.TITLES[quantity], str(contender.threads), value_text(value[contender.label]))
             session.shown.append((*cells, contender.label, reason))
     for peer, reason in refused.items():
         if peer not in known:
@@ -251,7 +258,7 @@ def _enough(section: str, contenders: Sequence[Contender], blocks: Sequence[Bloc
         return True
     if len(blocks) < PAIRS or len(blocks) % LOOK:
         return False
-    quantity = BANDWIDTHS.get(section, section)
+    quantity = quantity_of(section)
     spreads = [row.ratio or row.ours for row in _rows(quantity, contenders, blocks, 0.0)]
     return all(found.precision is not None and found.precision <= PRECISION for found in spreads)
 
@@ -282,21 +289,35 @@ def _rows(quantity: str, contenders: Sequence[Contender], blocks: Sequence[Block
     return iter([Row(quantity, threads, spread(alone), len(alone), seconds)] if alone else [])
 
 
+def quantity_of(section: str) -> str:
+    """Return the quantity that the rows of *section* are of."""
+    return "read" if section in CACHES else BANDWIDTHS.get(section, section)
+
+
+def machine_of(session: Session, section: str) -> Machine:
+    """Return the machine with the threads and bytes of a *section* of bandwidth.
+
+    Raises ``NotComparedError`` if it has no such cache.
+    """
+    machine = session.machine.one_thread() if section.endswith("-one") else session.machine
+    return machine.in_cache(CACHES[section]) if section in CACHES else machine
+
+
 def contenders_of(session: Session, section: str) -> list[Contender]:
     """Return who takes part in *section*, ours first. Raises ``NotComparedError`` if ours has no setting."""
     machine, program, found = session.machine, session.program, session.found
-    if section in BANDWIDTHS:
-        quantity = BANDWIDTHS[section]
-        if section.endswith("-one"):
-            machine = machine.one_thread()
-            if session.latency_ns is None:
-                start = who.our_latency_start(machine, program, who.LATENCY_BYTES, 1)
-                session.latency_ns = who.our_latency(run_starts([start], {}, 60.0)[0])
+    if section in BANDWIDTHS or section in CACHES:
+        quantity = quantity_of(section)
+        machine = machine_of(session, section)
+        if section in BANDWIDTHS and section.endswith("-one") and session.latency_ns is None:
+            start = who.our_latency_start(machine, program, who.LATENCY_BYTES, 1)
+            session.latency_ns = who.our_latency(run_starts([start], {}, 60.0)[0])
         searches = who.our_bandwidth_searches(machine, quantity, program)
         searched = [run_starts([search], {}, 300.0)[0] for search in searches]
         ours = best_of(quantity, who.our_best_settings(machine, quantity, program, searched))
         session.say(f"  {ours.label}")
-        return [ours, *scout(session, quantity, who.bandwidth_peers(machine, quantity, found))]
+        peers = who.bandwidth_peers(machine, quantity, found)
+        return [ours, *scout(session, quantity, peers, machine.title(quantity))]
     makers = {
         "latency": who.latency_contenders,
         "latency_time": who.latency_time_contenders,
@@ -329,7 +350,11 @@ def measure(session: Session, section: str) -> None:
             except ValueError as error:
                 session.refuse(who.OURS, f"{section}: {quantity}: {error}")
                 continue
-            session.rows.extend(_with_lines(session, row) for row in rows)
+            if section in CACHES:
+                title = machine_of(session, section).title(quantity)
+                session.rows.extend(replace(row, title=title) for row in rows)
+            else:
+                session.rows.extend(_with_lines(session, row) for row in rows)
 
 
 def _with_lines(session: Session, row: Row) -> Row:
@@ -360,7 +385,7 @@ def rows_of(session: Session) -> list[tuple[str, ...]]:
             lines = f"{row.in_flight[0]:.0f} / {row.in_flight[1]:.0f}"
             unused = "yes" if row.in_flight[1] < capacity / RESERVE else "no"
         values = (value_text(row.ours.value), theirs, peer, ratio, str(row.pairs), lines, unused)
-        cells.append((who.TITLES[row.quantity], threads, *values))
+        cells.append((row.title or who.TITLES[row.quantity], threads, *values))
     return cells
 
 
@@ -430,12 +455,17 @@ def tick_hz_of(program: str) -> float:
     show_default=True,
     help="Longest alternation of a section; it ends before if all intervals are within ±3 %.",
 )
-@click.option("--only", type=click.Choice(SECTIONS), multiple=True, help="Only this section; repeatable.")
+@click.option(
+    "--only",
+    type=click.Choice((*SECTIONS, *GROUPS)),
+    multiple=True,
+    help="Only this section, or these of the caches; repeatable.",
+)
 @click.option("--peer", "peers", multiple=True, metavar="NAME=PATH", help=f"Where a peer is: {', '.join(who.PEERS)}.")
 def peers_command(max_s: float, only: tuple[str, ...], peers: tuple[str, ...]) -> None:
     """Compare sutprobe with the tools it replaces, in alternation, on this machine.
 
-    All sections take about an hour; --only read-one takes a few minutes.
+    All sections take about an hour and a quarter; --only read-one takes a few minutes.
     """
     try:
         pointed = {name: path for name, _, path in (pair.partition("=") for pair in peers)}
@@ -450,7 +480,7 @@ def peers_command(max_s: float, only: tuple[str, ...], peers: tuple[str, ...]) -
         session.refuse(peer, reason)
     code = 0
     try:
-        for section in only or SECTIONS:
+        for section in [one for name in only or SECTIONS for one in GROUPS.get(name, (name,))]:
             measure(session, section)
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -30,8 +30,10 @@ def machine() -> Machine:
     flags = frozenset({"sse2", "avx"})
     search = {"streams": "1,2", "prefetch-bytes": "0,512", "hint": "t0,nta", "instruction": "vector,clzero"}
     widths = ("avx512", "avx2")
+    levels, one_levels = {"L1": 16 << 10, "L2": 512 << 10, "L3": 8 << 20}, {"L1": 16 << 10, "L3": 16 << 20}
+    sizes = 768 << 20, 384 << 20
     return Machine(
-        (0, 1), ((0, (0, 1)),), "x86_64", flags, True, 768 << 20, 384 << 20, 2e9, "a machine", search, widths
+        (0, 1), ((0, (0, 1)),), "x86_64", flags, True, *sizes, 2e9, "a machine", search, widths, levels, one_levels
     )
 
 
@@ -401,6 +403,51 @@ def test_all_rates_are_bytes_on_the_bus(machine: Machine) -> None:
     assert value("copy", "sc-membench copy", membench, arm) == pytest.approx(2000.0 * outputs.MIB)
     assert value("copy", "likwid-bench copy_neon", likwid, arm) == 1200.0
     assert not [label for label in offered(arm, "copy_nt") if "mbw" in label]
+
+
+def test_reads_of_a_cache_use_its_middle_and_search_streams_alone(machine: Machine) -> None:
+    cached = machine.in_cache("L2")
+    assert (cached.total_bytes, cached.title("read")) == (1 << 20, "Read, L2, 512 KiB")
+    (searched, _) = contenders.our_bandwidth_searches(cached, "read", "/p")
+    tried = {option: value_after(f"--{option}", searched.command) for option in ("buffer-bytes", *machine.search)}
+    assert tried == {
+        "buffer-bytes": str(512 << 10), "streams": "1,2", "prefetch-bytes": "0", "hint": None, "instruction": None,
+    }  # fmt: skip
+    likwid = offered(cached, "read")["likwid-bench load_sse"].starts[0].command
+    assert f"M0:{(1 << 20) // 1000}kB:2" in likwid
+    assert int(value_after("-i", likwid) or 0) == round(contenders.LIKWID_CACHED_BYTES * 2 / (1 << 20))
+    one = machine.one_thread()
+    assert one.in_cache("L3").total_bytes == 16 << 20
+    with pytest.raises(NotComparedError, match="no size in the middle of L2"):
+        one.in_cache("L2")
+    assert machine.title("read") == "Read"
+
+
+@pytest.mark.parametrize(("asked", "ran"), [("caches", list(peers.CACHES)), ("L2-one", ["L2-one"])])
+def test_all_caches_have_one_name(asked: str, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sections: list[str] = []
+    monkeypatch.setattr(peers, "program_of", lambda: "/bin/false")
+    monkeypatch.setattr(peers, "tick_hz_of", lambda _program: 2e9)
+    monkeypatch.setattr(peers, "measure", lambda _session, section: sections.append(section))
+    CliRunner().invoke(peers.peers_command, ["--only", asked])
+    assert sections == ran
+
+
+def test_a_row_of_a_cache_names_level_and_size(session: peers.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Contender(OURS, "sutprobe streams 2", (), {"read": lambda _: 1.0}, traffic=TRAFFIC["read"], threads=2)
+    rival = replace(ours, peer="likwid-bench", label="likwid-bench load_avx", window="fixed work")
+    planted(monkeypatch, {ours.label: 258.0, rival.label: 220.0, peers.AGAIN: 258.0})
+    monkeypatch.setattr(peers, "contenders_of", lambda *_: [ours, rival])
+    session.latency_ns = 100.0
+    peers.measure(session, "L2-all")
+    first, *_ = peers.rows_of(session)
+    assert first[:5] == ("Read, L2, 512 KiB", "2", "258", "220", "likwid-bench load_avx")
+    assert first[7:] == ("—", "—"), "lines in flight are those of memory"
+
+
+def test_a_cache_without_a_size_is_not_compared(session: peers.Session) -> None:
+    peers.measure(session, "L2-one")
+    assert (session.rows, session.not_compared) == ([], ["sutprobe: L2-one: no size in the middle of L2"])
 
 
 def value_after(option: str, command: tuple[str, ...]) -> str | None:
