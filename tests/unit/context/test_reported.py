@@ -79,7 +79,7 @@ def described(root, archive=None):
         "limits": dict(confined(context)),
         "left_out": _left_out(context),
         "interrupts": context.isolation.interrupts and [item.irq for item in context.isolation.interrupts],
-        "counters": {kind: found for kind, found in health.counters(health.Reader(machine)).items() if found},
+        "counters": {kind: counts for kind, counts in health.Health(machine).counters.items() if counts},
         "energy": list(health.Energy(machine).joules),
     }
 
