@@ -106,7 +106,6 @@ PATTERNS = (
     "/sys/class/dmi/id/{bios_vendor,bios_version,bios_release,bios_date,sys_vendor,product_name,product_version}",
     "/sys/class/dmi/id/{product_family,board_vendor,board_name,board_version}",
     "/sys/firmware/dmi/tables/smbios_entry_point",
-    "/sys/fs/cgroup/" + cpusets.LISTED,
 )
 
 # Kernels before 4.3 have no policy directories.
@@ -268,6 +267,7 @@ class Collector:
         self.root = root.rstrip("/")
         self.files = {}
         self.links = {}
+        self.missing = set()
         self.devices = 0
         self.asked = []
         self.files_before_asked = 0
@@ -325,8 +325,9 @@ class Collector:
         """Copy one file of at most *most_bytes*; return whether it was copied."""
         if path in self.files:
             return True
-        content = self.read(path)
+        content = None if path in self.missing else self.read(path)
         if content is None:
+            self.missing.add(path)
             return False
         if len(content) > most_bytes:
             self.unreadable[path] = "larger than %d bytes" % most_bytes
@@ -526,10 +527,10 @@ def isolated_cpus(collector):
         return [name for name in collector.names(path) if os.path.isdir("%s%s/%s" % (collector.root, path, name))]
 
     own = control_groups(collector)
-    mounted = cpusets.mounts(collector.text("/proc/self/mountinfo"))
+    mounted = cpusets.mounts(collector.text("/proc/self/mountinfo")) or [cpusets.USUAL]
     files = cpusets.Files(text, cpus, folders)
     found, _ = cpusets.isolated(cpus(CPU + "/online") or set(), own, mounted, files)
-    return found | (cpus(CPU + "/isolated") or set()) | (cpus("/sys/fs/cgroup/" + cpusets.LISTED) or set())
+    return found | (cpus(CPU + "/isolated") or set())
 
 
 def in_partition(collector):

@@ -27,6 +27,10 @@ class Mount(typing.NamedTuple):
     options: frozenset[str]
 
 
+USUAL = Mount("", "/sys/fs/cgroup", True, frozenset())
+"""Where control groups are mounted, if it is not said."""
+
+
 class Files(typing.NamedTuple):
     """How to read: a file's text, a file's CPUs (both None if missing), and the directories in a directory."""
 
