@@ -224,15 +224,18 @@ def test_cpus_that_a_partition_has_are_named_and_not_measured(
 def test_a_login_in_a_partition_measures_its_cpus(
     testbed: Testbed, lab: Lab, large: Sut, scenario: Scenario, become: bool
 ) -> None:
-    enter = "sudo sh -c 'echo $PPID > /sys/fs/cgroup/taken/cgroup.procs'".replace("'", '"')
+    session = GROUP.format(process="self")
+    enter = f"for p in $(cat {session}/cgroup.procs); do echo $p > taken/cgroup.procs; done"
     large.read(partition("isolated", "2-3"))
-    home = large.user_ssh(f"mkdir -p .ssh; echo '{enter}' > .ssh/rc; pwd").stdout.strip()
+    rc = f"sudo sh -c 'cd /sys/fs/cgroup; {enter}'\n"
+    home = large.user_ssh("mkdir -p .ssh; cat > .ssh/rc; pwd", text=rc).stdout.strip()
     left = "for p in $(cat taken/cgroup.procs); do echo $p > cgroup.procs || true; done"
     with undone(large, f"rm {home}/.ssh/rc; cd /sys/fs/cgroup; {left}; {DISSOLVED}"):
         ended = lab.calibrate(testbed.inventory({"suts": [large]}, {"ansible_become": become}), profile=THREE)
     document = lab.document(large)
     context = context_of(document)
-    assert (context.isolated_cpus, context.usable_cpus) == ((2, 3), {2, 3})
+    assert context.isolated_cpus == (2, 3)
+    assert context.usable_cpus == {2, 3}
     assert measured(document) == set(STEPS), ended.text
     (jitter,) = (item.values for item in document.measurements if isinstance(item.values, JitterValues))
     assert (jitter.cpu, jitter.isolated) == (2, True)
