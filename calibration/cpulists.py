@@ -20,7 +20,9 @@ MAX_CHARACTERS = 64 * 1024
 _IDS = tuple(range(MAX_ID + 1))
 _BIT_VALUES = bytes.maketrans(b"01", b"\0\1")
 
-_GROUP = re.compile(r"(?:(all)|([0-9]{1,19}|N)(?:-([0-9]{1,19}|N))?)(?::([0-9]{1,10})/([0-9]{1,10}))?", re.ASCII)
+_GROUP = re.compile(
+    r"(?:([aA][lL][lL])|([0-9]{1,19}|N)-([0-9]{1,19}|N))(?::([0-9]{1,10})/([0-9]{1,10}))?|([0-9]{1,19}|N)", re.ASCII
+)
 _MASK_CHUNK = re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)
 
 
@@ -36,7 +38,7 @@ def _bound(text: str, last: int | None, whole: str) -> int:
 
 
 def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
-    """Parse ``0-3,8``, strides ``0-31:2/4``, ``N`` and ``all``; sorted, without repetitions.
+    """Parse ``0-3,8``, strides ``0-31:2/4``, ``N`` and ``all`` in any case; sorted, without repetitions.
 
     ``last`` is the highest possible number, needed by ``N`` and ``all``. Empty text is the empty list. Raises
     ``ValueError`` for anything else.
@@ -45,26 +47,28 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
         raise ValueError(f"CPU list of {len(text)} characters, at most {MAX_CHARACTERS} are read")
     shown = text if len(text) <= 80 else text[:77] + "..."
     found = 0
-    for group in re.split(r"[,\s]+", text.strip(" \t\r\n,")):
-        if not group:
-            continue
+    for group in groups(text):
         match = _GROUP.fullmatch(group)
         if match is None:
             raise ValueError(f"not a CPU list such as 0-3,8: {shown!r}")
-        everything, first_text, last_text, used_text, period_text = match.groups()
+        everything, first_text, last_text, used_text, period_text, single = match.groups()
         if everything:
             first, end = 0, _bound("N", last, shown)
         else:
-            first = _bound(first_text, last, shown)
-            end = first if last_text is None else _bound(last_text, last, shown)
+            first, end = _bound(first_text or single, last, shown), _bound(last_text or single, last, shown)
         if end < first:
             raise ValueError(f"the range {group!r} runs backwards")
         width = end - first + 1
         used, period = (1, 1) if period_text is None else (int(used_text), int(period_text))
-        if not 0 < used <= period:
-            raise ValueError(f"the stride {group!r} needs 0 < used <= period")
+        if used > period or not period:
+            raise ValueError(f"the stride {group!r} needs used <= period, and a period")
         found |= _stride(width, used, period) << first
     return _numbers(found)
+
+
+def groups(text: str) -> list[str]:
+    """Return the numbers and ranges of a list as written, without checking them."""
+    return [group for group in re.split(r"[,\s]+", text) if group]
 
 
 def _stride(width: int, used: int, period: int) -> int:

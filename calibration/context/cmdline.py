@@ -77,10 +77,11 @@ class IsolCpus:
         return not self.flags or "domain" in self.flags
 
 
-def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
-    """Parse ``[flag,...]cpulist``.
+def split_isolcpus(value: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Split ``[flag,...]cpulist`` into flags, unknown flags and the list.
 
-    Unknown flag words are skipped, as the kernel skips them. Raises ``ValueError``.
+    What begins with a letter is a flag, ``all`` and ``N`` too: the kernel looks for the list behind it. Raises
+    ``ValueError`` if a flag has other characters, or nothing follows the last one.
     """
     if len(value) > MAX_CHARACTERS:
         raise ValueError(f"isolcpus= of {len(value)} characters, at most {MAX_CHARACTERS} are read")
@@ -88,11 +89,19 @@ def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
     unknown: list[str] = []
     rest = value
     while rest[:1].isalpha() and rest[:1].isascii():
-        word, comma, tail = rest.partition(",")
-        if word in ("all", "N") or word.startswith(("all:", "N-", "N:")):
-            break
+        word, comma, rest = rest.partition(",")
         if not all((c.isascii() and c.isalpha()) or c == "_" for c in word):
             raise ValueError(f"not a flag of isolcpus=: {word[:40]!r}")
+        if not comma:
+            raise ValueError(f"not a CPU list: {word[:40]!r} is taken for a flag, and no list follows")
         (flags if word in ISOLCPUS_FLAGS else unknown).append(word)
-        rest = tail if comma else ""
-    return IsolCpus(parse_cpulist(rest, last), tuple(flags), tuple(unknown))
+    return tuple(flags), tuple(unknown), rest
+
+
+def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
+    """Parse ``[flag,...]cpulist``.
+
+    Unknown flag words are skipped, as the kernel skips them. Raises ``ValueError``.
+    """
+    flags, unknown, cpus = split_isolcpus(value)
+    return IsolCpus(parse_cpulist(cpus, last), flags, unknown)

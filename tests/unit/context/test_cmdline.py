@@ -56,9 +56,9 @@ def test_any_line_is_kept_verbatim(text):
         ("nohz,2", (2,), ("nohz",), (), False),
         ("future_word,2-3", (2, 3), (), ("future_word",), True),
         ("0-7:1/2", (0, 2, 4, 6), (), (), True),
-        ("all", (0, 1, 2, 3, 4, 5, 6, 7), (), (), True),
-        ("domain,N", (7,), ("domain",), (), True),
-        ("4-N", (4, 5, 6, 7), (), (), True),
+        ("0-N", (0, 1, 2, 3, 4, 5, 6, 7), (), (), True),
+        ("domain,4-N", (4, 5, 6, 7), ("domain",), (), True),
+        ("all,2-3", (2, 3), (), ("all",), True),
     ],
 )
 def test_isolcpus_with_its_flag_words(value, cpus, flags, unknown, domain):
@@ -67,7 +67,9 @@ def test_isolcpus_with_its_flag_words(value, cpus, flags, unknown, domain):
     assert parsed.isolates_domain is domain
 
 
-@pytest.mark.parametrize("value", ["do-main,1", "1-99999999999", "1,domain", "domain;1"])
+@pytest.mark.parametrize(
+    "value", ["do-main,1", "1-99999999999", "1,domain", "domain;1", "all", "N", "N-3", "domain,N", "domain", "ALL:1/2"]
+)
 def test_rejects_invalid_isolcpus(value):
     with pytest.raises(ValueError, match=r"not a|at most|beyond|backwards|stride"):
         parse_isolcpus(value, last=7)
