@@ -9,6 +9,7 @@ from calibration.context.model import Context
 from calibration.context.topology import CPU
 from calibration.cpulists import format_cpulist, parse_cpulist
 
+FILES = {"isolated_cpus": "isolated", "nohz_full": "nohz_full"}
 WORDS = {"isolated_cpus": "isolated", "nohz_full": "in nohz_full", "rcu_nocbs": "in rcu_nocbs"}
 
 
@@ -24,21 +25,24 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
         expected = set() if wanted == "none" else set(parse_cpulist(wanted, last_cpu(context)))
     except ValueError as error:
         return Finding(name, wanted, f"not a valid CPU list: {error}", "unknown")
-    source, found = {
-        "isolated_cpus": (isolation.isolated_source, set(isolation.cpus)),
-        "nohz_full": (isolation.nohz_full_source, set(isolation.nohz_full)),
-        "rcu_nocbs": (None if context.cmdline is None else "kernel", set(isolation.rcu_nocbs)),
+    source, found, parameters = {
+        "isolated_cpus": (isolation.isolated_source, set(isolation.cpus), ("isolcpus",)),
+        "nohz_full": (isolation.nohz_full_source, set(isolation.nohz_full), ("nohz_full", "isolcpus")),
+        "rcu_nocbs": (isolation.rcu_nocbs_source, set(isolation.rcu_nocbs), ("rcu_nocbs", "nohz_full")),
     }[name]
+    notes = isolation.notes_of(*parameters)
     if source is None:
-        return Finding(name, listed(expected), UNKNOWN, "unknown")
-    if name == "nohz_full" and source != "kernel" and context.capture.captured_at is not None:
-        reason = next((file.reason for file in context.unreadable if file.path == f"{CPU}/nohz_full"), None)
-        if reason is not None:
-            return Finding(name, listed(expected), reason, "unknown")
-        return Finding(name, listed(expected), "this kernel has no nohz_full", "impossible")
+        return Finding(name, listed(expected), "; ".join((UNKNOWN, *notes)), "unknown")
     parts = [listed(found)]
-    if source != "kernel":
-        parts.append("from the command line only")
+    if name == "nohz_full" and isolation.nohz_full_supported is False:
+        if expected:
+            return Finding(name, listed(expected), "this kernel has no nohz_full", "impossible")
+        parts.append("this kernel has no nohz_full")
+    # The kernel has no file of the CPUs without RCU callbacks: they follow from its rules.
+    certain = source == "kernel" or name == "rcu_nocbs"
+    if not certain:
+        reason = next((file.reason for file in context.unreadable if file.path == f"{CPU}/{FILES[name]}"), None)
+        parts.append("from the command line only" if reason is None else f"from the command line only: {reason}")
     if expected - found:
         parts.append(f"{listed(expected - found)} not {WORDS[name]}")
     if found - expected:
@@ -46,5 +50,7 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
     hidden = set(isolation.cpuset_unknown) if name == "isolated_cpus" else set()
     if found != expected and found ^ expected <= hidden:
         parts.append(f"{listed(hidden)} {UNKNOWN}: their control groups cannot be seen")
-        return Finding(name, listed(expected), ", ".join(parts), "unknown")
-    return Finding(name, listed(expected), ", ".join(parts), outcome_of(found == expected))
+        certain = False
+    if found != expected:
+        parts.extend(notes)
+    return Finding(name, listed(expected), ", ".join(parts), outcome_of(found == expected) if certain else "unknown")

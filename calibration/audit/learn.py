@@ -91,7 +91,7 @@ def _values(machine: Machine) -> Iterator[tuple[str, Any]]:
         yield "isolated_cpus", _cpus(isolation.cpus)
     if isolation.nohz_full_source == "kernel":
         yield "nohz_full", _cpus(isolation.nohz_full)
-    if context.cmdline is not None:
+    if isolation.rcu_nocbs_source is not None:
         yield "rcu_nocbs", _cpus(isolation.rcu_nocbs)
     yield "interrupts", _by_key(machine, readings.interrupts, ("on_isolated_cpus", "default_affinity"))
     asked = sorted(machine.files.asked) if machine.files else []

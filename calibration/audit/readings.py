@@ -114,8 +114,8 @@ def by_cpu(pattern: str, paths: Iterable[str]) -> tuple[dict[str, str], str]:
 
 
 def transparent_hugepages(machine: Machine, _key: str) -> Reading:
-    """Return the mode of transparent huge pages."""
-    mode = machine.context.memory.transparent_hugepages.enabled
+    """Return the mode of transparent huge pages: that of their largest size."""
+    mode = machine.context.memory.transparent_hugepages.mode
     reason = "this kernel has no transparent huge pages"
     return absent(machine, "/sys/kernel/mm/transparent_hugepage", reason) if mode is None else one(mode)
 

@@ -60,13 +60,15 @@ def _cpu_rows(context: Context) -> list[tuple[str, str]]:
     if limited := limits(context):
         rows.append(("limited to", ", ".join(limited)))
     rows.append(("threads/core", f"{threads}; {counts}"))
-    others = f"nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {_list(isolation.rcu_nocbs)}"
+    rcu = _UNKNOWN if isolation.rcu_nocbs_source is None else _list(isolation.rcu_nocbs)
+    others = f"nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {rcu}"
     by = f" (by cpusets {_list(isolation.cpuset_isolated)})" if isolation.cpuset_isolated else ""
     if isolation.cpuset_unknown:
         by += f" (unknown for {_list(isolation.cpuset_unknown)}: their control groups cannot be seen)"
     if isolation.housekeeping:
         others += f"; housekeeping {_list(isolation.housekeeping)}"
     rows.append(("isolated", f"{_list(context.isolated_cpus)}{by}; {others}"))
+    rows.extend(("not as asked", note.sentence) for note in isolation.notes or ())
     if isolation.threads is not None:
         movable = sum(not thread.per_cpu_kernel for thread in isolation.threads)
         rows.append(("on isolated", f"{movable} movable threads, {len(isolation.interrupts)} interrupts may run there"))
@@ -99,7 +101,7 @@ def _memory_rows(context: Context) -> list[tuple[str, str]]:
     sizes = dict(zip(topology.last_level_cache_domains, topology.last_level_cache_bytes or (), strict=False))
     if len(set(sizes.values()) - {None}) > 1:
         rows.append(("last levels", "; ".join(f"{_size(sizes[cpus])} on CPUs {_list(cpus)}" for cpus in sizes)))
-    rows.append(("huge pages", f"transparent {context.memory.transparent_hugepages.enabled or _UNKNOWN}"))
+    rows.append(("huge pages", f"transparent {context.memory.transparent_hugepages.words or _UNKNOWN}"))
     if context.firmware.dimms:
         filled = [dimm for dimm in context.firmware.dimms if dimm.size_bytes]
         kinds = {
@@ -133,6 +135,7 @@ def summary(context: Context) -> str:
         *_cpu_rows(context),
         *_memory_rows(context),
         *_power_rows(context),
+        ("preemption", context.kernel.preemption or _UNKNOWN),
         ("clock source", context.clocksource.current or _UNKNOWN),
         ("unreadable", str(len(context.unreadable)) if context.unreadable else "none"),
     ]

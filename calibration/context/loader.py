@@ -7,9 +7,10 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from calibration.context import cpuinfo
+from calibration.context.boot_rules import preemption_notes
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.confinement import INITIAL_NAMESPACES, isolated_by_cpusets, read_confinement, read_cpuset
 from calibration.context.cpu_load import read_load
@@ -298,7 +299,7 @@ def _is_decimal(word: str) -> bool:
     return len(word) <= 20 and whole.isascii() and whole.isdigit() and (not fraction or fraction.isdigit())
 
 
-def _read_kernel(tree: Tree) -> Kernel:
+def _read_kernel(tree: Tree, version: str | None) -> Kernel:
     base = "/proc/sys/kernel"
     schemata = tree.text("/sys/fs/resctrl/schemata") or ""
     return Kernel(
@@ -313,8 +314,35 @@ def _read_kernel(tree: Tree) -> Kernel:
         ksm_run=tree.parse("/sys/kernel/mm/ksm/run", count),
         load_average=tree.parse("/proc/loadavg", _load_average),
         uptime_s=tree.parse("/proc/uptime", _uptime),
+        preemption=_preemption(tree, version),
         resctrl_schemata=tuple(visible(line.strip()) for line in schemata.splitlines() if line.strip()),
     )
+
+
+_PREEMPTIBLE: Final = (
+    ("PREEMPT_RT", "real-time"),
+    ("PREEMPT_DYNAMIC", "chosen at boot (PREEMPT_DYNAMIC)"),
+    ("PREEMPT_LAZY", "lazy"),
+    ("PREEMPT", "full"),
+)
+"""What the words of a kernel's version say; without any it is voluntary or none."""
+
+
+def _preemption(tree: Tree, version: str | None) -> str | None:
+    """Return the preemption model: the kernel's choice where its file can be read, else as it is built."""
+    words = (version or "").split()
+    built = next((name for word, name in _PREEMPTIBLE if word in words), "voluntary or none" if words else None)
+    chosen: str | None = tree.parse("/sys/kernel/debug/sched/preempt", _parenthesised)
+    if chosen is None:
+        return built
+    return f"real-time, {chosen}" if built == "real-time" else chosen
+
+
+def _parenthesised(text: str) -> str:
+    match = re.search(r"\(([a-z]{1,20})\)", text)
+    if match is None:
+        raise ValueError(f"no (choice) in parentheses: {text[:60]!r}")
+    return str(match.group(1))
 
 
 def _read_clocksource(tree: Tree) -> ClockSource:
@@ -362,8 +390,12 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     nodes = read_nodes(tree, cpus)
     firmware = read_firmware(tree)
     frequency, memory = read_frequency(tree, cpus), read_memory(tree, _page_bytes(tree, content, processor))
+    x86 = processor.architecture == "x86_64"
     by_cpusets = isolated_by_cpusets(tree, cpus.online)
-    isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release, by_cpusets)
+    isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release, x86=x86, by_cpusets=by_cpusets)
+    kernel = _read_kernel(tree, capture.kernel_version)
+    more = preemption_notes(cmdline, kernel.preemption, capture.kernel_release)
+    isolation = isolation.model_copy(update={"notes": (*(isolation.notes or ()), *more)})
     vendor = processor.models[0].vendor if processor.models else None
     facts = {
         "capture": capture,
@@ -384,7 +416,7 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
         "virtualization": read_virtualization(tree, info, processor.architecture, firmware),
         "firmware": firmware,
         "isolation": isolation,
-        "kernel": _read_kernel(tree),
+        "kernel": kernel,
         "throttling": read_throttling(tree, topology),
         "load": read_load(tree, content.get("load")),
         "event_sources": read_event_sources(tree),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages
+from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages, TransparentHugePageSize
 from calibration.context.topology import CPU, read_set
 from calibration.context.tree import MAX_TEXT_BYTES, Tree, count, printable_line
 from calibration.cpulists import MAX_ID, parse_cpulist
@@ -33,6 +33,9 @@ def parse_meminfo(text: str) -> dict[str, int]:
     if not rows:
         raise ValueError("no rows such as 'MemTotal: 1 kB'")
     return rows
+
+
+_PAGES_OF = re.compile(r"hugepages-([0-9]{1,10})kB", re.ASCII)
 
 
 def parse_choice(text: str) -> str:
@@ -213,6 +216,17 @@ def cpu_only_nodes(nodes: tuple[Node, ...]) -> tuple[int, ...]:
     return tuple(node.id for node in nodes if node.cpus and node.memory_bytes == 0)
 
 
+def _page_sizes(tree: Tree, thp: str) -> tuple[TransparentHugePageSize, ...] | None:
+    found = {}
+    for name in tree.names(thp):
+        if match := _PAGES_OF.fullmatch(name):
+            choice = tree.parse(f"{thp}/{name}/enabled", parse_choice)
+            if choice is not None:
+                found[int(match.group(1)) << 10] = choice
+    sizes = (TransparentHugePageSize(size_bytes=size, enabled=found[size]) for size in sorted(found))
+    return tuple(sizes) or None
+
+
 def read_memory(tree: Tree, base_page_bytes: int | None) -> Memory:
     """Return memory of the whole machine, huge pages and page policies."""
     rows = tree.parse("/proc/meminfo", parse_meminfo) or {}
@@ -229,6 +243,7 @@ def read_memory(tree: Tree, base_page_bytes: int | None) -> Memory:
             enabled=tree.parse(f"{thp}/enabled", parse_choice),
             defrag=tree.parse(f"{thp}/defrag", parse_choice),
             shmem_enabled=tree.parse(f"{thp}/shmem_enabled", parse_choice),
+            sizes=_page_sizes(tree, thp),
             khugepaged_defrag=None if khugepaged not in ("0", "1", "yes", "no") else khugepaged in ("1", "yes"),
         ),
         numa_balancing=tree.parse("/proc/sys/kernel/numa_balancing", count),

@@ -221,13 +221,45 @@ class Node(Model):
     memory_tier: int | None
 
 
+class TransparentHugePageSize(Model):
+    """The choice of ``hugepages-*/enabled`` for one size: always, madvise, never, or inherit that of all sizes."""
+
+    size_bytes: int
+    enabled: str
+
+
 class TransparentHugePages(Model):
-    """The bracketed choices of ``/sys/kernel/mm/transparent_hugepage``."""
+    """The bracketed choices of ``/sys/kernel/mm/transparent_hugepage``.
+
+    ``sizes`` are in ascending order; None for kernels before 6.8, which have one size, and for older captures.
+    """
 
     enabled: str | None
     defrag: str | None
     shmem_enabled: str | None
     khugepaged_defrag: bool | None
+    sizes: tuple[TransparentHugePageSize, ...] | None = None
+
+    @property
+    def mode(self) -> str | None:
+        """What programs get of the largest size, that of a huge page's table entry: always, madvise or never."""
+        if not self.sizes or self.enabled is None:
+            return self.enabled
+        own = self.sizes[-1].enabled
+        return self.enabled if own == "inherit" else own
+
+    @property
+    def words(self) -> str | None:
+        """The mode, and the sizes that differ from what ``enabled`` says for all."""
+        others = {
+            size.size_bytes: size.enabled
+            for size in self.sizes or ()
+            if size.enabled != ("inherit" if size == (self.sizes or ())[-1] else "never")
+        }
+        if self.enabled is None or not others:
+            return self.enabled
+        names = (f"{size >> 20} MiB" if size >> 20 else f"{size >> 10} KiB" for size in others)
+        return f"{self.enabled}, by size {', '.join(map(' '.join, zip(names, others.values(), strict=True)))}"
 
 
 class Memory(Model):
@@ -425,17 +457,33 @@ class Thread(Model):
     per_cpu_kernel: bool
 
 
+class ParameterNote(Model):
+    """A kernel parameter that has another effect than it says: what was asked, what the kernel has, and why."""
+
+    parameter: str
+    asked: str
+    found: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The note in one line."""
+        return f"{self.asked}: {self.found}; {self.reason}"
+
+
 class Isolation(Model):
     """CPU isolation, and the interrupts and threads that may still run on isolated CPUs.
 
-    ``isolated`` are the CPUs outside scheduling domains; ``isolated_source`` says whether that comes from the
-    kernel's file or the command line. ``*_text`` is the value on the command line as written; ``threads`` is None
-    if no threads were captured (no CPU is isolated). ``cpuset_isolated`` are the other CPUs that cpusets isolate
-    (isolated partitions, and no balancing of load in version 1); of ``cpuset_unknown`` it cannot be seen.
-    ``housekeeping`` is Linux's own list (7.3 and later), of the CPUs outside ``nohz_full=`` and ``isolcpus=nohz``:
-    it is empty without these, and has the CPUs of a plain ``isolcpus=`` and of partitions. ``tickless_interrupts``
-    and ``tickless_threads`` (the kernel's) may come to CPUs in ``nohz_full`` that are not isolated, which are their
-    ``isolated_cpus``; any user's thread may run there. None without such CPUs.
+    ``isolated`` are the CPUs outside scheduling domains; ``*_source`` says whether CPUs come from the kernel
+    itself or, by the rules of its version, from the command line; None that they are not known for sure.
+    ``nohz_full_supported`` is None if the capture does not say. ``*_text`` is the first value on the command line as
+    written; ``notes`` are about parameters with another effect than they say; ``threads`` is None if no threads were
+    captured (no CPU is isolated). ``cpuset_isolated`` are the other CPUs that cpusets isolate (isolated partitions,
+    and no balancing of load in version 1); of ``cpuset_unknown`` it cannot be seen. ``housekeeping`` is Linux's own
+    list (7.3 and later), of the CPUs outside ``nohz_full=`` and ``isolcpus=nohz``: it is empty without these, and has
+    the CPUs of a plain ``isolcpus=`` and of partitions. ``tickless_interrupts`` and ``tickless_threads`` (the
+    kernel's) may come to CPUs in ``nohz_full`` that are not isolated, which are their ``isolated_cpus``; any user's
+    thread may run there. None without such CPUs.
     """
 
     isolated: tuple[int, ...]
@@ -458,15 +506,26 @@ class Isolation(Model):
     tickless_interrupts: tuple[Interrupt, ...] | None = None
     tickless_threads: tuple[Thread, ...] | None = None
     housekeeping: tuple[int, ...] | None = None
+    nohz_full_supported: bool | None = None
+    rcu_nocbs_source: Literal["kernel", "command line"] | None = None
+    notes: tuple[ParameterNote, ...] | None = None
 
     @property
     def cpus(self) -> tuple[int, ...]:
         """CPUs outside scheduling domains: isolated at boot, or by cpusets."""
         return tuple(sorted({*self.isolated, *self.cpuset_isolated}))
 
+    def notes_of(self, *parameters: str) -> tuple[str, ...]:
+        """Return in words where *parameters* differ from what the kernel has."""
+        return tuple(note.sentence for note in self.notes or () if note.parameter in parameters)
+
 
 class Kernel(Model):
-    """Kernel settings that affect the results; None if the file is missing."""
+    """Kernel settings that affect the results; None if the file is missing.
+
+    ``preemption`` is the model in use: real-time, lazy, full, voluntary or none; several of them where the capture
+    does not say which.
+    """
 
     sched_rt_runtime_us: int | None
     sched_rt_period_us: int | None
@@ -480,6 +539,7 @@ class Kernel(Model):
     load_average: tuple[float, float, float] | None
     uptime_s: float | None
     resctrl_schemata: tuple[str, ...]
+    preemption: str | None = None
 
 
 class Throttling(Model):

@@ -47,6 +47,7 @@ CAUSES: Final = (
     Cause("nodes|distances between nodes", rf"{_MEMORY}|c2c_.*", "which memory is near, and the channels of a node"),
     Cause("SMT|cores|CPUs", r"jitter\..*|core_frequency\..*|.*_mb_s", "siblings share a core; CPUs set the threads"),
     Cause("(?:transparent )?huge pages", _MEMORY, "how often an address is looked up in page tables"),
+    Cause("preemption", r"jitter\..*|wakeup\..*", "when the kernel lets a thread run that woke up"),
     Cause("NUMA balancing", rf"jitter\..*|{_MEMORY}", "unmaps and moves pages while they are used"),
     Cause("clock source", _TIMES, "the kernel changes it if the time stamps are unfit"),
     Cause("idle states", r"core_frequency\..*", "sleeping cores leave the others power for turbo"),

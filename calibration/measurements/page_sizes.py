@@ -190,7 +190,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 yield Wanted("hugetlb", pool.size_bytes)
 
     def _transparent(self, context: Context) -> Wanted | NotPlanned:
-        choice = context.memory.transparent_hugepages.enabled
+        choice = context.memory.transparent_hugepages.mode
         if choice in {"always", "madvise"}:
             return Wanted("thp")
         reason = "this kernel has none" if choice is None else f"they are disabled ({choice})"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from calibration.audit.cpu_sets import listed
 from calibration.audit.findings import UNKNOWN, Finding, Outcome, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
+from calibration.context.boot_rules import BOOT_CPU
 from calibration.context.cmdline import parse_isolcpus
 from calibration.context.model import Context, CpuLoad, Load
 from calibration.cpulists import parse_cpulist
@@ -13,35 +14,53 @@ from calibration.text import visible
 
 
 def check_isolation_kept(context: Context) -> Iterator[Finding]:
-    """Yield whether the kernel isolates what its command line requests; nothing if it requests nothing."""
+    """Yield whether the kernel isolates what its command line requests; nothing if it requests nothing.
+
+    The boot CPU may stay outside: the kernel keeps the tick there, and one CPU for itself.
+    """
     isolation = context.isolation
-    possible = set(context.cpus.possible or ()) | set(context.online_cpus)
-    requested: list[tuple[str, set[int], tuple[int, ...], bool]] = []
-    try:
-        if isolation.isolcpus_text:
-            parsed = parse_isolcpus(isolation.isolcpus_text, last_cpu(context))
-            if parsed.isolates_domain:
-                known = isolation.isolated_source == "kernel"
-                requested.append(("isolated", set(parsed.cpus), isolation.isolated, known))
-        if isolation.nohz_full_text:
-            known = isolation.nohz_full_source == "kernel"
-            cpus = set(parse_cpulist(isolation.nohz_full_text, last_cpu(context)))
-            requested.append(("nohz_full", cpus, isolation.nohz_full, known))
-    except ValueError as error:
-        yield Finding("isolation_kept", "lists of CPUs on the command line", visible(str(error)), "unknown")
-        return
-    if not requested:
-        return
+    requests = (
+        ("isolated", _requested(context, "isolcpus"), isolation.isolated, isolation.isolated_source),
+        ("nohz_full", _requested(context, "nohz_full"), isolation.nohz_full, isolation.nohz_full_source),
+    )
     outcome: Outcome = "met"
-    found = []
-    for name, wanted, kept, known in requested:
-        found.append(f"{name} {listed(kept)}" if known else f"{name} {UNKNOWN}")
-        if not known:
+    expected, found = [], []
+    for name, wanted, kept, source in requests:
+        if wanted is None:
+            continue
+        expected.append(f"{name} {wanted if isinstance(wanted, str) else listed(wanted)}")
+        found.append(f"{name} {listed(kept)}" if source == "kernel" else f"{name} {UNKNOWN}")
+        if source != "kernel":
             outcome = "unknown" if outcome == "met" else outcome
-        elif wanted & possible != set(kept):
+        elif wanted != set(kept) and not (wanted == {BOOT_CPU, *kept} and (kept or name == "nohz_full")):
             outcome = "not_met"
-    expected = ", ".join(f"{name} {listed(wanted & possible)}" for name, wanted, _, _ in requested)
-    yield Finding("isolation_kept", f"{expected} in /sys/devices/system/cpu", ", ".join(found), outcome)
+    if not expected:
+        return
+    notes = () if outcome == "met" else isolation.notes_of("isolcpus", "nohz_full")
+    yield Finding(
+        "isolation_kept",
+        f"{', '.join(expected)} in /sys/devices/system/cpu",
+        "; ".join((", ".join(found), *notes)),
+        outcome,
+    )
+
+
+def _requested(context: Context, name: str) -> set[int] | str | None:
+    """Return the existing CPUs of all lists of the parameter *name*, or a value that is no list; None without any."""
+    known = set(context.cpus.possible or ()) | set(context.online_cpus)
+    found: set[int] = set()
+    values = [value for value in (context.cmdline.values(name) if context.cmdline else ()) if value]
+    asks = False
+    for value in values:
+        try:
+            parsed = parse_isolcpus(value, last_cpu(context)) if name == "isolcpus" else None
+            cpus = parse_cpulist(value, last_cpu(context)) if parsed is None else parsed.cpus
+        except ValueError:
+            return visible(value)[:80]
+        if parsed is None or parsed.isolates_domain:
+            asks = True
+            found.update(cpus)
+    return found & known if asks else None
 
 
 MAX_CPUS = 8

@@ -35,7 +35,8 @@ def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ())
         Fact("Isolated CPUs (isolcpus)", _isolated(isolation.isolated, isolation.isolated_source)),
         *_cpusets(isolation),
         Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
-        Fact("CPUs without RCU callbacks (rcu_nocbs)", units.cpus(isolation.rcu_nocbs)),
+        Fact("CPUs without RCU callbacks (rcu_nocbs)", _offloaded(isolation)),
+        *_notes(isolation),
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.cpus)),
         Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.cpus)),
         *_tickless(isolation),
@@ -46,8 +47,9 @@ def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ())
         Fact("Clock source", context.clocksource.current),
         Fact("Memory of the machine", None if memory.total_bytes is None else units.size(memory.total_bytes)),
         Fact("DIMMs", _dimms(context)),
-        Fact("Transparent huge pages", _join(thp.enabled, f"defrag {thp.defrag}" if thp.defrag else None)),
+        Fact("Transparent huge pages", _join(thp.words, f"defrag {thp.defrag}" if thp.defrag else None)),
         Fact("Huge pages", hugepages(context)),
+        Fact("Preemption", context.kernel.preemption),
         Fact("NUMA balancing", _switch(memory.numa_balancing)),
         Fact("Real-time throttling", _rt(context)),
         Fact("NMI watchdog", _switch(context.kernel.nmi_watchdog)),
@@ -144,6 +146,18 @@ def _tickless(isolation: Isolation) -> Iterator[Fact]:
     if isolation.tickless_threads is not None:
         movable = sum(not thread.per_cpu_kernel for thread in isolation.tickless_threads)
         yield Fact("Movable kernel threads that may run on tickless CPUs", str(movable))
+
+
+def _offloaded(isolation: Isolation) -> str | None:
+    """Return the CPUs without RCU callbacks; ``None`` if unknown. Older captures do not say how they are known."""
+    unknown = isolation.notes is not None and isolation.rcu_nocbs_source is None
+    return None if unknown else _isolated(isolation.rcu_nocbs, isolation.rcu_nocbs_source)
+
+
+def _notes(isolation: Isolation) -> Iterator[Fact]:
+    """Yield where the kernel has something else than its command line says."""
+    if isolation.notes:
+        yield Fact("Kernel parameters with another effect", ". ".join(note.sentence for note in isolation.notes))
 
 
 def _seen(context: Context) -> str:

@@ -109,6 +109,7 @@ FACTS: Final = (
     Fact("idle states", lambda context: _words(map(_idle_state, context.idle.states))),
     Fact("huge pages", lambda context: _huge_pages(context.memory), set_of(",")),
     Fact("transparent huge pages", lambda context: _transparent(context.memory.transparent_hugepages)),
+    Fact("preemption", lambda context: _known(context.kernel.preemption)),
     Fact("NUMA balancing", lambda context: _known(context.memory.numa_balancing)),
     Fact("vulnerabilities", lambda context: _vulnerabilities(context.mitigations)),
     Fact("network devices", lambda context: _devices(context, "network"), set_of(";")),

@@ -100,6 +100,8 @@ PATTERNS = (
     "/sys/devices/system/clocksource/clocksource0/{current_clocksource,available_clocksource}",
     "/sys/kernel/mm/transparent_hugepage/{enabled,defrag,shmem_enabled}",
     "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
+    "/sys/kernel/mm/transparent_hugepage/hugepages-*/enabled",
+    "/sys/kernel/debug/sched/preempt",
     "/sys/kernel/mm/hugepages/hugepages-*/{nr_hugepages,free_hugepages,surplus_hugepages,resv_hugepages}",
     "/sys/kernel/mm/ksm/run",
     "/sys/hypervisor/{type,guest_type}",
@@ -604,7 +606,7 @@ def collect(root="/", clock=time.time, patterns=()):
     collector.files_before_asked = len(collector.files)
     asked.collect(collector, patterns)
     quiet = isolated_cpus(collector) or cpus_in(collector, CPU + "/nohz_full")
-    if quiet or "isolcpus=" in collector.text("/proc/cmdline"):  # else there are too many
+    if quiet or re.search("isolcpus=|rcu[-_]nocbs", collector.text("/proc/cmdline")):  # else there are too many
         collector.collect(THREAD_PATTERN)
     collector.max_files = min(MAX_FILES, len(collector.files) + MAX_EVENT_SOURCE_FILES)
     for pattern in EVENT_SOURCE_PATTERNS:

@@ -42,6 +42,7 @@ RICH: dict[str, str | bytes | None] = {
     },
     f"{CPU}/intel_pstate/no_turbo": "1\n",
     f"{CPU}/nohz_full": "3\n",
+    "/proc/17/task/17/status": "Name:\trcuop/3\nState:\tS (sleeping)\nKthread:\t1\nCpus_allowed_list:\t0-2\n",
     "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro isolcpus=3 nohz_full=3 rcu_nocbs=3 quiet intel_iommu=on\n",
     f"{CPU}/smt/control": "off\n",
     f"{CPU}/smt/active": "0\n",
@@ -325,7 +326,7 @@ def test_what_the_capture_lacks_is_unknown(rich: Machine) -> None:
             "devices": None,
             "capture": nothing.capture.model_copy(update={"kernel_release": None}),
             "clocksource": nothing.clocksource.model_copy(update={"current": None}),
-            "isolation": nothing.isolation.model_copy(update={"isolated_source": None}),
+            "isolation": nothing.isolation.model_copy(update={"isolated_source": None, "rcu_nocbs_source": None}),
         }
     )
     kinds = ("kernel_arguments", "kernel_release", "isolated_cpus", "rcu_nocbs", "nics", "clocksource", "sysctl")

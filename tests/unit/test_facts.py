@@ -85,6 +85,7 @@ def test_every_machine_has_all_facts(capture: Path, machine: Context) -> None:
             "C6, off on CPUs 2-3",
         ),
         ("memory", {"numa_balancing": 0}, "NUMA balancing", "0"),
+        ("kernel", {"preemption": "lazy"}, "preemption", "lazy"),
         ("memory", {"hugepages": ()}, "huge pages", NOT_KNOWN),
         ("clocksource", {"current": "hpet"}, "clock source", "hpet"),
         ("isolation", {"isolated": ()}, "isolated CPUs", "none (tickless: 2-3,6-7)"),

@@ -14,6 +14,8 @@ from calibration.report.advice.model import Commands, Cost, Found
 
 CPU: Final = "/sys/devices/system/cpu"
 THP: Final = "/sys/kernel/mm/transparent_hugepage/enabled"
+SIZED_THP: Final = "/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/enabled"
+"""The same for one size; it decides unless it is ``inherit``."""
 CLOCK: Final = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 DEEP_US: Final = 20
@@ -29,8 +31,11 @@ FAST_CLOCKS: Final = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page")
 def thp_always(evidence: Evidence) -> Iterator[Found]:
     """Find transparent huge pages for programs that did not ask for them."""
     memory = evidence.context.memory
-    if memory.transparent_hugepages.enabled != "always":
+    pages = memory.transparent_hugepages
+    if pages.mode != "always":
         return
+    own = pages.sizes and pages.sizes[-1].enabled != "inherit"
+    file = SIZED_THP.format(pages.sizes[-1].size_bytes >> 10) if pages.sizes and own else THP
     cost: Cost | str = evidence.unmeasured("What huge pages save here", "page_sizes")
     base = evidence.metric("page_sizes.base_4k.latency_ns", "page_sizes.base_64k.latency_ns")
     huge = evidence.metric("page_sizes.thp_2m.latency_ns", "page_sizes.thp_512m.latency_ns")
@@ -47,7 +52,7 @@ def thp_always(evidence: Evidence) -> Iterator[Found]:
         "The kernel gives transparent huge pages to all programs: allocating one may take the time to clear it and to "
         "make room for it, and khugepaged copies memory to more of them in the background",
         cost,
-        write("thp_always", THP, "madvise", "always"),
+        write("thp_always", file, "madvise", "always"),
     )
 
 

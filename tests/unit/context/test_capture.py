@@ -134,7 +134,9 @@ def test_threads_are_copied_only_if_cpus_are_isolated(make_root):
     isolated = "/sys/devices/system/cpu/isolated"
     assert not capture.collect(str(make_root({**files, isolated: "\n"}))).files.keys() & files.keys()
     assert capture.collect(str(make_root({**files, isolated: "1\n"}))).files.keys() >= files.keys()
-    assert capture.collect(str(make_root({**files, "/proc/cmdline": "isolcpus=1"}))).files.keys() >= files.keys()
+    assert capture.collect(str(make_root({**files, f"{isolated[:-8]}nohz_full": "1\n"}))).files.keys() >= files.keys()
+    for line in ("isolcpus=1", "rcu_nocbs", "quiet rcu-nocbs=1"):
+        assert capture.collect(str(make_root({**files, "/proc/cmdline": line}))).files.keys() >= files.keys()
 
 
 def test_lists_are_preferred_to_masks(make_root):
