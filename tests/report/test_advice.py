@@ -21,12 +21,15 @@ from calibration.context.model import (
     IdleState,
     Interrupt,
     Parameter,
+    ParameterNote,
+    TransparentHugePageSize,
 )
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.measurements.jitter import JitterValues
 from calibration.report.advice import RULES, Advice, advice
 from calibration.report.advice.claims import CLAIMS, MIN_EVENTS, MIN_SHARE
 from calibration.report.advice.commands import mask, numbers
+from calibration.report.advice.interruptions import isolate
 from calibration.report.advice.settings import DEEP_US
 from calibration.report.advice.traced import UNEXPLAINED_SHARE
 from calibration.report.page import render
@@ -766,6 +769,72 @@ def test_isolcpus_is_replaced_because_the_first_applies() -> None:
     assert item is not None
     assert any("--remove-args=" in line and "isolcpus=" in line for line in item.change)
     assert any(line.startswith("# remove isolcpus=") for line in item.change)
+
+
+def with_arguments(context: Context, *arguments: tuple[str, str]) -> Context:
+    """Return *context* booted with *arguments* alone."""
+    assert context.cmdline is not None
+    parameters = tuple(Parameter(name=name, value=value) for name, value in arguments)
+    return changed(context, cmdline__parameters=parameters)
+
+
+def change_of(context: Context, rule: str, gaps: Measurement = TICKING) -> str:
+    item = found(run(context, gaps), rule)
+    assert item is not None
+    return "\n".join((item.found, *item.change))
+
+
+def test_all_isolcpus_are_replaced() -> None:
+    twice = (("isolcpus", "domain,3"), ("isolcpus", "managed_irq,3"))
+    change = isolate(with_arguments(machine(), *twice), "rule", (2, 3)).change
+    assert any("--remove-args='isolcpus=domain,3 isolcpus=managed_irq,3'" in line for line in change)
+
+
+@pytest.mark.parametrize(
+    ("release", "flags", "wanted"),
+    [
+        ("5.4.0-200-generic", (), "isolcpus=domain,2-3,6-7"),
+        ("5.10.0", (), "isolcpus=managed_irq,domain,2-3,6-7"),
+        ("4.18.0-553.el8_10.x86_64", (), "isolcpus=domain,2-3,6-7"),
+        ("4.18.0-553.el8_10.x86_64", ("managed_irq",), "isolcpus=managed_irq,domain,2-3,6-7"),
+        ("6.1.0", ("nohz", "domain"), "isolcpus=managed_irq,domain,2-3,6-7"),
+    ],
+)
+def test_isolcpus_has_flags_that_the_kernel_knows(release: str, flags: tuple[str, ...], wanted: str) -> None:
+    context = machine(isolation__isolcpus_flags=flags, capture__kernel_release=release)
+    change = isolate(context, "rule", (2, 3, 6, 7)).change
+    assert sum(f' {wanted}"' in line or f'"{wanted}"' in line for line in change) == 2
+
+
+@pytest.mark.parametrize(
+    ("enabled", "own", "file"),
+    [
+        ("always", None, "transparent_hugepage/enabled"),
+        ("always", "inherit", "transparent_hugepage/enabled"),
+        ("never", "always", "hugepages-2048kB/enabled"),
+        ("always", "never", None),
+    ],
+)
+def test_the_file_that_decides_about_huge_pages_is_written(enabled: str, own: str | None, file: str | None) -> None:
+    sizes = None if own is None else (TransparentHugePageSize(size_bytes=2 << 20, enabled=own),)
+    pages = {"memory__transparent_hugepages__enabled": enabled, "memory__transparent_hugepages__sizes": sizes}
+    item = found(run(machine(**pages)), "thp_always")
+    assert (None if item is None else item.change[0].rpartition(" ")[2][-len(file or "") :]) == file
+
+
+def test_kernels_with_one_mask_get_one_list() -> None:
+    open_machine = {"isolation__nohz_full": (3,)}
+    assert '--args="nohz_full=2-3,6-7"' in change_of(machine(**open_machine, capture__kernel_release="5.10.0"), "tick")
+    assert '--args="nohz_full=2-3"' in change_of(machine(**open_machine, capture__kernel_release="6.1.0"), "tick")
+
+
+def test_a_kernel_without_nohz_full_is_not_booted_with_it() -> None:
+    note = ParameterNote(parameter="nohz_full", asked="nohz_full=2", found="refused", reason="built without")
+    context = machine(isolation__nohz_full=(), isolation__nohz_full_supported=False, isolation__notes=(note,))
+    text = change_of(context, "tick")
+    assert "CONFIG_NO_HZ_FULL" in text
+    assert "grubby" not in text
+    assert "nohz_full=2: refused; built without" in text
 
 
 # Shown

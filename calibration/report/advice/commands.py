@@ -23,7 +23,11 @@ def boot(rule: str, arguments: str, *, instead_of: str | None = None) -> Command
     other = shlex.quote(visible(instead_of or ""))
     removed = f" --remove-args={other}" if instead_of else ""
     again = f" --args={other}" if instead_of else ""
-    first = (f"# remove {visible(instead_of)} from /etc/default/grub: the kernel uses the first",) if instead_of else ()
+    first = (
+        (f"# remove {visible(instead_of)} from /etc/default/grub: a second argument may be refused",)
+        if instead_of
+        else ()
+    )
     return Commands(
         (
             *first,

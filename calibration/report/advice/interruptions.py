@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from calibration import units
+from calibration.context.boot_rules import behaviour, versions
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.report.advice.commands import CLEAR, boot, numbers, watch
@@ -104,12 +105,28 @@ def tick(evidence: Evidence) -> Iterator[Found]:
     """Find CPUs that the scheduler's tick interrupts and that are not in nohz_full."""
     tickless = evidence.context.isolation.nohz_full
     found = {item.cpu: item for item in _ticking(evidence) if item.cpu not in tickless}
-    if found:
+    if not found:
+        return
+    what, cost = f"The scheduler's tick interrupts {evidence.cpus(found)}", _cost_of_ticks(evidence, found)
+    isolation = evidence.context.isolation
+    notes = isolation.notes_of("nohz_full", "isolcpus")
+    if notes:
+        what = f"{what} ({'; '.join(notes)})"
+    if isolation.nohz_full_supported is False:
         yield Found(
-            f"The scheduler's tick interrupts {evidence.cpus(found)}",
-            _cost_of_ticks(evidence, found),
-            boot("tick", f"nohz_full={format_cpulist({*found, *tickless})}"),
+            what,
+            cost,
+            Commands(("# boot a kernel that is built with CONFIG_NO_HZ_FULL",), ("# boot the kernel of before",)),
         )
+        return
+    cpus = {*found, *tickless}
+    if evidence.isolated and "one" in _behaviours(evidence.context, "masks"):
+        cpus = {*evidence.isolated}  # another list than that of isolcpus= is refused
+    yield Found(
+        what,
+        cost,
+        boot("tick", f"nohz_full={format_cpulist(cpus)}", instead_of=_booted_with(evidence.context, "nohz_full")),
+    )
 
 
 def tick_on_nohz_full(evidence: Evidence) -> Iterator[Found]:
@@ -160,8 +177,22 @@ def _cost_of_ticks(evidence: Evidence, found: Mapping[int, Watched]) -> Cost:
 
 
 def isolate(context: Context, rule: str, cpus: Collection[int]) -> Commands:
-    """Return how to boot with exactly these *cpus* isolated: of several ``isolcpus=`` the first applies."""
-    before = context.isolation.isolcpus_text
-    flags = ",".join(dict.fromkeys(("managed_irq", "domain", *context.isolation.isolcpus_flags)))
-    wanted = f"isolcpus={flags},{format_cpulist(cpus)}"
-    return boot(rule, wanted, instead_of=None if before is None else f"isolcpus={before}")
+    """Return how to boot with exactly these *cpus* isolated, by one ``isolcpus=`` that this kernel does not refuse."""
+    wanted = ["managed_irq", "domain", *context.isolation.isolcpus_flags]
+    if not all("managed_irq" in known for known in _behaviours(context, "flags")):
+        wanted = [flag for flag in wanted if flag != "managed_irq" or flag in context.isolation.isolcpus_flags]
+    if context.cmdline is not None and context.cmdline.values("nohz_full"):
+        wanted = [flag for flag in wanted if flag != "nohz"]
+    arguments = f"isolcpus={','.join(dict.fromkeys(wanted))},{format_cpulist(cpus)}"
+    return boot(rule, arguments, instead_of=_booted_with(context, "isolcpus"))
+
+
+def _booted_with(context: Context, name: str) -> str | None:
+    """Return all arguments *name* of the command line; None without any."""
+    values = context.cmdline.values(name) if context.cmdline else ()
+    return " ".join(f"{name}={value}" for value in values if value) or None
+
+
+def _behaviours(context: Context, topic: str) -> set[str]:
+    """Return what the kernel, or those that it may be, does about a *topic* of the rules."""
+    return {behaviour(topic, version) for version in versions(context.capture.kernel_release)}
