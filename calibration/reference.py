@@ -22,6 +22,8 @@ from sphinx.util.typing import ExtensionMetadata
 
 from calibration import units
 from calibration.cli import calibration
+from calibration.context.boot_rules import ALWAYS
+from calibration.context.boot_rules import RULES as BOOT_RULES
 from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
 from calibration.judge.baseline_files import BaselineFile
@@ -317,6 +319,24 @@ def advice() -> Iterator[str]:
         yield f"   Source: `{_shown(rule.source.title)} <{rule.source.url}>`__."
 
 
+def kernel_parameters() -> Iterator[str]:
+    """Yield the rules by which kernels treat their parameters, by parameter and version."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(rule.parameters for rule in BOOT_RULES))}
+    rows = sorted(BOOT_RULES, key=lambda rule: places[rule.parameters])
+    yield from _table(
+        ("Parameter", "Case", "From Linux", "What the kernel does"),
+        (
+            (
+                rule.parameters,
+                rule.situation,
+                "" if rule.since == ALWAYS else ".".join(map(str, rule.since)),
+                rule.words,
+            )
+            for rule in rows
+        ),
+    )
+
+
 SOURCES = (
     variables,
     commands,
@@ -333,6 +353,7 @@ SOURCES = (
     published_figures,
     exit_codes,
     advice,
+    kernel_parameters,
 )
 TOPICS = {source.__name__: source for source in SOURCES}
 

@@ -119,7 +119,7 @@ def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
 
 
 class _Allowed:
-    """The CPUs that threads may run on, and those of them in each of *sets*. Most share a few lists; each is parsed once."""
+    """The CPUs that threads may run on, and which of them are in *sets*. Most share a few lists; each is parsed once."""
 
     def __init__(self, tree: Tree, *sets: frozenset[int]) -> None:
         self._tree, self._sets = tree, sets
@@ -178,7 +178,7 @@ class _RcuThreads:
 
 
 class _Threads:
-    """What the status of every thread says: which may run on isolated CPUs, the kernel's on tickless ones, and RCU's."""
+    """Which threads may run on isolated CPUs, which of the kernel's on tickless ones, and those of RCU callbacks."""
 
     def __init__(self, tree: Tree, isolated: frozenset[int], tickless: frozenset[int], *, look: bool) -> None:
         self._captured = False
