@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from calibration.context.cmdline import parse_cmdline, parse_isolcpus
+from calibration.cpulists import MAX_ID
 from calibration.formats.lines import first_of, shortened, whole_number
 from calibration.formats.pma_jitter import TASKSET
 from calibration.formats.readings import (
@@ -185,13 +186,17 @@ def _named(text: str) -> tuple[str, str] | None:
 
 
 def _isolated(cmdline: str) -> tuple[str, frozenset[int] | str]:
-    """Return the last ``isolcpus=`` of *cmdline*, and its CPUs or what is wrong with it; empty without one."""
-    lists = [word.value for word in parse_cmdline(cmdline).parameters if word.name == "isolcpus"]
-    text = (lists[-1] if lists else None) or ""
+    """Return all ``isolcpus=`` of *cmdline*, and the CPUs they isolate or what is wrong with one; empty without any.
+
+    The page does not say what the last CPU is: ``2-N`` has all from 2 on.
+    """
+    lists = [value for value in parse_cmdline(cmdline).values("isolcpus") if value]
+    text = " ".join(lists)
     try:
-        return text, frozenset(parse_isolcpus(text).cpus) if text else frozenset()
+        parsed = [parse_isolcpus(value, MAX_ID) for value in lists]
     except ValueError as error:
         return text, str(error)
+    return text, frozenset().union(*(item.cpus for item in parsed if item.isolates_domain))
 
 
 def _isolation(

@@ -197,6 +197,21 @@ def test_finds_contradictions(name: str, old: str, new: str, code: str, reason: 
     assert [item for item in found - before if item[0] == code and reason in item[1]]
 
 
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        ("isolcpus=2-N", None),
+        ("isolcpus=domain,2-13,16-27 isolcpus=managed_irq,2-3", None),
+        ("isolcpus=managed_irq,2-N", "CORE_NOT_ISOLATED"),
+        ("isolcpus=all", "CMDLINE_DAMAGED"),
+    ],
+)
+def test_isolcpus_of_a_page_is_read_as_the_kernel_reads_it(written: str, fault: str | None) -> None:
+    text = text_of("complete").replace("isolcpus=2-13,16-27", written)
+    codes = {item.code for item in read_published(text).read.inconsistencies}
+    assert codes & {"CORE_NOT_ISOLATED", "CMDLINE_DAMAGED"} == ({fault} if fault else set())
+
+
 @pytest.mark.parametrize("stride", [61, pytest.param(11, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_truncated_page_has_only_values_of_the_whole(path: Path, stride: int) -> None:
