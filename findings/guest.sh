@@ -47,11 +47,12 @@ guest_run() {
     } > root/init
     chmod +x root/init
     (cd root && find . | "$busybox" cpio -o -H newc 2> /dev/null) > initramfs
-    # Emulated timers get lost now and then on a busy machine, and the guest hangs.
+    # Emulated timers get lost now and then on a busy machine, and the guest hangs or panics.
     for _ in 1 2 3; do
-        timeout 150 qemu-system-x86_64 -accel tcg -smp 4 -m 1024 -nographic -no-reboot -kernel "$vmlinuz" \
+        timeout 300 qemu-system-x86_64 -accel tcg -smp 4 -m 1024 -nographic -no-reboot -kernel "$vmlinuz" \
             -initrd initramfs -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check $1" \
-            < /dev/null > console 2> /dev/null && break
+            < /dev/null > console 2> /dev/null || continue
+        ! grep -q SEEN console || break
     done
     tr -d '\r' < console | sed -n 's/^.*SEEN //p'
 }
