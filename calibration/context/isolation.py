@@ -119,7 +119,7 @@ def _is_kernel_thread(rows: dict[str, str]) -> bool | None:
 
 
 class _Allowed:
-    """The CPUs that threads may run on, and which of them are in *sets*. Most share a few lists; each is parsed once."""
+    """The CPUs that threads may run on, and those in each of *sets*. Most share a few lists; each is parsed once."""
 
     def __init__(self, tree: Tree, *sets: frozenset[int]) -> None:
         self._tree, self._sets = tree, sets
