@@ -37,6 +37,7 @@ SEVERITIES: dict[str, Severity] = {
     "HUGEPAGE_EXHAUSTED": "warn",
     "CPUS_HIDDEN": "warn",
     "NODES_HIDDEN": "warn",
+    "NODES_EMULATED": "info",
     "CPU_QUOTA": "warn",
     "SLOW_CORE": "warn",
     "CLOCK_FALLBACK": "warn",

@@ -91,6 +91,8 @@ def _memory_rows(context: Context) -> list[tuple[str, str]]:
         elif node.id in context.cpu_only_nodes:
             text += " (no memory)"
         rows.append((f"node {node.id}", text))
+        if (first := context.parts_of(node.id)[0]) != node.id:
+            text += f" (emulated: the CPUs are those of node {first})"
     distances = context.distances
     rows.append(("distances", " | ".join(" ".join(map(str, row)) for row in distances) if distances else _UNKNOWN))
     for cache in context.caches:

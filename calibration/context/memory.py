@@ -151,14 +151,15 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
 
 
 def _note_overlaps(tree: Tree, nodes: list[Node]) -> None:
-    """Record a CPU claimed by several nodes (firmware with a broken affinity table)."""
-    owners: dict[int, int] = {}
+    """Record a CPU in nodes that otherwise differ; those with the same CPUs are emulated parts of one node."""
+    owners: dict[int, Node] = {}
     for node in nodes:
         for cpu in node.cpus:
-            if owners.setdefault(cpu, node.id) != node.id:
+            owner = owners.setdefault(cpu, node)
+            if owner.cpus != node.cpus:
                 tree.note(
                     f"{NODE}/node{node.id}/cpulist",
-                    f"contradictory: CPU {cpu} is in node {owners[cpu]} as well as in node {node.id}",
+                    f"contradictory: CPU {cpu} is in node {owner.id} as well as in node {node.id}",
                 )
                 break
 

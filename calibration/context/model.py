@@ -695,8 +695,31 @@ class Context(Model):
                 return node
         raise KeyError(node_id)
 
+    @property
+    def cpus_by_node(self) -> dict[int, tuple[int, ...]]:
+        """Online CPUs of each node, every CPU once: in the lowest of the nodes that list it.
+
+        A kernel that emulates nodes (``numa=fake=``) lists the CPUs of a node in each of its parts; the lowest part is
+        where it allocates by default.
+        """
+        owners = {cpu: node.id for node in reversed(self.nodes) for cpu in node.cpus}
+        return {node.id: tuple(cpu for cpu in node.cpus if owners[cpu] == node.id) for node in self.nodes}
+
+    @property
+    def emulated_nodes(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """Nodes that are parts of one, by their CPUs: those that list the same ones. The first stands for the CPUs."""
+        parts: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for node in self.nodes:
+            if node.cpus:
+                parts[node.cpus] = (*parts.get(node.cpus, ()), node.id)
+        return {cpus: nodes for cpus, nodes in parts.items() if len(nodes) > 1}
+
+    def parts_of(self, node_id: int) -> tuple[int, ...]:
+        """Return the emulated nodes that are parts of the same node as *node_id*; that one alone if it is no part."""
+        return next((nodes for nodes in self.emulated_nodes.values() if node_id in nodes), (node_id,))
+
     def node_of(self, cpu: int) -> int | None:
-        """Return the node an online CPU belongs to; None if the capture lacks it."""
+        """Return the node an online CPU belongs to, the lowest of several; None if the capture lacks it."""
         return next((node.id for node in self.nodes if cpu in node.cpus), None)
 
     def siblings(self, cpu: int) -> tuple[int, ...]:

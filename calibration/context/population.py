@@ -162,26 +162,32 @@ def _peak(channels: Sequence[_Channel]) -> ChannelPeak:
 def _nodes(context: Context, by_package: Mapping[int, Sequence[_Channel]]) -> dict[int, ChannelPeak]:
     """Return the channels by node if the nodes of each package have equal shares of its channels.
 
-    An unequal population is assigned by the nodes' memory, if all populated channels have equal modules.
+    An unequal population is assigned by the nodes' memory, if all populated channels have equal modules. Emulated nodes
+    have all channels of the node that they are parts of.
     """
     package_of = {cpu: core.package_id for core in context.topology.cores for cpu in core.cpus}
     found: dict[int, ChannelPeak] = {}
     for package, channels in by_package.items():
-        nodes = [place for place in context.nodes if place.cpus and package_of.get(place.cpus[0]) == package]
+        nodes = [
+            [context.node(part) for part in context.parts_of(node)]
+            for node, cpus in context.cpus_by_node.items()
+            if cpus and package_of.get(cpus[0]) == package
+        ]
         whole, alike = (
             _peak(channels),
             {(channel.size_bytes, channel.peak_mb_s) for channel in channels if channel.size_bytes},
         )
         if len(nodes) == 1:
-            found[nodes[0].id] = whole
+            found |= {part.id: whole for part in nodes[0]}
             continue
         if not nodes or len(channels) % len(nodes) or len(alike) != 1:
             return {}
         share, ((size_bytes, mb_s),) = len(channels) // len(nodes), alike
-        populated = [round((local.memory_bytes or 0) / size_bytes) for local in nodes]
+        populated = [round(sum(part.memory_bytes or 0 for part in parts) / size_bytes) for parts in nodes]
         if sum(populated) != whole.populated or max(populated) > share:
             return {}
-        for node, count in zip(nodes, populated, strict=True):
+        for parts, count in zip(nodes, populated, strict=True):
             empty = whole.empty_slots if share - count == len(whole.empty_slots) else ()
-            found[node.id] = ChannelPeak(channels=share, populated=count, peak_mb_s=count * mb_s, empty_slots=empty)
+            peak = ChannelPeak(channels=share, populated=count, peak_mb_s=count * mb_s, empty_slots=empty)
+            found |= {part.id: peak for part in parts}
     return found

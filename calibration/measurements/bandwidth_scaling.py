@@ -136,7 +136,7 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
         If the profile has no shape, traffic uses the one *kept* for the platform and the mix.
         """
         sut = Sut(context)
-        if not sut.cpus:
+        if not sut.cpu_nodes:
             yield self.not_planned("no CPU found that may be used")
             return
         orders: list[Order] = ["fill", "spread"]

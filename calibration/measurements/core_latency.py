@@ -133,7 +133,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
     def steps(self, context: Context, settings: CoreLatencySettings) -> Iterator[Planned]:
         """Yield one step with one CPU of every core."""
         sut = Sut(context)
-        places = [Place(cpu, sut.home(sut.node_of(cpu))) for cpu in sut.one_per_core(sut.cpus)]
+        places = [Place(cpu, sut.home(node)) for node in sut.cpu_nodes for cpu in sut.one_per_core(sut.cpus_of(node))]
         if len(places) < 2:
             yield self.not_planned("there is only one core to measure, which the idle latency does")
             return

@@ -81,7 +81,7 @@ def served_nodes(context: Context) -> Callable[[int], tuple[int, ...]]:
         package = packages.get(cpu)
         together = [number for number in opened if packages.get(number) == package]
         if package is None or len({context.node_of(number) for number in together}) > 1:
-            return () if own is None else (own,)
+            return () if own is None else context.parts_of(own)
         return tuple(
             node.id
             for node in context.nodes

@@ -56,7 +56,7 @@ class Neighbourhood:
         caches = {
             cpu: number for number, domain in enumerate(context.topology.last_level_cache_domains) for cpu in domain
         }
-        self.nodes = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
+        self.nodes = {cpu: node for node, cpus in context.cpus_by_node.items() for cpu in cpus}
         self.keys: dict[int, tuple[Hashable, ...]] = {}
         for cpu in cpus:
             core, alone = cores.get(cpu), ("CPU", cpu)

@@ -220,7 +220,7 @@ def traffic_sha256(directory: Path = KERNELS) -> str:
 
 def platform_of(context: Context) -> Platform:
     """Return the platform of *context*."""
-    usable = set(context.online_cpus)
+    usable, by_node = set(context.online_cpus), context.cpus_by_node
     if context.cpus.allowed is not None:
         usable &= set(context.cpus.allowed)
     names = (
@@ -239,7 +239,7 @@ def platform_of(context: Context) -> Platform:
         threads_per_core=context.topology.threads_per_core,
         nodes=tuple(
             PlatformNode(
-                cpus=len(usable & set(node.cpus)),
+                cpus=len(usable.intersection(by_node[node.id])),
                 memory_gib=None if node.memory_bytes is None else round(node.memory_bytes / GIB),
             )
             for node in context.nodes

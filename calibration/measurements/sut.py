@@ -97,10 +97,11 @@ class Sut:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.cpus = _within_quota(context) - homeless_cpus(context)
+        self.cpus = _within_quota(context)
         self.isolated = frozenset(context.isolated_cpus) & self.cpus
-        self._node_cpus = {node.id: sorted(self.cpus & set(node.cpus)) for node in context.nodes}
-        self._node_of = {cpu: node.id for node in reversed(context.nodes) for cpu in node.cpus}
+        by_node = context.cpus_by_node
+        self._node_cpus = {node: sorted(self.cpus.intersection(cpus)) for node, cpus in by_node.items()}
+        self._node_of = {cpu: node for node, cpus in by_node.items() for cpu in cpus}
         self._cores = {cpu: core.cpus for core in reversed(context.topology.cores) for cpu in core.cpus}
         self._caches = {
             cpu: number for number, domain in enumerate(context.topology.last_level_cache_domains) for cpu in domain
@@ -247,7 +248,7 @@ class Sut:
 
 
 def homeless_cpus(context: Context) -> frozenset[int]:
-    """Return the usable CPUs that no node lists; none if no node lists any."""
+    """Return the usable CPUs that no node lists while nodes list others: nothing says which memory is near."""
     known = frozenset(cpu for node in context.nodes for cpu in node.cpus)
     return context.usable_cpus - known if known else frozenset()
 
@@ -258,13 +259,13 @@ def _within_quota(context: Context) -> frozenset[int]:
     Taken from the nodes in turn, so that each can be measured: isolated CPUs first, one of each core before its
     siblings, and last the lowest online one, which does the machine's housekeeping.
     """
-    usable = context.usable_cpus
+    usable = context.usable_cpus - homeless_cpus(context)
     quota = None if context.confinement is None else context.confinement.cpu_quota
     most = len(usable) if quota is None else max(1, int(quota.cpus))
     if len(usable) <= most:
         return usable
     thread = {cpu: number for core in context.topology.cores for number, cpu in enumerate(core.cpus)}
-    nodes = {cpu: node.id for node in context.nodes for cpu in node.cpus}
+    nodes = {cpu: node for node, cpus in context.cpus_by_node.items() for cpu in cpus}
     housekeeping = min(context.online_cpus)
     turn: Counter[int | None] = Counter()
     ranked = []
@@ -390,6 +391,12 @@ def _shared_text(context: Context, hidden: frozenset[int]) -> str:
         "a core": [core.cpus for core in context.topology.cores],
         "a last-level cache": context.topology.last_level_cache_domains,
     }
+    for shared, parts in context.emulated_nodes.items():
+        yield flag(
+            "NODES_EMULATED",
+            f"nodes {format_cpulist(parts)} are parts of one node, each with {_cpus_text(shared)}: measured once, as "
+            f"node {parts[0]}",
+        )
     found = []
     for what, domains in groups.items():
         cpus = {cpu for domain in domains if hidden.intersection(domain) for cpu in domain} & context.usable_cpus

@@ -95,7 +95,7 @@ def subject_of(document: RunDocument) -> Subject:
     conditions: dict[Condition, int | None] = {
         "sockets": packages,
         "cores_per_socket": _share(len(context.topology.cores), packages),
-        "nodes_per_socket": _share(sum(1 for node in context.nodes if node.cpus), packages),
+        "nodes_per_socket": _share(sum(map(bool, context.cpus_by_node.values())), packages),
         "mt_s": mt_s,
         "channels_per_socket": channels,
     }
@@ -143,14 +143,16 @@ def observed(document: RunDocument) -> list[Observed]:
 def _relation(document: RunDocument) -> Callable[[int, int], str]:
     """Return how the second node lies to the first: local, near (in its socket), remote, or unknown."""
     packages: dict[int, object] = {}
+    parts: dict[int, tuple[int, ...]] = {}
     if document.context is not None:
         context = document.context.parsed
         package_of = {cpu: core.package for core in context.topology.cores for cpu in core.cpus}
         packages = {node.id: package_of.get(node.cpus[0]) for node in context.nodes if node.cpus}
+        parts = {node.id: context.parts_of(node.id) for node in context.nodes}
 
     def relation(first: int, second: int) -> str:
         one, other = packages.get(first), packages.get(second)
-        if first == second:
+        if first == second or second in parts.get(first, ()):
             return "local"
         if one is None or other is None:
             return "unknown"

@@ -70,6 +70,9 @@ def _row(found: Sequence[Device]) -> DeviceRow:
 
 def facts(context: Context) -> Iterator[Fact]:
     """Yield what a machine has of CXL memory, weights, allocations and a profile; nothing if it has none."""
+    for shared, parts in context.emulated_nodes.items():
+        cpus = f"each lists CPUs {units.cpus(shared)}, which are measured as those of node {parts[0]}"
+        yield Fact("Emulated nodes", f"{units.cpus(parts)} are parts of one node: {cpus}")
     if context.cxl is not None and (context.cxl.devices or context.cxl.nodes):
         total = sum((device.volatile_bytes or 0) + (device.persistent_bytes or 0) for device in context.cxl.devices)
         nodes = f"nodes {units.cpus(context.cxl.nodes)}" if context.cxl.nodes else "no node"

@@ -473,7 +473,9 @@ def _machine(context: Context) -> Iterator[str]:
     yield f"{f'{packages}x ' if packages and packages > 1 else ''}{name or 'unknown processor'}"
     cores, cpus = len(context.topology.cores), len(context.online_cpus)
     yield f"{counted(cores, 'core')}{f' ({cpus} CPUs)' if cpus != cores else ''}"
-    yield counted(len(context.nodes), "node")
+    nodes = len(context.nodes)
+    real = nodes - sum(len(parts) - 1 for parts in context.emulated_nodes.values())
+    yield f"{counted(real, 'node')}{f' (emulated: {nodes})' if nodes != real else ''}"
     dimms = Counter(
         f"{dimm.type or ''} {dimm.configured_mt_s or dimm.speed_mt_s or ''}".strip().replace(" ", "-")
         for dimm in context.firmware.dimms

@@ -118,10 +118,11 @@ def nic_far(evidence: Evidence) -> Iterator[Found]:
     """Find network devices on nodes without isolated CPUs."""
     context = evidence.context
     near = {node for cpu in evidence.isolated if (node := context.node_of(cpu)) is not None}
+    at_hand = {part for node in near for part in context.parts_of(node)}
     far = [
         device
         for device in context.devices or ()
-        if device.kind == "network" and device.node is not None and device.node not in near
+        if device.kind == "network" and device.node is not None and device.node not in at_hand
         if device.driver == "vfio-pci"
         or any(
             interface.state == "up" and (interface.speed_mbit_s or MIN_MBIT_S) >= MIN_MBIT_S

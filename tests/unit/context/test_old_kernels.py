@@ -118,12 +118,14 @@ def test_memory_only_nodes_as_reported(make_root):
     assert load(make_root(files)).memory_only_nodes == (2,)
 
 
-def test_cpus_in_several_nodes_are_noted(make_root):
-    files = {f"{CPU}/online": "0-1\n", f"{NODE}/node0/cpulist": "0-1\n", f"{NODE}/node1/cpulist": "0-1\n"}
+def test_nodes_that_share_some_of_their_cpus_are_noted(make_root):
+    files = {f"{CPU}/online": "0-2\n", f"{NODE}/node0/cpulist": "0-1\n", f"{NODE}/node1/cpulist": "1-2\n"}
     context = load(make_root(files))
     assert [(item.path, item.reason.split(":")[0]) for item in context.unreadable] == [
         (f"{NODE}/node1/cpulist", "contradictory")
     ]
+    assert context.cpus_by_node == {0: (0, 1), 1: (2,)}
+    assert context.emulated_nodes == {}
 
 
 S390_CPUINFO = """\

@@ -180,3 +180,12 @@ def test_slots_without_a_socket():
     seen = found(TWO, [dimm(f"DIMM_{letter}1") for letter in "ABCDEFGH"])
     assert isinstance(seen, Population)
     assert (seen.machine.populated, seen.packages, seen.nodes) == (8, {}, {})
+
+
+def test_emulated_parts_of_a_node_have_all_its_channels():
+    modules = [dimm(f"P{socket}-DIMM{letter}1") for socket in (1, 2) for letter in "ABCDEFGH"]
+    nodes = MACHINES[TWO].nodes
+    parts = [nodes[number % 2].model_copy(update={"id": number, "memory_bytes": 128 * GIB}) for number in range(4)]
+    whole, divided = found(TWO, modules), found(TWO, modules, nodes=tuple(parts))
+    assert isinstance(divided, Population)
+    assert [divided.nodes[node] for node in range(4)] == [whole.nodes[0], whole.nodes[1]] * 2
