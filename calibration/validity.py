@@ -49,6 +49,7 @@ SEVERITIES: dict[str, Severity] = {
     "VIRTUALISED": "info",
     "EMULATED": "invalid",
     "BUFFER_TOO_SMALL": "warn",
+    "MEMORY_SIDE_CACHE": "warn",
     "COMPANION_SLOW": "warn",
     "ASYMMETRIC": "warn",
     "NODE_ASYMMETRY": "warn",

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from calibration.context.confinement import limits
+from calibration.context.hmat import cache_text, rated_text
 from calibration.context.loader import load, to_contract
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
@@ -90,9 +91,11 @@ def _memory_rows(context: Context) -> list[tuple[str, str]]:
             text += " (memory only)"
         elif node.id in context.cpu_only_nodes:
             text += " (no memory)"
-        rows.append((f"node {node.id}", text))
         if (first := context.parts_of(node.id)[0]) != node.id:
             text += f" (emulated: the CPUs are those of node {first})"
+        rows.append((f"node {node.id}", text))
+        rows += [("", f"memory-side cache: {cache_text(cache)}") for cache in node.memory_side_caches or ()]
+        rows += [("", f"rated by the firmware: {rated_text(rated)}") for rated in node.rated_accesses or ()]
     distances = context.distances
     rows.append(("distances", " | ".join(" ".join(map(str, row)) for row in distances) if distances else _UNKNOWN))
     for cache in context.caches:

@@ -68,6 +68,7 @@ def read_cxl(tree: Tree) -> Cxl | None:
                 ways=tree.parse(f"{CXL}/{name}/interleave_ways", count),
                 granularity_bytes=tree.parse(f"{CXL}/{name}/interleave_granularity", count),
                 node=nodes.get(name),
+                cache_bytes=tree.parse(f"{CXL}/{name}/extended_linear_cache_size", size) or None,
             )
             for name in regions
         ),
@@ -76,8 +77,8 @@ def read_cxl(tree: Tree) -> Cxl | None:
 
 
 def read_interleaving(tree: Tree) -> Interleaving | None:
-    """Return the weights of the nodes; None before Linux 6.9."""
-    numbers = [number for number in tree.numbered(WEIGHTS, "node") if tree.is_dir(f"{NODE}/node{number}")]  # online
+    """Return the weights of the online nodes; None before Linux 6.9. Some kernels list those of all possible nodes."""
+    numbers = [number for number in tree.numbered(WEIGHTS, "node") if tree.is_dir(f"{NODE}/node{number}")]
     found = {number: tree.parse(f"{WEIGHTS}/node{number}", count) for number in numbers}
     weights = {number: weight for number, weight in found.items() if weight is not None}
     if not weights:

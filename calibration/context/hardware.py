@@ -129,13 +129,17 @@ class CxlMemory(Model):
 
 
 class CxlRegion(Model):
-    """A range of CXL memory, interleaved over ``ways`` devices; ``node`` is the one whose memory it is, if online."""
+    """A range of CXL memory, interleaved over ``ways`` devices; ``node`` is the one whose memory it is, if online.
+
+    ``cache_bytes`` is the part of ``size_bytes`` that is ordinary memory used as a cache of the rest.
+    """
 
     name: str
     size_bytes: int | None
     ways: int | None
     granularity_bytes: int | None
     node: int | None
+    cache_bytes: int | None = None
 
 
 class Cxl(Model):

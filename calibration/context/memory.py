@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from calibration.context.hmat import read_memory_side_caches, read_rated_accesses
 from calibration.context.model import CpuSets, HugePages, Memory, Node, TransparentHugePages, TransparentHugePageSize
 from calibration.context.topology import CPU, read_set
 from calibration.context.tree import MAX_TEXT_BYTES, Tree, count, printable_line
@@ -118,6 +119,8 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
                 available_bytes=_available(meminfo),
                 hugepages=_pool(tree, f"{MM}/hugepages"),
                 memory_tier=None,
+                memory_side_caches=(),
+                rated_accesses=(),
             ),
         )
     tiers = _memory_tiers(tree)
@@ -144,6 +147,8 @@ def read_nodes(tree: Tree, cpus: CpuSets) -> tuple[Node, ...]:
                 available_bytes=_available(rows),
                 hugepages=_pool(tree, f"{directory}/hugepages"),
                 memory_tier=tiers.get(number),
+                memory_side_caches=read_memory_side_caches(tree, directory),
+                rated_accesses=read_rated_accesses(tree, directory),
             )
         )
     _note_overlaps(tree, nodes)

@@ -206,10 +206,44 @@ class HugePages(Model):
     reserved: int | None = None
 
 
+Indexing = Literal["direct-mapped", "indexed", "other"]
+WritePolicy = Literal["write-back", "write-through", "other"]
+
+
+class MemorySideCache(Model):
+    """A cache between a node's memory and all that uses it, by ACPI HMAT; the highest ``index`` is nearest to CPUs.
+
+    The size of one that is ``extended_linear`` is part of the node's memory; that of another is not.
+    """
+
+    index: int
+    size_bytes: int
+    line_bytes: int | None
+    indexing: Indexing | None
+    write_policy: WritePolicy | None
+    extended_linear: bool = False
+
+
+class RatedAccess(Model):
+    """What ACPI HMAT says of accesses to a node's memory by the nodes nearest to it, its ``initiators``.
+
+    Class 0 is of the nearest nodes of all, which may be devices, class 1 of the nearest with CPUs. A value that the
+    firmware does not give is ``None``.
+    """
+
+    access: int
+    initiators: tuple[int, ...]
+    read_latency_ns: int | None
+    write_latency_ns: int | None
+    read_bandwidth_mb_s: int | None
+    write_bandwidth_mb_s: int | None
+
+
 class Node(Model):
     """One NUMA node; ``cpus`` are the online ones.
 
-    ``available_bytes`` is free memory plus inactive file pages.
+    ``available_bytes`` is free memory plus inactive file pages. ``memory_side_caches`` and ``rated_accesses`` are None
+    in documents of older versions.
     """
 
     id: int
@@ -219,6 +253,8 @@ class Node(Model):
     available_bytes: int | None
     hugepages: tuple[HugePages, ...]
     memory_tier: int | None
+    memory_side_caches: tuple[MemorySideCache, ...] | None = None
+    rated_accesses: tuple[RatedAccess, ...] | None = None
 
 
 class TransparentHugePageSize(Model):
@@ -717,6 +753,25 @@ class Context(Model):
     def parts_of(self, node_id: int) -> tuple[int, ...]:
         """Return the emulated nodes that are parts of the same node as *node_id*; that one alone if it is no part."""
         return next((nodes for nodes in self.emulated_nodes.values() if node_id in nodes), (node_id,))
+
+    def memory_side_cache_bytes(self, node_id: int) -> int:
+        """Return the size of the largest cache before the memory of a node; 0 if none is known.
+
+        ACPI HMAT or the node's CXL region says so. Emulated parts of a node share its cache.
+        """
+        parts = self.parts_of(node_id)
+        sizes = [cache.size_bytes for part in parts for cache in self.node(part).memory_side_caches or ()]
+        regions = () if self.cxl is None else self.cxl.regions
+        return max((*sizes, *(region.cache_bytes or 0 for region in regions if region.node in parts)), default=0)
+
+    def rated_access(self, cpu_node: int, memory_node: int) -> RatedAccess | None:
+        """Return what the firmware says of accesses by the CPUs of one node to the memory of another; None if nothing.
+
+        It rates the nearest CPUs alone: in class 1, or in class 0 if no device is nearer.
+        """
+        rated = sorted(self.node(memory_node).rated_accesses or (), key=lambda rating: -rating.access)
+        near = set(self.parts_of(cpu_node))
+        return next((rating for rating in rated if not near.isdisjoint(rating.initiators)), None)
 
     def node_of(self, cpu: int) -> int | None:
         """Return the node an online CPU belongs to, the lowest of several; None if the capture lacks it."""

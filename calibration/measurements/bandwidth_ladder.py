@@ -23,7 +23,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import evidence_flags
 from calibration.measurements.platform import ChosenShape, Shape, ShapeReference, Threads
-from calibration.measurements.sut import Place, Sut
+from calibration.measurements.sut import Place, Sut, side_cache_flags
 from calibration.measurements.traffic import (
     ANY_MIX,
     DEFAULT_SHAPE,
@@ -34,6 +34,7 @@ from calibration.measurements.traffic import (
     TrafficSettings,
     all_cpus,
     buffers_of,
+    held_by_node,
     read_group,
     shape_options,
     threads_by_node,
@@ -58,11 +59,16 @@ STEPS = (
     (3, 1, 1),
     (3, 2, 1),
     (3, 4, 1),
+    (4, 1, 2),
+    (4, 4, 1),
 )
 """Level and buffer size as a fraction of it: sc-membench's table, from half a level to well beyond it."""
 
 
-LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory"}
+BEYOND = 4
+"""What the last level is multiplied by for memory; a level before it would be memory in the one behind it."""
+
+LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory", "4 x L4": "memory"}
 """The sizes whose values stand for a level; the others show the transitions."""
 
 
@@ -140,7 +146,7 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
         If the profile has no shape, sizes within a cache use the streams *kept* for its level.
         """
         sut = Sut(context)
-        if not sut.cpus:
+        if not sut.cpu_nodes:
             yield self.not_planned("no CPU found that may be used")
             return
         for threads, parts in ladder_groups(sut).items():
@@ -200,7 +206,10 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
                     for (point, _), (_, bandwidth) in zip(found, bandwidths, strict=True)
                 ),
             ),
-            flags=tuple(evidence_flags(document, points)),
+            flags=(
+                *evidence_flags(document, points),
+                *side_cache_flags(sut, held_by_node([(parts, max(point.buffer_bytes for point in points))])),
+            ),
             missing=tuple(
                 missing_part(f"{point.mix} on {point.group}, {point.buffer_bytes} bytes", point.error)
                 for point in points
@@ -304,7 +313,7 @@ def ladder(sut: Sut, parts: Sequence[Part], mixes: Iterable[str]) -> dict[int, t
     ]
     found: dict[int, tuple[str, ...]] = {}
     for level, times, divisor in STEPS:
-        if level not in share:
+        if level not in share or (times == BEYOND and level != max(share)):
             continue
         size = share[level] * times // divisor // PAGE_BYTES * PAGE_BYTES
         if size < PAGE_BYTES or size > min(room, default=size) or size <= share.get(level - 1, 0):

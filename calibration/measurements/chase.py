@@ -11,8 +11,16 @@ from calibration.context.model import Context
 from calibration.measurements.base import HalfWidth, Missing, RepeatedSettings, missing_part
 from calibration.measurements.evidence import document_flags, estimate_of, lost_flags, placement_flags, undisturbed
 from calibration.measurements.instructions import without_flush
-from calibration.measurements.platform import GIB
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, CHAIN_BESIDE, Place, Sut, capped_bytes, memory_bound_bytes
+from calibration.measurements.sut import (
+    ASSUMED_LLC_BYTES,
+    CHAIN_BESIDE,
+    LARGEST_CHASE_BYTES,
+    Place,
+    Sut,
+    capped_bytes,
+    memory_bound_bytes,
+    size_flags,
+)
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument
 from calibration.sutprobe.latency import Companion, LatencyPlacement, LatencyPoint
@@ -67,7 +75,7 @@ class ChaseSettings(RepeatedSettings):
     windows: PositiveInt = 5
     hops: PositiveInt = 200_000
     target_half_width: HalfWidth = 0.01
-    largest_bytes: PositiveInt = 2 * GIB
+    largest_bytes: PositiveInt = LARGEST_CHASE_BYTES
 
     def options(self) -> dict[str, object]:
         """Return the options of sutprobe for these settings."""
@@ -131,6 +139,15 @@ def idle_bytes(sut: Sut, settings: ChaseSettings, node: int, cpus: int) -> int:
     walked = cpus * 2 * settings.walk_hops(bound, sut.line_bytes) * sut.line_bytes
     wanted = max(bound, walked + (sut.llc_bytes or ASSUMED_LLC_BYTES))
     return capped_bytes(sut, node, min(settings.largest_bytes, wanted), beside=CHAIN_BESIDE)
+
+
+def chain_flags(sut: Sut, points: Sequence[LatencyPoint]) -> Iterator[Flag]:
+    """Yield a flag if chains of *points* may partly fit into a cache."""
+    by_node: dict[int, int] = {}
+    for point in points:
+        for node in point.nodes:
+            by_node[node] = min(by_node.get(node, point.touched_bytes), point.touched_bytes)
+    yield from size_flags(sut, min(point.touched_bytes for point in points), by_node)
 
 
 def lap_flags(sut: Sut, document: ProbeDocument, points: Sequence[LatencyPoint]) -> Iterator[Flag]:

@@ -29,13 +29,14 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import (
     ChaseSettings,
+    chain_flags,
     chase_flags,
     idle_bytes,
     lap_flags,
     latency_of,
     missing_of,
 )
-from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -174,7 +175,7 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
             values=CoreLatencyValues(points=points, slow_limit=limit, slow=slow),
             flags=(
                 *chase_flags(document, found),
-                *size_flags(sut, min(point.touched_bytes for point in found)),
+                *chain_flags(sut, found),
                 *lap_flags(sut, document, found),
                 *_slow_flags(slow),
             ),

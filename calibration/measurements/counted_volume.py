@@ -45,7 +45,14 @@ from calibration.measurements.counting import (
 )
 from calibration.measurements.evidence import document_flags, interference_flags
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
-from calibration.measurements.traffic import NODE_FILL_BYTES_PER_S, all_cpus, group_text, read_group, threads_by_node
+from calibration.measurements.traffic import (
+    NODE_FILL_BYTES_PER_S,
+    all_cpus,
+    group_text,
+    held_by_node,
+    read_group,
+    threads_by_node,
+)
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.volume import VolumeKnown, VolumeResult
@@ -176,7 +183,11 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
                 *interference_flags(
                     [repeat.interference for repeat in result.repeats], f"of {len(result.repeats)} repeats"
                 ),
-                *size_flags(Sut(context), ARRAYS * result.array_bytes * Sut(context).fewest_per_llc(result.cpus)),
+                *size_flags(
+                    Sut(context),
+                    ARRAYS * result.array_bytes * Sut(context).fewest_per_llc(result.cpus),
+                    held_by_node([(parts, ARRAYS * result.array_bytes)]),
+                ),
                 *(() if counted is None else counted_flags([("the triads", counted)])),
             ),
         )

@@ -11,6 +11,7 @@ from calibration.measurements.base import Declaration, Metric, MetricPattern, Pa
 from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
+    chain_flags,
     chase_flags,
     companion_flags,
     companions_for,
@@ -21,7 +22,7 @@ from calibration.measurements.chase import (
     no_companions,
 )
 from calibration.measurements.counting import event_options, latency_beside
-from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.measurements.sut import Place, Sut
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import Companion, LatencyResult
@@ -124,7 +125,7 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
             flags=(
                 *chase_flags(document, result.points, [latency]),
                 *companion_flags(companions),
-                *size_flags(Sut(context), point.touched_bytes),
+                *chain_flags(Sut(context), [point]),
                 *latency_flags([counted]),
             ),
         )

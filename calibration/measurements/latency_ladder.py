@@ -49,7 +49,7 @@ from calibration.measurements.levels import (
     compare_levels,
     recognise_levels,
 )
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -261,7 +261,10 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
                 levels=tuple(_clocked(level, random) for level in levels),
                 comparisons=compare_levels(levels, [point.size_bytes for point in random], context),
             ),
-            flags=tuple(chase_flags(document, result.points)),
+            flags=(
+                *chase_flags(document, result.points),
+                *side_cache_flags(Sut(context), dict.fromkeys(first.nodes, max(point.size_bytes for point in points))),
+            ),
             missing=tuple(
                 missing_part(f"{point.size_bytes} bytes, {strided(point)}", point.error)
                 for point in result.points

@@ -24,6 +24,7 @@ from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
     IdleLatencies,
+    chain_flags,
     chase_flags,
     companion_flags,
     companions_for,
@@ -34,7 +35,7 @@ from calibration.measurements.chase import (
     missing_of,
     no_companions,
 )
-from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.measurements.sut import Place, Sut
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
 from calibration.sutprobe.latency import Companion, LatencyResult
@@ -157,7 +158,7 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
             flags=(
                 *chase_flags(document, result.points, measured),
                 *companion_flags(companions),
-                *size_flags(sut, min(point.touched_bytes for point in result.points)),
+                *chain_flags(sut, result.points),
                 *lap_flags(sut, document, result.points),
                 *_asymmetry(values),
             ),

@@ -27,6 +27,7 @@ from calibration.measurements.base import (
 from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
+    chain_flags,
     chase_flags,
     companion_flags,
     companions_for,
@@ -35,7 +36,7 @@ from calibration.measurements.chase import (
     idle_latencies,
 )
 from calibration.measurements.evidence import estimate_of
-from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.percentiles import Histogram, Percentile, beyond_longest, merged, percentile
 from calibration.statistics import Estimate
@@ -202,7 +203,7 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
             flags=(
                 *chase_flags(document, result.points, [latency]),
                 *companion_flags(companions),
-                *size_flags(Sut(context), point.touched_bytes),
+                *chain_flags(Sut(context), [point]),
             ),
             missing=tuple(
                 Missing(what=f"{found.percent:g} % of loads", reason=found.reason)

@@ -44,6 +44,7 @@ from calibration.measurements.traffic import (
     buffer_bytes,
     fill_s,
     group_text,
+    held_by_node,
     read_group,
     run_s,
     shape_options,
@@ -260,6 +261,13 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
                 )
             )
         require_any(points, result.points, "inject delay")
+        probe_bytes = int(parameters["probe_size_bytes"])
+        held = held_by_node(
+            [
+                (read_group(str(parameters["load"])), int(parameters["buffer_bytes"])),
+                *(([Part((probe.cpu,), probe.node)], probe_bytes) for probe in points[0].probes),
+            ]
+        )
         yield Parsed(
             id=step.id,
             values=LoadedLatencyValues(
@@ -271,7 +279,7 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
             flags=(
                 *evidence_flags(document, result.points),
                 *share_flags(points),
-                *size_flags(Sut(context), int(parameters["probe_size_bytes"])),
+                *size_flags(Sut(context), probe_bytes, held),
                 *drift_flags(result.zero_load),
                 *counted_flags([(load.name, load.counted) for load in points if load.counted]),
                 *stores_flags(context, [str(parameters["mix"])], counted=any(load.counted for load in points)),

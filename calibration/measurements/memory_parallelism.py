@@ -29,11 +29,12 @@ from calibration.measurements.chase import (
     HOP_NS,
     ChaseSettings,
     at,
+    chain_flags,
     chase_flags,
     idle_bytes,
     latency_of,
 )
-from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -167,7 +168,7 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
             values=MemoryParallelismValues(curves=tuple(curves)),
             flags=(
                 *chase_flags(document, points),
-                *size_flags(Sut(context), min(point.touched_bytes for point in points)),
+                *chain_flags(Sut(context), points),
             ),
             missing=tuple(
                 missing_part(f"{units.plural(point.chains, 'chain')}, {at(point.cpu, point.nodes)}", point.error)

@@ -30,9 +30,9 @@ from calibration.measurements.base import (
     Values,
     missing_part,
 )
-from calibration.measurements.chase import ChaseSettings, chase_flags, idle_bytes, latency_of
+from calibration.measurements.chase import ChaseSettings, chain_flags, chase_flags, idle_bytes, latency_of
 from calibration.measurements.evidence import beside, undisturbed
-from calibration.measurements.sut import Place, Sut, size_flags
+from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -237,7 +237,7 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
                 spread_bytes=good[0][0].size_bytes,
                 pages=tuple(_latencies(good, step.target_half_width)),
             ),
-            flags=(*chase_flags(document, used), *size_flags(Sut(context), memory.touched_bytes)),
+            flags=(*chase_flags(document, used), *chain_flags(Sut(context), [memory])),
             missing=tuple(missing),
         )
 

@@ -29,7 +29,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.chase import ChaseSettings, Order, chase_flags, core_hz_of, latency_of, strided
-from calibration.measurements.sut import Place, Sut, memory_bound_bytes
+from calibration.measurements.sut import Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.model import Model
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -139,7 +139,6 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
 
     def parse(self, document: ProbeDocument, step: Step, context: Context) -> Iterator[Parsed]:
         """Yield the latencies of the step."""
-        del context
         result = read_result(document, LatencyResult)
         target = step.target_half_width
         found = [
@@ -148,6 +147,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
             if (latency := latency_of(point, target)) is not None and (core_hz := core_hz_of([point])) is not None
         ]
         require_any(found, result.points, "stride")
+        held = {point.nodes[0]: point.size_bytes for point in result.points}
         random = {point.stride_bytes: latency.value for point, latency, _ in found if point.order == RANDOM}
         points = tuple(
             StridedLatency(
@@ -171,7 +171,7 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
                 points=points,
                 effects=(),
             ),
-            flags=tuple(chase_flags(document, result.points)),
+            flags=(*chase_flags(document, result.points), *side_cache_flags(Sut(context), held)),
             missing=tuple(missing_part(strided(point), point.error) for point in result.points if point.error),
         )
 

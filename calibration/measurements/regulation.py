@@ -65,6 +65,7 @@ from calibration.measurements.traffic import (
     Part,
     Run,
     buffer_bytes,
+    held_by_node,
     read_group,
     shape_options,
 )
@@ -290,7 +291,7 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
             ),
             flags=(
                 *evidence_flags(document, found),
-                *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus)),
+                *size_flags(sut, size_bytes * sut.fewest_per_llc(part.cpus), held_by_node([([part], size_bytes)])),
                 *drift_flags(zero_load),
                 *counted_flags([(f"{point.nops} no-ops", point.counted) for point in points if point.counted]),
                 *latency_flags([point.counter_latency for point in points]),

@@ -6,9 +6,10 @@ Also the flags that apply to every value of the machine.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from calibration import units
 from calibration.context.devices import narrowed_links
 from calibration.context.model import Context, CpuQuota
 from calibration.context.resctrl import allocation_text, narrowing_group
@@ -35,6 +36,12 @@ cache still hits half the time at its start, and neighbours' shares vary."""
 
 CHASE_BYTES_MIN = 64 * MIB
 """Least size of a chase in memory: beyond an unreported cache, and beyond the reach of a second-level TLB."""
+
+LARGEST_CHASE_BYTES = 2 << 30
+"""Longest chain, unless a profile says otherwise: building one takes a second per GiB."""
+
+LARGEST_TRAFFIC_BYTES = 16 << 30
+"""Most memory of a node that is filled to get beyond a memory-side cache: about a second, for every placement."""
 
 ASSUMED_LLC_BYTES = 64 * MIB
 """Last-level cache if unreported: larger than most shares that one core can reach."""
@@ -92,7 +99,8 @@ def sized(context: Context, kept: CacheReference | None) -> Context:
 class Sut:
     """The CPUs and nodes of *context* for placing measurements: those that the login may use.
 
-    That is in its cpuset and affinity, and no more CPUs than its CPU quota keeps running.
+    That is in its cpuset and affinity, no more CPUs than its CPU quota keeps running, and none that is in no node while
+    others are.
     """
 
     def __init__(self, context: Context) -> None:
@@ -220,6 +228,13 @@ class Sut:
         others = self.context.topology.last_level_cache_bytes or ()
         return None if own is None else max((own, *filter(None, others)))
 
+    def beyond_side_cache_bytes(self, node: int) -> int:
+        """Return how much memory of *node* is beyond its memory-side cache; 0 if it has none.
+
+        Such a cache (high-bandwidth memory before DDR, DDR before CXL memory) is the last one, and the node's own.
+        """
+        return LLC_MULTIPLE * self.context.memory_side_cache_bytes(node)
+
     @property
     def l2_bytes(self) -> int:
         """Size of the second-level cache as reported by the kernel; ``ASSUMED_L2_BYTES`` if unknown."""
@@ -310,9 +325,15 @@ def memory_bound_bytes(
 
     ``LLC_MULTIPLE`` times the last-level cache, that of *sut* unless *llc_bytes* is given, rounded up to 2 MiB; at
     least ``CHASE_BYTES_MIN``. Capped by *largest_bytes*, and by the free memory of the node for each of *buffers* at
-    the same time.
+    the same time. Beyond a memory-side cache of the node too if those limits allow it; if not, a longer chain would be
+    in that cache as well.
     """
     wanted = max(CHASE_BYTES_MIN, LLC_MULTIPLE * (llc_bytes or sut.llc_bytes or ASSUMED_LLC_BYTES))
+    beyond = sut.beyond_side_cache_bytes(node)
+    if beyond > wanted and beyond <= (largest_bytes or LARGEST_CHASE_BYTES):
+        size = capped_bytes(sut, node, beyond, buffers=buffers, beside=CHAIN_BESIDE)
+        if size >= beyond:
+            return size
     return capped_bytes(sut, node, min(wanted, largest_bytes or wanted), buffers=buffers, beside=CHAIN_BESIDE)
 
 
@@ -328,14 +349,32 @@ def capped_bytes(sut: Sut, node: int, wanted_bytes: int, *, buffers: int = 1, be
     return max(2 * MIB, int(usable / (1 + beside)) // buffers // (2 * MIB) * 2 * MIB)
 
 
-def size_flags(sut: Sut, together_bytes: int) -> Iterator[Flag]:
-    """Yield a flag if *together_bytes*, accessed through one last-level cache, may partly fit into it."""
+def size_flags(sut: Sut, together_bytes: int, by_node: Mapping[int, int]) -> Iterator[Flag]:
+    """Yield a flag if *together_bytes*, accessed through one last-level cache, may partly fit into it.
+
+    And for each node of which no more than *by_node* bytes are accessed if its memory-side cache may hold them.
+    """
     llc = sut.llc_bytes
     if llc is not None and together_bytes < LLC_MULTIPLE * llc:
         yield flag(
             "BUFFER_TOO_SMALL",
             f"{together_bytes / MIB:g} MiB against a last-level cache of {llc / MIB:g} MiB: "
             "some of it may have come from the cache",
+        )
+    yield from side_cache_flags(sut, by_node)
+
+
+def side_cache_flags(sut: Sut, by_node: Mapping[int, int]) -> Iterator[Flag]:
+    """Yield a flag for nodes of which so many bytes are accessed if a memory-side cache may hold some of them."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for node, held_bytes in by_node.items():
+        if held_bytes < sut.beyond_side_cache_bytes(node):
+            alike.setdefault((held_bytes, sut.context.memory_side_cache_bytes(node)), []).append(node)
+    for (held_bytes, cache_bytes), nodes in sorted(alike.items()):
+        yield flag(
+            "MEMORY_SIDE_CACHE",
+            f"{units.size(held_bytes)} of node{'s' * (len(nodes) > 1)} {format_cpulist(nodes)}, behind a memory-side "
+            f"cache of {units.size(cache_bytes)}: {'all' if held_bytes <= cache_bytes else 'some'} may be that cache's",
         )
 
 
@@ -352,6 +391,12 @@ def machine_flags(context: Context) -> Iterator[Flag]:
         evidence = ", ".join(virtualization.evidence)
         yield flag("VIRTUALISED", f"a guest of {virtualization.vendor or 'an unnamed hypervisor'} ({evidence})")
     yield from _hidden_flags(context)
+    for shared, parts in context.emulated_nodes.items():
+        yield flag(
+            "NODES_EMULATED",
+            f"nodes {format_cpulist(parts)} are parts of one node, each with {_cpus_text(shared)}: measured once, as "
+            f"node {parts[0]}",
+        )
     quota = None if context.confinement is None else context.confinement.cpu_quota
     if quota is not None and quota.cpus < len(context.usable_cpus):
         yield flag("CPU_QUOTA", f"{_quota_text(quota)}: only {_cpus_text(Sut(context).cpus)} measured")
@@ -391,12 +436,6 @@ def _shared_text(context: Context, hidden: frozenset[int]) -> str:
         "a core": [core.cpus for core in context.topology.cores],
         "a last-level cache": context.topology.last_level_cache_domains,
     }
-    for shared, parts in context.emulated_nodes.items():
-        yield flag(
-            "NODES_EMULATED",
-            f"nodes {format_cpulist(parts)} are parts of one node, each with {_cpus_text(shared)}: measured once, as "
-            f"node {parts[0]}",
-        )
     found = []
     for what, domains in groups.items():
         cpus = {cpu for domain in domains if hidden.intersection(domain) for cpu in domain} & context.usable_cpus

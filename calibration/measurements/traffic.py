@@ -10,7 +10,7 @@ from calibration.cpulists import format_cpulist, parse_cpulist
 from calibration.errors import InputError
 from calibration.measurements.base import Declaration, HalfWidth, RepeatedSettings, Settings, Step, Values
 from calibration.measurements.platform import Shape, ShapeReference
-from calibration.measurements.sut import ASSUMED_LLC_BYTES, LLC_MULTIPLE, Sut, capped_bytes
+from calibration.measurements.sut import ASSUMED_LLC_BYTES, LARGEST_TRAFFIC_BYTES, LLC_MULTIPLE, Sut, capped_bytes
 
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound=Values)
@@ -299,18 +299,35 @@ def shared_buffer_bytes(sut: Sut, groups: Sequence[Sequence[Part]], mixes: Seque
     return sizes
 
 
+def held_by_node(groups: Iterable[tuple[Sequence[Part], int]]) -> dict[int, int]:
+    """Return by node the least memory that any of *groups*, with buffers of so many bytes per thread, reads there."""
+    least: dict[int, int] = {}
+    for parts, size_bytes in groups:
+        for node, threads in threads_by_node(parts).items():
+            held_bytes = threads * size_bytes
+            least[node] = min(least.get(node, held_bytes), held_bytes)
+    return least
+
+
 def memory_bound_thread_bytes(sut: Sut, parts: Sequence[Part]) -> int:
     """Return the least buffer size in bytes at which each thread of *parts* reads from memory.
 
     As small as possible, because filling takes time: the threads that share a last-level cache together hold
     ``LLC_MULTIPLE`` times its size, and each thread that multiple of its core's own caches. If no shared cache is
-    reported, the threads of a node together hold enough for an unreported one.
+    reported, the threads of a node together hold enough for an unreported one. Beyond a memory-side cache if the node
+    has room for that, and filling it takes no longer than ``LARGEST_TRAFFIC_BYTES`` do.
     """
+    beyond = [
+        -(-beyond_bytes // threads)
+        for node, threads in threads_by_node(parts).items()
+        if (beyond_bytes := sut.beyond_side_cache_bytes(node)) <= LARGEST_TRAFFIC_BYTES
+        if (usable := sut.usable_bytes(node)) is None or beyond_bytes <= usable
+    ]
     cpus = [cpu for part in parts for cpu in part.cpus]
     llc, sharers = sut.llc_bytes or 0, sut.fewest_per_llc(cpus)
     if sut.llc_is_private:
         llc, sharers = max(llc, ASSUMED_LLC_BYTES), min(threads_by_node(parts).values())
-    return LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes)
+    return max(LLC_MULTIPLE * max(llc // sharers, sut.l2_bytes), *beyond, 0)
 
 
 class TrafficDeclaration(Declaration[S, V]):

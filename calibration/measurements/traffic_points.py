@@ -13,7 +13,7 @@ from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.platform import Hint, Instruction, Shape, natural_visit_lines
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Sut, size_flags
-from calibration.measurements.traffic import read_group
+from calibration.measurements.traffic import held_by_node, read_group
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.bandwidth import Accounting, BandwidthPoint
@@ -127,7 +127,11 @@ def traffic_flags(
     sut: Sut, document: ProbeDocument, points: Sequence[BandwidthPoint], measured: Mapping[str, MixBandwidth]
 ) -> Iterator[Flag]:
     """Yield the flags from *document* for *points*, and those of their values."""
-    yield from size_flags(sut, min(point.buffer_bytes * sut.fewest_per_llc(point.cpus) for point in points))
+    yield from size_flags(
+        sut,
+        min(point.buffer_bytes * sut.fewest_per_llc(point.cpus) for point in points),
+        held_by_node((read_group(point.group), point.buffer_bytes) for point in points),
+    )
     yield from evidence_flags(document, points)
     counted = [(name, mix.counted) for name, mix in measured.items() if mix.counted is not None]
     yield from counted_flags(counted)

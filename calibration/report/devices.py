@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from calibration import units
 from calibration.context.devices import link_text
 from calibration.context.hardware import Device, Tuned
+from calibration.context.hmat import memory_side_caches_text, rated_accesses_text
 from calibration.context.model import Context
 from calibration.context.resctrl import allocation_text, unchecked_text
 from calibration.report.environment import Fact
@@ -69,14 +70,21 @@ def _row(found: Sequence[Device]) -> DeviceRow:
 
 
 def facts(context: Context) -> Iterator[Fact]:
-    """Yield what a machine has of CXL memory, weights, allocations and a profile; nothing if it has none."""
+    """Yield what a machine has of special memory, weights, allocations and a profile; nothing if it has none."""
     for shared, parts in context.emulated_nodes.items():
         cpus = f"each lists CPUs {units.cpus(shared)}, which are measured as those of node {parts[0]}"
         yield Fact("Emulated nodes", f"{units.cpus(parts)} are parts of one node: {cpus}")
+    if side_caches := memory_side_caches_text(context):
+        yield Fact("Memory-side caches", side_caches)
+    if rated := rated_accesses_text(context):
+        yield Fact("Rated by the firmware (HMAT)", rated)
     if context.cxl is not None and (context.cxl.devices or context.cxl.nodes):
         total = sum((device.volatile_bytes or 0) + (device.persistent_bytes or 0) for device in context.cxl.devices)
         nodes = f"nodes {units.cpus(context.cxl.nodes)}" if context.cxl.nodes else "no node"
-        yield Fact("CXL memory", f"{units.plural(len(context.cxl.devices), 'device')}, {units.size(total)}, {nodes}")
+        caches = sum(region.cache_bytes or 0 for region in context.cxl.regions)
+        cached = f", behind an extended linear cache of {units.size(caches)}" if caches else ""
+        devices = units.plural(len(context.cxl.devices), "device")
+        yield Fact("CXL memory", f"{devices}, {units.size(total)}, {nodes}{cached}")
     weights = context.interleaving
     if weights is not None and len(weights.weights) > 1:
         listed = ", ".join(f"node {node}: {weight}" for node, weight in sorted(weights.weights.items()))

@@ -15,8 +15,10 @@ from typing import TypeVar
 
 from docutils.utils import column_width
 
+from calibration.context.model import Context
 from calibration.measurements.base import Missing
 from calibration.results.model import NotMeasured
+from calibration.statistics import Estimate
 from calibration.text import visible
 from calibration.units import ABSENT
 
@@ -100,6 +102,27 @@ def heading(text: object, underline: str) -> str:
 def command(argv: Sequence[str]) -> str:
     """Return an argument vector as a shell command, in the style of the published pages."""
     return "$ " + visible(shlex.join(argv))
+
+
+def rated(
+    cells: Sequence[Sequence[Estimate | None]],
+    context: Context | None,
+    nodes: tuple[Sequence[int], Sequence[int]],
+    field: str,
+) -> list[tuple[int, int, int, Estimate]]:
+    """Return the *cells* whose *field* the firmware rates: the nodes of their CPUs and memory, rated, measured."""
+    if context is None:
+        return []
+    rows, columns = nodes
+    known = {node.id for node in context.nodes}
+    return [
+        (row, column, rating, cell)
+        for row, line in zip(rows, cells, strict=True)
+        for column, cell in zip(columns, line, strict=True)
+        if cell is not None and {row, column} <= known
+        if (access := context.rated_access(row, column)) is not None
+        if (rating := getattr(access, field)) is not None
+    ]
 
 
 Gone = TypeVar("Gone", Missing, NotMeasured)

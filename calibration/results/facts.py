@@ -116,6 +116,8 @@ FACTS: Final = (
     Fact("storage controllers", lambda context: _devices(context, "storage"), set_of(";")),
     Fact("accelerators", lambda context: _devices(context, "accelerator"), set_of(";")),
     Fact("CXL memory", lambda context: _captured(context, _cxl), set_of(",")),
+    Fact("memory-side caches", lambda context: _memory_side_caches(context), set_of(";")),
+    Fact("rated by the firmware", lambda context: _rated(context), set_of(";")),
     Fact("interleave weights", lambda context: _captured(context, _weights), set_of(",")),
     Fact("allocation", lambda context: _captured(context, _allocation), set_of(";")),
     Fact("tuned profile", lambda context: _captured(context, _tuned)),
@@ -315,9 +317,27 @@ def _cxl(context: Context) -> str:
         return "none"
     sizes = Counter((device.volatile_bytes or 0) + (device.persistent_bytes or 0) for device in cxl.devices)
     words = [f"{number} x {_size(size_bytes)}" for size_bytes, number in sorted(sizes.items())]
-    words += [f"{region.name} of {_known(region.ways)} devices" for region in cxl.regions]
+    words += [
+        f"{region.name} of {_known(region.ways)} devices"
+        f"{f', {_size(region.cache_bytes)} of it a cache' if region.cache_bytes else ''}"
+        for region in cxl.regions
+    ]
     words += [f"node {node}" for node in cxl.nodes]
     return ", ".join(words)
+
+
+def _memory_side_caches(context: Context) -> str:
+    from calibration.context.hmat import memory_side_caches_text  # noqa: PLC0415 - as above
+
+    known = all(node.memory_side_caches is not None for node in context.nodes)
+    return (memory_side_caches_text(context) or "none") if known else NOT_KNOWN
+
+
+def _rated(context: Context) -> str:
+    from calibration.context.hmat import rated_accesses_text  # noqa: PLC0415 - as above
+
+    known = all(node.rated_accesses is not None for node in context.nodes)
+    return (rated_accesses_text(context) or "none") if known else NOT_KNOWN
 
 
 def _allocation(context: Context) -> str:

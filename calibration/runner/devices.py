@@ -58,13 +58,19 @@ RESCTRL_OWN = frozenset(["info", "mon_groups", "mon_data"])
 MAX_GROUPS = 256
 """Groups of resctrl described; processors have at most 128."""
 
+NODES = "/sys/devices/system/node/node[0-9]*"
+INITIATORS = NODES + "/access[01]/initiators"
 MEMORY_PATTERNS = (
+    INITIATORS + "/{read_latency,write_latency,read_bandwidth,write_bandwidth}",
+    # Not "address": no pattern may have the word, so that none reads a device's.
+    NODES + "/memory_side_cache/index[0-9]*/{size,line_size,indexing,write_policy,addres?_mode}",
     "/sys/kernel/mm/mempolicy/weighted_interleave/*",
     "/sys/bus/dax/devices/*/{target_node,size}",
     "/sys/bus/cxl/devices/mem[0-9]*/{numa_node,firmware_version}",
     "/sys/bus/cxl/devices/mem[0-9]*/ram/size",
     "/sys/bus/cxl/devices/mem[0-9]*/pmem/size",
     "/sys/bus/cxl/devices/region[0-9]*/{size,interleave_ways,interleave_granularity,mode,commit}",
+    "/sys/bus/cxl/devices/region[0-9]*/extended_linear_cache_size",
 )
 
 
@@ -143,11 +149,15 @@ def collect_resctrl(collector):
 
 
 def collect_memory(collector):
-    """Copy what says which memory is CXL's, and how pages are interleaved."""
+    """Copy what says which memory is CXL's, how the firmware rates accesses of which nodes, and weights of pages."""
     for pattern in MEMORY_PATTERNS:
         collector.collect(pattern)
     for device in collector.names("/sys/bus/dax/devices"):
         collector.link("/sys/bus/dax/devices/" + device)
+    for directory in collector.directories(INITIATORS):
+        for name in collector.names(directory):
+            if name.startswith("node"):
+                collector.link(directory + "/" + name)
 
 
 def collect(collector):

@@ -263,6 +263,9 @@ MATRIX = tuple(
     for item in with_nodes(run_document(names=("latency_matrix", "bandwidth_matrix", "c2c_latency")), 2).measurements
     if item.kind == "latency_matrix"
 )
+PARTS = tuple(node.model_copy(update={"cpus": tuple(range(8))}) for node in machine().nodes)
+"""Nodes that the kernel made of one: each lists the same CPUs."""
+
 ON_NODE_0 = {"isolation__isolated": (2, 3), "isolation__interrupts": ()}
 
 STATIC = {
@@ -389,6 +392,7 @@ STATIC = {
             "CPUs are isolated on both": run(machine(devices=(nic(),))),
             "nothing isolated": run(machine(devices=(nic(),), isolation__isolated=())),
             "node unknown": run(machine(devices=(nic(node=None),), **ON_NODE_0)),
+            "parts of one node": run(machine(devices=(nic(),), nodes=PARTS, **ON_NODE_0)),
             "a disk": run(machine(devices=(nic(kind="storage"),), **ON_NODE_0)),
             "no link": run(
                 machine(devices=(nic(interfaces=(changed(nic().interfaces[0], state="down"),)),), **ON_NODE_0)

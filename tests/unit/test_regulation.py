@@ -125,6 +125,13 @@ def test_controllers_serve_the_nodes_of_their_package(server: Context) -> None:
     assert (serves(0), serves(22)) == ((0,), (1,))
 
 
+def test_controllers_serve_all_emulated_parts_of_their_nodes(server: Context) -> None:
+    parts = (node.model_copy(update={"id": node.id + 2 * part}) for part in range(2) for node in server.nodes)
+    emulating = server.model_copy(update={"nodes": tuple(parts)})
+    serves = served_nodes(emulating)
+    assert (serves(0), serves(22)) == ((0, 2), (1, 3))
+
+
 def test_uncounted_roles_are_grouped_by_reason(guest: Context) -> None:
     found = list(uncounted(guest))
     assert len(found) == len({item.reason for item in found})

@@ -401,6 +401,7 @@ def test_cxl_memory_and_weights(make_root, switch):
         f"{bus}/region1/size": "0x4000000000\n",
         f"{bus}/region1/interleave_ways": "4\n",
         "/sys/devices/platform/region1/dax_region1/dax1.0/target_node": "3\n",  # a device of its own, no node
+        "/sys/devices/system/node/node0/cpulist": "0\n",
         "/sys/kernel/mm/mempolicy/weighted_interleave/node0": "5\n",
         "/sys/kernel/mm/mempolicy/weighted_interleave/node2": "2\n",
         "/sys/kernel/mm/mempolicy/weighted_interleave/node3": "1\n",  # possible, not online
