@@ -13,12 +13,13 @@ MAXIMUM_MIB = 4096
 
 
 class Node(BaseModel):
-    """One NUMA node."""
+    """One NUMA node; *initiator* is that of its memory in ACPI HMAT, if it has no CPUs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cpus: tuple[int, ...] = ()
     memory_mib: int = Field(default=0, ge=0)
+    initiator: int | None = None
 
 
 class Shape(BaseModel):
@@ -37,6 +38,7 @@ class Shape(BaseModel):
     slots: int = 0
     devices: tuple[str, ...] = ()
     smbios: tuple[str, ...] = ()
+    hmat: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def consistent(self) -> "Shape":
@@ -79,10 +81,16 @@ class Shape(BaseModel):
             if node.memory_mib:
                 options += ["-object", f"memory-backend-ram,id=memory{number},size={node.memory_mib}M"]
                 parts.append(f"memdev=memory{number}")
+            if node.initiator is not None:
+                parts.append(f"initiator={node.initiator}")
             options += ["-numa", ",".join(parts)]
         for source, row in enumerate(self.distances or ()):
             for target, value in enumerate(row):
                 options += ["-numa", f"dist,src={source},dst={target},val={value}"]
+        if self.hmat:
+            options += ["-machine", "hmat=on"]
+        for entry in self.hmat:
+            options += ["-numa", entry]
         for device in self.devices:
             options += ["-device", device]
         for table in self.smbios:

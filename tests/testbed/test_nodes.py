@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are not what they seem: emulated ones with the same CPUs, and one behind a memory-side cache."""
+
+from pathlib import Path
+
+from calibration.context import load
+from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
+from calibration.measurements.latency_matrix import LatencyMatrixValues
+from calibration.report.page import render
+from calibration.results.layout import CAPTURE, RUN
+from calibration.results.store import read_run
+from tests.testbed.support import Lab, Testbed
+from tests.testbed.test_many_cpus import patient
+
+PROFILES = Path(__file__).parent / "profiles"
+MIB = 1 << 20
+
+
+def calibrated(shape: str, profile: Path, testbed: Testbed, lab: Lab) -> tuple[Path, str]:
+    """Return the directory of a run of *shape* with *profile*, and what the calibration printed."""
+    sut = testbed.sut(shape)
+    ended = lab.calibrate(testbed.inventory({"shapes": [sut]}, {"ansible_become": True}), profile=profile)
+    testbed.stop(sut)
+    [run] = lab.runs()
+    return run, ended.text
+
+
+def test_emulated_nodes_are_measured_once(testbed: Testbed, lab: Lab) -> None:
+    run, text = calibrated("emulated-nodes", patient(lab.directory), testbed, lab)
+    context = load(run / CAPTURE)
+    assert context.emulated_nodes == {(0, 1, 2, 3): (0, 1, 2, 3)}
+    assert context.unreadable == ()
+    document = read_run(run)
+    assert document.run.status == "complete", text
+    matrices = [
+        found.values
+        for found in document.measurements
+        if isinstance(found.values, LatencyMatrixValues | BandwidthMatrixValues)
+    ]
+    assert [(values.cpu_nodes, values.memory_nodes) for values in matrices] == [((0,), (0, 1, 2, 3))] * 2
+    assert "NODES_EMULATED" in {raised.code for raised in document.measurements[0].validity.flags}
+    assert "Emulated nodes" in render((run / RUN).read_bytes()).text
+
+
+def test_what_the_firmware_says_of_memory(testbed: Testbed, lab: Lab) -> None:
+    run, text = calibrated("hmat", PROFILES / "three.yml", testbed, lab)
+    context = load(run / CAPTURE)
+    assert context.memory_side_cache_bytes(0) == 256 * MIB
+    rated = [context.rated_access(0, node) for node in range(2)]
+    assert [access and access.read_latency_ns for access in rated] == [90, 250], rated
+    document = read_run(run)
+    assert document.run.status == "complete", text
+    flags = {found.kind: {raised.code for raised in found.validity.flags} for found in document.measurements}
+    assert "MEMORY_SIDE_CACHE" in flags["idle_latency"]  # half of the free memory is less than four times the cache
+    assert "Firmware (HMAT)" in render((run / RUN).read_bytes()).text
