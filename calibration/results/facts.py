@@ -116,8 +116,8 @@ FACTS: Final = (
     Fact("storage controllers", lambda context: _devices(context, "storage"), set_of(";")),
     Fact("accelerators", lambda context: _devices(context, "accelerator"), set_of(";")),
     Fact("CXL memory", lambda context: _captured(context, _cxl), set_of(",")),
-    Fact("memory-side caches", lambda context: _memory_side_caches(context), set_of(";")),
-    Fact("rated by the firmware", lambda context: _rated(context), set_of(";")),
+    Fact("memory-side caches", _memory_side_caches, set_of(";")),
+    Fact("rated by the firmware", _rated, set_of(";")),
     Fact("interleave weights", lambda context: _captured(context, _weights), set_of(",")),
     Fact("allocation", lambda context: _captured(context, _allocation), set_of(";")),
     Fact("tuned profile", lambda context: _captured(context, _tuned)),
@@ -242,7 +242,7 @@ def _huge_pages(memory: Memory) -> str:
 
 
 def _transparent(pages: TransparentHugePages) -> str:
-    return f"{_known(pages.enabled)}, defragmented {_known(pages.defrag)}"
+    return f"{_known(pages.words)}, defragmented {_known(pages.defrag)}"
 
 
 def _vulnerabilities(mitigations: Mapping[str, str]) -> str:
