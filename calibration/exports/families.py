@@ -2,7 +2,8 @@
 """Names of metrics outside: a family in a base unit, and labels.
 
 The conventions are Prometheus's: ``latency_matrix.0.1.latency_ns`` becomes ``calibration_latency_matrix_seconds`` with
-the labels ``cpu_node="0"`` and ``memory_node="1"``. Labels are the named groups of the metric's pattern.
+the labels ``cpu_node="0"`` and ``memory_node="1"``. Labels are the named groups of the metric's pattern. What describes
+a family depends on the patterns alone: node_exporter drops families that two files describe differently.
 """
 
 import re
@@ -10,9 +11,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from calibration.measurements import registry
-from calibration.measurements.base import Better
+from calibration.measurements.base import Better, MetricPattern
 
 PREFIX: Final = "calibration"
+
+LABEL: Final = "\0"
+"""Stands for a label in the text of a pattern."""
 
 
 class BaseUnit(NamedTuple):
@@ -38,7 +42,8 @@ BASE_UNITS: Final = {
 class Family(NamedTuple):
     """The family of a metric, its unit, labels, and meaning; ``factor`` converts the metric's values.
 
-    ``kind`` is the measurement's, ``better`` the direction that is better.
+    ``kind`` is the measurement's, ``better`` the direction that is better. ``meaning`` and ``labelled``, the labels
+    that any metric of the family has, are the same for all its metrics.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Family(NamedTuple):
     factor: float
     labels: tuple[tuple[str, str], ...]
     meaning: str
+    labelled: frozenset[str]
     kind: str
     better: Better
 
@@ -54,28 +60,48 @@ class Family(NamedTuple):
 def family_of(metric: str) -> Family | None:
     """Return the family of *metric*; ``None`` if this version has no such metric."""
     kind = metric.partition(".")[0]
-    declaration = registry().get(kind)
-    for pattern in declaration.metric_patterns if declaration else ():
+    patterns = _named(kind)
+    for pattern, name in patterns:
         if found := re.fullmatch(pattern.names, metric, re.ASCII):
             unit = BASE_UNITS[pattern.unit]
-            name = "_".join(filter(None, (PREFIX, kind, _measure(kind, found, unit), unit.name)))
             labels = tuple((label, value) for label, value in sorted(found.groupdict().items()) if value is not None)
-            return Family(name, unit.name, unit.factor, labels, pattern.meaning, kind, pattern.better)
+            alike = [other for other, of in patterns if of == name]
+            return Family(
+                name,
+                unit.name,
+                unit.factor,
+                labels,
+                "; ".join(dict.fromkeys(other.meaning for other in alike)),
+                frozenset(label for other in alike for label in re.compile(other.names).groupindex),
+                kind,
+                pattern.better,
+            )
     return None
 
 
-def _measure(kind: str, found: re.Match[str], unit: BaseUnit) -> str:
-    """Return what a metric's name says besides its kind, labels and unit; not what its kind says already."""
-    metric, words, start = found.string, [], 0
-    spans = [found.span(label) for label in found.groupdict()]
-    parts = metric.split(".")
-    for number, part in enumerate(parts):
-        inside = [(low - start, high - start) for low, high in spans if start <= low < high <= start + len(part)]
-        start += len(part) + 1
-        last = number == len(parts) - 1
-        if number and (last or not inside):
-            for low, high in sorted(inside, reverse=True):
-                part = f"{part[:low]}_{part[high:]}"  # noqa: PLW2901 - without its labels
-            words.append(re.sub(f"{unit.ending}$", "", f"_{part}") if last else part)
+@lru_cache
+def _named(kind: str) -> tuple[tuple[MetricPattern, str], ...]:
+    """Return the patterns of a kind, each with the name of its family, which no single metric decides."""
+    declaration = registry().get(kind)
+    return tuple((pattern, _name(kind, pattern)) for pattern in declaration.metric_patterns) if declaration else ()
+
+
+def _name(kind: str, pattern: MetricPattern) -> str:
+    """Return the kind, what the names of *pattern* say besides kind, labels and unit, and the base unit."""
+    unit = BASE_UNITS[pattern.unit]
+    *parts, last = re.split(r"\\\.", _without_labels(pattern.names))
+    words = [part for part in parts[1:] if LABEL not in part]
+    words.append(re.sub(f"{unit.ending}$", "", "_" + last.replace(LABEL, "_")))
     measure = re.sub("_+", "_", "_".join(words)).strip("_")
-    return "" if measure in kind.split("_") else measure
+    return "_".join(filter(None, (PREFIX, kind, "" if measure in kind.split("_") else measure, unit.name)))
+
+
+def _without_labels(names: str) -> str:
+    """Return the expression *names* with ``LABEL`` for each named group, and without what is optional."""
+    while found := re.search(r"\(\?P<\w+>", names):
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(names[end], 0)
+            end += 1
+        names = names[: found.start()] + LABEL + names[end:]
+    return re.sub(r"\(\?:[^()]*\)\?", "", names)

@@ -31,14 +31,14 @@ Labels = tuple[tuple[str, str], ...]
 class _Gauge:
     """A metric family: its description, and its samples by labels."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, meaning: str) -> None:
         self.unit = unit
-        self.meanings: dict[str, None] = {}
+        self.meaning = meaning
         self.samples: dict[Labels, float] = {}
 
     def lines(self, name: str) -> Iterator[str]:
         """Yield the lines of the family *name*."""
-        yield f"# HELP {name} {_escaped('; '.join(sorted(self.meanings)))}"
+        yield f"# HELP {name} {_escaped(self.meaning)}"
         yield f"# TYPE {name} gauge"
         if self.unit:
             yield f"# UNIT {name} {self.unit}"
@@ -50,9 +50,7 @@ class _Gauge:
 class _Gauges(dict[str, _Gauge]):
     def add(self, name: str, unit: str, meaning: str, labels: Labels, value: float) -> None:
         """Add a sample to the family *name*."""
-        gauge = self.setdefault(name, _Gauge(unit))
-        gauge.meanings[meaning] = None
-        gauge.samples[labels] = value
+        self.setdefault(name, _Gauge(unit, meaning)).samples[labels] = value
 
 
 def openmetrics(results: Path, left_out: Callable[[str], None]) -> str:
@@ -92,9 +90,7 @@ def _add_value(gauges: _Gauges, item: Value) -> None:
     """Add a metric, unless another CPU has a worse one, and when it was measured."""
     family, own = item.family, (("testbed", item.testbed), ("sut", item.sut))
     labels: Labels = (*own, *(pair for pair in family.labels if pair[0] != WORST_OF))
-    meaning = family.meaning
-    if len(labels) < len(own) + len(family.labels):
-        meaning += ", on the worst CPU"
+    meaning = f"{family.meaning}, on the worst CPU" if WORST_OF in family.labelled else family.meaning
     worst = max if family.better == "lower" else min
     known = gauges[family.name].samples.get(labels, item.value) if family.name in gauges else item.value
     gauges.add(family.name, family.unit, meaning, labels, worst(known, item.value))

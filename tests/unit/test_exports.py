@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from calibration.places import SHARE
 from calibration.results import index
 from calibration.results.layout import RUN
 from calibration.results.records import Limit
+from calibration.results.store import read_run
 from tests.report.report_documents import flagged, index_of, run_document, store
 from tests.tools import require
 from tests.unit.histories import stored as stored_nights
@@ -266,6 +268,66 @@ def test_an_invalid_metric_is_left_out_with_its_reason(results: Path, text: str)
     assert ended.exit_code == 0
     assert ended.stderr == f"t1/s2/{run_id(2)}: idle_latency.latency_ns left out: the pages lie in node 1\n"
     assert ended.stdout == text
+
+
+@pytest.fixture(scope="module")
+def textfiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the exports of four stores, each with its own SUT and every fourth metric."""
+    path = tmp_path_factory.mktemp("textfiles")
+    document = read_run(SHARE / "results" / "example")
+    for number in range(4):
+        names = {"testbed": "t1", "sut": f"s{number}", "started_at": FIRST, "finished_at": FIRST}
+        verdicts = islice(verdicts_of(document.measurements, ()), number, None, 4)
+        made = document.model_copy(
+            update={"run": document.run.model_copy(update=names), "verdicts": tuple(verdicts)},
+        )
+        store(made, path / f"store{number}")
+        (path / f"{number}.prom").write_text(text_of.openmetrics(path / f"store{number}", lambda _: None))
+    return path
+
+
+def described(text: str) -> dict[str, tuple[str, str, str]]:
+    """Return the help, type and unit of each family."""
+    return {family.name: (family.documentation, family.type, family.unit) for family in read_openmetrics(text)}
+
+
+def test_a_family_is_described_the_same_whatever_was_measured(textfiles: Path) -> None:
+    """Each store has other metrics of a family with two meanings."""
+    found = [described(path.read_text()) for path in sorted(textfiles.glob("*.prom"))]
+    merged = {name: description for families in found for name, description in families.items()}
+    for families in found:
+        assert families.items() <= merged.items()
+    name = "calibration_loaded_latency_seconds"
+    assert len([families for families in found if name in families]) > 1
+    assert merged[name][0] == (
+        "one load of the probe beside a load with that injection delay; one load of the first probe, or that on the "
+        "CPU, beside a load of that share of its full bandwidth, on the worst CPU"
+    )
+
+
+def test_node_exporter_reads_the_exports_of_several_stores(textfiles: Path, tmp_path: Path) -> None:
+    base = f"http://127.0.0.1:{free_port()}"
+    server = [
+        require("prometheus-node-exporter", "prometheus-node-exporter", "node_exporter"),
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        f"--collector.textfile.directory={textfiles}",
+        f"--web.listen-address={base.removeprefix('http://')}",
+    ]
+    with serving(server, f"{base}/", tmp_path / "log"):
+        found = samples(read_prometheus(asked(f"{base}/metrics").decode()))
+    assert found["node_textfile_scrape_error", ()] == 0
+    expected: dict[Sample, float] = {}
+    for path in textfiles.glob("*.prom"):
+        expected |= samples(read_openmetrics(path.read_text()))
+    given = {  # node_exporter gives all samples of a family the same labels: an empty one is none
+        (name, tuple(label for label in labels if label[1])): value
+        for (name, labels), value in found.items()
+        if name.startswith("calibration_")
+    }
+    assert given == expected
+    assert len({dict(labels)["sut"] for _, labels in expected}) == 4
+    assert "error" not in (tmp_path / "log").read_text()
 
 
 STATE = 'calibration_sut_state{{testbed="t1",sut="{}",state="{}"}}'
