@@ -8,9 +8,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from robot.api import SkipExecution, TestSuite, logger
+from robot.api import ResultVisitor, SkipExecution, TestSuite, logger
 from robot.api.deco import keyword, library
 from robot.libraries.BuiltIn import BuiltIn
+from robot.result import TestCase as ResultOfTest
+from robot.result import TestSuite as ResultOfSuite
 from robot.running import Keyword, TestCase
 
 from calibration.errors import InputError
@@ -79,6 +81,10 @@ class CalibrationLibrary:
             tests += [about(test, testbed, sut) for testbed, sut in self._night.verdicts for test in gates]
         suite.tests.clear()
         suite.tests.extend(tests)
+
+    def end_test(self, _test: TestCase, result: ResultOfTest) -> None:
+        """Let a gate that failed stay failed, also without ``run_suites``."""
+        keep_failed(result)
 
     @keyword("the run of SUT ${sut} in testbed ${testbed}")
     def read_run_of(self, sut: str, testbed: str) -> None:
@@ -188,6 +194,33 @@ def require(results: Iterable[Result], empty: str = "nothing to check") -> None:
 def _names_a_sut(test: TestCase) -> bool:
     names = [item.name for item in test.body if isinstance(item, Keyword)]
     return any(variable in name for name in names for variable in (SUT_VARIABLE, TESTBED_VARIABLE))
+
+
+def keep_failed(test: ResultOfTest) -> bool:
+    """Let *test* fail if its setup or body did, and a skip in a teardown replaced that; return whether it did."""
+    steps = [test.setup, *test.body] if test.has_setup else test.body
+    failed = [step.message for step in steps if getattr(step, "failed", False)]
+    if not test.skipped or not failed or "robot:skip-on-failure" in test.tags:
+        return False
+    test.status = "FAIL"
+    test.message = "\n".join([*failed, "", test.message])
+    return True
+
+
+class KeepFailed(ResultVisitor):  # type: ignore[misc]
+    """Lets tests that failed stay failed, also if the teardown of a suite skips."""
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def visit_test(self, test: ResultOfTest) -> None:
+        """Restore the failure of a test."""
+        self.changed |= keep_failed(test)
+
+    def end_suite(self, suite: ResultOfSuite) -> None:
+        """Let a teardown that skipped not do so again when the result is read again."""
+        if suite.has_teardown and suite.teardown.skipped and suite.failed:
+            suite.teardown.status = "PASS"
 
 
 def about(test: TestCase, testbed: str, sut: str) -> TestCase:

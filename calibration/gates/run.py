@@ -75,6 +75,8 @@ def run_suites(
     from robot.api import ExecutionResult  # noqa: PLC0415 - the same
     from robot.run import run  # noqa: PLC0415 - Robot Framework is only needed here
 
+    from calibration.gates.library import KeepFailed  # noqa: PLC0415 - the same
+
     for path in (output / name for name in OUTPUTS):
         try:
             path.unlink(missing_ok=True)
@@ -90,6 +92,7 @@ def run_suites(
         console="quiet",
         stdout=io.StringIO(),
         stderr=errors,
+        prerebotmodifier=KeepFailed(),
         **options,
     )
     if code == INTERRUPTED_CODE:
@@ -104,6 +107,10 @@ def run_suites(
     faults = [message.message for message in result.errors.messages if message.level == "ERROR"]
     if faults:
         raise InputError(f"Robot Framework cannot read the gates: {faults[0]}")
+    keep = KeepFailed()
+    result.visit(keep)
+    if keep.changed:
+        result.save(output / "output.xml")
     return [_tested(test) for test in result.suite.all_tests]
 
 

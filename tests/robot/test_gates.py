@@ -34,7 +34,7 @@ from calibration.commands.gate import VERDICTS
 from calibration.errors import BAD_INPUT, ENVIRONMENT, GOOD, VERDICT_FAILED, InputError
 from calibration.gates import rules
 from calibration.gates.night import read_night
-from calibration.gates.run import OUTPUTS, SUITES, run_gates
+from calibration.gates.run import OUTPUTS, SUITES, run_gates, run_suites
 from calibration.judge.verdicts import Check, ContextChange, Waived
 from calibration.measurements.jitter import JitterValues
 from calibration.results.model import NotMeasured, RunDocument
@@ -509,6 +509,82 @@ def test_own_gate_is_run_per_sut(tmp_path: Path) -> None:
     assert code == VERDICT_FAILED, text
     named = "The SUT Was Measured With The Nightly Profile (2): testbed1 / sut1, testbed1 / sut2"
     assert f"  {named}\n      quick != nightly" in text
+
+
+SKIPPING_TEARDOWNS = {
+    "of the test": "*** Test Cases ***\nOne\n    Fail    broken\n    [Teardown]    Skip    no matter\n",
+    "of a test with a failed setup": "*** Test Cases ***\nOne\n    [Setup]    Fail    broken\n    Log    1\n"
+    "    [Teardown]    Skip    no matter\n",
+    "after a failure that lets the gate go on": "*** Test Cases ***\nOne\n"
+    "    Run Keyword And Continue On Failure    Fail    broken\n    Skip    no matter\n",
+    "of the suite": "*** Settings ***\nSuite Teardown    Skip    no matter\n"
+    "*** Test Cases ***\nOne\n    Fail    broken\nTwo\n    Log    1\n",
+}
+"""Gates that fail and then skip."""
+
+
+@pytest.mark.parametrize("text", SKIPPING_TEARDOWNS.values(), ids=SKIPPING_TEARDOWNS)
+def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.robot").write_text(text, encoding="utf-8")
+    results, verdicts = good_case("sut1").write(tmp_path)
+    out = tmp_path / "out"
+    code, said = gate(results, "--verdicts", verdicts, "--gates", tmp_path / "own.robot", "--output", out)
+    assert code == VERDICT_FAILED, said
+    assert "\nFailed\n  One: \n      broken (and " in said
+    merged = [
+        sys.executable,
+        "-m",
+        "robot.rebot",
+        "--merge",
+        "--log",
+        "NONE",
+        "--report",
+        "NONE",
+        "--xunit",
+        "again.xml",
+    ]
+    rebot = subprocess.run(
+        [*merged, "--outputdir", str(out), str(out / "output.xml"), str(out / "output.xml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert rebot.returncode == 1, rebot.stdout
+    for name in ("xunit.xml", "again.xml"):
+        root = ET.parse(out / name)  # noqa: S314 - the file was written here
+        failed = [item for item in root.iter("testcase") if item.find("failure") is not None]
+        assert [item.get("name") for item in failed] == ["One"], name
+        assert "broken" in str(failed[0].find("failure").get("message"))  # type: ignore[union-attr]
+    assert '"fail":1' in (out / "log.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*** Test Cases ***\nOne\n    Skip    no matter\n",
+        "*** Test Cases ***\nOne\n    [Setup]    Skip If    True    no matter\n    Fail    not run\n",
+        "*** Test Cases ***\nOne\n    Run Keyword And Ignore Error    Fail    expected\n    Skip    no matter\n",
+        "*** Test Cases ***\nOne\n    [Tags]    robot:skip-on-failure\n    Fail    broken\n",
+    ],
+    ids=["body", "setup", "expected failure", "asked for"],
+)
+def test_a_skip_without_a_failure_stays_a_skip(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.robot").write_text(text, encoding="utf-8")
+    (one,) = run_suites([tmp_path / "own.robot"], tmp_path / "out", {}, name="Own")
+    assert one.status == "SKIP"
+
+
+def test_a_gate_that_failed_stays_failed_for_robot_itself(tmp_path: Path) -> None:
+    own = f"{OWN}    [Teardown]    Skip    no matter\n"
+    (tmp_path / "own.robot").write_text(own, encoding="utf-8")
+    results, verdicts = good_case("sut1").write(tmp_path)
+    variables = ["-v", f"RESULTS:{results}", "-v", f"VERDICTS:{verdicts}"]
+    command = [sys.executable, "-m", "robot", *variables, "--outputdir", str(tmp_path / "out")]
+    done = subprocess.run(
+        [*command, str(tmp_path / "own.robot")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stdout
+    assert "1 test, 0 passed, 1 failed" in done.stdout
 
 
 @pytest.mark.parametrize(
