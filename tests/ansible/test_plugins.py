@@ -8,9 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from support import load_plugin
 
-from calibration.errors import VERDICT_FAILED, RefusedError
+from calibration.errors import VERDICT_FAILED, InputError, RefusedError
 from calibration.judge.run import verdicts_of
 from calibration.remote import Found
 from calibration.report.summary import summary
@@ -18,6 +19,8 @@ from calibration.tuning import Unrestored
 from tests.report.report_documents import run_document, store
 
 CLEANUP = load_plugin("action", "cleanup")
+
+MEASURE = load_plugin("action", "measure").ActionModule
 
 BOOT, OTHER_BOOT = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 
@@ -274,3 +277,24 @@ def test_names_why_a_login_does_not_become_root(name: str, code: int | None, sai
     assert found.startswith(reason)
     assert bool(found) == bool(reason)
     assert PRIVILEGES.reason(None, "lab", said, code) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "agreed"),
+    [("false", False), ("no", False), (False, False), ("true", True), ("yes", True), (True, True)],
+)
+def test_consent_of_the_command_line_is_a_truth_value(given: object, agreed: bool) -> None:
+    """``-e name=false`` is text, which is true in Python; Ansible's check of a role's arguments leaves it so."""
+    action = object.__new__(MEASURE)
+    action.task_vars = {"ansible_play_hosts_all": ["sut1"]}
+    action.request_for = lambda _arguments, **request: request
+    words = ("testbed", "sut", "profile", "lock", "remote_base", "results")
+    raw = {**dict.fromkeys(words, "x"), "keep_s": "1", "grace_s": "1", "reconnect_s": "1", "resume": "no"}
+    consent = {"prefetchers": given, "governor": given}
+    validated = ArgumentSpecValidator(MEASURE.SPEC["argument_spec"]).validate({**raw, "tune": {}, "consent": consent})
+    arguments = validated.validated_parameters
+    assert (validated.error_messages, arguments["resume"], arguments["keep_s"]) == ([], False, 1.0)
+    assert action.request(arguments, {})["prefetchers_ok"] is agreed
+    tuned = {**arguments, "tune": {"governor": "performance"}}
+    with nullcontext() if agreed else pytest.raises(InputError, match="tune_governor_ok"):
+        assert action.request(tuned, {})["settings"] == {"governor": "performance"}

@@ -114,6 +114,55 @@ def test_actions_get_every_argument_from_the_variable_of_its_name() -> None:
                 assert value == f"{{{{ tune_{name}{end} }}}}"
 
 
+CONVERTED = ("dict", "raw")
+"""Types of arguments that Ansible passes on as they are; the actions of these convert the items themselves."""
+
+
+def test_no_role_relies_on_its_specification_to_convert_or_to_set_a_value() -> None:
+    """Ansible only checks: ``-e name=no`` stays text, and a default there sets nothing."""
+    typed = {name for role in ROLES for name, option in options_of(role).items() if option["type"] != "str"}
+    lists = {name for role in ROLES for name, option in options_of(role).items() if option["type"] in {"list", "dict"}}
+    for path in (*(ROOT / "roles").rglob("tasks/*.yml"), *(ROOT / "roles").rglob("defaults/*.yml"), *PLAYBOOKS):
+        for test in re.findall(r"when: (.*)| if (.*?) else ", path.read_text(encoding="utf-8")):
+            for name in typed - lists:
+                for rest in re.findall(rf"\b{name}\b(.*)", "".join(test)):
+                    assert re.match(r"( \| default\(\w+\))? \| (bool|int|float|length)\b", rest), (path, test)
+    assert not [name for role in ROLES for name, option in options_of(role).items() if "default" in option]
+    untyped = {
+        name
+        for _, task, plugin, _ in tasks_of_roles()
+        for name, option in plugin.ActionModule.SPEC["argument_spec"].items()
+        if option["type"] in CONVERTED and "options" not in option
+    }
+    assert untyped == {"expectations", "generator", "limits", "tune"}
+
+
+def test_a_dead_sut_fails_though_the_play_ignores_it(lab: Lab) -> None:
+    """With ``ignore_unreachable`` Ansible counts a host that it cannot reach as one that is well."""
+    roles = "roles: [calibration.harness.preflight, calibration.harness.measure]"
+    for required, play in (("true", PLAY_OF_THE_DEAD), ("false", f"{PLAY_OF_THE_DEAD}{VERDICT}")):
+        path = lab.directory / "play.yml"
+        path.write_text(play.format(roles=roles, required=required))
+        dead = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+        ended = lab.ansible("playbook", str(path), "-i", str(inventory_of(lab, {"dead": dead})))
+        assert ended.rc == 2, ended.text
+        assert "dead: not reachable" in ended.text
+
+
+PLAY_OF_THE_DEAD = """
+- hosts: dead
+  ignore_unreachable: true
+  vars: {{preflight_required: {required}}}
+  {roles}
+"""
+
+VERDICT = """
+- hosts: dead
+  ignore_unreachable: true
+  tasks:
+    - ansible.builtin.import_role: {{name: calibration.harness.measure, tasks_from: verdict}}
+"""
+
 WRITING = {"judge", "notify", "publish", "report"}
 """Actions that are skipped in check mode; others change nothing in it."""
 

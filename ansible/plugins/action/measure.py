@@ -28,7 +28,7 @@ from calibration.report.summary import finished
 from calibration.results.layout import new_run_id
 from calibration.session import UNCLEAN, Mlc, calibrate, end, note
 from calibration.text import duration
-from calibration.tuning import wanted_settings
+from calibration.tuning import SETTINGS, wanted_settings
 
 PROGRESS_S, PROGRESS_S_PER_SUT = 3.0, 0.5
 """Shortest time between two looks at a SUT: each costs the controller 20 ms, and the SUT a process."""
@@ -62,7 +62,9 @@ class ActionModule(SutAction):
             **required("str", "testbed", "sut", "profile", "lock", "remote_base"),
             **required("path", "results"),
             **required("float", "keep_s", "grace_s", "reconnect_s"),
-            **required("dict", "tune", "consent"),
+            **required("dict", "tune"),
+            # Only this turns "false" of the command line into no consent: role specifications do not convert.
+            "consent": {"type": "dict", "required": True, "options": {name: {"type": "bool"} for name in SETTINGS}},
             "run_id": {"type": "str"},
             "preflight": {"type": "str", "default": ""},
             "testbeds": {"type": "str", "default": ""},
@@ -130,7 +132,7 @@ class ActionModule(SutAction):
             machine=preflight.get("machine"),
             profile=arguments["profile"],
             settings=settings,
-            prefetchers_ok=arguments["consent"].get("prefetchers", False),
+            prefetchers_ok=bool(arguments["consent"].get("prefetchers")),
             limits=read_limits(preflight.get("limits") or []),
             checks=checks_of(preflight.get("checks") or []),
             asked=asked_for(read_again(preflight.get("expectations") or {}).state),
