@@ -5,6 +5,7 @@ The controller builds once for the whole lab; a SUT needs no compiler. An instal
 the same, bit for bit, wherever they are built: ``kernels/sutprobe.sha256`` has their hashes.
 """
 
+import ast
 import fcntl
 import hashlib
 import json
@@ -395,6 +396,7 @@ def collection(directory: Path) -> Path:
         skipped = shutil.ignore_patterns("__pycache__", "collections")
         shutil.copytree(COLLECTION, staged, ignore=skipped)  # in a checkout it has links
         shutil.copytree(SHARE / "playbooks", staged / "playbooks", ignore=skipped)
+        _describe(staged)
         output = _run(
             [
                 sys.executable,
@@ -410,3 +412,56 @@ def collection(directory: Path) -> Path:
             staged,
         )
     return Path(output.rpartition(" at ")[2].strip())
+
+
+STUB: Final = '''# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+{}"""
+
+EXAMPLES = r"""
+{}"""
+'''
+"""A module beside an action: there Ansible looks for an action's documentation."""
+
+
+def _describe(staged: Path) -> None:
+    """Add to a collection what Galaxy asks of it: a page for each role, a documented module for each action.
+
+    All is taken from the argument specifications of the roles and the docstrings of the actions.
+    """
+    import yaml  # noqa: PLC0415 - a build of sutprobe has only the standard library
+
+    actions: dict[str, list[str]] = {path.stem: [] for path in (staged / "plugins" / "action").glob("*.py")}
+    for role in sorted((staged / "roles").iterdir()):
+        name = f"calibration.harness.{role.name}"
+        meta = yaml.safe_load((role / "meta" / "main.yml").read_text(encoding="utf-8"))
+        if (specs := role / "meta" / "argument_specs.yml").exists():
+            main = yaml.safe_load(specs.read_text(encoding="utf-8"))["argument_specs"]["main"]
+            meta["galaxy_info"] = {"description": main["short_description"], "standalone": False}
+            (role / "meta" / "main.yml").write_text(yaml.safe_dump(meta), encoding="utf-8")
+        page = f"# {name}\n\n{meta['galaxy_info']['description']}. Variables: `ansible-doc -t role {name}`\n"
+        (role / "README.md").write_text(page, encoding="utf-8")
+        tasks = "".join(path.read_text(encoding="utf-8") for path in role.glob("tasks/*.yml"))
+        for action in sorted(set(re.findall(r"^  calibration\.harness\.(\w+):", tasks, re.MULTILINE))):
+            actions[action].append(name)
+    (staged / "plugins" / "modules").mkdir()
+    for action, roles in actions.items():
+        source = (staged / "plugins" / "action" / f"{action}.py").read_text(encoding="utf-8")
+        docstring = (ast.get_docstring(ast.parse(source)) or action).replace("``", "`")
+        sentences = [paragraph.replace("\n", " ") for paragraph in docstring.split("\n\n")]
+        documentation = {
+            "module": action,
+            "short_description": sentences[0].rstrip("."),
+            "description": [
+                *sentences,
+                f"An action of {' and '.join(roles)}, which gives it its variables as arguments.",
+            ],
+            "author": ["The calibration harness contributors (!UNKNOWN)"],
+        }
+        examples = [{"ansible.builtin.import_role": {"name": role}} for role in roles]
+        stub = STUB.format(*(yaml.safe_dump(item, sort_keys=False) for item in (documentation, examples)))
+        (staged / "plugins" / "modules" / f"{action}.py").write_text(stub, encoding="utf-8")

@@ -2,7 +2,9 @@
 """The collection builds, installs, and calibrates by fully qualified names, from an empty directory."""
 
 import json
+import os
 import re
+import sys
 import tarfile
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import yaml
 
 from calibration import __version__
 from tests.ansible.support import ROOT, TINY
-from tests.dist.conftest import Installed, only
+from tests.dist.conftest import Installed, only, run
 
 PLAY = [
     {
@@ -24,10 +26,10 @@ PLAY = [
 
 def test_collection_and_package_have_one_version() -> None:
     galaxy = yaml.safe_load((ROOT / "ansible" / "galaxy.yml").read_text())
-    needed = yaml.safe_load((ROOT / "ansible" / "meta" / "execution-environment.yml").read_text())
+    needed = (ROOT / "ansible" / "meta" / "requirements.txt").read_text().splitlines()
     package = (ROOT / "ansible" / "plugins" / "plugin_utils" / "package.py").read_text()
     assert galaxy["version"] == __version__
-    assert needed["dependencies"]["python"] == [f"calibration-harness=={__version__}"]
+    assert f"calibration-harness=={__version__}" in needed
     assert re.findall('^VERSION = "(.*)"$', package, re.MULTILINE) == [__version__]
 
 
@@ -54,6 +56,39 @@ def test_the_tarball_has_the_whole_collection_and_nothing_else(installed: Instal
     }
     assert wanted <= names
     assert not [name for name in names if name.endswith(".pyc")]
+
+
+def test_ansible_builder_finds_what_the_collection_needs(with_collection: Installed) -> None:
+    collections = with_collection.home / ".ansible" / "collections"
+    command = [sys.executable, "-m", "ansible_builder", "introspect", collections]
+    text = run(*command, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    found = yaml.safe_load(text.partition("---")[2])
+    needed = {kind: [line.partition("  #")[0] for line in lines] for kind, lines in found.items()}
+    assert needed == {
+        "python": [f"calibration-harness=={__version__}"],
+        "system": ["openssh-client [platform:dpkg]", "openssh-clients [platform:rpm]", "sshpass"],
+    }
+
+
+def test_galaxy_accepts_the_collection_without_a_warning(installed: Installed, tmp_path: Path) -> None:
+    installed("calibration", "collection", tmp_path)
+    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(installed.home)}
+    command = [sys.executable, "-m", "galaxy_importer.main", only(tmp_path, "*.tar.gz").name]
+    text = run(*command, env=tools, cwd=tmp_path)
+    assert [line for line in text.splitlines() if re.match("WARNING|ERROR|CRITICAL", line)] == []
+    assert "...ansible-lint run complete" in text
+    loaded = {kind: text.count(f"Loading {kind} ") for kind in ("action", "module", "role", "playbook")}
+    actions = len(list((ROOT / "ansible" / "plugins" / "action").glob("*.py")))
+    assert loaded == {"action": actions, "module": actions, "role": 7, "playbook": 4}
+
+
+def test_ansible_doc_describes_every_action(with_collection: Installed) -> None:
+    listed = json.loads(with_collection("ansible-doc", "--json", "--list", "-t", "module", "calibration.harness"))
+    actions = {path.stem for path in (ROOT / "ansible" / "plugins" / "action").glob("*.py")}
+    assert set(listed) == {f"calibration.harness.{name}" for name in actions}
+    assert "UNDOCUMENTED" not in listed.values()
+    described = " ".join(with_collection("ansible-doc", "calibration.harness.measure").split())
+    assert "An action of calibration.harness.measure" in described
 
 
 def test_the_collection_calibrates_from_an_empty_directory(with_collection: Installed, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ description:
   - Shows the progress of each SUT, failures in full, and where the results are.
 extends_documentation_fragment:
   - default_callback
-author: The calibration harness contributors
+author: The calibration harness contributors (!UNKNOWN)
 """
 
 import atexit
@@ -43,7 +43,8 @@ from calibration.report.story import Story, Tile
 from calibration.results.layout import RECORDS
 from calibration.text import HarmlessStream, duration, message, visible
 
-MEASURE, CLEANUP = "calibration.harness.measure", "calibration.harness.cleanup"
+MEASURE = "calibration.harness.measure"
+CLEANUP = "calibration.harness.cleanup"
 
 REFRESH_S = 1.0
 """Refresh interval of the live block. The controller draws it; the SUTs are not involved."""

@@ -12,7 +12,7 @@ description:
   - Placeholders of a template are filled from the environment and from C(--extra-vars), where they lead to a node.
   - One that cannot be used ends the command; no other plugin would see more in it than an empty inventory.
 options: {}
-author: The calibration harness contributors
+author: The calibration harness contributors (!UNKNOWN)
 """
 
 import os
