@@ -60,6 +60,20 @@ def _limits(context: Context) -> str:
     return ", ".join(limits(context)) or "none"
 
 
+def _memory_side_caches(context: Context) -> str:
+    from calibration.context.hmat import memory_side_caches_text  # noqa: PLC0415 - as above
+
+    known = all(node.memory_side_caches is not None for node in context.nodes)
+    return (memory_side_caches_text(context) or "none") if known else NOT_KNOWN
+
+
+def _rated(context: Context) -> str:
+    from calibration.context.hmat import rated_accesses_text  # noqa: PLC0415 - as above
+
+    known = all(node.rated_accesses is not None for node in context.nodes)
+    return (rated_accesses_text(context) or "none") if known else NOT_KNOWN
+
+
 class Fact(NamedTuple):
     """A fact: its name, its text on a machine, and how two such texts are compared."""
 
@@ -324,20 +338,6 @@ def _cxl(context: Context) -> str:
     ]
     words += [f"node {node}" for node in cxl.nodes]
     return ", ".join(words)
-
-
-def _memory_side_caches(context: Context) -> str:
-    from calibration.context.hmat import memory_side_caches_text  # noqa: PLC0415 - as above
-
-    known = all(node.memory_side_caches is not None for node in context.nodes)
-    return (memory_side_caches_text(context) or "none") if known else NOT_KNOWN
-
-
-def _rated(context: Context) -> str:
-    from calibration.context.hmat import rated_accesses_text  # noqa: PLC0415 - as above
-
-    known = all(node.rated_accesses is not None for node in context.nodes)
-    return (rated_accesses_text(context) or "none") if known else NOT_KNOWN
 
 
 def _allocation(context: Context) -> str:
