@@ -8,7 +8,7 @@
 # Here: calibration/context/cmdline.py takes what begins with a letter for a flag, and the page says that the argument was refused
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/guest.sh"
+. "$here/guest"
 guest_kernel trixie linux-image-6.12.107+deb13-cloud-amd64=6.12.107-1
 seen=
 for list in all 0-N; do

@@ -8,7 +8,7 @@
 # Here: calibration/context/isolation.py knows such a kernel by the missing file, and takes neither parameter's CPUs
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/guest.sh"
+. "$here/guest"
 guest_kernel bullseye linux-image-5.10.0-32-cloud-amd64=5.10.223-1
 seen=
 for line in "isolcpus=nohz,domain,2-3" "isolcpus=domain,2-3 nohz_full=2-3 rcu_nocbs=2-3"; do

@@ -9,7 +9,7 @@
 # Here: calibration/context/boot_rules.py knows the rule of 7.0; the page, the audit and the preflight check say what is lost
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/guest.sh"
+. "$here/guest"
 guest_kernel trixie-backports "linux-binary-7.3.4+deb13-cloud-amd64=7.3.4-1~bpo13+1"
 seen=
 for line in "nohz_full=2-3 isolcpus=nohz,domain,2-3" "isolcpus=nohz,domain,2-3 nohz_full=2-3" "nohz_full=2-3 isolcpus=domain,2-3"; do

@@ -8,7 +8,7 @@
 # Here: calibration/runner/capture.py copies debug/sched/preempt; the page shows the kernel's choice and the difference
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/guest.sh"
+. "$here/guest"
 guest_kernel trixie-backports "linux-binary-7.3.4+deb13-cloud-amd64=7.3.4-1~bpo13+1"
 seen=$(guest_run preempt=none << 'END'
 echo "$(cat /sys/kernel/debug/sched/preempt)"

@@ -8,7 +8,7 @@
 # Here: calibration/context/boot_rules.py has both rules by version, calibration/context/isolation.py reads the threads
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/guest.sh"
+. "$here/guest"
 guest_kernel trixie linux-image-6.12.107+deb13-cloud-amd64=6.12.107-1
 look() {
     guest_run "$1" << 'END'

@@ -7,7 +7,7 @@
 # Here: calibration/context/model.py, TransparentHugePages.mode takes the file of the largest size first
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-. "$here/guest.sh"
+. "$here/guest"
 guest_kernel trixie linux-image-6.12.107+deb13-cloud-amd64=6.12.107-1
 seen=
 for line in thp_anon=64K:always audit=0; do

@@ -16,7 +16,7 @@ LINTERS: Final = (
     "-m ansiblelint --offline --strict",
     "-m mypy",
     "-m yamllint --strict .",
-    "-m sphinxlint README.rst CONTRIBUTING.rst CHANGELOG.rst docs templates tests/README.rst",
+    "-m sphinxlint README.rst CONTRIBUTING.rst CHANGELOG.rst docs templates tests/README.rst findings",
     "-m tests.lint_headers",
     f"{Path(sys.executable).with_name('lint-imports')} --no-cache",
     "-m ruff check .",
