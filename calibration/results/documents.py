@@ -80,7 +80,7 @@ def read_reference(results: Path, path: Path, model: type[M], remedy: str) -> M 
 
 
 @cache
-def schema_validator() -> jsonschema_rs.Validator:
+def schema_validator() -> "jsonschema_rs.Validator":
     """Return the validator of the JSON Schema; cached, as reading it takes longer than validating."""
     return jsonschema_rs.validator_for(parsers.parse_json(SCHEMA.read_bytes()))
 

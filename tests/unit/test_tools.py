@@ -2,11 +2,14 @@
 """Where everything is required, only what no package could avoid is skipped."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tests.tools import REQUIRE_ALL
 
@@ -60,3 +63,13 @@ def test_a_skip_fails_where_everything_is_required(tmp_path: Path, required: str
     assert "XFAIL" in done.stdout
     if failed:
         assert "1 skipped" in done.stdout, "one CPU cannot be helped"
+
+
+def test_the_floors_are_the_versions_that_are_tested() -> None:
+    lock = (CHECKOUT / "requirements" / "lowest.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^([a-z0-9-]+)==([^ ;]+)", lock, re.MULTILINE))
+    lines = (CHECKOUT / "requirements" / "calibrate.in").read_text(encoding="utf-8").splitlines()
+    for wanted in (Requirement(line.partition("#")[0].strip()) for line in lines if not line.startswith("#")):
+        (floor,) = wanted.specifier
+        assert floor.operator == ">="
+        assert Version(pinned[wanted.name]) == Version(floor.version), wanted.name
