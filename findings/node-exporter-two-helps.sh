@@ -11,7 +11,7 @@ work=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill "$pid"; rm -rf "$work"' EXIT
 cd "$work"
-apt-get download -qq prometheus-node-exporter 2> log.txt
+apt-get download -qq prometheus-node-exporter=1.5.0-1+b6 2> log.txt
 for package in *.deb; do dpkg -x "$package" .; done
 mkdir files
 printf '# HELP one first\n# TYPE one gauge\none{sut="a"} 1\n' > files/a.prom
