@@ -287,6 +287,7 @@ CASES: dict[Callable[..., object], Case] = {
     cmdline.split_words: Case((*ANY, of("a "), of('"'), of('" '))),
     cmdline.parse_cmdline: Case((*ANY, of("a "), of('"'), of("--"))),
     cmdline.parse_isolcpus: Case((*LISTS, of("a,"), of("domain,"), of("a"))),
+    cmdline.split_isolcpus: Case((*LISTS, of("a,"), of("domain,"), of("a"))),
     cpulists.parse_cpulist: Case(LISTS),
     cpulists.parse_cpumask: Case((*ANY, of("ffffffff,"), of("f"), of("0,"))),
     isolation.parse_kernel_list: Case(LISTS),
@@ -417,6 +418,7 @@ CASES: dict[Callable[..., object], Case] = {
 TEXT_OF_PROJECT = "a text that this project or its operator wrote"
 OPERATOR = "what the operator gives"
 EXEMPT: dict[str, str] = {
+    "calibration.context.boot_rules.behaviour": "a topic of the declared rules",
     "calibration.gates.live.read_inventory": OPERATOR,
     "calibration.gates.live.read_file": "bounded in what it reads; what is read is compared",
     "calibration.gates.night.read_night": TEXT_OF_PROJECT,
