@@ -3,15 +3,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from calibration.context import hardware, model
 from calibration.results.model import RunDocument
-
-MACHINE_MODELS: Final = frozenset(name for module in (model, hardware) for name in vars(module))
-"""Models of a captured machine. A fact that is None by default may be absent: documents of older versions lack it."""
 
 
 class _WithoutTitles(GenerateJsonSchema):
@@ -23,14 +19,17 @@ class _WithoutTitles(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the run document (draft 2020-12)."""
+    """Return the JSON Schema of the run document (draft 2020-12).
+
+    A document has all of its own fields. A field within them that has a default may be absent: documents written
+    before it was added lack it.
+    """
     schema = RunDocument.model_json_schema(mode="serialization", schema_generator=_WithoutTitles)
     for made in (schema, *schema["$defs"].values()):
         made.pop("title", None)
-    for name in MACHINE_MODELS & schema["$defs"].keys():
-        made = schema["$defs"][name]
-        known = made["properties"]
-        made["required"] = [field for field in made["required"] if known[field].get("default", ...) is not None]
+    for made in schema["$defs"].values():
+        if "required" in made:
+            made["required"] = [field for field in made["required"] if "default" not in made["properties"][field]]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -78,6 +78,7 @@ def machine(
                     ),
                     "packages": packages,
                     "last_level_cache_domains": domains,
+                    "last_level_cache_bytes": (llc_bytes or l2_bytes,) * len(domains),
                 }
             ),
             "nodes": tuple(

@@ -30,7 +30,6 @@ import calibration
 from calibration import comparisons, cpulists, mlc, text, tuning
 from calibration.context import (
     cmdline,
-    confinement,
     cpuinfo,
     cxl,
     devices,
@@ -56,6 +55,7 @@ from calibration.preflight import facts as preflight_facts
 from calibration.preflight import sut_checks
 from calibration.results import answers, documents, health
 from calibration.results.layout import SCHEMA_VERSION
+from calibration.runner import cpusets
 from calibration.sutprobe.document import MAX_PARTS, SCHEMA, read_document, read_result
 from calibration.sutprobe.jitter import JitterResult
 
@@ -310,7 +310,7 @@ CASES: dict[Callable[..., object], Case] = {
         )
     ),
     firmware.parse_entry_point: Case((binary(of("_SM_")), binary(of(" ")))),
-    confinement.parse_cgroup_mounts: Case(
+    cpusets.mounts: Case(
         (*ANY, of("1 1 0:1 / / rw - cgroup2 a b\n"), of(" - cgroup2 "), of(",", "1 1 0:1 / / rw - cgroup a "))
     ),
     isolation.parse_interrupts: Case(
