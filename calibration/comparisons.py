@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from calibration.cpulists import parse_cpulist, parse_cpumask
+from calibration.cpulists import parse_cpulist, parse_cpumask, split_isolcpus
 from calibration.runner.blanking import WORD
 
 BIASES: Final[Mapping[str, int]] = {
@@ -180,11 +180,8 @@ def schemata(text: str, _last: int | None = None) -> Hashable:
 
 def isolcpus(text: str, last: int | None = None) -> Hashable:
     """Return the flags and the CPUs of ``isolcpus=``; no flag means ``domain``. Raises ``ValueError``."""
-    parts = text.split(",")
-    flags = 0
-    while flags < len(parts) and re.fullmatch("[A-Za-z_]+", parts[flags]) and parts[flags].lower() not in ("all", "n"):
-        flags += 1
-    return frozenset(parts[:flags] or ["domain"]), cpu_set(",".join(parts[flags:]), last)
+    flags, unknown, cpus = split_isolcpus(text)
+    return frozenset((*flags, *unknown) or ("domain",)), cpu_set(cpus, last)
 
 
 def node_numbers(text: str, _last: int | None = None) -> Hashable:

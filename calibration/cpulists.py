@@ -115,3 +115,27 @@ def format_cpulist(numbers: Iterable[int]) -> str:
         else:
             groups.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in groups)
+
+
+ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
+
+
+def split_isolcpus(value: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Split ``[flag,...]cpulist`` into flags, unknown flags and the list.
+
+    What begins with a letter is a flag, ``all`` and ``N`` too: the kernel looks for the list behind it. Raises
+    ``ValueError`` if a flag has other characters, or nothing follows the last one.
+    """
+    if len(value) > MAX_CHARACTERS:
+        raise ValueError(f"isolcpus= of {len(value)} characters, at most {MAX_CHARACTERS} are read")
+    flags: list[str] = []
+    unknown: list[str] = []
+    rest = value
+    while rest[:1].isalpha() and rest[:1].isascii():
+        word, comma, rest = rest.partition(",")
+        if not all((c.isascii() and c.isalpha()) or c == "_" for c in word):
+            raise ValueError(f"not a flag of isolcpus=: {word[:40]!r}")
+        if not comma:
+            raise ValueError(f"not a CPU list: {word[:40]!r} is taken for a flag, and no list follows")
+        (flags if word in ISOLCPUS_FLAGS else unknown).append(word)
+    return tuple(flags), tuple(unknown), rest

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from calibration.context.cmdline import split_isolcpus
 from calibration.context.model import CommandLine, ParameterNote
-from calibration.cpulists import format_cpulist, groups, parse_cpulist
+from calibration.cpulists import format_cpulist, groups, parse_cpulist, split_isolcpus
 from calibration.text import visible
 
 Version = tuple[int, int]

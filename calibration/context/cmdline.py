@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calibration.context.model import CommandLine, Parameter
-from calibration.cpulists import MAX_CHARACTERS, parse_cpulist
+from calibration.cpulists import parse_cpulist, split_isolcpus
 
 MAX_CMDLINE = 64 * 1024
 """Longest command line accepted. Most kernels take 2048 or 4096 characters; a boot configuration adds up to 32 KiB."""
-
-ISOLCPUS_FLAGS = ("nohz", "domain", "managed_irq")
 
 BOOTED_FROM = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
 """Kernel parameters that name the boot device: they differ on every machine and do not affect metrics."""
@@ -69,7 +67,6 @@ class IsolCpus:
 
     cpus: tuple[int, ...]
     flags: tuple[str, ...]
-    unknown_flags: tuple[str, ...]
 
     @property
     def isolates_domain(self) -> bool:
@@ -77,31 +74,10 @@ class IsolCpus:
         return not self.flags or "domain" in self.flags
 
 
-def split_isolcpus(value: str) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Split ``[flag,...]cpulist`` into flags, unknown flags and the list.
-
-    What begins with a letter is a flag, ``all`` and ``N`` too: the kernel looks for the list behind it. Raises
-    ``ValueError`` if a flag has other characters, or nothing follows the last one.
-    """
-    if len(value) > MAX_CHARACTERS:
-        raise ValueError(f"isolcpus= of {len(value)} characters, at most {MAX_CHARACTERS} are read")
-    flags: list[str] = []
-    unknown: list[str] = []
-    rest = value
-    while rest[:1].isalpha() and rest[:1].isascii():
-        word, comma, rest = rest.partition(",")
-        if not all((c.isascii() and c.isalpha()) or c == "_" for c in word):
-            raise ValueError(f"not a flag of isolcpus=: {word[:40]!r}")
-        if not comma:
-            raise ValueError(f"not a CPU list: {word[:40]!r} is taken for a flag, and no list follows")
-        (flags if word in ISOLCPUS_FLAGS else unknown).append(word)
-    return tuple(flags), tuple(unknown), rest
-
-
 def parse_isolcpus(value: str, last: int | None = None) -> IsolCpus:
     """Parse ``[flag,...]cpulist``.
 
     Unknown flag words are skipped, as the kernel skips them. Raises ``ValueError``.
     """
-    flags, unknown, cpus = split_isolcpus(value)
-    return IsolCpus(parse_cpulist(cpus, last), flags, unknown)
+    flags, _, cpus = split_isolcpus(value)
+    return IsolCpus(parse_cpulist(cpus, last), flags)

@@ -210,6 +210,7 @@ OTHER = [
     ),
     ("mitigations=auto,nosmt", "mitigations=nosmt,auto", ["mitigations=auto,nosmt: found mitigations=nosmt,auto"]),
     ("kernel.sched=1,2", "kernel.sched=2,1", ["kernel.sched=1,2: found kernel.sched=2,1"]),
+    ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # all is taken for a flag
     (
         "module_blacklist=a",
         "module_blacklist=a module_blacklist=b",

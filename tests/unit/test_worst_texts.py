@@ -287,7 +287,7 @@ CASES: dict[Callable[..., object], Case] = {
     cmdline.split_words: Case((*ANY, of("a "), of('"'), of('" '))),
     cmdline.parse_cmdline: Case((*ANY, of("a "), of('"'), of("--"))),
     cmdline.parse_isolcpus: Case((*LISTS, of("a,"), of("domain,"), of("a"))),
-    cmdline.split_isolcpus: Case((*LISTS, of("a,"), of("domain,"), of("a"))),
+    cpulists.split_isolcpus: Case((*LISTS, of("a,"), of("domain,"), of("a"))),
     cpulists.parse_cpulist: Case(LISTS),
     cpulists.parse_cpumask: Case((*ANY, of("ffffffff,"), of("f"), of("0,"))),
     isolation.parse_kernel_list: Case(LISTS),
