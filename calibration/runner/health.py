@@ -132,7 +132,7 @@ def isolated_interrupts(reader, isolated):
     return found
 
 
-def degrees(reader):
+def temperatures_c(reader):
     """Return the temperatures of processors and memory modules in °C, by chip and label; processors first."""
     files = {**temperatures.of_processors(reader), **temperatures.of_chips(reader, temperatures.MODULES)}
     return {name: temperatures.hottest(reader, files[name]) for name in list(files)[:MAX_SENSORS]}
@@ -208,7 +208,7 @@ class Health:
         reader = Reader(machine)
         self.isolated = isolated_cpus(reader.collector)
         self.counters = counters(reader, self.isolated)
-        self.degrees = degrees(reader)
+        self.temperatures_c = temperatures_c(reader)
         self.began = time.monotonic()
 
     def since(self):
@@ -216,7 +216,7 @@ class Health:
         elapsed_s = round(time.monotonic() - self.began, 3)
         energy = self.energy.taken()
         reader = Reader(self.machine)
-        after, warmth = counters(reader, self.isolated), degrees(reader)
+        after, after_c = counters(reader, self.isolated), temperatures_c(reader)
         known = self.counters[INTERRUPT_KIND]
         if 0 < len(known) < MAX_INTERRUPTS:  # an interrupt that has not come may have no row: Linux 7.3
             self.counters[INTERRUPT_KIND] = {**dict.fromkeys(after[INTERRUPT_KIND], 0), **known}
@@ -234,7 +234,7 @@ class Health:
                 }
                 for kind, before in self.counters.items()
             },
-            "temperatures_c": {name: [before, warmth.get(name)] for name, before in self.degrees.items()},
+            "temperatures_c": {name: [before, after_c.get(name)] for name, before in self.temperatures_c.items()},
             "energy": energy,
             "unreadable": dict(sorted(reader.collector.unreadable.items())[:20]),
         }

@@ -40,10 +40,10 @@ HOTTEST_C = 150.0
 """Above this, and at or below zero, a sensor is broken or has no value: no silicon works there."""
 
 
-def degrees(text):
+def celsius(text):
     """Return a sensor's text in °C; None for what is no temperature of a machine that runs."""
-    celsius = int(text) / 1000 if text is not None and re.fullmatch(r"-?[0-9]{1,9}", text) else 0.0
-    return celsius if 0 < celsius <= HOTTEST_C else None
+    value_c = int(text) / 1000 if text is not None and re.fullmatch(r"-?[0-9]{1,9}", text) else 0.0
+    return value_c if 0 < value_c <= HOTTEST_C else None
 
 
 def of_processors(reader):
@@ -92,4 +92,4 @@ def numbered(reader, directory, pattern):
 
 def hottest(reader, paths):
     """Return the highest of several temperatures in °C; None if none can be read."""
-    return max((value for value in map(degrees, map(reader.text, paths)) if value is not None), default=None)
+    return max((value for value in map(celsius, map(reader.text, paths)) if value is not None), default=None)
