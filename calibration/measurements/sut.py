@@ -262,7 +262,7 @@ class Sut:
         return 1 if None in shared else min(shared.values(), default=1)
 
 
-def homeless_cpus(context: Context) -> frozenset[int]:
+def cpus_without_node(context: Context) -> frozenset[int]:
     """Return the usable CPUs that no node lists while nodes list others: nothing says which memory is near."""
     known = frozenset(cpu for node in context.nodes for cpu in node.cpus)
     return context.usable_cpus - known if known else frozenset()
@@ -274,7 +274,7 @@ def _within_quota(context: Context) -> frozenset[int]:
     Taken from the nodes in turn, so that each can be measured: isolated CPUs first, one of each core before its
     siblings, and last the lowest online one, which does the machine's housekeeping.
     """
-    usable = context.usable_cpus - homeless_cpus(context)
+    usable = context.usable_cpus - cpus_without_node(context)
     quota = None if context.confinement is None else context.confinement.cpu_quota
     most = len(usable) if quota is None else max(1, int(quota.cpus))
     if len(usable) <= most:
@@ -374,7 +374,8 @@ def side_cache_flags(sut: Sut, by_node: Mapping[int, int]) -> Iterator[Flag]:
         yield flag(
             "MEMORY_SIDE_CACHE",
             f"{units.size(held_bytes)} of node{'s' * (len(nodes) > 1)} {format_cpulist(nodes)}, behind a memory-side "
-            f"cache of {units.size(cache_bytes)}: {'all' if held_bytes <= cache_bytes else 'some'} may be that cache's",
+            f"cache of {units.size(cache_bytes)}: {'all' if held_bytes <= cache_bytes else 'some'} of it may have come "
+            "from there",
         )
 
 
@@ -478,12 +479,12 @@ def confined(context: Context) -> Iterator[tuple[str, str]]:
             yield _cpus_text(rest), reason
     if outside := cpuset - context.usable_cpus:
         yield _cpus_text(outside), f"not in {here} CPU affinity"
-    if homeless := homeless_cpus(context):
-        yield _cpus_text(homeless), "no node lists them"
+    if without_node := cpus_without_node(context):
+        yield _cpus_text(without_node), "no node lists them"
     if confinement is None:
         return
     quota, sut = confinement.cpu_quota, Sut(context)
-    if quota is not None and (rest := context.usable_cpus - sut.cpus - homeless):
+    if quota is not None and (rest := context.usable_cpus - sut.cpus - without_node):
         yield _cpus_text(rest), f"{_quota_text(quota)}: more threads would be stopped"
     elif quota is not None and quota.cpus < len(sut.cpus):
         yield "Undisturbed time of a CPU", f"{_quota_text(quota)}: every thread is stopped part of the time"

@@ -202,11 +202,11 @@ def test_pairs_of_an_emulating_machine_are_of_one_node(made: Path) -> None:
 @pytest.mark.parametrize("name", ["a CPU of no node", "the first CPUs of no node", "all CPUs of no node"])
 def test_a_cpu_of_no_node_is_not_measured_with_memory(name: str) -> None:
     context = UNUSUAL[name]
-    homeless = set(context.online_cpus) - {cpu for node in context.nodes for cpu in node.cpus}
+    without_node = set(context.online_cpus) - {cpu for node in context.nodes for cpu in node.cpus}
     for plan in plans(context):
         for step in plan.steps:
             if step.kind not in {"jitter", "wakeup", "firmware", "core_frequency"}:
-                assert homeless.isdisjoint(step.cpus), step.title
+                assert without_node.isdisjoint(step.cpus), step.title
 
 
 # Caches before memory
@@ -245,7 +245,7 @@ def test_a_value_from_a_memory_side_cache_is_flagged() -> None:
     assert memory_bound_bytes(sut, 0) == 64 * MIB  # no longer: it would be in that cache too
     (flag,) = side_cache_flags(sut, {0: 64 * MIB, 1: 64 * MIB})
     assert flag.code == "MEMORY_SIDE_CACHE"
-    assert flag.reason == ("64 MiB of node 0, behind a memory-side cache of 64 GiB: all may be that cache's")
+    assert flag.reason == ("64 MiB of node 0, behind a memory-side cache of 64 GiB: all of it may have come from there")
     assert not list(side_cache_flags(Sut(cached(XEON, 16 * MIB, 0)), {0: 64 * MIB}))
 
 
