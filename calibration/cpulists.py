@@ -61,7 +61,7 @@ def parse_cpulist(text: str, last: int | None = None) -> tuple[int, ...]:
         width = end - first + 1
         used, period = (1, 1) if period_text is None else (int(used_text), int(period_text))
         if used > period or not period:
-            raise ValueError(f"the stride {group!r} needs used <= period, and a period")
+            raise ValueError(f"the stride {group!r} needs used <= period and a period of at least 1")
         found |= _stride(width, used, period) << first
     return _numbers(found)
 

@@ -116,7 +116,7 @@ def tick(evidence: Evidence) -> Iterator[Found]:
         yield Found(
             what,
             cost,
-            Commands(("# boot a kernel that is built with CONFIG_NO_HZ_FULL",), ("# boot the kernel of before",)),
+            Commands(("# boot a kernel that is built with CONFIG_NO_HZ_FULL",), ("# boot the previous kernel",)),
         )
         return
     cpus = {*found, *tickless}
