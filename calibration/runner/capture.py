@@ -173,6 +173,8 @@ DMI_STRINGS = {
 }
 DMI_UUID = (0x08, 0x18)  # bytes of type 1
 
+POLICY_FILE = re.compile(r"/cpufreq/policy[0-9]+/|/cpu[0-9]+/cpufreq/")
+
 ROWS_BLANKED = {
     "/proc/self/mountinfo": (
         (re.compile(rb"(?m)^()((?!.* - (?:cgroup2?|resctrl) ).+)$"), "mounts other than control groups and resctrl"),
@@ -193,7 +195,7 @@ def absent(path: str, error: OSError) -> bool:
 
     All files of a frequency policy are busy while all of its CPUs are offline.
     """
-    return error.errno in ABSENT or (error.errno == errno.EBUSY and "/cpufreq/" in path)
+    return error.errno in ABSENT or (error.errno == errno.EBUSY and POLICY_FILE.search(path) is not None)
 
 
 def read_file(path):

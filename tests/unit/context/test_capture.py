@@ -2,6 +2,7 @@
 """The runner's part that captures a SUT: what it copies, what it blanks, and what it does not trip over."""
 
 import base64
+import errno
 import io
 import json
 import mmap
@@ -102,6 +103,17 @@ def test_the_archive_is_a_standard_tar():
     assert found.pop("capture.json")[0] == b'{\n "schema": "sut-context/1"\n}'
     assert found == {name[1:]: (content, 0o644, 1_700_000_000) for name, content in files.items()}
     assert archive == capture.pack(files, {"schema": capture.SCHEMA}, 1_700_000_000.9)
+
+
+def test_frequency_policies_of_offline_cpus_are_absent(tmp_path, monkeypatch):
+    def busy(path):
+        raise OSError(errno.EBUSY, "Device or resource busy", path)
+
+    monkeypatch.setattr(capture, "read_file", busy)
+    collector = capture.Collector(str(tmp_path))
+    policy, other = f"{capture.CPU}/cpufreq/policy3/boost", f"{capture.CPU}/cpufreq/boost"
+    assert (collector.copy(policy), collector.copy(other)) == (False, False)
+    assert list(collector.unreadable) == [other]
 
 
 def test_files_of_the_first_cpu_are_read_once(make_root):
