@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from calibration.context.isolation import MAX_STATUS_BYTES, parse_kernel_list, parse_status
 from calibration.context.model import Confinement, Context, CpuQuota, MemoryLimit, TaskLimit
 from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer
 from calibration.cpulists import format_cpulist, parse_cpulist
-from calibration.runner.cpusets import Files, Mount, isolated, mounts
+from calibration.runner import cpusets
+from calibration.runner.cpusets import USUAL, Mount
 from calibration.text import visible
 
 STATUS = "/proc/self/status"
@@ -48,63 +49,37 @@ INITIAL_NAMESPACES = {
 }
 """The machine's own namespaces; their numbers are fixed (``include/uapi/linux/nsfs.h``, ``proc_ns.h``)."""
 
-USUAL_MOUNT = "/sys/fs/cgroup"
-"""Where control groups are mounted, for captures without ``mountinfo``."""
-
 UNNAMED = "unnamed"
 
 UNLIMITED_BYTES = 1 << 62
 """Limits from here on are none: version 1 has the largest number of pages."""
 
-MAX_GROUPS = 64
-"""Most control groups of one hierarchy that are read, and most hierarchies and mounts of them; a kernel has a score."""
+MAX_MOUNTS = 64
+"""Most mounts of control groups that are looked at; a kernel has a score."""
 
 T = TypeVar("T")
 
 
-class Group(NamedTuple):
-    """A directory of a control group, and whether it is of version 2."""
-
-    path: str
-    unified: bool
-
-
 def _mounts(tree: Tree, controller: str) -> Sequence[Mount]:
     """Return the mounts of control groups; the usual ones for *controller* if the capture lacks them."""
-    return (tree.parse("/proc/self/mountinfo", mounts, MAX_FILE_BYTES) or [])[:MAX_GROUPS] or (
-        Mount("", USUAL_MOUNT, unified=True, options=frozenset()),
-        Mount("", f"{USUAL_MOUNT}/{controller}", unified=False, options=frozenset({controller})),
+    return (tree.parse("/proc/self/mountinfo", cpusets.mounts, MAX_FILE_BYTES) or [])[:MAX_MOUNTS] or (
+        USUAL,
+        Mount("", f"{USUAL.point}/{controller}", unified=False, options=frozenset({controller})),
     )
 
 
-def _groups(tree: Tree, controller: str) -> Iterator[Group]:
-    """Yield the process's control groups with *controller* and their visible ancestors, deepest first."""
-    mounted = _mounts(tree, controller)
-    for line in (tree.text("/proc/self/cgroup") or "").splitlines()[:MAX_GROUPS]:
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        for mount in mounted:
-            if mount.unified and (number, controllers) != ("0", ""):
-                continue
-            if not mount.unified and not (controller in controllers.split(",") and controller in mount.options):
-                continue
-            # In a container the top that is mounted may be a group far down in the host's tree.
-            below = path[len(mount.top) :] if f"{path}/".startswith(f"{mount.top}/") else ""
-            parts = [part for part in below.split("/") if part][:MAX_GROUPS]
-            if ".." in parts:
-                continue
-            for length in range(len(parts), -1, -1):
-                yield Group("/".join([mount.point, *parts[:length]]), mount.unified)
-            break
+def _groups(tree: Tree, controller: str) -> Iterator[tuple[str, bool]]:
+    """Yield the process's control groups with *controller* and their visible ancestors, deepest first, and if of v2."""
+    yield from cpusets.own_groups(tree.text("/proc/self/cgroup") or "", _mounts(tree, controller), controller)
 
 
 def read_cpuset(tree: Tree) -> tuple[str | None, tuple[int, ...] | None]:
     """Return the control group that sets the CPUs of the process's cpuset, and these; None if it cannot be seen."""
-    for group in _groups(tree, "cpuset"):
-        for name in ("cpuset.cpus.effective",) if group.unified else ("cpuset.effective_cpus", "cpuset.cpus"):
-            found = tree.parse(f"{group.path}/{name}", parse_cpulist)
+    for path, unified in _groups(tree, "cpuset"):
+        for name in ("cpuset.cpus.effective",) if unified else ("cpuset.effective_cpus", "cpuset.cpus"):
+            found = tree.parse(f"{path}/{name}", parse_cpulist)
             if found:
-                return visible(group.path), found
+                return visible(path), found
     return None, None
 
 
@@ -114,9 +89,9 @@ def isolated_by_cpusets(tree: Tree, online: Iterable[int]) -> tuple[tuple[int, .
     def folders(path: str) -> list[str]:
         return [name for name in tree.names(path) if tree.is_dir(f"{path}/{name}")]
 
-    files = Files(tree.word, lambda path: tree.parse(path, parse_kernel_list), folders)
-    own = [group.path for group in _groups(tree, "cpuset") if group.unified]
-    found, unknown = isolated(set(online), own, _mounts(tree, "cpuset"), files)
+    files = cpusets.Files(tree.word, lambda path: tree.parse(path, parse_kernel_list), folders)
+    own = [path for path, unified in _groups(tree, "cpuset") if unified]
+    found, unknown = cpusets.isolated(set(online), own, _mounts(tree, "cpuset"), files)
     return tuple(sorted(found)), tuple(sorted(unknown))
 
 

@@ -547,20 +547,9 @@ def control_groups(collector):
     """Return the directories of the process's control groups and of their ancestors, deepest first."""
     for path in ("/proc/self/mountinfo", "/proc/self/cgroup"):
         collector.copy(path)
-    mounts = cpusets.mounts(collector.text("/proc/self/mountinfo"))
-    found = []
-    for line in collector.text("/proc/self/cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        for top, point, unified, options in mounts:
-            if not (number == "0" if unified else set(controllers.split(",")) & set(options)):
-                continue
-            # In a container the top that is mounted may be a group far down in the host's tree.
-            below = path[len(top) :] if (path + "/").startswith(top + "/") else ""
-            parts = [part for part in below.split("/") if part]
-            if ".." not in parts:
-                found += ["/".join([point, *parts[:length]]) for length in range(len(parts), -1, -1)]
-    return list(dict.fromkeys(found))
+    mounted = cpusets.mounts(collector.text("/proc/self/mountinfo"))
+    found = cpusets.own_groups(collector.text("/proc/self/cgroup"), mounted)
+    return list(dict.fromkeys(directory for directory, _ in found))
 
 
 def collect_last_level_sizes(collector):

@@ -14,6 +14,9 @@ MAX_GROUPS = 1000
 """Control groups that are looked at: those beside a partition, where there is one. A machine with thousands of
 containers has them in a few groups of their own."""
 
+MAX_DEPTH = 64
+"""Most hierarchies of control groups, and most levels of one, that are read; a kernel has a score."""
+
 LISTED = "cpuset.cpus.isolated"
 """File of the root group with all isolated CPUs, since Linux 6.7."""
 
@@ -49,6 +52,31 @@ def mounts(text: str) -> list[Mount]:
             options = frozenset(words[2].split(","))
             found.append(Mount(fields[3].rstrip("/"), fields[4], words[0] == "cgroup2", options))
     return found
+
+
+def own_groups(
+    text: str, mounted: typing.Iterable[Mount], controller: str | None = None
+) -> typing.Iterator[tuple[str, bool]]:
+    """Yield the directories of a process's groups and of their ancestors, deepest first; each with whether it is of v2.
+
+    *text* is that of ``/proc/PID/cgroup``. With a *controller*, those of other hierarchies of version 1 are left out.
+    """
+    for line in text.splitlines()[:MAX_DEPTH]:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        wanted = set(controllers.split(","))
+        if controller is not None:
+            wanted &= {controller}
+        for top, point, unified, options in mounted:
+            if (number, controllers) != ("0", "") if unified else not wanted & options:
+                continue
+            # In a container the top that is mounted may be a group far down in the host's tree.
+            below = path[len(top) :] if (path + "/").startswith(top + "/") else ""
+            parts = [part for part in below.split("/") if part][:MAX_DEPTH]
+            if ".." not in parts:
+                for length in range(len(parts), -1, -1):
+                    yield "/".join([point, *parts[:length]]), unified
+                break
 
 
 def groups(files: Files, top: str, name: str, entered: tuple[str, ...]) -> list[tuple[str, str | None]]:
