@@ -62,8 +62,7 @@ NODES = "/sys/devices/system/node/node[0-9]*"
 INITIATORS = NODES + "/access[01]/initiators"
 MEMORY_PATTERNS = (
     INITIATORS + "/{read_latency,write_latency,read_bandwidth,write_bandwidth}",
-    # Not "address": no pattern may have the word, so that none reads a device's.
-    NODES + "/memory_side_cache/index[0-9]*/{size,line_size,indexing,write_policy,addres?_mode}",
+    NODES + "/memory_side_cache/index[0-9]*/{size,line_size,indexing,write_policy,address_mode}",
     "/sys/kernel/mm/mempolicy/weighted_interleave/*",
     "/sys/bus/dax/devices/*/{target_node,size}",
     "/sys/bus/cxl/devices/mem[0-9]*/{numa_node,firmware_version}",
