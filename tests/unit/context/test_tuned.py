@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from calibration.comparisons import kind_of_file
@@ -261,9 +259,6 @@ def test_conditions_are_searched():
     assert searched("CPU implementer\t: 0x43\nCPU part\t: 0x516", r"CPU part\s+:\s+(0x0?516)|(0x0?af)")
     assert searched("a\nb\nc", "^b$")
     assert not searched("a", "b")
-    began = time.monotonic()
-    assert not searched("ab" * 100_000, "[^c]*c")
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
