@@ -67,8 +67,8 @@ class Section:
         self.devices_udev_regex = options.pop("devices_udev_regex", None)
         self.cpuinfo_regex = options.pop("cpuinfo_regex", None)
         self.uname_regex = options.pop("uname_regex", None)
-        self.script_pre = options.pop("script_pre", None)
-        self.script_post = options.pop("script_post", None)
+        for script in ("script_pre", "script_post"):
+            options.pop(script, None)
         self.options = options
 
     def update(self, newer: Section) -> None:
