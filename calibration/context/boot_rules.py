@@ -18,7 +18,7 @@ from calibration.cpulists import format_cpulist, groups, parse_cpulist, split_is
 from calibration.text import visible
 
 Version = tuple[int, int]
-Situation = Literal["repeated", "refused", "lacking", "adjusted", "abbreviated", "the kernel's word"]
+Situation = Literal["repeated", "refused", "lacking", "adjusted", "abbreviated", "evidence"]
 
 ALWAYS: Final[Version] = (0, 0)
 
@@ -120,13 +120,13 @@ RULES: Final = (
         "rcu lacking", "ignored", ALWAYS, "rcu_nocbs=", "lacking",
         "Without CONFIG_RCU_NOCB_CPU there is no such parameter. Kernels with nohz_full have it.",
     ),
-    Rule("rcu threads", "some", ALWAYS, "rcu_nocbs=", "the kernel's word", "Offloaded CPUs have a thread rcuop/N."),
+    Rule("rcu threads", "some", ALWAYS, "rcu_nocbs=", "evidence", "Offloaded CPUs have a thread rcuop/N."),
     Rule(
-        "rcu threads", "each", (5, 17), "rcu_nocbs=", "the kernel's word",
+        "rcu threads", "each", (5, 17), "rcu_nocbs=", "evidence",
         "Every CPU has a thread rcuop/N once offloading is prepared; without such threads none is offloaded.",
     ),
     Rule(
-        "rcu threads", "parked", (6, 12), "rcu_nocbs=", "the kernel's word",
+        "rcu threads", "parked", (6, 12), "rcu_nocbs=", "evidence",
         "The threads rcuop/N of CPUs that are not offloaded are parked.",
     ),
     Rule(
