@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from calibration import units
 from calibration.context.hardware import Cxl, Device, Interleaving, Resctrl, Tuned
 from calibration.cpulists import format_cpulist
 from calibration.model import Model
@@ -294,8 +295,7 @@ class TransparentHugePages(Model):
         }
         if self.enabled is None or not others:
             return self.enabled
-        names = (f"{size >> 20} MiB" if size >> 20 else f"{size >> 10} KiB" for size in others)
-        return f"{self.enabled}, by size {', '.join(map(' '.join, zip(names, others.values(), strict=True)))}"
+        return f"{self.enabled}, by size {', '.join(f'{units.size(size)} {own}' for size, own in others.items())}"
 
 
 class Memory(Model):
