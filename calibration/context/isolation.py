@@ -314,7 +314,7 @@ def read_isolation(
     nohz_source = "kernel" if nohz_set is not None else by_rules if decided["nohz"] else None
     if not decided["managed_irq"] or isolated_source is None or nohz_source is None:
         open_ = [name for name in ("isolcpus", "nohz_full") if line.values(name)]
-        notes.extend(_undecided(name, _first(cmdline, name), "not known") for name in open_)
+        notes.extend(_undecided(name, _first(cmdline, name)) for name in open_)
 
     cpuset_isolated, cpuset_unknown = by_cpusets
     quiet = frozenset(isolated) | frozenset(cpuset_isolated)
@@ -357,11 +357,10 @@ def read_isolation(
     )
 
 
-def _undecided(name: str, value: str | None, reason: str) -> ParameterNote:
+def _undecided(name: str, value: str | None) -> ParameterNote:
     asked = name if value is None else visible(f"{name}={value}")[:80]
-    return ParameterNote(
-        parameter=name, asked=asked, found="unknown", reason=f"{reason}: kernels that this one may be differ in it"
-    )
+    reason = "this kernel may be one of several that treat it differently"
+    return ParameterNote(parameter=name, asked=asked, found="unknown", reason=reason)
 
 
 def _read_rcu(
@@ -382,7 +381,7 @@ def _read_rcu(
         )
         return by_threads, "kernel", [note]
     if any(other.rcu != asked for other in effects):
-        return found, None, [_undecided(name, None, "the list cannot be read, or not by every version")]
+        return found, None, [_undecided(name, None)]
     if supported or not found:
         return found, "command line", None
     why = "a kernel without nohz_full may be built without rcu_nocbs, too (CONFIG_RCU_NOCB_CPU)"
