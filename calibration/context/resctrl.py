@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from calibration.context.boot_rules import versions
 from calibration.context.hardware import Allocation, Resctrl, ResctrlGroup
 from calibration.context.isolation import parse_kernel_list
 from calibration.context.tree import MAX_FILE_BYTES, Tree
@@ -35,8 +36,8 @@ Later ones have larger powers of two, which no file says: the kernel reads them 
 every new group (0976783bb123 in Linux 6.8).
 """
 
-ALWAYS_LEAST = re.compile(r"(?!.*\.el\d)([1-5]|6\.[0-7])\.")
-"""Releases of Linux before that, which know no other; Red Hat's have changes of later ones."""
+MORE_SINCE = (6, 8)
+"""Linux before that knows no other."""
 
 PSEUDO_LOCKED = frozenset({"pseudo-locked", "pseudo-locksetup"})
 
@@ -74,7 +75,7 @@ def _whole_amd(values: Collection[int], release: str) -> int | None:
     largest = max(values, default=0)
     if largest >= LEAST_WHOLE_AMD and largest.bit_count() == 1:
         return largest
-    return LEAST_WHOLE_AMD if largest < LEAST_WHOLE_AMD and ALWAYS_LEAST.match(release) else None
+    return LEAST_WHOLE_AMD if largest < LEAST_WHOLE_AMD and versions(release)[0] < MORE_SINCE else None
 
 
 def _whole(tree: Tree, resource: str, values: Collection[int], vendor: str | None) -> int | None:
