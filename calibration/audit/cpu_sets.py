@@ -2,6 +2,7 @@
 """Sets of CPUs: isolated, without ticks, without RCU callbacks."""
 
 from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
@@ -9,8 +10,20 @@ from calibration.context.model import Context
 from calibration.context.topology import CPU
 from calibration.cpulists import format_cpulist, parse_cpulist
 
-FILES = {"isolated_cpus": "isolated", "nohz_full": "nohz_full"}
-WORDS = {"isolated_cpus": "isolated", "nohz_full": "in nohz_full", "rcu_nocbs": "in rcu_nocbs"}
+
+class CpuSet(NamedTuple):
+    """What a CPU of a set is, the kernel's file of the set, if it has one, and the parameters that decide."""
+
+    words: str
+    file: str | None
+    parameters: tuple[str, ...]
+
+
+SETS: Final = {
+    "isolated_cpus": CpuSet("isolated", f"{CPU}/isolated", ("isolcpus",)),
+    "nohz_full": CpuSet("in nohz_full", f"{CPU}/nohz_full", ("nohz_full", "isolcpus")),
+    "rcu_nocbs": CpuSet("in rcu_nocbs", None, ("rcu_nocbs", "nohz_full")),
+}
 
 
 def listed(cpus: Iterable[int]) -> str:
@@ -25,10 +38,11 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
         expected = set() if wanted == "none" else set(parse_cpulist(wanted, last_cpu(context)))
     except ValueError as error:
         return Finding(name, wanted, f"not a valid CPU list: {error}", "unknown")
-    source, found, parameters = {
-        "isolated_cpus": (isolation.isolated_source, set(isolation.cpus), ("isolcpus",)),
-        "nohz_full": (isolation.nohz_full_source, set(isolation.nohz_full), ("nohz_full", "isolcpus")),
-        "rcu_nocbs": (isolation.rcu_nocbs_source, set(isolation.rcu_nocbs), ("rcu_nocbs", "nohz_full")),
+    words, path, parameters = SETS[name]
+    source, found = {
+        "isolated_cpus": (isolation.isolated_source, set(isolation.cpus)),
+        "nohz_full": (isolation.nohz_full_source, set(isolation.nohz_full)),
+        "rcu_nocbs": (isolation.rcu_nocbs_source, set(isolation.rcu_nocbs)),
     }[name]
     notes = isolation.notes_of(*parameters)
     if source is None:
@@ -38,15 +52,14 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
         if expected:
             return Finding(name, listed(expected), "this kernel has no nohz_full", "impossible")
         parts.append("this kernel has no nohz_full")
-    # The kernel has no file of the CPUs without RCU callbacks: they follow from its rules.
-    certain = source == "kernel" or name == "rcu_nocbs"
+    certain = source == "kernel" or path is None  # what no file has follows from the kernel's rules
     if not certain:
-        reason = next((file.reason for file in context.unreadable if file.path == f"{CPU}/{FILES[name]}"), None)
+        reason = next((file.reason for file in context.unreadable if file.path == path), None)
         parts.append("from the command line only" if reason is None else f"from the command line only: {reason}")
     if expected - found:
-        parts.append(f"{listed(expected - found)} not {WORDS[name]}")
+        parts.append(f"{listed(expected - found)} not {words}")
     if found - expected:
-        parts.append(f"{listed(found - expected)} {WORDS[name]} unexpectedly")
+        parts.append(f"{listed(found - expected)} {words} unexpectedly")
     hidden = set(isolation.cpuset_unknown) if name == "isolated_cpus" else set()
     if found != expected and found ^ expected <= hidden:
         parts.append(f"{listed(hidden)} {UNKNOWN}: their control groups cannot be seen")
