@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from docutils.utils import column_width
 
@@ -104,19 +104,28 @@ def command(argv: Sequence[str]) -> str:
     return "$ " + visible(shlex.join(argv))
 
 
+class RatedCell(NamedTuple):
+    """A cell of a node matrix, what the firmware says of it, and what was measured, in the same unit."""
+
+    cpu_node: int
+    memory_node: int
+    rated: int
+    measured: Estimate
+
+
 def rated(
     cells: Sequence[Sequence[Estimate | None]],
     context: Context | None,
     nodes: tuple[Sequence[int], Sequence[int]],
     field: str,
-) -> list[tuple[int, int, int, Estimate]]:
-    """Return the *cells* whose *field* the firmware rates: the nodes of their CPUs and memory, rated, measured."""
+) -> list[RatedCell]:
+    """Return the *cells* whose *field* the firmware rates; *nodes* are those of the CPUs and of the memory."""
     if context is None:
         return []
     rows, columns = nodes
     known = {node.id for node in context.nodes}
     return [
-        (row, column, rating, cell)
+        RatedCell(row, column, rating, cell)
         for row, line in zip(rows, cells, strict=True)
         for column, cell in zip(columns, line, strict=True)
         if cell is not None and {row, column} <= known
