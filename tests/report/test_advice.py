@@ -768,7 +768,7 @@ def test_names_that_a_program_gave_itself_do_nothing_in_the_shell(tmp_path: Any)
     assert not list(tmp_path.iterdir())
 
 
-def test_isolcpus_is_replaced_because_the_first_applies() -> None:
+def test_isolcpus_is_replaced_because_a_second_may_be_refused() -> None:
     item = found(STATIC["nic_far"].fires, "nic_far")
     assert item is not None
     assert any("--remove-args=" in line and "isolcpus=" in line for line in item.change)
