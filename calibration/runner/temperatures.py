@@ -60,7 +60,10 @@ def of_chips(reader, rows):
     """Return {name: files} of the sensors of the drivers in *rows*, without those that have no value."""
     found: dict[str, list[str]] = {}
     for chip in numbered(reader, HWMON, "hwmon*"):
+        # Older drivers have their files at the device: coretemp before Linux 3.13, k8temp before 5.3.
         place = HWMON + "/" + chip
+        if not reader.names(place, "name"):
+            place += "/device"
         driver = reader.text(place + "/name") or ""
         for drivers, package, core in rows:
             if re.fullmatch(drivers, driver):

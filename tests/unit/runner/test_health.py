@@ -134,6 +134,11 @@ TEMPERATURES: dict[str, tuple[dict[str, str], dict[str, float]]] = {
     "Tdie alone": (chip(0, "k10temp", temp1="44000 Tdie"), {"k10temp 0 Tdie": 44.0}),
     "before Zen": (chip(0, "k10temp", temp1="38500"), {"k10temp 0": 38.5}),
     "K8": (chip(0, "k8temp", temp1="38000", temp3="40000"), {"k8temp 0 hottest core": 40.0}),
+    "files at the device": (
+        {path.replace("hwmon0/", "hwmon0/device/"): text for path, text in chip(0, "k8temp", temp1="38000").items()}
+        | chip(1, "jc42", temp1="30000"),
+        {"k8temp 0 hottest core": 38.0, "jc42 1": 30.0},
+    ),
     "Arm's zones": (
         chip(0, "cpu0_thermal", temp1="38000") | chip(1, "soc_thermal", temp1="60000"),
         {"cpu0_thermal 0": 38.0},
