@@ -84,9 +84,12 @@ def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy
 
 
 def _turbo(tree: Tree, policies: Iterable[FrequencyPolicy]) -> tuple[bool | None, str | None]:
-    """Return whether turbo is on, and which file says so: those of the policies decide where there are any."""
+    """Return whether turbo is on, and which file says so: those of the policies decide where there are any.
+
+    While intel_pstate is off another driver may have the CPUs; its own switch then says nothing.
+    """
     path = f"{CPU}/intel_pstate/no_turbo"
-    value = tree.parse(path, count)
+    value = None if tree.word(f"{CPU}/intel_pstate/status") == "off" else tree.parse(path, count)
     if value is not None:
         return value == 0, path
     if own := {policy.turbo for policy in policies if policy.turbo is not None}:

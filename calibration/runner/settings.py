@@ -268,6 +268,12 @@ def policy_boost_counts(release: str, driver: str) -> bool:
     return driver.startswith("amd-pstate") or not UNSET_POLICY_BOOST.match(release)
 
 
+def pstate_is_off(machine):
+    """Return whether intel_pstate drives no CPU: its files then stay, but cannot be read or written."""
+    where = CPU + "/intel_pstate/status"
+    return machine.exists(where) and machine.text(where) == "off"
+
+
 def plan_turbo(machine, wanted):
     """Return the entries that switch turbo on or off: one switch for all CPUs, or one for each policy, or both.
 
@@ -276,7 +282,7 @@ def plan_turbo(machine, wanted):
     switched on before, and off after those of the policies; restoring uses the reverse order.
     """
     where = CPU + "/intel_pstate/no_turbo"
-    if machine.exists(where):
+    if machine.exists(where) and not pstate_is_off(machine):
         return [Entry("turbo", where, machine.text(where), {"on": "0", "off": "1"}[wanted])]
     value = {"on": "1", "off": "0"}[wanted]
     own, limits = [], []

@@ -50,3 +50,9 @@ def test_turbo_is_what_the_policies_say(
 def test_the_switch_of_intel_pstate_decides() -> None:
     files = {f"{CPU}/intel_pstate/no_turbo": "1\n", f"{CPU}/cpufreq/boost": "1\n"}
     assert machine_of(changed("x86_64-two-nodes-smt", files)).context.frequency.turbo is False
+
+
+def test_the_switch_of_intel_pstate_says_nothing_while_it_is_off() -> None:
+    own = {f"{CPU}/intel_pstate/no_turbo": "1\n", f"{CPU}/intel_pstate/status": "off\n"}
+    files = {**own, f"{CPU}/cpufreq/boost": "1\n"}
+    assert machine_of(changed("x86_64-two-nodes-smt", files)).context.frequency.turbo is True

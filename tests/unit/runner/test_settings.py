@@ -178,6 +178,16 @@ def test_limits_are_restored_only_where_the_driver_changes_them(
     assert sum(LIMIT in line for line in lines(made)) == recorded
 
 
+def test_the_switch_of_intel_pstate_is_left_alone_while_it_is_off(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver then has the CPUs (acpi-cpufreq), and reading and writing the file fail with EAGAIN."""
+    Cpufreq(sut, monkeypatch, "1")
+    sut.put(NO_TURBO, "0\n")
+    sut.put("/sys/devices/system/cpu/intel_pstate/status", "off\n")
+    assert [item["where"] for item in change(sut, made, {"turbo": "off"})] == [BOOST]
+
+
 def test_turbo_of_offline_policies_is_left_alone(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Cpufreq(sut, monkeypatch, "1", "1", "1")
     sut.put(POLICY % 1 + "affected_cpus", "\n")
