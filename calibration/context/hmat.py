@@ -20,12 +20,16 @@ EXTENDED_LINEAR = "0x1"
 
 
 def read_memory_side_caches(tree: Tree, node_directory: str) -> tuple[MemorySideCache, ...]:
-    """Return the caches before the memory of a node, that nearest to the memory first, as the kernel numbers them."""
+    """Return the caches before the memory of a node, that nearest to the memory first, as the kernel numbers them.
+
+    Level 0 without a size is how the firmware says that there is none.
+    """
     base = f"{node_directory}/memory_side_cache"
     found = []
     for index in tree.numbered(base, "index"):
         directory = f"{base}/index{index}"
-        if size_bytes := tree.parse(f"{directory}/size", count):
+        size_bytes = tree.parse(f"{directory}/size", count) or None
+        if size_bytes or index:
             indexing, policy = (tree.parse(f"{directory}/{name}", count) for name in ("indexing", "write_policy"))
             found.append(
                 MemorySideCache(
@@ -73,7 +77,8 @@ def cache_text(cache: MemorySideCache) -> str:
     """Return size and kind of a memory-side cache."""
     linear = "part of the node's memory (extended linear)" if cache.extended_linear else None
     line = None if cache.line_bytes is None else f"lines of {units.size(cache.line_bytes)}"
-    return ", ".join(filter(None, (units.size(cache.size_bytes), cache.indexing, cache.write_policy, line, linear)))
+    size = "size unknown" if cache.size_bytes is None else units.size(cache.size_bytes)
+    return ", ".join(filter(None, (size, cache.indexing, cache.write_policy, line, linear)))
 
 
 def rated_accesses_text(context: Context) -> str:

@@ -214,11 +214,12 @@ WritePolicy = Literal["write-back", "write-through", "other"]
 class MemorySideCache(Model):
     """A cache between a node's memory and all that uses it, by ACPI HMAT; the highest ``index`` is nearest to CPUs.
 
-    The size of one that is ``extended_linear`` is part of the node's memory; that of another is not.
+    The size of one that is ``extended_linear`` is part of the node's memory; that of another is not. None if the
+    firmware does not say it.
     """
 
     index: int
-    size_bytes: int
+    size_bytes: int | None
     line_bytes: int | None
     indexing: Indexing | None
     write_policy: WritePolicy | None
@@ -760,9 +761,17 @@ class Context(Model):
         ACPI HMAT or the node's CXL region says so. Emulated parts of a node share its cache.
         """
         parts = self.parts_of(node_id)
-        sizes = [cache.size_bytes for part in parts for cache in self.node(part).memory_side_caches or ()]
+        sizes = [cache.size_bytes or 0 for part in parts for cache in self.node(part).memory_side_caches or ()]
         regions = () if self.cxl is None else self.cxl.regions
         return max((*sizes, *(region.cache_bytes or 0 for region in regions if region.node in parts)), default=0)
+
+    def side_cache_unknown(self, node_id: int) -> bool:
+        """Return whether a cache of unknown size is before the memory of a node, or before other parts of that node."""
+        return any(
+            cache.size_bytes is None
+            for part in self.parts_of(node_id)
+            for cache in self.node(part).memory_side_caches or ()
+        )
 
     def rated_access(self, cpu_node: int, memory_node: int) -> RatedAccess | None:
         """Return what the firmware says of accesses by the CPUs of one node to the memory of another; None if nothing.

@@ -368,14 +368,16 @@ def side_cache_flags(sut: Sut, by_node: Mapping[int, int]) -> Iterator[Flag]:
     """Yield a flag for nodes of which so many bytes are accessed if a memory-side cache may hold some of them."""
     alike: dict[tuple[int, int], list[int]] = {}
     for node, held_bytes in by_node.items():
-        if held_bytes < sut.beyond_side_cache_bytes(node):
-            alike.setdefault((held_bytes, sut.context.memory_side_cache_bytes(node)), []).append(node)
+        beyond = held_bytes >= sut.beyond_side_cache_bytes(node)
+        if not beyond or sut.context.side_cache_unknown(node):
+            cache_bytes = 0 if beyond else sut.context.memory_side_cache_bytes(node)
+            alike.setdefault((held_bytes, cache_bytes), []).append(node)
     for (held_bytes, cache_bytes), nodes in sorted(alike.items()):
         yield flag(
             "MEMORY_SIDE_CACHE",
             f"{units.size(held_bytes)} of node{'s' * (len(nodes) > 1)} {format_cpulist(nodes)}, behind a memory-side "
-            f"cache of {units.size(cache_bytes)}: {'all' if held_bytes <= cache_bytes else 'some'} of it may have come "
-            "from there",
+            f"cache of {units.size(cache_bytes) if cache_bytes else 'unknown size'}: "
+            f"{'all' if held_bytes <= cache_bytes else 'some'} of it may have come from there",
         )
 
 

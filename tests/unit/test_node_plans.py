@@ -212,7 +212,7 @@ def test_a_cpu_of_no_node_is_not_measured_with_memory(name: str) -> None:
 # Caches before memory
 
 
-def cached(context: Context, size_bytes: int, *nodes: int) -> Context:
+def cached(context: Context, size_bytes: int | None, *nodes: int) -> Context:
     """Return the *context* with a memory-side cache of each of *nodes*."""
     cache = MemorySideCache(
         index=1, size_bytes=size_bytes, line_bytes=64, indexing="direct-mapped", write_policy="write-back"
@@ -247,6 +247,13 @@ def test_a_value_from_a_memory_side_cache_is_flagged() -> None:
     assert flag.code == "MEMORY_SIDE_CACHE"
     assert flag.reason == ("64 MiB of node 0, behind a memory-side cache of 64 GiB: all of it may have come from there")
     assert not list(side_cache_flags(Sut(cached(XEON, 16 * MIB, 0)), {0: 64 * MIB}))
+
+
+def test_a_cache_of_unknown_size_may_hold_anything() -> None:
+    sut = Sut(cached(XEON, None, 0))
+    assert memory_bound_bytes(sut, 0) == 64 * MIB
+    (flag,) = side_cache_flags(sut, {0: 64 * GIB, 1: 64 * MIB})
+    assert flag.reason == "64 GiB of node 0, behind a memory-side cache of unknown size: some may be that cache's"
 
 
 def test_an_l4_cache_is_not_memory() -> None:

@@ -116,9 +116,25 @@ def test_a_document_without_them_does_not_know(hmat):
 
 
 def test_an_unusable_rating_is_none(make_root):
-    files = TWO_NODES | rated(0, 0, 0, 0) | {f"{NODE}/node1/memory_side_cache/index1/size": "0\n"}
-    context = load(make_root(files))
+    context = load(make_root(TWO_NODES | rated(0, 0, 0, 0)))
     assert context.nodes[0].rated_accesses == ()
+
+
+@pytest.mark.parametrize("size", [{"size": "0\n"}, {}], ids=str)
+def test_a_cache_of_unknown_size_is_shown(make_root, size):
+    files = {
+        f"{NODE}/node1/memory_side_cache/index1/{name}": text for name, text in {"write_policy": "0\n", **size}.items()
+    }
+    context = load(make_root(TWO_NODES | files))
+    (cache,) = context.nodes[1].memory_side_caches
+    assert (cache.size_bytes, context.memory_side_cache_bytes(1)) == (None, 0)
+    assert [context.side_cache_unknown(node) for node in range(2)] == [False, True]
+    assert "memory-side cache: size unknown, write-back" in summary(context)
+    assert "node 1: size unknown, write-back" in facts(context, None)["memory-side caches"]
+
+
+def test_level_0_without_a_size_is_no_cache(make_root):
+    context = load(make_root(TWO_NODES | {f"{NODE}/node1/memory_side_cache/index0/size": "0\n"}))
     assert context.nodes[1].memory_side_caches == ()
 
 
