@@ -146,15 +146,16 @@ def _next(table: bytes, offset: int) -> tuple[Structure, int] | None:
     return Structure(kind, table[offset : offset + length], texts if texts != ("",) else ()), end + 2
 
 
-def parse_structures(table: bytes, *, counted: bool = False) -> Table:
-    """Return the structures of a table, of which the entry point may have *counted* the structures.
+def parse_structures(table: bytes, *, counted: int | None = None) -> Table:
+    """Return the structures of a table, of which the entry point may have *counted* so many.
 
     Behind a structure with an impossible length or without the end of its strings, no other can be found: dmidecode and
-    Linux stop there too. Counted tables may go on behind their end marker (``drivers/firmware/dmi_scan.c`` of Linux).
+    Linux stop there too. Counted tables may go on behind their end marker, and end at their count
+    (``drivers/firmware/dmi_scan.c`` of Linux).
     """
     found: list[Structure] = []
     offset, ended, size = 0, False, len(table.rstrip(b"\0"))
-    while offset < size and (counted or not ended):
+    while offset < size and (len(found) < counted if counted else not ended):
         known = _next(table, offset)
         if known is None or len(found) == MAX_STRUCTURES:
             fault = f"unparsable from byte {offset} of {len(table)} on: {len(found)} structures before it are used"
@@ -162,7 +163,7 @@ def parse_structures(table: bytes, *, counted: bool = False) -> Table:
         structure, offset = known
         found.append(structure)
         ended = ended or structure.type == END_OF_TABLE
-    return Table(tuple(found), f"ends at byte {offset} of {len(table)}" if offset < size else None)
+    return Table(tuple(found), f"ends at byte {offset} of {len(table)}" if offset < size and not counted else None)
 
 
 def parse_entry_point(content: bytes) -> tuple[str, int | None]:
@@ -251,7 +252,7 @@ def _read_table(tree: Tree, version: str | None, count: int | None) -> tuple[Str
     content = tree.raw(TABLE)
     if not content:
         return _structures_of_entries(tree)
-    table = parse_structures(content, counted=count is not None)
+    table = parse_structures(content, counted=count)
     known, fault = len(table.structures), table.fault
     if fault is None and count is not None and known < count:
         fault = f"ends behind {known} of {count} structures"

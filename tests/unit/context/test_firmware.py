@@ -140,6 +140,13 @@ def test_only_tables_of_the_old_entry_point_go_on_behind_their_end(make_root):
         assert (len(context.firmware.dimms), context.unreadable) == (1, ())
 
 
+def test_a_counted_table_ends_at_its_count(make_root):
+    """As in Linux (dmi_decode_table): what follows, such as another table, is not part of it."""
+    table = dimm(1) + END
+    context = table_of(make_root, table + dimm(2) + END, SM2 % 2)
+    assert (len(context.firmware.dimms), context.unreadable) == (1, ())
+
+
 def test_structures_of_memory_that_are_too_short_are_left_out_and_noted(make_root):
     context = table_of(make_root, dimm(1) + structure(17, b"\0" * 8, "A1") + structure(16, b"\3") + END)
     assert (len(context.firmware.dimms), context.firmware.memory_arrays) == (1, ())
