@@ -12,7 +12,8 @@ from calibration.formats.pma_jitter import BANNER as JITTER
 from calibration.formats.pma_jitter import HEADER as JITTER_HEADER
 
 BANNER: Final = re.compile(
-    r"Memory Latency Checker(?:\s{1,4}\(.{1,60}\))?\s{1,4}(?:[-\u2013]\s{0,4})?v(?:ersion\s{1,4})?(\d[\w.-]{0,40})",
+    r"Memory Latency Checker(?:\s{1,4}[(\[].{1,60}[)\]])?(?:\s{1,4}|\s{0,4}[-\u2013\u2014,:]\s{0,4})"
+    r"v(?:ersion\s{1,4})?(\d[\w.-]{0,40})",
     re.IGNORECASE,
 )
 """The name, a remark such as ``(for Internal Use Only)``, and the version."""

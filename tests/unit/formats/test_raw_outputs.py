@@ -75,6 +75,9 @@ def test_every_number_of_a_table_is_read(path: Path) -> None:
             "3.12-rc01-private-internal",
         ),
         ("Intel(R) Memory Latency Checker (Intel(R) MLC) \u2013 v3.10", "3.10"),
+        ("Intel(R) Memory Latency Checker [internal build] \u2014 v3.12", "3.12"),
+        ("Intel(R) Memory Latency Checker, v3.11", "3.11"),
+        ("Memory Latency Checker: Version 3.9a", "3.9a"),
         ("Memory Latency Checker, a tool", None),
     ],
 )
