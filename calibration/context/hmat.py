@@ -78,7 +78,9 @@ def cache_text(cache: MemorySideCache) -> str:
     linear = "part of the node's memory (extended linear)" if cache.extended_linear else None
     line = None if cache.line_bytes is None else f"lines of {units.size(cache.line_bytes)}"
     size = "size unknown" if cache.size_bytes is None else units.size(cache.size_bytes)
-    return ", ".join(filter(None, (size, cache.indexing, cache.write_policy, line, linear)))
+    indexing = "other indexing" if cache.indexing == "other" else cache.indexing
+    policy = "other write policy" if cache.write_policy == "other" else cache.write_policy
+    return ", ".join(filter(None, (size, indexing, policy, line, linear)))
 
 
 def rated_accesses_text(context: Context) -> str:

@@ -133,6 +133,13 @@ def test_a_cache_of_unknown_size_is_shown(make_root, size):
     assert "node 1: size unknown, write-back" in facts(context, None)["memory-side caches"]
 
 
+def test_what_is_other_of_a_cache_is_named(make_root):
+    other = CACHE | dict.fromkeys(
+        (f"{NODE}/node0/memory_side_cache/index1/{name}" for name in ("indexing", "write_policy")), "2\n"
+    )
+    assert "256 MiB, other indexing, other write policy, lines of 64 B" in summary(load(make_root(TWO_NODES | other)))
+
+
 def test_level_0_without_a_size_is_no_cache(make_root):
     context = load(make_root(TWO_NODES | {f"{NODE}/node1/memory_side_cache/index0/size": "0\n"}))
     assert context.nodes[1].memory_side_caches == ()
