@@ -16,9 +16,9 @@ from calibration.context.model import (
     Topology,
 )
 from calibration.context.topology import CPU
-from calibration.context.tree import Tree, count
+from calibration.context.tree import Tree, count, kernel_of
 from calibration.cpulists import parse_cpulist
-from calibration.runner.settings import RELEASE, policy_boost_counts
+from calibration.runner.settings import policy_boost_counts
 
 MAX_STATE = 9
 """Highest idle state number; the kernel has at most ten states (CPUIDLE_STATE_MAX)."""
@@ -38,9 +38,9 @@ def _spaced_list(text: str) -> tuple[int, ...]:
     return parse_cpulist(re.sub(r"\s+", ",", text.strip()))
 
 
-def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...]) -> FrequencyPolicy:
+def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...], release: str) -> FrequencyPolicy:
     driver = tree.word(f"{directory}/scaling_driver")
-    counts = policy_boost_counts(tree.word(RELEASE) or "", driver or "")
+    counts = policy_boost_counts(release, driver or "")
     boost = tree.parse(f"{directory}/boost", count) if counts else None
     return FrequencyPolicy(
         cpus=cpus,
@@ -60,6 +60,7 @@ def _read_policy(tree: Tree, directory: str, cpus: tuple[int, ...]) -> Frequency
 def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy, ...]:
     """Return the policies of the online CPUs: from ``cpufreq/policyN``, before Linux 4.3 from ``cpuN/cpufreq``."""
     running = set(online)
+    release = kernel_of(tree)[0] or ""
     policies = []
     for number in tree.numbered(f"{CPU}/cpufreq", "policy"):
         directory = f"{CPU}/cpufreq/policy{number}"
@@ -68,7 +69,7 @@ def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy
             members = tree.parse(f"{directory}/related_cpus", _spaced_list) or (number,)
         cpus = tuple(n for n in members if n in running)
         if cpus:
-            policies.append(_read_policy(tree, directory, cpus))
+            policies.append(_read_policy(tree, directory, cpus, release))
     if policies:
         return tuple(sorted(policies, key=lambda policy: policy.cpus))
     seen: set[int] = set()
@@ -79,7 +80,7 @@ def _read_policies(tree: Tree, online: tuple[int, ...]) -> tuple[FrequencyPolicy
         members = tree.parse(f"{directory}/affected_cpus", _spaced_list) or (cpu,)
         cpus = tuple(n for n in members if n in running)
         seen.update(cpus)
-        policies.append(_read_policy(tree, directory, cpus or (cpu,)))
+        policies.append(_read_policy(tree, directory, cpus or (cpu,), release))
     return tuple(policies)
 
 

@@ -48,7 +48,7 @@ from calibration.context.model import (
 )
 from calibration.context.resctrl import read_resctrl
 from calibration.context.topology import CPU, read_caches, read_cpu_sets, read_topology
-from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, printable_line
+from calibration.context.tree import MAX_FILE_BYTES, Tree, count, integer, kernel_of, printable_line
 from calibration.context.tuned import read_tuned
 from calibration.context.virtualization import read_virtualization
 from calibration.cpulists import parse_cpulist
@@ -147,17 +147,16 @@ def _read_capture(tree: Tree, content: dict[str, Any]) -> Capture:
     uname = content.get("uname")
     fields = uname if isinstance(uname, dict) else {}
     live = os.uname() if str(tree.root) == "/" and not content else None
+    release, version = kernel_of(tree)
     parts = {
-        "kernel_name": _string(fields, "sysname") or tree.word("/proc/sys/kernel/ostype"),
+        "kernel_name": _string(fields, "sysname")
+        or tree.word("/proc/sys/kernel/ostype")
+        or ("Linux" if release else None),
         "hostname": _string(content, "hostname") or tree.word("/proc/sys/kernel/hostname"),
-        "kernel_release": _string(fields, "release") or tree.word("/proc/sys/kernel/osrelease"),
-        "kernel_version": _string(fields, "version") or tree.word("/proc/sys/kernel/version"),
+        "kernel_release": _string(fields, "release") or release,
+        "kernel_version": _string(fields, "version") or version,
         "machine": _string(fields, "machine") or tree.word("/proc/sys/kernel/arch") or (live.machine if live else None),
     }
-    version = (tree.text("/proc/version") or "").split(" ")
-    if parts["kernel_release"] is None and version[:2] == ["Linux", "version"] and len(version) > 2:
-        parts["kernel_release"] = visible(version[2])
-        parts["kernel_name"] = parts["kernel_name"] or "Linux"
     uid = content.get("uid")
     return Capture(
         captured_at=_string(content, "captured_at"),

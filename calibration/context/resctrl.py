@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from calibration.context.boot_rules import versions
 from calibration.context.hardware import Allocation, Resctrl, ResctrlGroup
 from calibration.context.isolation import parse_kernel_list
-from calibration.context.tree import MAX_FILE_BYTES, Tree
+from calibration.context.tree import MAX_FILE_BYTES, Tree, kernel_of
 from calibration.text import visible
 
 RESCTRL = "/sys/fs/resctrl"
@@ -84,7 +84,7 @@ def _whole(tree: Tree, resource: str, values: Collection[int], vendor: str | Non
         mask = tree.word(f"{RESCTRL}/info/{resource}/cbm_mask")
         return int(mask, 16).bit_count() if mask is not None and _MASK.fullmatch(mask) else None
     if vendor in {"AuthenticAMD", "HygonGenuine"}:
-        return _whole_amd(values, tree.word("/proc/sys/kernel/osrelease") or "")
+        return _whole_amd(values, kernel_of(tree)[0] or "")
     if resource == "MB" and (WHOLE_MB_S in values or tree.parse(MOUNTS, _in_mb_s, MAX_FILE_BYTES)):
         return WHOLE_MB_S
     return WHOLE_PERCENT if max(values, default=0) <= WHOLE_PERCENT else None

@@ -419,3 +419,13 @@ def count(text: str) -> int:
     if value < 0:
         raise ValueError(f"negative: {value}")
     return value
+
+
+def kernel_of(tree: Tree) -> tuple[str | None, str | None]:
+    """Return release and version of the kernel: those of ``/proc/sys/kernel``, which a tree may lack, or the banner."""
+    banner = re.match(r"Linux version (\S+)(?:.*? (#[0-9].*))?", tree.text("/proc/version") or "")
+    release, version = banner.groups() if banner else (None, None)
+    return (
+        tree.word("/proc/sys/kernel/osrelease") or (release and visible(release)),
+        tree.word("/proc/sys/kernel/version") or (version and visible(version.strip())),
+    )

@@ -288,6 +288,24 @@ def test_none_is_taken_before_7_0(make_root):
     assert load(make_root(files)).isolation.notes == ()
 
 
+def test_the_banner_of_a_tree_without_the_kernel_s_own_files_has_release_and_version(make_root):
+    version = "#45~22.04.1-Ubuntu SMP PREEMPT_RT Tue Mar 3"
+    files = {
+        f"{CPU}/online": "0-3\n",
+        "/proc/version": f"Linux version 6.7.12 (build@host) (gcc (GCC) 13.2.0, GNU ld 2.41) {version}\n",
+        "/proc/cpuinfo": "vendor_id : AuthenticAMD\n",
+        "/sys/fs/resctrl/schemata": "MB:0=1024\n",
+        f"{CPU}/cpufreq/boost": "1\n",
+        f"{CPU}/cpufreq/policy0/affected_cpus": "0-3\n",
+        f"{CPU}/cpufreq/policy0/boost": "0\n",  # which says nothing in Linux 6.7
+    }
+    context = load(make_root(files))
+    assert (context.capture.kernel_release, context.capture.kernel_version) == ("6.7.12", version)
+    assert context.kernel.preemption == "real-time"
+    assert context.frequency.turbo is True
+    assert context.resctrl.groups[0].narrowed[0].whole == 2048
+
+
 THP = "/sys/kernel/mm/transparent_hugepage"
 
 
