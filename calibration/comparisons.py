@@ -114,7 +114,12 @@ def boolean(text: str, _last: int | None = None) -> Hashable:
 
 
 def parameter(text: str, _last: int | None = None) -> Hashable:
-    """Return the elements of a module's parameter, an ordered list if it has commas: numbers, switches, texts."""
+    """Return the elements of a module's parameter, an ordered list if it has commas: numbers, switches, texts.
+
+    Of a list of choices, ``default [performance] powersave``, the chosen one.
+    """
+    if len(text.split()) > 1 and any(re.fullmatch(r"\[[^\[\]]+\]", word) for word in text.split()):
+        text = chosen(text)
     return tuple(_or_text(boolean, element) for element in text.strip().split(","))
 
 
@@ -189,7 +194,8 @@ def node_numbers(text: str, _last: int | None = None) -> Hashable:
     if ":" not in text:
         return decimal(text)
     pairs = [part.partition(":") for part in text.split(",") if part]
-    return frozenset({decimal(node): decimal(pages) for node, _, pages in pairs}.items())
+    found = {decimal(node): decimal(pages) for node, _, pages in pairs}
+    return frozenset((node, pages) for node, pages in found.items() if pages) or 0
 
 
 def _or_text(kind: Kind, text: str, last: int | None = None) -> Hashable:

@@ -563,6 +563,9 @@ def test_values_are_compared(wanted: str, found: str, met: bool) -> None:
         ("/sys/devices/system/memory/block_size_bytes", "0x8000000", "8000000", True),
         # Texts.
         ("/sys/block/sda/queue/scheduler", "none", "[none] mq-deadline", True),
+        ("/sys/module/pcie_aspm/parameters/policy", "performance", "default [performance] powersave", True),
+        ("/sys/module/pcie_aspm/parameters/policy", "default", "default [performance] powersave", False),
+        ("/sys/module/x/parameters/peer", "fd00::1", "6665@[fd00::1]/eth0", False),
         ("/proc/sys/kernel/core_pattern", "core.%p [x]", "core.%p  [x]", True),
         ("/proc/sys/kernel/core_pattern", "x", "core.%p [x]", False),
         ("/sys/class/net/eth0/phys_port_name", "1,2", "2,1", False),

@@ -146,6 +146,8 @@ SAME = [
     ("sysctl.kernel.watchdog_cpumask=0-2", "sysctl.kernel.watchdog_cpumask=0,1,2"),
     ("tuned.non_isolcpus=00000003", "tuned.non_isolcpus=00000000,00000003"),
     ('isolcpus="2-3"', "isolcpus=2,3"),
+    ("hugepagesz=1G hugepages=0:2,1:0", "hugepagesz=1G hugepages=0:2"),
+    ("hugepages=0", "hugepages=0:0"),
 ]
 
 
@@ -221,6 +223,8 @@ OTHER = [
         "hugepages=8",
         ["hugepages=4 for the default size: found hugepages=8 for the default size"],
     ),
+    ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # a flag, without a list
+    ("isolcpus=managed_irq,0-N", "isolcpus=managed_irq,N", ["isolcpus=managed_irq,0-N: found isolcpus=managed_irq,N"]),
     ("nohz_full=2-3", "nohz_full=2-3 nohz_full=4", ["nohz_full=2-3: repeated as nohz_full=4"]),
     (
         "isolcpus=2-3 nohz_full=2-3 nosmt",
