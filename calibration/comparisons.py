@@ -191,11 +191,20 @@ def isolcpus(text: str, last: int | None = None) -> Hashable:
 
 def node_numbers(text: str, _last: int | None = None) -> Hashable:
     """Return a number of pages, or of each node: ``0:128,1:64``. Raises ``ValueError``."""
+    return _by_node(decimal, text)
+
+
+def node_sizes(text: str, _last: int | None = None) -> Hashable:
+    """Return a size, or that of each node: ``0:1G,1:512M``. Raises ``ValueError``."""
+    return _by_node(size, text)
+
+
+def _by_node(kind: Kind, text: str) -> Hashable:
     if ":" not in text:
-        return decimal(text)
+        return kind(text, None)
     pairs = [part.partition(":") for part in text.split(",") if part]
-    found = {decimal(node): decimal(pages) for node, _, pages in pairs}
-    return frozenset((node, pages) for node, pages in found.items() if pages) or 0
+    found = {decimal(node): kind(value, None) for node, _, value in pairs}
+    return frozenset((node, value) for node, value in found.items() if value) or 0
 
 
 def _or_text(kind: Kind, text: str, last: int | None = None) -> Hashable:
@@ -314,19 +323,26 @@ class Rule(NamedTuple):
 _CPUS: Final = Rule(cpu_set)
 _SWITCH: Final = Rule(boolean)
 _EACH: Final = Rule(collected=True)
+_FLAGS: Final = Rule(set_of(","), collected=True)
 
 ARGUMENTS: Final[Mapping[str, Rule]] = {
     "isolcpus": Rule(isolcpus),
     **dict.fromkeys(("nohz_full", "rcu_nocbs", "irqaffinity", "kthread_cpus", "workqueue.unbound_cpus"), _CPUS),
     "tuned.non_isolcpus": Rule(mask),
     **dict.fromkeys(("console", "earlycon", "memmap", "initcall_blacklist", "crashkernel", "acpi_osi"), _EACH),
+    **dict.fromkeys(("mce", "numa", "thp_anon", "thp_shmem", "tsc"), _EACH),
     **dict.fromkeys(
         (
             *("pci", "iommu", "intel_iommu", "amd_iommu", "efi", "cgroup_disable", "cgroup_no_v1", "cgroup.memory"),
-            *("clearcpuid", "modprobe.blacklist"),
+            *("clearcpuid", "modprobe.blacklist", "rd.driver.blacklist", "rdt"),
         ),
-        Rule(set_of(","), collected=True),
+        _FLAGS,
     ),
+    # Of systemd and dracut: kernel-command-line(7), dracut.cmdline(7).
+    **dict.fromkeys(("systemd.mask", "systemd.wants", "systemd.setenv", "systemd.set_credential"), _EACH),
+    **dict.fromkeys(("ip", "ifname", "nameserver", "vlan", "bond", "bridge", "rd.route", "rd.znet"), _EACH),
+    **dict.fromkeys(("rd.lvm.lv", "rd.lvm.vg", "rd.md.uuid", "rd.dm.uuid", "rd.driver.pre", "rd.driver.post"), _EACH),
+    **dict.fromkeys(("rd.luks.uuid", "rd.luks.name", "rd.luks.options", "rd.dasd", "rd.zfcp"), _EACH),
     "module_blacklist": Rule(set_of(",")),
     **dict.fromkeys(
         (
@@ -343,7 +359,10 @@ ARGUMENTS: Final[Mapping[str, Rule]] = {
         ),
         Rule(number),
     ),
-    **dict.fromkeys(("mem", "log_buf_len", "kernelcore", "movablecore", "vmalloc", "trace_buf_size"), Rule(size)),
+    "hugetlb_cma": Rule(node_sizes),
+    **dict.fromkeys(
+        ("cma", "mem", "log_buf_len", "kernelcore", "movablecore", "vmalloc", "trace_buf_size"), Rule(size)
+    ),
 }
 """Arguments by name, in which dashes are underscores. ``huge_pages`` has those that belong together."""
 
