@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of the booted kernel, in the expected order."""
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.comparisons import PAGES, ReservedPages, argument_value, huge_pages, rule_of
@@ -28,10 +28,16 @@ def arguments_of(parameters: Iterable[Parameter], last: int | None = None) -> li
     Without those of huge pages.
     """
     return [
-        Argument(name, argument_value(parameter.name, parameter.value, last), text_of(parameter))
+        Argument(name, argument_value(name, parameter.value, last), text_of(parameter))
         for parameter in parameters
-        if (name := parameter.name.replace("-", "_")) not in PAGES
+        if (name := _name(parameter.name)) not in PAGES
     ]
+
+
+def _name(given: str) -> str:
+    """Return the name of an argument; ``sysctl.vm/swappiness`` is ``sysctl.vm.swappiness``."""
+    plain = given.replace("-", "_")
+    return plain.replace("/", ".") if plain.startswith("sysctl") else plain
 
 
 def text_of(parameter: Parameter) -> str:
@@ -68,11 +74,72 @@ def _instead(text: str | None) -> str:
     return "missing" if text is None else f"found {text}"
 
 
+def _parts(argument: Argument) -> frozenset[Hashable]:
+    """Return what an argument sets each by itself: flags of ``isolcpus=`` for CPUs, elements of what is collected."""
+    if argument.name == "isolcpus" and isinstance(argument.value, tuple):
+        flags, cpus = argument.value
+        return frozenset((flag, cpus) for flag in flags)
+    collected = rule_of(argument.name).collected
+    return argument.value if collected and isinstance(argument.value, frozenset) else frozenset()
+
+
+def _by_name(arguments: Iterable[Argument]) -> dict[str, list[Argument]]:
+    found: dict[str, list[Argument]] = {}
+    for argument in arguments:
+        found.setdefault(argument.name, []).append(argument)
+    return found
+
+
+def _whole(arguments: Sequence[Argument]) -> frozenset[Hashable] | None:
+    """Return what *arguments* of one name set together; None if that depends on their order.
+
+    Of several ``isolcpus=``, those with other CPUs, or a flag again, may be refused.
+    """
+    parts = [_parts(argument) for argument in arguments]
+    whole: frozenset[Any] = frozenset().union(*parts)
+    if not all(parts):
+        return None
+    if arguments[0].name == "isolcpus" and (sum(map(len, parts)) > len(whole) or len({cpus for _, cpus in whole}) > 1):
+        return None
+    return whole
+
+
+def _joined(expected: Sequence[Argument], found: Sequence[Argument]) -> tuple[list[Argument], list[Argument]]:
+    """Return both lists with the arguments of a name as one where they set the same: ``pci=a pci=b`` is ``pci=a,b``."""
+    asked, booted = _by_name(expected), _by_name(found)
+    wholes = {
+        name: whole
+        for name in asked.keys() & booted.keys()
+        if len(asked[name]) != len(booted[name])
+        and (whole := _whole(asked[name])) is not None
+        and whole == _whole(booted[name])
+    }
+
+    def joined(arguments: Sequence[Argument], by_name: Mapping[str, list[Argument]]) -> list[Argument]:
+        return [
+            Argument(argument.name, wholes[argument.name], " ".join(one.text for one in by_name[argument.name]))
+            if argument.name in wholes
+            else argument
+            for argument in arguments
+            if argument.name not in wholes or argument is by_name[argument.name][0]
+        ]
+
+    return joined(expected, asked), joined(found, booted)
+
+
+def _adds(argument: Argument, expected: Iterable[Argument]) -> bool:
+    """Return whether an ``isolcpus=`` leaves those *expected* as they are: it has other flags, for the same CPUs."""
+    if argument.name != "isolcpus":
+        return False
+    return _whole([argument, *(wanted for wanted in expected if wanted.name == argument.name)]) is not None
+
+
 def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -> list[str]:
     """Return the differences of *found* from *expected*, an ordered list, as sentences; empty if it has them all.
 
     Additional arguments are allowed anywhere, unless one repeats an expected one with another value.
     """
+    expected, found = _joined(expected, found)
     pairs = _in_order(expected, found)
     free = [index for index in range(len(found)) if index not in set(pairs.values())]
     faults = []
@@ -92,7 +159,8 @@ def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -
     names = {argument.name: argument for argument in expected if not rule_of(argument.name).collected}
     for at in free:
         argument = found[at]
-        if argument.name in names and argument[:2] not in {wanted[:2] for wanted in expected}:
+        repeats = argument.name in names and argument[:2] not in {wanted[:2] for wanted in expected}
+        if repeats and not _adds(argument, expected):
             faults.append(f"{names[argument.name].text}: repeated as {argument.text}")
     return faults
 

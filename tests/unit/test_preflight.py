@@ -148,6 +148,21 @@ SAME = [
     ('isolcpus="2-3"', "isolcpus=2,3"),
     ("hugepagesz=1G hugepages=0:2,1:0", "hugepagesz=1G hugepages=0:2"),
     ("hugepages=0", "hugepages=0:0"),
+    ("hugetlb_cma=0:1G,1:2G", "hugetlb_cma=1:2048M,0:1G"),
+    ("hugetlb_cma=2G cma=64M", "hugetlb_cma=2048M cma=65536K"),
+    ("sysctl.vm.swappiness=10", "sysctl.vm/swappiness=10"),
+    # The kernel, or a program of its initial RAM disk, keeps all of them.
+    ("rd.lvm.lv=rhel/root", "rd.lvm.lv=rhel/root rd.lvm.lv=rhel/swap"),
+    ("systemd.mask=irqbalance.service", "systemd.mask=irqbalance.service systemd.mask=ksm.service"),
+    ("mce=ignore_ce", "mce=ignore_ce mce=no_cmci"),
+    ("tsc=nowatchdog", "tsc=reliable tsc=nowatchdog"),
+    ("modprobe.blacklist=a,b", "modprobe.blacklist=b quiet modprobe.blacklist=a"),
+    ("intel_iommu=on intel_iommu=sm_on", "intel_iommu=sm_on,on"),
+    # A flag of isolcpus for the same CPUs may be by itself, as tuned writes it.
+    ("isolcpus=domain,managed_irq,2-3", "isolcpus=2-3 isolcpus=managed_irq,2,3"),
+    ("isolcpus=managed_irq,2-3 isolcpus=domain,2-3", "isolcpus=domain,managed_irq,2-3"),
+    ("isolcpus=2-3 nosmt", "isolcpus=2-3 isolcpus=managed_irq,2-3 nosmt"),
+    ("isolcpus=2-3", "isolcpus=2-3 isolcpus=2-3"),
 ]
 
 
@@ -225,6 +240,17 @@ OTHER = [
     ),
     ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # a flag, without a list
     ("isolcpus=managed_irq,0-N", "isolcpus=managed_irq,N", ["isolcpus=managed_irq,0-N: found isolcpus=managed_irq,N"]),
+    ("isolcpus=2-3", "isolcpus=2-3 isolcpus=2", ["isolcpus=2-3: repeated as isolcpus=2"]),
+    (
+        "isolcpus=2-3",
+        "isolcpus=2-3 isolcpus=managed_irq,2",
+        ["isolcpus=2-3: repeated as isolcpus=managed_irq,2"],
+    ),
+    (
+        "systemd.unified_cgroup_hierarchy=1",
+        "systemd.unified_cgroup_hierarchy=1 systemd.unified_cgroup_hierarchy=0",
+        ["systemd.unified_cgroup_hierarchy=1: repeated as systemd.unified_cgroup_hierarchy=0"],
+    ),
     ("nohz_full=2-3", "nohz_full=2-3 nohz_full=4", ["nohz_full=2-3: repeated as nohz_full=4"]),
     (
         "isolcpus=2-3 nohz_full=2-3 nosmt",
