@@ -7,6 +7,7 @@ parsers themselves, and only ``calibration.files`` reads files that others wrote
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -31,6 +32,19 @@ TEXTS: type[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """Loaders that convert scalars to values, and that keep them as text; ten times as fast if PyYAML has libyaml."""
 
 
+class _Written(VALUES):  # type: ignore[misc]
+    """As ``VALUES``, but whole numbers that are not in plain decimal digits stay texts: masks, ``0:30``."""
+
+
+def _whole_number(loader: Any, node: yaml.Node) -> int | str:
+    return int(loader.construct_yaml_int(node)) if re.fullmatch("[-+]?(0|[1-9][0-9_]*)", node.value) else node.value
+
+
+_Written.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+WRITTEN: type[Any] = _Written
+
+
 class YamlError(InputError):
     """Not the expected YAML; ``place`` is the line and column if known. The message may quote the text."""
 
@@ -40,19 +54,18 @@ class YamlError(InputError):
         super().__init__(f"not valid YAML: {visible(reason)[:300]}{self.place and f', {self.place}'}")
 
 
-def read_yaml(content: str | bytes, *, texts: bool = False) -> Any:
-    """Return the YAML in *content*; with *texts*, scalars are not converted.
+def read_yaml(content: str | bytes, kind: type[Any] = VALUES) -> Any:
+    """Return the YAML in *content*, its scalars as the loader *kind* converts them.
 
     Raises ``YamlError``, also for a key given twice, of which YAML would keep the last, and for an alias of anything
     but a scalar.
     """
-    loader, root = yaml_tree(content, texts=texts)
+    loader, root = yaml_tree(content, kind)
     return None if root is None else constructed(loader, root)
 
 
-def yaml_tree(content: str | bytes, *, texts: bool = True) -> tuple[Any, yaml.Node | None]:
+def yaml_tree(content: str | bytes, kind: type[Any] = TEXTS) -> tuple[Any, yaml.Node | None]:
     """Return the root node of *content*, like ``read_yaml``, and the loader for ``constructed``."""
-    kind = TEXTS if texts else VALUES
     if len(content) > YAML_BYTES:
         raise YamlError(f"at most {YAML_BYTES} bytes are read, found {len(content)}")
     try:

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from calibration.errors import InputError
 from calibration.formats.lines import first_of
 from calibration.model import Model
-from calibration.parsers import YamlError, read_yaml
+from calibration.parsers import TEXTS, YamlError, read_yaml
 
 NodeType = Literal["TG", "DUT"]
 TYPES: tuple[NodeType, ...] = get_args(NodeType)
@@ -198,7 +198,7 @@ def _loaded(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"at most {MAX_CHARACTERS} characters of a topology are read, found {len(text)}")
     try:
-        return read_yaml(text, texts=True)
+        return read_yaml(text, TEXTS)
     except YamlError as error:  # of which the message may quote a secret
         raise InputError(f"not a valid YAML topology{error.place and f': error in {error.place}'}") from None
 

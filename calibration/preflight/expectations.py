@@ -12,7 +12,7 @@ from calibration.audit.kinds import KINDS, Item, read_items
 from calibration.errors import InputError
 from calibration.files import read_regular
 from calibration.model import Model, fault_of
-from calibration.parsers import read_yaml
+from calibration.parsers import WRITTEN, read_yaml
 from calibration.preflight.checks import CHECKS, Declared
 
 
@@ -60,7 +60,7 @@ def read_again(given: Mapping[str, Any]) -> Expectations:
 def read_state(path: Path) -> tuple[Item, ...]:
     """Return the items of the expected state in a file. Raises ``InputError``."""
     try:
-        given = read_yaml(read_regular(path, MAX_STATE_BYTES))
+        given = read_yaml(read_regular(path, MAX_STATE_BYTES), WRITTEN)
     except (FileNotFoundError, InputError) as error:
         raise InputError(f"cannot read the expected state {path}: {' '.join(str(error).split())}"[:500]) from error
     return read_items(given or {}, f"{path}: ")

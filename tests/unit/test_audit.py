@@ -647,6 +647,16 @@ def test_a_file_has_each_setting_once_and_may_repeat_a_value_by_its_anchor(tmp_p
     assert [item.wanted for item in read_state(file)] == [("2-3",)] * 2
 
 
+def test_numbers_that_yaml_would_convert_are_read_as_written(tmp_path: Path) -> None:
+    file = tmp_path / "expected.yml"
+    file.write_text(
+        "sysfs: {/sys/a: 00000010, /sys/b: 0xff, /sys/c: 0b11, /sys/d: 1_000, /sys/e: -1, /sys/f: 10}\n"
+        "kernel_arguments: {hugepages: 1:30}\n"
+    )
+    wanted = [item.wanted[0] for item in read_state(file)]
+    assert wanted == ["hugepages=1:30", "00000010", "0xff", "0b11", "1000", "-1", "10"]
+
+
 def test_csit_mappings_and_their_quotes_are_read() -> None:
     given = {"kernel": {"watchdog_cpumask": "0,32,64,96"}, "vm": {"nr_hugepages": 32768, "x": '"1"'}, "net": None}
     assert [(item.key, item.wanted) for item in read_items({"sysctl": given}, "")] == [

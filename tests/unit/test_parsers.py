@@ -17,6 +17,9 @@ from calibration.judge.waivers import read_waivers
 from calibration.parsers import (
     LEVELS,
     LINE_CHARACTERS,
+    TEXTS,
+    VALUES,
+    WRITTEN,
     YAML_BYTES,
     YamlError,
     parse_json,
@@ -35,12 +38,12 @@ def nested(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
-@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("kind", [VALUES, TEXTS, WRITTEN])
 @pytest.mark.parametrize("form", [nested, lambda levels: "- " * (levels - 1) + "[]", lambda n: "{a: " * n + "}" * n])
-def test_yaml_is_read_to_64_levels_and_no_deeper(form: Callable[[int], str], texts: bool) -> None:
-    assert read_yaml(form(LEVELS), texts=texts)
+def test_yaml_is_read_to_64_levels_and_no_deeper(form: Callable[[int], str], kind: type[Any]) -> None:
+    assert read_yaml(form(LEVELS), kind)
     with pytest.raises(YamlError, match="nested deeper than 64 levels, line 1, column"):
-        read_yaml(form(LEVELS + 1), texts=texts)
+        read_yaml(form(LEVELS + 1), kind)
 
 
 def test_nothing_is_composed_of_yaml_that_is_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
