@@ -167,6 +167,11 @@ class _RcuThreads:
         if match := _RCU_THREAD.fullmatch(name):
             (self._parked if rows.get("State", "").startswith("P") else self._running).add(int(match.group(1)))
 
+    @property
+    def exist(self) -> bool:
+        """Return whether there is such a thread, so that the kernel has ``rcu_nocbs=``."""
+        return bool(self._running or self._parked)
+
     def offloaded(self, versions: tuple[boot_rules.Version, ...]) -> frozenset[int] | None:
         """Return the CPUs whose callbacks are offloaded; None if that does not follow from the threads."""
         if self._parked:
@@ -321,7 +326,7 @@ def read_isolation(
     tickless = frozenset(nohz) - quiet
     threads = _Threads(tree, quiet, tickless, look=bool(quiet or nohz or line.values("rcu_nocbs")))
     rcu, rcu_source, rcu_notes = _read_rcu(
-        effects, nohz, supported, threads.rcu.offloaded(boot_rules.versions(release))
+        effects, nohz, threads.rcu.exist or supported, threads.rcu.offloaded(boot_rules.versions(release))
     )
     if cmdline is None and rcu_source == "command line":
         rcu_source = None

@@ -228,6 +228,16 @@ def test_offloaded_cpus_have_threads(make_root, release, states, cpus, source):
     assert isolation.threads is None
 
 
+def test_threads_show_that_a_kernel_without_nohz_full_has_rcu_nocbs(make_root):
+    files = {f"{CPU}/online": "0-3\n", f"{CPU}/possible": "0-3\n", f"{CPU}/isolated": "\n"}
+    files |= {"/proc/cmdline": "nohz_full=1-3 rcu_nocbs=2\n", "/proc/sys/kernel/osrelease": "6.1.1\n"}
+    for cpu in range(4):
+        files |= thread(100 + cpu, f"rcuop/{cpu}", "S")
+    isolation = load(make_root(files)).isolation
+    assert (isolation.rcu_nocbs, isolation.rcu_nocbs_source) == ((2,), "command line")
+    assert isolation.nohz_full_supported is False
+
+
 def test_threads_of_a_container_say_nothing(make_root):
     files = {f"{CPU}/online": "0-3\n", f"{CPU}/isolated": "\n", f"{CPU}/nohz_full": "2\n", **thread(1, "sleep")}
     isolation = load(make_root({**files, "/proc/cmdline": "nohz_full=2\n"})).isolation
