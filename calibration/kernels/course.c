@@ -109,7 +109,7 @@ static void add_zone(struct course *course, const char *entry)
 /* Package sensors of processors whose temperature is no thermal zone. */
 static void add_sensor(struct course *course, const char *entry)
 {
-	static const char *const labels[] = {"Package", "Tctl", "Tdie"};
+	static const char *const labels[] = {"Package", "Physical", "Tctl", "Tdie"};
 	char path[192], chip[40], label[40], name[64];
 	snprintf(path, sizeof(path), HWMON "/%.64s/name", entry);
 	if (!file_line(path, chip, sizeof(chip)))

@@ -54,6 +54,9 @@ def sensors(tmp_path: Path) -> Path:
     write(root / "hwmon/hwmon0/temp1_input", "61250")
     write(root / "hwmon/hwmon0/temp2_label", "Tccd1")
     write(root / "hwmon/hwmon0/temp2_input", "60000")
+    write(root / "hwmon/hwmon1/name", "coretemp")
+    write(root / "hwmon/hwmon1/temp1_label", "Physical id 0")
+    write(root / "hwmon/hwmon1/temp1_input", "49000")
     return root
 
 
@@ -66,6 +69,7 @@ def test_sensors_are_read_in_joules_and_degrees(native: Path, cpus: list[int], s
         "package-0 (intel-rapl:0)": ("energy", "J"),
         "x86_pkg_temp": ("temperature", "degC"),
         "k10temp Tctl": ("temperature", "degC"),
+        "coretemp Physical id 0": ("temperature", "degC"),
     }
     place = {source["name"]: index for index, source in enumerate(found["sources"])}
     for reading in found["readings"]:

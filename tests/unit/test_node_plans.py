@@ -253,7 +253,9 @@ def test_a_cache_of_unknown_size_may_hold_anything() -> None:
     sut = Sut(cached(XEON, None, 0))
     assert memory_bound_bytes(sut, 0) == 64 * MIB
     (flag,) = side_cache_flags(sut, {0: 64 * GIB, 1: 64 * MIB})
-    assert flag.reason == "64 GiB of node 0, behind a memory-side cache of unknown size: some of it may have come from there"
+    assert flag.reason == (
+        "64 GiB of node 0, behind a memory-side cache of unknown size: some of it may have come from there"
+    )
 
 
 def test_an_l4_cache_is_not_memory() -> None:
