@@ -66,6 +66,8 @@ def _cpu_rows(context: Context) -> list[tuple[str, str]]:
     by = f" (by cpusets {_list(isolation.cpuset_isolated)})" if isolation.cpuset_isolated else ""
     if isolation.cpuset_unknown:
         by += f" (unknown for {_list(isolation.cpuset_unknown)}: their control groups cannot be seen)"
+    if isolation.managed_irq:
+        others += f"; managed_irq {_list(isolation.managed_irq)}"
     if isolation.housekeeping:
         others += f"; housekeeping {_list(isolation.housekeeping)}"
     rows.append(("isolated", f"{_list(context.isolated_cpus)}{by}; {others}"))

@@ -36,7 +36,7 @@ def machine(context: Context, plan: Plan | None, healths: Sequence[Health] = ())
         *_cpusets(isolation),
         Fact("Tickless CPUs (nohz_full)", _isolated(isolation.nohz_full, isolation.nohz_full_source)),
         Fact("CPUs without RCU callbacks (rcu_nocbs)", _offloaded(isolation)),
-        *_notes(isolation),
+        *_parameters(isolation),
         Fact("Interrupts that may reach isolated CPUs", _count(isolation.interrupts, isolation.cpus)),
         Fact(f"{_seen(context)} that may run on isolated CPUs", _count(isolation.threads, isolation.cpus)),
         *_tickless(isolation),
@@ -154,8 +154,10 @@ def _offloaded(isolation: Isolation) -> str | None:
     return None if unknown else _isolated(isolation.rcu_nocbs, isolation.rcu_nocbs_source)
 
 
-def _notes(isolation: Isolation) -> Iterator[Fact]:
-    """Yield where the kernel has something else than its command line says."""
+def _parameters(isolation: Isolation) -> Iterator[Fact]:
+    """Yield what only the command line shows, and where the kernel has something else than it says."""
+    if isolation.managed_irq:
+        yield Fact("CPUs kept from managed interrupts (managed_irq)", units.cpus(isolation.managed_irq))
     if isolation.notes:
         yield Fact("Kernel parameters with another effect", ". ".join(note.sentence for note in isolation.notes))
 

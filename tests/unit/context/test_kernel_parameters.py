@@ -100,3 +100,12 @@ def test_the_page_and_the_screen_say_what_differs(make_root):
     unknown = booted(make_root, "rcu_nocbs=2-3", "", None)
     assert {fact.name: fact.value for fact in machine(unknown, None)}["CPUs without RCU callbacks (rcu_nocbs)"] is None
     assert "rcu_nocbs unknown" in summary(unknown)
+
+
+def test_cpus_kept_from_managed_interrupts_are_shown(make_root):
+    context = booted(make_root, "isolcpus=managed_irq,domain,2-3", "2-3", "(null)")
+    facts = {fact.name: fact.value for fact in machine(context, None)}
+    assert facts["CPUs kept from managed interrupts (managed_irq)"] == "2-3"
+    assert "rcu_nocbs none; managed_irq 2-3" in summary(context)
+    plain = booted(make_root, "isolcpus=2-3", "2-3", "(null)")
+    assert "managed" not in summary(plain)
