@@ -16,7 +16,7 @@ cd /sys/devices/system/cpu
 offloaded=
 for cpu in 0 1 2 3; do
     for status in /proc/[0-9]*/status; do
-        grep -qx "Name:	rcuop/$cpu" "$status" && ! grep -q 'State:	P' "$status" && offloaded="$offloaded$cpu"
+        grep -qsx "Name:	rcuop/$cpu" "$status" && ! grep -qs 'State:	P' "$status" && offloaded="$offloaded$cpu"
     done
 done
 echo "isolated=[$(cat isolated)] nohz_full=$(cat nohz_full) offloaded=[$offloaded]"
