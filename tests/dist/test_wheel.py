@@ -25,7 +25,7 @@ def test_the_wheel_has_the_package_with_sutprobe_and_the_shared_directories(whee
         str((Path(folder) / name).relative_to(ROOT))
         for folder, _, names in os.walk(ROOT / "playbooks", followlinks=True)
         for name in names
-        if name.endswith((".py", ".yml", ".md", ".txt"))
+        if name.endswith((".py", ".yml", ".md", ".rst", ".txt"))
     }
     wanted = {
         name if name.startswith("calibration/") else f"calibration/share/{name}"
