@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
 from calibration.audit.kernel_arguments import last_cpu
-from calibration.context.model import Context
+from calibration.context.model import UNSEEN_GROUPS, Context
 from calibration.context.topology import CPU
 from calibration.cpulists import format_cpulist, parse_cpulist
 
@@ -64,7 +64,7 @@ def check_cpus(context: Context, name: str, wanted: str) -> Finding:
     # In a container they are mostly kept from it, and no sign of a partition; elsewhere only a partition has them.
     doubted = found != expected or context.confinement is None or context.confinement.container is None
     if hidden and doubted and found ^ expected <= hidden:
-        parts.append(f"{listed(hidden)} {UNKNOWN}: their control groups cannot be seen")
+        parts.append(f"{listed(hidden)} {UNKNOWN}: {UNSEEN_GROUPS}")
         certain = False
     if found != expected:
         parts.extend(notes)

@@ -12,7 +12,7 @@ import click
 from calibration.context.confinement import limits
 from calibration.context.hmat import cache_text, rated_text
 from calibration.context.loader import load, to_contract
-from calibration.context.model import Context
+from calibration.context.model import UNSEEN_GROUPS, Context
 from calibration.cpulists import format_cpulist
 
 _UNKNOWN = "unknown"
@@ -65,7 +65,7 @@ def _cpu_rows(context: Context) -> list[tuple[str, str]]:
     others = f"nohz_full {_list(isolation.nohz_full)}; rcu_nocbs {rcu}"
     by = f" (by cpusets {_list(isolation.cpuset_isolated)})" if isolation.cpuset_isolated else ""
     if isolation.cpuset_unknown:
-        by += f" (unknown for {_list(isolation.cpuset_unknown)}: their control groups cannot be seen)"
+        by += f" (unknown for {_list(isolation.cpuset_unknown)}: {UNSEEN_GROUPS})"
     if isolation.managed_irq:
         others += f"; managed_irq {_list(isolation.managed_irq)}"
     if isolation.housekeeping:

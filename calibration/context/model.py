@@ -508,6 +508,10 @@ class ParameterNote(Model):
         return f"{self.asked}: {self.found}; {self.reason}"
 
 
+UNSEEN_GROUPS = "their control groups cannot be seen"
+"""Why ``Isolation.cpuset_unknown`` are unknown."""
+
+
 class Isolation(Model):
     """CPU isolation, and the interrupts and threads that may still run on isolated CPUs.
 

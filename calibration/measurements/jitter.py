@@ -26,7 +26,7 @@ from calibration.measurements.base import (
     missing_part,
 )
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
-from calibration.measurements.sut import Sut, none_isolated
+from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -175,12 +175,9 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
             yield self.not_planned(none_isolated(context), "Jitter of an isolated CPU")
         elif settings.housekeeping and (cpu := sut.housekeeping_cpu()) is not None:
             cpus = [cpu, *cpus]
-        if settings.fifo and not sut.left_beside(cpus):
-            yield self.not_planned(
-                "real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
-                f"Jitter of CPU {cpus[0]}",
-            )
-            cpus = cpus[1:]
+        if settings.fifo and (taken := sut.fifo_cpus(cpus)) != cpus:
+            yield self.not_planned(FIFO_LEAVES_NONE, f"Jitter of CPU {cpus[0]}")
+            cpus = taken
             if not cpus:
                 return
         executions = settings.intervals * settings.executions + min(settings.executions, WARM_UP_EXECUTIONS)

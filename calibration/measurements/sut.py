@@ -7,7 +7,7 @@ Also the flags that apply to every value of the machine.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from calibration import units
 from calibration.context.devices import narrowed_links
@@ -177,6 +177,10 @@ class Sut:
         """
         allowed = self.context.cpus.allowed
         return (self.cpus - self.isolated if allowed is None else self.cpus.intersection(allowed)).difference(cpus)
+
+    def fifo_cpus(self, cpus: list[int]) -> list[int]:
+        """Return *cpus*, without the first if real-time threads would leave no CPU to the thread that ends them."""
+        return cpus if self.left_beside(cpus) else cpus[1:]
 
     def home(self, node: int) -> int:
         """Return the node whose memory the CPUs of *node* use by default: itself, or the nearest with memory."""
@@ -453,6 +457,10 @@ def _cpus_text(cpus: Collection[int]) -> str:
 
 def _quota_text(quota: CpuQuota) -> str:
     return f"control group {quota.group} may use the time of {quota.cpus:g} CPUs"
+
+
+FIFO_LEAVES_NONE: Final = "real-time threads (fifo) on all CPUs would leave none to the thread that ends them"
+"""Why ``Sut.fifo_cpus`` leaves a CPU out."""
 
 
 def none_isolated(context: Context) -> str:

@@ -31,7 +31,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import document_flags, information
 from calibration.measurements.instructions import without_flush
-from calibration.measurements.sut import Sut, none_isolated
+from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.model import Model
 from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
 from calibration.statistics import Estimate, estimate
@@ -403,12 +403,9 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
         if not cpus:
             cpus = [sut.measuring_cpu(node) for node in sut.cpu_nodes[:1]]
             yield self.not_planned(none_isolated(context), "Wake-up latency of isolated CPUs")
-        if settings.fifo and not sut.left_beside(cpus):
-            yield self.not_planned(
-                "real-time threads (fifo) on all CPUs would leave none to the thread that ends them",
-                f"Wake-up latency of CPU {cpus[0]}",
-            )
-            cpus = cpus[1:]
+        if settings.fifo and (taken := sut.fifo_cpus(cpus)) != cpus:
+            yield self.not_planned(FIFO_LEAVES_NONE, f"Wake-up latency of CPU {cpus[0]}")
+            cpus = taken
             if not cpus:
                 return
         others = sut.cpus - set(cpus)

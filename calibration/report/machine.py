@@ -7,7 +7,7 @@ from typing import Any
 
 from calibration import units
 from calibration.context.confinement import limits
-from calibration.context.model import Context, Isolation
+from calibration.context.model import UNSEEN_GROUPS, Context, Isolation
 from calibration.plan import Plan
 from calibration.report import devices
 from calibration.report.environment import Fact
@@ -129,7 +129,7 @@ def _cpusets(isolation: Isolation) -> Iterator[Fact]:
     """Yield what cpusets isolate, where they do or it cannot be seen, and Linux's own list where it has one."""
     words = (
         units.cpus(isolation.cpuset_isolated) if isolation.cpuset_isolated else None,
-        f"unknown for CPUs {units.cpus(isolation.cpuset_unknown)}: their control groups cannot be seen"
+        f"unknown for CPUs {units.cpus(isolation.cpuset_unknown)}: {UNSEEN_GROUPS}"
         if isolation.cpuset_unknown
         else None,
     )
