@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -113,17 +114,19 @@ def test_planted_delays_are_found_with_their_number_and_length(probe: Probe, cpu
     end_ns = max(wake.at_unix_ns for wake in cpu.worst) - 10 * MS
     planted = [Taken(*pair) for pair in json.loads(stdout) if begin_ns < pair[0] and pair[1] < end_ns]
     assert len(planted) > 20
+    # The first deadline after the rival began; the thread ran when it had ended. What the host takes besides only adds to a delay.
     found = [
-        wake
+        (taken, wake)
         for taken in planted
         for wake in cpu.worst
-        # The first deadline after the rival began; the thread ran when it had ended.
-        if taken.begin_ns - SLACK_NS <= wake.at_unix_ns - wake.late_ns <= taken.begin_ns + PERIOD_NS + SLACK_NS
-        and taken.end_ns - SLACK_NS <= wake.at_unix_ns <= taken.end_ns + 2 * SLACK_NS
+        if wake.at_unix_ns - wake.late_ns <= taken.begin_ns + PERIOD_NS + SLACK_NS
+        and taken.end_ns - SLACK_NS <= wake.at_unix_ns < taken.begin_ns + EVERY_NS
     ]
     assert len(found) >= 0.9 * len(planted)
-    for wake in found:
+    for _, wake in found:
         assert wake.late_ns >= BUSY_NS - PERIOD_NS - SLACK_NS
+    assert median(taken.begin_ns - wake.at_unix_ns + wake.late_ns for taken, wake in found) <= SLACK_NS
+    assert median(wake.at_unix_ns - taken.end_ns for taken, wake in found) <= 2 * SLACK_NS
     above = dict(zip(done.document["result"]["thresholds_ns"], cpu.above, strict=True))
     assert above[MS] >= 0.9 * len(planted)
     assert cpu.missed >= 3 * len(found)
