@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from calibration.cpulists import parse_cpulist, parse_cpumask, split_isolcpus
+from calibration.cpulists import BOOT_CPU, parse_cpulist, parse_cpumask, split_isolcpus
 from calibration.runner.blanking import WORD
 
 BIASES: Final[Mapping[str, int]] = {
@@ -126,6 +126,11 @@ def parameter(text: str, _last: int | None = None) -> Hashable:
 def cpu_set(text: str, last: int | None = None) -> Hashable:
     """Return a list of CPUs, or of nodes, as a set; ``(null)`` is none. Raises ``ValueError``."""
     return frozenset() if text.strip() == "(null)" else frozenset(parse_cpulist(text, last))
+
+
+def irq_cpus(text: str, last: int | None = None) -> Hashable:
+    """Return the CPUs of ``irqaffinity=``, to which the kernel adds the one that it boots on. Raises ``ValueError``."""
+    return frozenset((BOOT_CPU, *parse_cpulist(text, last)))
 
 
 def mask(text: str, _last: int | None = None) -> Hashable:
@@ -327,7 +332,8 @@ _FLAGS: Final = Rule(set_of(","), collected=True)
 
 ARGUMENTS: Final[Mapping[str, Rule]] = {
     "isolcpus": Rule(isolcpus),
-    **dict.fromkeys(("nohz_full", "rcu_nocbs", "irqaffinity", "kthread_cpus", "workqueue.unbound_cpus"), _CPUS),
+    **dict.fromkeys(("nohz_full", "rcu_nocbs", "kthread_cpus", "workqueue.unbound_cpus"), _CPUS),
+    "irqaffinity": Rule(irq_cpus),
     "tuned.non_isolcpus": Rule(mask),
     **dict.fromkeys(("console", "earlycon", "memmap", "initcall_blacklist", "crashkernel", "acpi_osi"), _EACH),
     **dict.fromkeys(("mce", "numa", "thp_anon", "thp_shmem", "tsc"), _EACH),

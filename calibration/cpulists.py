@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from itertools import compress
+from typing import Final
+
+BOOT_CPU: Final = 0
+"""Linux numbers the CPU that it boots on 0."""
 
 MAX_ID = 8191
 """Largest CPU or node number accepted: kernels support at most 8192 CPUs (x86 with MAXSMP)."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of the booted kernel, in the expected order."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calibration.audit.findings import UNKNOWN, Finding, outcome_of
@@ -127,11 +127,18 @@ def _joined(expected: Sequence[Argument], found: Sequence[Argument]) -> tuple[li
     return joined(expected, asked), joined(found, booted)
 
 
-def _adds(argument: Argument, expected: Iterable[Argument]) -> bool:
-    """Return whether an ``isolcpus=`` leaves those *expected* as they are: it has other flags, for the same CPUs."""
-    if argument.name != "isolcpus":
+def _adds(at: int, found: Sequence[Argument], pairs: Collection[int]) -> bool:
+    """Return whether an ``isolcpus=`` leaves those expected, at *pairs* of *found*, as they are.
+
+    It has other flags, and comes later or has the same CPUs: for others the kernel may refuse the later of two.
+    """
+    name = found[at].name
+    expected = [place for place in pairs if found[place].name == name]
+    parts: list[frozenset[Any]] = [_parts(found[place]) for place in (*expected, at)]
+    if name != "isolcpus" or not expected or not all(parts):
         return False
-    return _whole([argument, *(wanted for wanted in expected if wanted.name == argument.name)]) is not None
+    repeated = {flag for flag, _ in parts.pop()} & {flag for part in parts for flag, _ in part}
+    return not repeated and (at > max(expected) or _whole([found[place] for place in (*expected, at)]) is not None)
 
 
 def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -> list[str]:
@@ -160,7 +167,7 @@ def compare_arguments(expected: Sequence[Argument], found: Sequence[Argument]) -
     for at in free:
         argument = found[at]
         repeats = argument.name in names and argument[:2] not in {wanted[:2] for wanted in expected}
-        if repeats and not _adds(argument, expected):
+        if repeats and not _adds(at, found, pairs.values()):
             faults.append(f"{names[argument.name].text}: repeated as {argument.text}")
     return faults
 

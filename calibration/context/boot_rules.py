@@ -14,16 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from calibration.context.model import CommandLine, ParameterNote
-from calibration.cpulists import format_cpulist, groups, parse_cpulist, split_isolcpus
+from calibration.cpulists import BOOT_CPU, format_cpulist, groups, parse_cpulist, split_isolcpus
 from calibration.text import visible
 
 Version = tuple[int, int]
 Situation = Literal["repeated", "refused", "lacking", "adjusted", "abbreviated", "evidence"]
 
 ALWAYS: Final[Version] = (0, 0)
-
-BOOT_CPU: Final = 0
-"""Linux numbers the CPU that it boots on 0."""
 
 
 class Rule(NamedTuple):

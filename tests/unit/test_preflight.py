@@ -163,6 +163,9 @@ SAME = [
     ("isolcpus=managed_irq,2-3 isolcpus=domain,2-3", "isolcpus=domain,managed_irq,2-3"),
     ("isolcpus=2-3 nosmt", "isolcpus=2-3 isolcpus=managed_irq,2-3 nosmt"),
     ("isolcpus=2-3", "isolcpus=2-3 isolcpus=2-3"),
+    # For other CPUs, too: kernels before 5.18 refuse the later argument.
+    ("isolcpus=2-7", "isolcpus=2-7 isolcpus=managed_irq,4-7"),
+    ("irqaffinity=0-1", "irqaffinity=1"),  # the kernel adds CPU 0
 ]
 
 
@@ -240,10 +243,11 @@ OTHER = [
     ),
     ("isolcpus=0-N", "isolcpus=all", ["isolcpus=0-N: found isolcpus=all"]),  # a flag, without a list
     ("isolcpus=managed_irq,0-N", "isolcpus=managed_irq,N", ["isolcpus=managed_irq,0-N: found isolcpus=managed_irq,N"]),
+    ("isolcpus=2-3", "isolcpus=2-3 isolcpus=two", ["isolcpus=2-3: repeated as isolcpus=two"]),
     ("isolcpus=2-3", "isolcpus=2-3 isolcpus=2", ["isolcpus=2-3: repeated as isolcpus=2"]),
     (
         "isolcpus=2-3",
-        "isolcpus=2-3 isolcpus=managed_irq,2",
+        "isolcpus=managed_irq,2 isolcpus=2-3",
         ["isolcpus=2-3: repeated as isolcpus=managed_irq,2"],
     ),
     (
