@@ -3,7 +3,8 @@
 
 Sources: ``kernel/sched/isolation.c``, ``kernel/time/tick-sched.c``, ``kernel/rcu/tree_nocb.h`` (``tree_plugin.h``
 before 5.15), ``kernel/irq/irqdesc.c``, ``lib/bitmap-str.c``, ``kernel/sched/core.c`` and ``kernel/params.c`` of Linux
-5.10, 6.1, 6.12, 7.2 and 7.3, the first also of 4.18 and 4.19; guests of 5.10, 6.1, 6.12, 6.18, 6.19, 7.0 and 7.3.
+5.10, 6.1, 6.12, 7.2 and 7.3, the first also of 4.19, 6.0, 6.18 and the kernels of EL 8.2 and 8.7; the pull requests of
+the versions from 5.2 on in which a rule changed; guests of 5.10, 6.1, 6.12, 6.18, 6.19, 7.0 and 7.3.
 """
 
 from __future__ import annotations
@@ -39,16 +40,43 @@ _LISTS = "lists of CPUs"
 
 RULES: Final = (
     Rule("name", "same", ALWAYS, "every parameter", "abbreviated", "A dash in a name is an underscore: nohz-full=2-3."),
-    Rule("numbers", "", ALWAYS, _LISTS, "abbreviated", "Numbers, ranges, and strides of ranges (0-31:2/4)."),
-    Rule("numbers", "N", (5, 13), _LISTS, "abbreviated", "Also N, the last possible CPU: 2-N. A small n is refused."),
-    Rule("numbers", "N all", (5, 14), _LISTS, "abbreviated", "Also all, in any case, alone or with a stride: ALL:1/2."),
+    Rule("numbers", "", ALWAYS, _LISTS, "abbreviated", "Numbers and ranges."),
+    Rule("numbers", "strides", (4, 9), _LISTS, "abbreviated", "Also strides of ranges: 0-31:2/4."),
+    Rule(
+        "numbers", "strides N", (5, 13), _LISTS, "abbreviated",
+        "Also N, the last possible CPU: 2-N. A small n is refused.",
+    ),
+    Rule(
+        "numbers", "strides N all", (5, 14), _LISTS, "abbreviated",
+        "Also all, in any case, alone or with a stride: ALL:1/2.",
+    ),
     Rule(
         "last", "built", ALWAYS, _LISTS, "refused",
         "A CPU beyond the last possible one is an error of the whole list. Kernels built with fixed masks (no "
         "CONFIG_CPUMASK_OFFSTACK) accept numbers up to kernel_max, and drop those of CPUs that do not exist.",
     ),
     Rule("last", "possible", (6, 1), _LISTS, "refused", "The last possible CPU is the limit in any build."),
-    Rule("list", "whole", ALWAYS, _HOUSEKEEPING, "refused", "With a list that cannot be read the argument is refused."),
+    Rule("beyond", "as in other lists", ALWAYS, _HOUSEKEEPING, "refused", "As in other lists."),
+    Rule(
+        "beyond", "refused", (4, 15), _HOUSEKEEPING, "refused",
+        "In any build an argument with a CPU beyond the last possible one is refused. In 5.13 with fixed masks that "
+        "is so for N, too.",
+    ),
+    Rule("beyond", "as in other lists", (5, 14), _HOUSEKEEPING, "refused", "As in other lists."),
+    Rule(
+        "list", "partial", ALWAYS, _HOUSEKEEPING, "refused",
+        "Of a list that cannot be read, isolcpus= has what comes before the error; nohz_full= is refused.",
+    ),
+    Rule(
+        "list", "whole", (4, 15), _HOUSEKEEPING, "refused",
+        "With a list that cannot be read the argument is refused.",
+    ),
+    Rule("empty", "ignored", ALWAYS, _HOUSEKEEPING, "repeated", "The last one applies, with CPUs or without."),
+    Rule(
+        "empty", "either", (4, 15), _HOUSEKEEPING, "repeated",
+        "A list without CPUs counts: a later one with CPUs is refused. Later 6.1.y ignore it.",
+    ),
+    Rule("empty", "ignored", (6, 9), _HOUSEKEEPING, "repeated", "A list without CPUs is ignored."),
     Rule(
         "masks", "last", ALWAYS, _HOUSEKEEPING, "repeated",
         "The last isolcpus= and the last nohz_full= apply, each by itself.",
@@ -76,20 +104,28 @@ RULES: Final = (
     Rule("spare", "no", (7, 0), _HOUSEKEEPING, "adjusted", "As before 6.19 (seen up to 7.3)."),
     Rule("boot", "any", ALWAYS, "isolcpus=", "adjusted", "A list of every CPU is taken as it is."),
     Rule(
-        "boot", "kept", (4, 15), _HOUSEKEEPING, "adjusted",
-        "If no present CPU would be left, the boot CPU (0) stays outside; newer kernels do not count CPUs that "
-        "maxcpus= keeps offline.",
+        "boot", "possible", (4, 15), _HOUSEKEEPING, "adjusted",
+        "If no possible CPU would be left, the boot CPU (0) stays outside. A second argument with every CPU is "
+        "refused.",
     ),
     Rule(
-        "tick", "boot CPU", ALWAYS, "nohz_full=", "adjusted",
-        "The boot CPU keeps the time, and its tick, also where it is in the list; kernels without suspend to RAM leave "
-        "it in.",
+        "boot", "present", (5, 2), _HOUSEKEEPING, "adjusted",
+        "If no present CPU would be left, the boot CPU (0) stays outside. From 6.9 on, and in later 6.1.y, CPUs that "
+        "maxcpus= keeps offline do not count.",
+    ),
+    Rule(
+        "tick", "always", ALWAYS, "nohz_full=", "adjusted",
+        "The boot CPU keeps the time, and its tick, also where it is in the list.",
+    ),
+    Rule(
+        "tick", "either", (5, 2), "nohz_full=", "adjusted",
+        "As before, but kernels without suspend and hibernation leave it in.",
     ),
     Rule("flags", "", ALWAYS, "isolcpus=", "refused", "No flags: an argument with words is refused."),
     Rule("flags", "nohz domain", (4, 15), "isolcpus=", "refused", "Flags nohz and domain."),
     Rule("flags", "nohz domain managed_irq", (5, 6), "isolcpus=", "refused", "Also the flag managed_irq."),
     Rule("unknown flag", "refused", ALWAYS, "isolcpus=", "refused", "With an unknown flag the argument is refused."),
-    Rule("unknown flag", "skipped", (5, 8), "isolcpus=", "refused", "An unknown flag of letters and _ is skipped."),
+    Rule("unknown flag", "skipped", (5, 7), "isolcpus=", "refused", "An unknown flag of letters and _ is skipped."),
     Rule(
         "word", "flag", ALWAYS, "isolcpus=", "abbreviated",
         "What begins with a letter is a flag, all and N too: isolcpus=all isolates nothing, isolcpus=0-N does.",
@@ -101,11 +137,11 @@ RULES: Final = (
     ),
     Rule("rcu list", "partial", ALWAYS, "rcu_nocbs=", "refused", "What was read before the error applies."),
     Rule(
-        "rcu list", "all", (5, 1), "rcu_nocbs=", "refused",
+        "rcu list", "all", (5, 2), "rcu_nocbs=", "refused",
         "A list that cannot be read, or goes beyond the last CPU, means all CPUs.",
     ),
     Rule("rcu all", "", ALWAYS, "rcu_nocbs=", "abbreviated", "all is a list that cannot be read."),
-    Rule("rcu all", "all", (5, 1), "rcu_nocbs=", "abbreviated", "all, in any case, is all CPUs."),
+    Rule("rcu all", "all", (5, 2), "rcu_nocbs=", "abbreviated", "all, in any case, is all CPUs."),
     Rule("rcu repeated", "last", ALWAYS, "rcu_nocbs=", "repeated", "The last one applies."),
     Rule("rcu bare", "ignored", ALWAYS, "rcu_nocbs", "abbreviated", "Without a list it is no parameter."),
     Rule(
@@ -117,13 +153,16 @@ RULES: Final = (
         "rcu lacking", "ignored", ALWAYS, "rcu_nocbs=", "lacking",
         "Without CONFIG_RCU_NOCB_CPU there is no such parameter. Kernels with nohz_full have it.",
     ),
-    Rule("rcu threads", "some", ALWAYS, "rcu_nocbs=", "evidence", "Offloaded CPUs have a thread rcuop/N."),
+    Rule(
+        "rcu threads", "some", ALWAYS, "rcu_nocbs=", "evidence",
+        "Offloaded CPUs have a thread rcuop/N; rcuos/N without preemptible RCU.",
+    ),
     Rule(
         "rcu threads", "each", (5, 17), "rcu_nocbs=", "evidence",
         "Every CPU has a thread rcuop/N once offloading is prepared; without such threads none is offloaded.",
     ),
     Rule(
-        "rcu threads", "parked", (6, 12), "rcu_nocbs=", "evidence",
+        "rcu threads", "parked", (6, 11), "rcu_nocbs=", "evidence",
         "The threads rcuop/N of CPUs that are not offloaded are parked.",
     ),
     Rule(
@@ -131,11 +170,15 @@ RULES: Final = (
         "What was read before the error applies. The boot CPU is always added. default_smp_affinity has the result.",
     ),
     Rule(
-        "preempt", "any", ALWAYS, "preempt=", "refused",
+        "preempt", "none voluntary full", ALWAYS, "preempt=", "refused",
         "none, voluntary or full, on kernels built with PREEMPT_DYNAMIC; debug/sched/preempt has the choice.",
     ),
     Rule(
-        "preempt", "lazy", (7, 0), "preempt=", "refused",
+        "preempt", "none voluntary full lazy", (6, 13), "preempt=", "refused",
+        "Also lazy where the architecture has it.",
+    ),
+    Rule(
+        "preempt", "full lazy", (7, 0), "preempt=", "refused",
         "full or lazy where the architecture has lazy preemption: none and voluntary are ignored.",
     ),
     Rule("irq repeated", "last", ALWAYS, "irqaffinity=", "repeated", "The last one applies."),
@@ -171,7 +214,8 @@ class Boot:
     """What the rules need to know of a machine.
 
     ``last`` is the last possible CPU, None where the capture does not have it. ``limit`` is the last CPU that a list
-    may name. ``nohz_full`` says whether the kernel has it. ``boot_tick`` says whether the boot CPU keeps its tick.
+    may name. ``nohz_full`` says whether the kernel has it. ``boot_tick`` says whether the boot CPU keeps its tick,
+    ``empty_counts`` whether a list without CPUs is one.
     """
 
     version: Version
@@ -181,6 +225,7 @@ class Boot:
     limit: int | None
     nohz_full: bool = True
     boot_tick: bool = True
+    empty_counts: bool = False
 
     def does(self, topic: str) -> str:
         """Return what this kernel does about *topic*."""
@@ -208,10 +253,12 @@ def _listed(cpus: frozenset[int]) -> str:
     return format_cpulist(cpus) or "none"
 
 
-def _parse(text: str, boot: Boot) -> frozenset[int]:
-    """Return the CPUs of a list, as far as they exist. Raises :class:`_RefusedError`."""
+def _listed_cpus(text: str, boot: Boot) -> tuple[int, ...]:
+    """Return the CPUs of a list in order. Raises :class:`_RefusedError`."""
     known = boot.does("numbers").split()
     for group in groups(text):
+        if ":" in group and "strides" not in known:
+            raise _RefusedError("kernels before 4.9 do not know strides")
         if "N" in group and "N" not in known:
             raise _RefusedError("kernels before 5.13 do not know N")
         if group[:3].lower() == "all" and "all" not in known:
@@ -223,7 +270,12 @@ def _parse(text: str, boot: Boot) -> frozenset[int]:
     beyond = [cpu for cpu in cpus if boot.limit is not None and cpu > boot.limit]
     if beyond:
         raise _RefusedError(f"CPU {beyond[-1]} is beyond the last one, {boot.limit}")
-    return boot.possible.intersection(cpus)
+    return cpus
+
+
+def _parse(text: str, boot: Boot) -> frozenset[int]:
+    """Return the CPUs of a list, as far as they exist. Raises :class:`_RefusedError`."""
+    return boot.possible.intersection(_listed_cpus(text, boot))
 
 
 def _prefix(text: str, boot: Boot) -> frozenset[int]:
@@ -251,11 +303,20 @@ class _Housekeeping:
             text = value
             if name == "isolcpus":
                 flags, text = self._flags(value)
-            cpus = self._kept_boot_cpu(name, value, _parse(text, self.boot))
-            self._add(flags, cpus)
+            cpus = self._parse(text)
+            kept = self._without_boot_cpu(cpus)
+            self._add(flags, cpus, kept)
         except _RefusedError as error:
-            self.effect.notes.append(_note(name, value, "refused", str(error)))
+            if name == "isolcpus" and self.boot.does("list") == "partial":
+                self.masks["domain"] = _prefix(value, self.boot)
+                found = _listed(self.masks["domain"])
+                self.effect.notes.append(_note(name, value, found, f"{error}; what comes before it applies"))
+            else:
+                self.effect.notes.append(_note(name, value, "refused", str(error)))
         else:
+            if kept != cpus:
+                why = f"the boot CPU, {BOOT_CPU}, stays outside"
+                self.effect.notes.append(_note(name, value, _listed(kept), why))
             if name == "isolcpus":
                 self.effect.flags = tuple(dict.fromkeys((*self.effect.flags, *flags)))
 
@@ -270,30 +331,37 @@ class _Housekeeping:
             raise _RefusedError(f"this kernel does not know the flag {visible(unknown[0])[:40]}")
         return tuple(flag for flag in flags if flag in known) or ("domain",), text
 
-    def _kept_boot_cpu(self, name: str, value: str, cpus: frozenset[int]) -> frozenset[int]:
-        if self.boot.does("boot") == "any" or not self.boot.present or self.boot.present - cpus:
-            return cpus
-        kept = cpus - {BOOT_CPU}
-        self.effect.notes.append(_note(name, value, _listed(kept), f"the boot CPU, {BOOT_CPU}, stays outside"))
-        return kept
+    def _parse(self, text: str) -> frozenset[int]:
+        boot, cpus = self.boot, _listed_cpus(text, self.boot)
+        last = boot.last if boot.limit is not None and boot.does("beyond") == "refused" else None
+        if last is not None and max(cpus, default=0) > last:
+            raise _RefusedError(f"CPU {max(cpus)} is beyond the last one, {last}")
+        return boot.possible.intersection(cpus)
 
-    def _add(self, flags: tuple[str, ...], cpus: frozenset[int]) -> None:
+    def _without_boot_cpu(self, cpus: frozenset[int]) -> frozenset[int]:
+        """Return *cpus* without the boot CPU if no CPU that counts would be left."""
+        counted = {"any": frozenset[int](), "possible": self.boot.possible, "present": self.boot.present}
+        left = counted[self.boot.does("boot")]
+        return cpus - {BOOT_CPU} if left and left <= cpus else cpus
+
+    def _add(self, flags: tuple[str, ...], listed: frozenset[int], cpus: frozenset[int]) -> None:
         if "nohz" in flags and "nohz" not in self.masks and not self.boot.nohz_full:
             raise _RefusedError("this kernel is built without nohz_full (CONFIG_NO_HZ_FULL)")
         mode = self.boot.does("masks")
         if mode == "last":
             self.masks.update(dict.fromkeys(flags, cpus))
             return
-        if not cpus:
+        if not cpus and not self.boot.empty_counts:
             return
+        asked = listed if self.boot.does("boot") == "possible" else cpus
         compared = self.masks if mode == "one" else {flag: self.masks[flag] for flag in flags if flag in self.masks}
         for flag, before in compared.items():
-            if before != cpus:
+            if before != asked:
                 raise _RefusedError(f"another list than the earlier one for {flag}, {_listed(before)}")
             if mode == "once":
                 raise _RefusedError(f"kernels from 7.0 on take no second argument for {flag}, even with the same list")
         if self.boot.does("spare") == "yes" and {"nohz", "domain"}.intersection(flags):
-            taken = [self.masks[flag] for flag in ("nohz", "domain") if flag in self.masks][:1]
+            taken = [self.masks[flag] for flag in ("domain", "nohz") if flag in self.masks][:1]
             if taken and self.boot.present and not self.boot.present - cpus - taken[0]:
                 raise _RefusedError("it leaves no CPU outside both nohz_full= and isolcpus=")
         self.masks |= {flag: cpus for flag in flags if flag not in self.masks}
@@ -382,5 +450,7 @@ def preemption_notes(cmdline: CommandLine | None, chosen: str | None, release: s
         return
     if "PREEMPT_DYNAMIC" not in chosen:
         yield _note("preempt", asked[-1], chosen, "so says the kernel")
-    elif asked[-1] in {"none", "voluntary"} and any(behaviour("preempt", item) == "lazy" for item in versions(release)):
-        yield _note("preempt", asked[-1], "unknown", "kernels from 7.0 on with lazy preemption ignore it")
+    elif any(asked[-1] not in behaviour("preempt", version).split() for version in versions(release)):
+        reasons = {"lazy": "kernels before 6.13 do not know it"}
+        reasons |= dict.fromkeys(("none", "voluntary"), "kernels from 7.0 on with lazy preemption ignore it")
+        yield _note("preempt", asked[-1], "unknown", reasons.get(asked[-1], "the kernel does not know it"))

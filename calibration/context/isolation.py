@@ -231,7 +231,9 @@ def _boots(
         if fixed and boot_rules.behaviour("last", version) == "built":
             limits.append(kernel_max)
         for limit in dict.fromkeys(limits):
-            for boot_tick, present in product((True, False), presents):
+            ticks = (True, False) if boot_rules.behaviour("tick", version) == "either" else (True,)
+            counts = (False, True) if boot_rules.behaviour("empty", version) == "either" else (False,)
+            for boot_tick, empty_counts, present in product(ticks, counts, presents):
                 yield Boot(
                     version=version,
                     possible=possible,
@@ -240,6 +242,7 @@ def _boots(
                     limit=limit,
                     nohz_full=nohz_full,
                     boot_tick=boot_tick,
+                    empty_counts=empty_counts,
                 )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from calibration.context import load
-from calibration.context.boot_rules import RULES, behaviour, versions
+from calibration.context import boot_rules, load
+from calibration.context.boot_rules import ALWAYS, RULES, behaviour, versions
 from calibration.context.isolation import parse_kernel_list
 from calibration.context.model import Isolation
 from calibration.cpulists import format_cpulist
@@ -46,10 +46,14 @@ DOMAINS: list[tuple[str, dict[str, str]]] = [
     ("nohz_full=4-5 isolcpus=2-3", {"4.14": "2-3", "4.15": "", "5.17": "", "5.18": "2-3", "7.3": "2-3"}),
     ("isolcpus=managed_irq,domain,2-3", {"4.19": "", "5.5": "", "5.6": "2-3", "7.3": "2-3"}),
     ("isolcpus=managed_irq,2-3", {"5.6": "", "7.3": ""}),
-    ("isolcpus=no_such,2-3", {"5.7": "", "5.8": "2-3", "7.3": "2-3"}),
+    ("isolcpus=no_such,2-3", {"5.6": "", "5.7": "2-3", "7.3": "2-3"}),
     ("isolcpus=2-N", {"5.12": "", "5.13": "2-7", "7.3": "2-7"}),
     ("isolcpus=domain,2-9", {"4.15": "", "7.3": ""}),
+    ("isolcpus=2-3,9", {"4.14": "2-3", "4.15": "", "7.3": ""}),
+    ("isolcpus=0-7:2/4", {"4.8": "", "4.9": "0-1,4-5", "7.3": "0-1,4-5"}),
     ("isolcpus=0-7", {"4.14": "0-7", "4.15": "1-7", "7.3": "1-7"}),
+    ("nohz_full=0-7 isolcpus=0-7", {"4.14": "0-7", "4.15": "", "5.1": "", "5.2": "1-7", "5.18": "1-7", "7.3": "1-7"}),
+    ("isolcpus=managed_irq, isolcpus=2-3", {"6.9": "2-3", "7.3": "2-3"}),
     ("isolcpus=all", {"5.10": "", "6.1": "", "7.3": ""}),
     ("isolcpus=N", {"5.13": "", "7.3": ""}),
     ("isolcpus=domain", {"5.13": "", "7.3": ""}),
@@ -58,12 +62,6 @@ DOMAINS: list[tuple[str, dict[str, str]]] = [
     ("nohz_full=2-3 isolcpus=nohz,domain,2-3", {"4.15": "2-3", "5.18": "2-3", "6.19": "2-3", "7.0": "", "7.3": ""}),
     ("isolcpus=nohz,domain,2-3 nohz_full=2-3", {"4.15": "2-3", "6.19": "2-3", "7.0": "2-3", "7.3": "2-3"}),
 ]
-
-
-@pytest.mark.parametrize(("line", "by_version"), DOMAINS, ids=[line for line, _ in DOMAINS])
-def test_isolated_cpus_by_version(make_root, line, by_version):
-    found = {version: machine(make_root, line, version + ".1").isolated for version in by_version}
-    assert {version: format_cpulist(cpus) for version, cpus in found.items()} == by_version
 
 
 TICKLESS: list[tuple[str, dict[str, str]]] = [
@@ -80,12 +78,6 @@ TICKLESS: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "by_version"), TICKLESS, ids=[line for line, _ in TICKLESS])
-def test_tickless_cpus_by_version(make_root, line, by_version):
-    found = {version: machine(make_root, line, version + ".1").nohz_full for version in by_version}
-    assert {version: format_cpulist(cpus) for version, cpus in found.items()} == by_version
-
-
 MANAGED: list[tuple[str, dict[str, str]]] = [
     # The same list adds its flag on all of them; another list only where each flag has a mask.
     ("isolcpus=domain,2-7 isolcpus=managed_irq,2-7", {"5.6": "2-7", "5.17": "2-7", "5.18": "2-7", "7.3": "2-7"}),
@@ -96,43 +88,74 @@ MANAGED: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "by_version"), MANAGED, ids=[line for line, _ in MANAGED])
-def test_managed_interrupts_by_version(make_root, line, by_version):
-    found = {version: machine(make_root, line, version + ".1").managed_irq for version in by_version}
-    assert {version: format_cpulist(cpus) for version, cpus in found.items()} == by_version
-
-
 OFFLOADED: list[tuple[str, dict[str, str]]] = [
     ("rcu_nocbs=2-3", {"4.14": "2-3", "7.3": "2-3"}),
     ("rcu-nocbs=2-3", {"7.3": "2-3"}),
     ("rcu_nocbs=1 rcu_nocbs=2", {"4.14": "2", "7.3": "2"}),
-    ("rcu_nocbs=2-3,99", {"4.19": "2-3", "5.0": "2-3", "5.1": "0-7", "7.3": "0-7"}),
-    ("rcu_nocbs=2-99", {"4.19": "", "5.1": "0-7", "7.3": "0-7"}),
-    ("rcu_nocbs=ALL", {"4.19": "", "5.1": "0-7", "5.13": "0-7", "5.14": "0-7", "7.3": "0-7"}),
+    ("rcu_nocbs=2-3,99", {"4.19": "2-3", "5.1": "2-3", "5.2": "0-7", "7.3": "0-7"}),
+    ("rcu_nocbs=2-99", {"4.19": "", "5.2": "0-7", "7.3": "0-7"}),
+    ("rcu_nocbs=ALL", {"4.19": "", "5.1": "", "5.2": "0-7", "5.13": "0-7", "5.14": "0-7", "7.3": "0-7"}),
     ("rcu_nocbs=1 rcu_nocbs", {"5.16": "1", "5.17": "", "7.3": ""}),
     ("rcu_nocbs=", {"5.10": "", "7.3": ""}),
     ("rcu_nocbs=1 nohz_full=0-3", {"5.10": "1-3", "7.3": "1-3"}),
     ("rcu_nocbs=1 nohz_full=2-99", {"5.10": "1", "7.3": "1"}),
-    ("rcu_nocbs=2-n", {"5.1": "0-7", "7.3": "0-7"}),
+    ("rcu_nocbs=2-n", {"5.2": "0-7", "7.3": "0-7"}),
 ]
 
 
-@pytest.mark.parametrize(("line", "by_version"), OFFLOADED, ids=[line for line, _ in OFFLOADED])
-def test_offloaded_cpus_by_version(make_root, line, by_version):
-    tickless = "(null)" if "nohz" not in line or "2-99" in line else "1-3"
-    found = {
-        version: machine(make_root, line, version + ".1", isolated="", nohz_full=tickless) for version in by_version
-    }
-    assert {version: format_cpulist(item.rcu_nocbs) for version, item in found.items()} == by_version
-    assert {item.rcu_nocbs_source for item in found.values()} == {"command line"}
+FIXED: list[tuple[str, dict[str, str]]] = [
+    # Kernels with masks of 512 CPUs whose file says that 2-7 are isolated: whether that follows from the line.
+    ("isolcpus=2-99", {"4.14": "2-7", "4.15": "", "5.13": "", "5.14": "2-7", "6.0": "2-7", "6.1": ""}),
+    ("isolcpus=managed_irq,domain,2-99", {"5.10": "", "5.13": "", "5.14": "2-7", "6.0": "2-7", "6.1": ""}),
+]
+
+BY_VERSION = [
+    ("isolated", DOMAINS),
+    ("nohz_full", TICKLESS),
+    ("managed_irq", MANAGED),
+    ("rcu_nocbs", OFFLOADED),
+    ("fixed masks", FIXED),
+]
+CASES = [(what, line, by_version) for what, cases in BY_VERSION for line, by_version in cases]
 
 
-def test_each_rule_with_a_version_is_tested_on_both_sides():
-    tested = {version for _, cases in (*DOMAINS, *TICKLESS, *MANAGED, *OFFLOADED) for version in cases}
-    for rule in RULES:
-        if rule.since != (0, 0) and not rule.topic.startswith(("rcu threads", "last")):
-            assert {f"{rule.since[0]}.{rule.since[1]}"} & tested, rule
-            assert any(tuple(map(int, version.split("."))) < rule.since for version in tested), rule
+def shown(make_root: Any, what: str, line: str, version: str) -> str | None:
+    """Return *what* a kernel of *version* shows of *line*."""
+    release = version + ".1"
+    if what == "rcu_nocbs":  # of which the kernel has no file
+        tickless = "(null)" if "nohz" not in line or "2-99" in line else "1-3"
+        found = machine(make_root, line, release, isolated="", nohz_full=tickless)
+        return format_cpulist(found.rcu_nocbs) if found.rcu_nocbs_source == "command line" else None
+    if what == "fixed masks":
+        found = machine(make_root, line, release, isolated="2-7", nohz_full="(null)", kernel_max="511")
+        return "" if found.notes_of("isolcpus") else format_cpulist(found.isolated)
+    return format_cpulist(getattr(machine(make_root, line, release), what))
+
+
+@pytest.mark.parametrize(("what", "line", "by_version"), CASES, ids=[f"{what}: {line}" for what, line, _ in CASES])
+def test_cpus_by_version(make_root, what, line, by_version):
+    assert {version: shown(make_root, what, line, version) for version in by_version} == by_version
+
+
+ELSEWHERE = ("rcu threads", "rcu all", "preempt", "tick", "empty")
+"""Topics of threads, of notes and other files, and of kernels of one version that differ: the tests below have them."""
+DATED = [rule for rule in RULES if rule.since != ALWAYS and rule.topic not in ELSEWHERE]
+RELEASED = sorted({(major, minor) for major in (4, 5, 6, 7) for minor in range(21)} - {(5, 20), (6, 20)})
+
+
+@pytest.mark.parametrize("rule", DATED, ids=[f"{rule.topic} {rule.since}" for rule in DATED])
+@pytest.mark.parametrize("by", [-1, 1], ids=["earlier", "later"])
+def test_a_rule_of_another_version_is_noticed(make_root, monkeypatch, rule, by):
+    moved = rule._replace(since=RELEASED[RELEASED.index(rule.since) + by])
+    others = [
+        other
+        for other in RULES
+        if (other.topic, other.since) not in {(rule.topic, rule.since), (moved.topic, moved.since)}
+    ]
+    monkeypatch.setattr(boot_rules, "RULES", (*others, moved))
+    version = "{}.{}".format(*min(rule.since, moved.since))
+    cases = [(what, line, by_version[version]) for what, line, by_version in CASES if version in by_version]
+    assert any(shown(make_root, what, line, version) != cpus for what, line, cpus in cases)
 
 
 def test_fixed_masks_take_numbers_up_to_the_kernels_maximum(make_root):
@@ -142,8 +165,40 @@ def test_fixed_masks_take_numbers_up_to_the_kernels_maximum(make_root):
     assert (unsure.rcu_nocbs_source, unsure.notes[-1].found) == (None, "unknown")
     assert machine(make_root, line, "6.1.1", **small).rcu_nocbs == tuple(range(8))
     # What the kernel isolates tells how it reads lists.
-    told = machine(make_root, f"{line} isolcpus=managed_irq,domain,2-99", "5.10.1", **{**small, "isolated": "2-7"})
+    told = machine(make_root, f"{line} isolcpus=managed_irq,domain,2-99", "5.15.1", **{**small, "isolated": "2-7"})
     assert (told.rcu_nocbs, told.rcu_nocbs_source, told.managed_irq) == (range_of(2, 7), "command line", range_of(2, 7))
+
+
+def test_the_boot_cpu_always_keeps_its_tick_before_5_2(make_root):
+    files = {"isolated": "", "nohz_full": "0-3"}
+    assert "does not show why" in machine(make_root, "nohz_full=0-3", "5.1.1", **files).notes[-1].reason
+    assert machine(make_root, "nohz_full=0-3", "5.2.1", **files).notes == ()
+
+
+def test_a_refused_argument_has_no_other_note(make_root):
+    notes = machine(make_root, "isolcpus=0-7 nohz_full=0-7", "5.1.1").notes
+    assert [note.sentence.split(";")[0] for note in notes] == ["isolcpus=0-7: 1-7", "nohz_full=0-7: refused"]
+
+
+def test_all_is_a_list_of_rcu_nocbs_from_5_2_on(make_root):
+    files = {"isolated": "", "nohz_full": "(null)"}
+    assert machine(make_root, "rcu_nocbs=all", "5.1.1", **files).notes_of("rcu_nocbs") != ()
+    assert machine(make_root, "rcu_nocbs=all", "5.2.1", **files).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("release", "isolated", "managed", "source"),
+    [
+        ("5.10.1", "", (), "kernel"),
+        ("5.10.1", None, (), None),  # kernels of the version differ
+        ("6.1.90", "2-3", (2, 3), "kernel"),
+        ("6.9.1", None, (2, 3), "command line"),
+    ],
+)
+def test_a_list_without_cpus_counts_until_6_9(make_root, release, isolated, managed, source):
+    files = {} if isolated is None else {"isolated": isolated, "nohz_full": "(null)"}
+    found = machine(make_root, "isolcpus=managed_irq,domain, isolcpus=managed_irq,domain,2-3", release, **files)
+    assert (found.managed_irq, found.isolated_source) == (managed, source)
 
 
 def range_of(first: int, last: int) -> tuple[int, ...]:
@@ -203,6 +258,8 @@ def test_a_kernel_without_nohz_full_has_no_tickless_cpus(make_root):
 THREADS = {
     "of a kernel that has one for each offloaded CPU": ("5.10.1", {2: "S", 3: "R"}, (2, 3), "kernel"),
     "of a kernel that has one for every CPU": ("6.1.1", {0: "S", 1: "S", 2: "S", 3: "S"}, (2,), "command line"),
+    "not parked yet": ("6.10.1", {0: "S", 1: "S", 2: "S", 3: "S"}, (2,), "command line"),
+    "none parked, of the first kernel that does": ("6.11.1", {0: "S", 1: "S"}, (0, 1), "kernel"),
     "parked": (NEWEST, {0: "P (parked)", 1: "P (parked)", 2: "S (sleeping)", 3: "S"}, (2, 3), "kernel"),
     "none parked": (NEWEST, {0: "S", 1: "S"}, (0, 1), "kernel"),
     "none at all": ("6.1.1", {}, (), "kernel"),
@@ -292,10 +349,24 @@ def test_preemption_is_what_the_kernel_chose(make_root, case):
     assert [item[: len(note or "")] for item in context.isolation.notes_of("preempt")] == ([note] if note else [])
 
 
-def test_none_is_taken_before_7_0(make_root):
-    files = {f"{CPU}/online": "0-3\n", "/proc/cmdline": "preempt=none\n", "/proc/sys/kernel/osrelease": "6.19.6\n"}
-    files["/proc/sys/kernel/version"] = "#1 SMP PREEMPT_DYNAMIC Debian 6.19.6-2\n"
-    assert load(make_root(files)).isolation.notes == ()
+@pytest.mark.parametrize(
+    ("asked", "release", "unknown"),
+    [
+        ("none", "6.19.6", False),
+        ("none", "7.0.1", True),
+        ("lazy", "6.12.1", True),
+        ("lazy", "6.13.1", False),
+        ("lazy", "7.0.1", False),
+        ("rt", "6.13.1", True),
+    ],
+)
+def test_words_of_preempt_by_version(make_root, asked, release, unknown):
+    files = {f"{CPU}/online": "0-3\n", "/proc/cmdline": f"preempt={asked}\n"}
+    files |= {
+        "/proc/sys/kernel/osrelease": release + "\n",
+        "/proc/sys/kernel/version": "#1 SMP PREEMPT_DYNAMIC Debian\n",
+    }
+    assert [note.found for note in load(make_root(files)).isolation.notes] == ["unknown"] * unknown
 
 
 def test_the_banner_of_a_tree_without_the_kernel_s_own_files_has_release_and_version(make_root):
