@@ -25,6 +25,7 @@ import time
 
 from calibration.runner import asked, cpusets, devices, profiles
 from calibration.runner.blanking import blank_bytes
+from calibration.runner.ranges import format_ranges, parse_ranges
 
 SCHEMA = "sut-context/1"
 
@@ -490,26 +491,6 @@ def used_ticks(content):
     return sum(int(item) for item in used) if len(used) == 2 and all(text.isdigit() for text in used) else 0
 
 
-def cpulist(numbers):
-    """Return CPU numbers in the kernel's format, 0-3,8."""
-    groups: list[list[int]] = []
-    for number in sorted(numbers):
-        if groups and number == groups[-1][1] + 1:
-            groups[-1][1] = number
-        else:
-            groups.append([number, number])
-    return ",".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in groups)
-
-
-def parse_ranges(text):
-    """Return the numbers of ``0-3,8``."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
-
-
 def cpus_in(collector, path):
     """Return the CPUs in a file, which is copied; None if it is missing."""
     try:
@@ -620,7 +601,7 @@ def describe(collector, uname_a, started, load):
     """Return the contents of capture.json."""
     uname = os.uname()
     try:
-        affinity = cpulist(os.sched_getaffinity(0))
+        affinity = format_ranges(os.sched_getaffinity(0))
     except (AttributeError, OSError):
         affinity = None
     return {

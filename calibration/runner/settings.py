@@ -19,6 +19,7 @@ import typing
 
 from calibration.runner import files, prefetchers
 from calibration.runner.files import Refused, printable
+from calibration.runner.ranges import format_ranges
 
 HUGE_PAGES_TRIES = 10
 """A process's pages are freed some time after it ends; the number is read this often, TRY_S apart."""
@@ -618,17 +619,6 @@ def fault_text(fault: dict[str, typing.Any]) -> str:
 
 
 NUMBERED = re.compile(r"(.*?/(?:policy|node|cpu/?))(\d+)(/.*)")
-
-
-def format_ranges(numbers):
-    """Return *numbers* in the kernel's format: 0-3,8."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in parts)
 
 
 def group_changes(changes: list[dict[str, typing.Any]]) -> list[dict[str, typing.Any]]:
