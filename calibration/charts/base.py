@@ -344,12 +344,16 @@ def labels(
     taken: Iterable[tuple[float, float]],
     scales: tuple[Scale, Scale],
     offsets: Sequence[tuple[float, float]] = ABOVE,
+    placed: list[tuple[float, float, float]] | None = None,
     **properties: object,
 ) -> Json:
-    """Return a layer of labels *wanted* (x, y, text), placed to hide few of the points *taken* and no other label."""
+    """Return a layer of labels *wanted* (x, y, text), placed to hide few of the points *taken* and no other label.
+
+    *placed* are those of other layers, to which these are added: middle from the left, from the top, and width in px.
+    """
     across, up = scales
     points = [(across.at(x), up.at(y)) for x, y in taken]
-    placed: list[tuple[float, float, float]] = []  # middle from the left, middle from the top, and width of each
+    placed = [] if placed is None else placed
     rows = []
     for x, y, words in wanted:
         width = 6.4 * len(words)

@@ -130,11 +130,13 @@ def line_chart(
     bars = [{"x": start, "x2": end, "y": rounded(level), "t": words} for start, end, level, words in named]
     broad = {**base.stretch("x", x, "x", "x2"), "y": y, "tooltip": base.tips(t="level")}
     middles = [((start * end) ** 0.5, level, words) for start, end, level, words in named]
+    taken = [(row["x"], row["y"]) for row in data]
+    placed: list[tuple[float, float, float]] = []
     found = [
         base.rules("x", [at for at, *_ in tops]),
         base.mark("rule", broad, bars, color=base.COLOURS[0], strokeWidth=10, opacity=0.25),
         *layers(frame, (x, y), tooltip=tooltip, bars="y" if points else ""),
-        base.labels(tops, [], scales, offsets, color=base.MUTED, fontSize=11),
-        base.labels(middles, [(row["x"], row["y"]) for row in data], scales, fontWeight="bold"),
+        base.labels(tops, [], scales, offsets, placed, color=base.MUTED, fontSize=11),
+        base.labels(middles, taken, scales, placed=placed, fontWeight="bold"),
     ]
     return Chart(name, frame.spec(found, data), alt, caption)
