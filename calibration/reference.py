@@ -22,6 +22,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 from calibration import units
 from calibration.cli import calibration
+from calibration.context.boot_evidence import EVIDENCE
 from calibration.context.boot_rules import ALWAYS
 from calibration.context.boot_rules import RULES as BOOT_RULES
 from calibration.errors import EXIT_CODES
@@ -319,6 +320,14 @@ def advice() -> Iterator[str]:
         yield f"   Source: `{_shown(rule.source.title)} <{rule.source.url}>`__."
 
 
+def kernel_evidence() -> Iterator[str]:
+    """Yield which files are compared with which parameters of the kernel."""
+    yield from _table(
+        ("Parameter", "Compared with", "Not as asked if"),
+        ((", ".join(row.parameters), row.shown, row.differs) for row in EVIDENCE),
+    )
+
+
 def kernel_parameters() -> Iterator[str]:
     """Yield the rules by which kernels treat their parameters, by parameter and version."""
     places = {name: place for place, name in enumerate(dict.fromkeys(rule.parameters for rule in BOOT_RULES))}
@@ -353,6 +362,7 @@ SOURCES = (
     published_figures,
     exit_codes,
     advice,
+    kernel_evidence,
     kernel_parameters,
 )
 TOPICS = {source.__name__: source for source in SOURCES}

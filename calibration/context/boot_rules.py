@@ -181,6 +181,14 @@ RULES: Final = (
         "preempt", "full lazy", (7, 0), "preempt=", "refused",
         "full or lazy where the architecture has lazy preemption: none and voluntary are ignored.",
     ),
+    Rule(
+        "mitigations", "words", ALWAYS, "mitigations=", "refused",
+        "off, auto or auto,nosmt; anything else is ignored, with an error in the log.",
+    ),
+    Rule(
+        "mitigations", "vectors", (6, 17), "mitigations=", "refused",
+        "Also attack vectors, on x86: auto,no_user_kernel; or ,no_cross_thread alone.",
+    ),
     Rule("irq repeated", "last", ALWAYS, "irqaffinity=", "repeated", "The last one applies."),
 )  # fmt: skip
 """One row for each rule and version: what is computed and what the guide's table says."""
@@ -310,13 +318,13 @@ class _Housekeeping:
             if name == "isolcpus" and self.boot.does("list") == "partial":
                 self.masks["domain"] = _prefix(value, self.boot)
                 found = _listed(self.masks["domain"])
-                self.effect.notes.append(_note(name, value, found, f"{error}; what comes before it applies"))
+                self.effect.notes.append(note(name, value, found, f"{error}; what comes before it applies"))
             else:
-                self.effect.notes.append(_note(name, value, "refused", str(error)))
+                self.effect.notes.append(note(name, value, "refused", str(error)))
         else:
             if kept != cpus:
                 why = f"the boot CPU, {BOOT_CPU}, stays outside"
-                self.effect.notes.append(_note(name, value, _listed(kept), why))
+                self.effect.notes.append(note(name, value, _listed(kept), why))
             if name == "isolcpus":
                 self.effect.flags = tuple(dict.fromkeys((*self.effect.flags, *flags)))
 
@@ -372,14 +380,15 @@ class _Housekeeping:
         if self.boot.boot_tick and BOOT_CPU in tickless:
             tickless -= {BOOT_CPU}
             effect.notes.append(
-                _note("nohz_full", nohz or "", _listed(tickless), f"the boot CPU, {BOOT_CPU}, keeps its tick")
+                note("nohz_full", nohz or "", _listed(tickless), f"the boot CPU, {BOOT_CPU}, keeps its tick")
             )
         effect.domain = self.masks.get("domain", frozenset())
         effect.managed_irq = self.masks.get("managed_irq", frozenset())
         effect.nohz = tickless
 
 
-def _note(name: str, value: str | None, found: str, reason: str) -> ParameterNote:
+def note(name: str, value: str | None, found: str, reason: str) -> ParameterNote:
+    """Return that the kernel makes *found* of a parameter, and why."""
     text = visible(name if value is None else f"{name}={value}")
     return ParameterNote(
         parameter=name, asked=text if len(text) <= 80 else text[:77] + "...", found=found, reason=reason
@@ -388,7 +397,7 @@ def _note(name: str, value: str | None, found: str, reason: str) -> ParameterNot
 
 def _read_rcu(value: str | None, boot: Boot, effect: Effect) -> frozenset[int]:
     if value is None:
-        effect.notes.append(_note("rcu_nocbs", None, "none", "without a list no CPU is offloaded at boot"))
+        effect.notes.append(note("rcu_nocbs", None, "none", "without a list no CPU is offloaded at boot"))
         return frozenset()
     if value.lower() == "all" and boot.does("rcu all") == "all":
         return boot.possible
@@ -397,7 +406,7 @@ def _read_rcu(value: str | None, boot: Boot, effect: Effect) -> frozenset[int]:
     except _RefusedError as error:
         found = boot.possible if boot.does("rcu list") == "all" else _prefix(value, boot)
         why = "this kernel then takes all CPUs" if boot.does("rcu list") == "all" else "what comes before it applies"
-        effect.notes.append(_note("rcu_nocbs", value, _listed(found), f"{error}; {why}"))
+        effect.notes.append(note("rcu_nocbs", value, _listed(found), f"{error}; {why}"))
         return found
 
 
@@ -407,7 +416,7 @@ def _read_irq(value: str, boot: Boot, effect: Effect) -> frozenset[int]:
     except _RefusedError as error:
         found = _prefix(value, boot) | {BOOT_CPU}
         effect.notes.append(
-            _note("irqaffinity", value, _listed(found), f"{error}; what comes before it and the boot CPU apply")
+            note("irqaffinity", value, _listed(found), f"{error}; what comes before it and the boot CPU apply")
         )
         return found
 
@@ -441,16 +450,3 @@ def apply(cmdline: CommandLine, boot: Boot) -> Effect:
     if irq:
         effect.irq = _read_irq(irq[-1], boot, effect)
     return effect
-
-
-def preemption_notes(cmdline: CommandLine | None, chosen: str | None, release: str | None) -> Iterator[ParameterNote]:
-    """Yield that the kernel has *chosen* another preemption model than the last ``preempt=`` asks for."""
-    asked = [value for value in (cmdline.values("preempt") if cmdline else ()) if value]
-    if not asked or chosen is None or chosen.rpartition(" ")[2] == asked[-1]:
-        return
-    if "PREEMPT_DYNAMIC" not in chosen:
-        yield _note("preempt", asked[-1], chosen, "so says the kernel")
-    elif any(asked[-1] not in behaviour("preempt", version).split() for version in versions(release)):
-        reasons = {"lazy": "kernels before 6.13 do not know it"}
-        reasons |= dict.fromkeys(("none", "voluntary"), "kernels from 7.0 on with lazy preemption ignore it")
-        yield _note("preempt", asked[-1], "unknown", reasons.get(asked[-1], "the kernel does not know it"))

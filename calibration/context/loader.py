@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibration.context import cpuinfo
-from calibration.context.boot_rules import preemption_notes
+from calibration.context.boot_evidence import Machine, evidence_notes
 from calibration.context.cmdline import parse_cmdline
 from calibration.context.confinement import INITIAL_NAMESPACES, isolated_by_cpusets, read_confinement, read_cpuset
 from calibration.context.cpu_load import read_load
@@ -393,8 +393,12 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     by_cpusets = isolated_by_cpusets(tree, cpus.online)
     isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release, x86=x86, by_cpusets=by_cpusets)
     kernel = _read_kernel(tree, capture.kernel_version)
-    more = preemption_notes(cmdline, kernel.preemption, capture.kernel_release)
-    isolation = isolation.model_copy(update={"notes": (*(isolation.notes or ()), *more)})
+    idle, clocksource = read_idle(tree, cpus), _read_clocksource(tree)
+    shown = Machine(
+        cpus, topology, len(nodes), memory, frequency, idle, clocksource, capture.kernel_release, kernel.preemption
+    )
+    notes = (*(isolation.notes or ()), *evidence_notes(cmdline, shown))
+    isolation = isolation.model_copy(update={"notes": notes})
     vendor = processor.models[0].vendor if processor.models else None
     facts = {
         "capture": capture,
@@ -409,9 +413,9 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
         "memory": memory,
         "processor": processor,
         "frequency": frequency,
-        "idle": read_idle(tree, cpus),
+        "idle": idle,
         "mitigations": _read_mitigations(tree),
-        "clocksource": _read_clocksource(tree),
+        "clocksource": clocksource,
         "virtualization": read_virtualization(tree, info, processor.architecture, firmware),
         "firmware": firmware,
         "isolation": isolation,
