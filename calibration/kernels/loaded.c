@@ -20,7 +20,7 @@
 #include "stopping.h"
 #include "subcommand.h"
 
-/* Beside a load the probes walk on for as long as its threads need to begin and to end. */
+/* The probes walk on for as long as the threads of a load need to begin and to end, and this one to wake up. */
 #define PROBES_LONGER_S 1
 /* The delay that tells how long one addition or no-op is: far longer than a clock read and than what ends a loop, short enough
  * that of so many tries some are not interrupted. */
@@ -384,7 +384,7 @@ static bool no_progress(const struct probe *probe, struct error *error)
 static void begin_probes(double seconds)
 {
 	for (size_t i = 0; i < options.probes.count; i++)
-		probe_begin(&sweep.probes[i], seconds);
+		probe_begin(&sweep.probes[i], seconds + PROBES_LONGER_S);
 }
 
 static bool end_probes(struct error *error)
@@ -501,7 +501,7 @@ static bool run_load(uint64_t delay, double settle_s, double windows_s, struct e
 	shape.delay = delay;
 	if (!generator_select(generator, &generator->groups[0], &shape, options.buffer_bytes, error))
 		return false;
-	begin_probes(settle_s + windows_s + PROBES_LONGER_S);
+	begin_probes(settle_s + windows_s);
 	bool good = generator_run_windows(generator, settle_s, windows_s, found);
 	good = end_probes(found) && good;
 	/* The work is proved whatever became of the run: the next one needs the buffers as they were. */
