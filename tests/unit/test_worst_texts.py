@@ -418,6 +418,7 @@ CASES: dict[Callable[..., object], Case] = {
 TEXT_OF_PROJECT = "a text that this project or its operator wrote"
 OPERATOR = "what the operator gives"
 EXEMPT: dict[str, str] = {
+    "calibration.context.boot_rules.note": "makes a sentence of what a parser read",
     "calibration.context.boot_rules.behaviour": "a topic of the declared rules",
     "calibration.gates.live.read_inventory": OPERATOR,
     "calibration.gates.live.read_file": "bounded in what it reads; what is read is compared",
