@@ -22,7 +22,7 @@ ROUNDS = 3
 """Of each timing the least of so many counts."""
 ROWS = (256, 4096)
 LINEAR = 64
-"""Sixteen times the work takes 16 times as long if it is linear and 256 times if it is quadratic, four times off either way."""
+"""Sixteen times the work takes 16 times as long if it is linear and 256 times if it is quadratic: a factor of four."""
 
 ALONE = (
     "affinity", "allocate", "cgroup", "demand", "error", "files", "hugetlb", "interference", "json", "looking",

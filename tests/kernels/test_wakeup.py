@@ -114,7 +114,7 @@ def test_planted_delays_are_found_with_their_number_and_length(probe: Probe, cpu
     end_ns = max(wake.at_unix_ns for wake in cpu.worst) - 10 * MS
     planted = [Taken(*pair) for pair in json.loads(stdout) if begin_ns < pair[0] and pair[1] < end_ns]
     assert len(planted) > 20
-    # The first deadline after the rival began; the thread ran when it had ended. What the host takes besides only adds to a delay.
+    # The first deadline after the rival began; the thread ran when it had ended. The host only adds to a delay.
     found = [
         (taken, wake)
         for taken in planted
