@@ -324,7 +324,7 @@ def kernel_evidence() -> Iterator[str]:
     """Yield which files are compared with which parameters of the kernel."""
     yield from _table(
         ("Parameter", "Compared with", "Not as asked if"),
-        ((", ".join(row.parameters), row.shown, row.differs) for row in EVIDENCE),
+        ((", ".join(row.parameters), _shown(row.shown), row.differs) for row in EVIDENCE),
     )
 
 
