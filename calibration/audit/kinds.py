@@ -14,6 +14,7 @@ from calibration.audit.wanted import accepts, cpu_list, spread, switch, texts
 from calibration.comparisons import Kind as Comparison
 from calibration.comparisons import words
 from calibration.context.topology import parse_size
+from calibration.context.vulnerabilities import left_open, state_of
 from calibration.errors import InputError
 from calibration.model import Model
 from calibration.runner.asked import MAX_PATTERNS, fault
@@ -21,11 +22,18 @@ from calibration.runner.asked import MAX_PATTERNS, fault
 MAX_ITEMS: Final = 1000
 """Most settings of one expected state."""
 
-OFF: Final = re.compile(r"Mitigation(?!: PTE Inversion|.*(TSX disabled|\(locked\)))")
-"""What ``mitigations=off`` leaves to no vulnerability, but for what costs nothing and what the firmware has locked."""
+OFF: Final = re.compile(
+    r"Mitigation(?!: PTE Inversion|: SMT disabled$|: CSV2, but not BHB$|: etokens$"
+    r"|: Indirect branch (?!.*link stack flush)|.*(TSX disabled|\(locked\)))"
+)
+"""What ``mitigations=off`` leaves to no vulnerability.
 
-ON: Final = re.compile(r"(KVM: )?(Processor )?[Vv]ulnerable")
-"""A vulnerability without a mitigation."""
+Except for what costs nothing, what hardware has, and what the firmware has locked: ``bugs.c`` (x86), ``proton-pack.c``
+(arm64), ``security.c`` (powerpc) and ``nospec-sysfs.c`` (s390) of the Linux kernel.
+"""
+
+IN_THE_CODE: Final = "Mitigation: __user pointer sanitization"
+"""Part of the kernel's code, not a choice, except on POWER."""
 
 
 class Item(Model):
@@ -57,7 +65,8 @@ class Kind(NamedTuple):
     check: Callable[[Item, Machine], Finding]
 
 
-Accepts = Callable[[Item, Machine, str, Comparison], bool]
+Accepts = Callable[[Item, Machine, str, Comparison], bool | None]
+"""Whether a value is right; None if that cannot be told from it."""
 
 
 def _is_wanted(item: Item, machine: Machine, found: str, comparison: Comparison) -> bool:
@@ -81,15 +90,17 @@ def _reading(
             return Finding(item.name, expected, reading.reason, reading.state)
         if (reason := excluded(item, machine, reading)) is not None:
             return Finding(item.name, expected, reason, "impossible")
-        wrong = [
-            place
+        right = {
+            place: accept(item, machine, value, reading.kinds.get(place, words))
             for place, value in reading.values.items()
-            if not accept(item, machine, value, reading.kinds.get(place, words))
-        ]
-        found = spread(reading.values, wrong, reading.noun)
-        if reading.reason and not wrong:
-            return Finding(item.name, expected, f"{found}; not all could be read: {reading.reason}", "unknown")
-        return Finding(item.name, expected, found, outcome_of(not wrong))
+        }
+        wrong = [place for place, accepted in right.items() if accepted is False]
+        untold = [place for place, accepted in right.items() if accepted is None]
+        found = spread(reading.values, wrong or untold, reading.noun)
+        if wrong or not (untold or reading.reason):
+            return Finding(item.name, expected, found, outcome_of(not wrong))
+        more = f"; not all could be read: {reading.reason}" if reading.reason else ""
+        return Finding(item.name, expected, found + more, "unknown")
 
     return check
 
@@ -177,10 +188,16 @@ def _mitigations(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "", switch(given)
 
 
-def _mitigated(item: Item, _machine: Machine, found: str, _comparison: Comparison) -> bool:
+def _mitigated(item: Item, machine: Machine, found: str, _comparison: Comparison) -> bool | None:
     if item.key:
         return accepts(item.wanted, found)
-    return not (OFF if item.wanted == ("off",) else ON).match(found)
+    if item.wanted == ("off",):
+        in_the_code = found == IN_THE_CODE and not (machine.context.processor.architecture or "").startswith("ppc")
+        return in_the_code or not OFF.match(found)
+    state = state_of(found)
+    # Every kernel leaves "SMT vulnerable", unless it is told to do without SMT.
+    left = [part for part in left_open(found) if not part.startswith("SMT")]
+    return None if state == "unknown" else state != "vulnerable" and not left
 
 
 def _unaffected(item: Item, _machine: Machine, reading: Reading) -> str | None:

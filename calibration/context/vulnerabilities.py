@@ -73,7 +73,7 @@ _STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
 )
 """Prefixes of the kernel's text. Any other, such as ``Unknown: Dependent on hypervisor status``, is unknown."""
 
-VULNERABLE = re.compile(r"\bvulnerable\b", re.IGNORECASE)
+VULNERABLE = re.compile(r"\bvulnerable\b|^but not BHB$", re.IGNORECASE)
 
 
 class Vulnerability(Model):

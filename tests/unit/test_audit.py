@@ -403,6 +403,59 @@ def test_mitigations_are_on_or_off(rich: Machine) -> None:
     assert outcome("on", meltdown="Mitigation: PTI", mds="Mitigation: Clear CPU buffers; SMT vulnerable") == "met"
     assert outcome("on", itlb_multihit="KVM: Vulnerable") == "not_met"
     assert outcome("on", itlb_multihit="Processor vulnerable") == "not_met"
+    assert outcome("on", spectre_v2="Mitigation: Retpolines; BHI: Vulnerable") == "not_met"
+    assert outcome("on", spectre_v2="Mitigation: CSV2, but not BHB") == "not_met"
+    assert outcome("on", spectre_v2="Mitigation: CSV2, BHB") == "met"
+    assert outcome("on", spectre_v1="Unknown", mds="Vulnerable") == "not_met"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unknown: No mitigations",
+        "Unknown: Dependent on hypervisor status",
+        "Unknown (XEN PV detected, hypervisor mitigation required)",
+    ],
+)
+def test_a_vulnerability_that_the_kernel_does_not_know_is_not_mitigated(rich: Machine, text: str) -> None:
+    states = {"mds": "Not affected", "srbds": text}
+    machine = rich._replace(context=rich.context.model_copy(update={"mitigations": states}))
+    found = findings({"mitigations": "on"}, machine)["mitigations"]
+    assert (found.outcome, found.found) == ("unknown", f"{text} on 1 of 2 vulnerabilities (srbds)")
+    assert findings({"mitigations": "off"}, machine)["mitigations"].outcome == "met"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "text", "off"),
+    [
+        ("aarch64", "Mitigation: __user pointer sanitization", True),
+        ("s390x", "Mitigation: __user pointer sanitization", True),
+        ("x86_64", "Mitigation: __user pointer sanitization", True),  # before Linux 5.3
+        ("x86_64", "Mitigation: usercopy/swapgs barriers and __user pointer sanitization", False),
+        ("ppc64le", "Mitigation: __user pointer sanitization", False),
+        ("ppc64le", "Mitigation: __user pointer sanitization, ori31 speculation barrier enabled", False),
+        ("ppc64le", "Vulnerable, ori31 speculation barrier enabled", True),
+        ("ppc64le", "Mitigation: Indirect branch serialisation (kernel only), Indirect branch cache disabled", True),
+        ("ppc64le", "Mitigation: Indirect branch cache disabled, Software link stack flush", False),
+        ("aarch64", "Mitigation: CSV2, but not BHB", True),
+        ("aarch64", "Mitigation: CSV2, BHB", False),
+        ("aarch64", "Mitigation: Branch predictor hardening, but not BHB", False),
+        ("s390x", "Mitigation: etokens", True),
+        ("s390x", "Mitigation: execute trampolines", False),
+        ("x86_64", "Mitigation: SMT disabled", True),
+    ],
+)
+def test_mitigations_that_cannot_be_switched_off_are_no_difference(
+    rich: Machine, architecture: str, text: str, off: bool
+) -> None:
+    context = rich.context.model_copy(
+        update={
+            "mitigations": {"spectre": text},
+            "processor": rich.context.processor.model_copy(update={"architecture": architecture}),
+        }
+    )
+    found = findings({"mitigations": "off"}, rich._replace(context=context))["mitigations"]
+    assert found.outcome == ("met" if off else "not_met")
 
 
 def test_channels_are_counted_on_servers(rich: Machine) -> None:

@@ -107,6 +107,7 @@ def test_state_from_the_kernels_words(text: str) -> None:
 def test_finds_incomplete_mitigations() -> None:
     assert left_open("Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable") == ("SMT vulnerable",)
     assert left_open("Mitigation: Retpolines; BHI: Vulnerable, KVM: SW loop") == ("BHI: Vulnerable",)
+    assert left_open("Mitigation: CSV2, but not BHB") == ("but not BHB",)
     assert left_open("Mitigation: usercopy/swapgs barriers and __user pointer sanitization") == ()
 
 
