@@ -51,6 +51,8 @@ class Item(Model):
     @property
     def pattern(self) -> str | None:
         """The pattern of the files that it is about; None if every capture has them."""
+        if self.kind == "nics":
+            return readings.device_file(self.key.partition(" ")[0])
         return {"sysctl": readings.sysctl_path(self.key), "sysfs": self.key}.get(self.kind)
 
 

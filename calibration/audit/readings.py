@@ -12,6 +12,7 @@ from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
 from calibration.context.topology import CPU, parse_size
 from calibration.cpulists import format_cpulist
+from calibration.runner.devices import PCI
 from calibration.runner.profiles import setting_path
 
 DMI: Final = "/sys/class/dmi/id"
@@ -142,7 +143,9 @@ def governor(machine: Machine, _key: str) -> Reading:
     values = {
         str(cpu): policy.governor or "none" for policy in machine.context.frequency.policies for cpu in policy.cpus
     }
-    return Reading(values) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
+    without = [cpu for cpu in machine.context.cpus.online if str(cpu) not in values]
+    reason = f"CPUs {format_cpulist(without)} have no frequency policy" if without else ""
+    return Reading(values, reason=reason) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
 
 
 def turbo(machine: Machine, _key: str) -> Reading:
@@ -251,6 +254,9 @@ def firmware(machine: Machine, key: str) -> Reading:
     return absent(machine, f"{DMI}/{key}", "the firmware gives none") if value is None else one(value)
 
 
+LINKED: Final = frozenset({"up", "unknown", None})
+"""States of interfaces that may have a link."""
+
 NIC_KEYS: Final = ("node", "driver", "firmware", "speed_mbit_s", "pcie_lanes", "pcie_gt_s", "id")
 
 
@@ -261,7 +267,7 @@ def nics(machine: Machine, key: str) -> Reading:
         return unknown("the capture has no devices")
     device = next((device for device in machine.context.devices if device.address == address), None)
     if device is None:
-        return one("no such device")
+        return _not_described(machine, address)
     if name == "node":
         return _node(machine.context, device)
     if name == "speed_mbit_s":
@@ -281,6 +287,21 @@ def nics(machine: Machine, key: str) -> Reading:
     return impossible("no PCIe link") if name.startswith("pcie") else unknown("not in the capture")
 
 
+def device_file(address: str) -> str:
+    """Return a file that every PCI device has; with its class it would be described."""
+    return f"{PCI}/{address}/vendor"
+
+
+def _not_described(machine: Machine, address: str) -> Reading:
+    found = None if machine.files is None else machine.files.find(device_file(address))
+    if found is not None and found.values:
+        return unknown("not described: a virtual function, or no network, storage or accelerator device")
+    looked = found is not None and found.looked
+    if not looked and any(device.virtual_functions for device in machine.context.devices or ()):
+        return unknown("not described: it may be a virtual function")
+    return one("no such device")
+
+
 def _node(context: Context, device: Device) -> Reading:
     if device.node is not None:
         return one(device.node)
@@ -291,10 +312,15 @@ def _speed(device: Device) -> Reading:
     if not device.interfaces:
         return unknown(f"its driver, {device.driver or 'none'}, shows no interface")
     values = {
-        interface.name: "no link" if interface.speed_mbit_s is None else str(interface.speed_mbit_s)
+        interface.name: str(interface.speed_mbit_s or "no link")
         for interface in device.interfaces
+        if interface.speed_mbit_s is not None or interface.state not in LINKED
     }
-    return one(next(iter(values.values()))) if len(values) == 1 else Reading(values, noun="interfaces")
+    untold = [interface.name for interface in device.interfaces if interface.name not in values]
+    reason = f"the driver, {device.driver or 'none'}, does not tell the speed of {', '.join(untold)}" if untold else ""
+    if not values:
+        return unknown(reason)
+    return one(*values.values()) if len(values) == 1 and not untold else Reading(values, reason=reason, noun="interfaces")
 
 
 MEMORY_KEYS: Final = ("dimms", "mt_s", "channels")
@@ -314,11 +340,10 @@ def memory(machine: Machine, key: str) -> Reading:
         if isinstance(found, UnknownPopulation):
             return impossible(found.reason) if context.virtualization.guest else unknown(found.reason)
         return one(found.machine.populated)
-    values = {
-        f"{number} {dimm.locator or ''}".strip(): str(dimm.configured_mt_s)
-        for number, dimm in enumerate(filled)
-        if dimm.configured_mt_s
-    }
+    speeds = {f"{number} {dimm.locator or ''}".strip(): dimm.configured_mt_s for number, dimm in enumerate(filled)}
+    values = {name: str(speed) for name, speed in speeds.items() if speed}
     if not values:
         return unknown("the firmware gives no configured speed")
+    if unread is None and len(values) < len(speeds):
+        unread = f"the firmware gives no configured speed for {', '.join(speeds.keys() - values.keys())}"
     return Reading(values, reason=unread or "", noun="DIMMs")

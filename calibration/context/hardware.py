@@ -67,7 +67,7 @@ def _both(one: Number | None, other: Number | None) -> Number | None:
 
 
 class NetworkInterface(Model):
-    """A network interface of a device. ``speed_mbit_s`` is None without a link."""
+    """A network interface of a device. ``speed_mbit_s`` is None without a link, and if its driver does not tell."""
 
     name: str
     speed_mbit_s: int | None

@@ -92,9 +92,12 @@ def population(context: Context) -> Population | UnknownPopulation:
 
 
 def unread_slots(context: Context) -> str | None:
-    """Return why memory slots are missing in what is known of the SMBIOS table; None if none are."""
-    slots = sum(array.slots or 0 for array in context.firmware.memory_arrays if array.use == "System Memory")
+    """Return why not all memory slots are known, or not whether they are filled; None if all are."""
     known = context.firmware.dimms
+    for dimm in known:
+        if dimm.size_bytes is None and dimm.type not in NO_MEMORY:
+            return f"the firmware gives no size for memory slot {dimm.locator or dimm.bank or ''}".rstrip()
+    slots = sum(array.slots or 0 for array in context.firmware.memory_arrays if array.use == "System Memory")
     missing = len(known) < slots or sum(dimm.size_bytes or 0 for dimm in known) < (context.memory.total_bytes or 0)
     reason = next((file.reason for file in context.unreadable if file.path.startswith(TABLE)), None)
     return f"the SMBIOS table is broken: {reason}" if missing and known and reason is not None else None

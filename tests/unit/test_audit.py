@@ -458,6 +458,63 @@ def test_mitigations_that_cannot_be_switched_off_are_no_difference(
     assert found.outcome == ("met" if off else "not_met")
 
 
+def test_memory_slots_whose_size_or_speed_the_firmware_does_not_give_are_unknown() -> None:
+    files: Files = {"/sys/firmware/dmi/tables/DMI": dimm(16384) + dimm(0xFFFF) + END}
+    found = findings({"memory": {"dimms": 1, "mt_s": 2933}}, with_files(files))
+    assert {finding.outcome for finding in found.values()} == {"unknown"}
+    assert found["memory.dimms"].found == "the firmware gives no size for memory slot A1"
+    files = {"/sys/firmware/dmi/tables/DMI": dimm(16384) + dimm(16384, configured=0) + END}
+    found = findings({"memory": {"dimms": 2, "mt_s": [2933, 3200]}}, with_files(files))
+    assert found["memory.dimms"].outcome == "met"
+    no_speed = "2933 (0 A1); not all could be read: the firmware gives no configured speed for 1 A1"
+    assert (found["memory.mt_s"].outcome, found["memory.mt_s"].found) == ("unknown", no_speed)
+    assert findings({"memory": {"mt_s": 3200}}, with_files(files))["memory.mt_s"].outcome == "not_met"
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "words"),
+    [
+        ("up", "unknown", "the driver, virtio-pci, does not tell the speed of eth1"),
+        ("unknown", "unknown", "the driver, virtio-pci, does not tell the speed of eth1"),
+        ("down", "not_met", "no link"),
+        ("lowerlayerdown", "not_met", "no link"),
+    ],
+)
+def test_an_interface_without_a_speed_may_have_a_link(state: str, outcome: str, words: str) -> None:
+    interface = f"{NIC_PATH}/virtio2/net/eth1"
+    machine = with_files({f"{interface}/operstate": f"{state}\n", f"{interface}/speed": "-1\n"})
+    found = findings({"nics": {NIC: {"speed_mbit_s": 25000}}}, machine)[f"nics.{NIC} speed_mbit_s"]
+    assert (found.outcome, found.found) == (outcome, words)
+
+
+def test_a_device_that_is_not_described_is_not_said_to_be_absent(rich: Machine) -> None:
+    other, place = "0000:81:02.0", "/sys/bus/pci/devices/0000:81:02.0/vendor"
+    given = {"nics": {other: {"node": 1}}}
+    assert [item.pattern for item in read_items(given, "")] == [place]
+
+    def found(machine: Machine) -> tuple[str, str]:
+        finding = findings(given, machine)[f"nics.{other} node"]
+        return finding.outcome, finding.found
+
+    there = machine_of(changed("x86_64-devices", {**RICH, place: "0x8086\n"}, asked=[place]))
+    no_device = "not described: a virtual function, or no network, storage or accelerator device"
+    assert found(there) == ("unknown", no_device)
+    assert rich.context.devices
+    virtual = [device.model_copy(update={"virtual_functions": 8}) for device in rich.context.devices]
+    context = rich.context.model_copy(update={"devices": tuple(virtual)})
+    assert found(rich._replace(context=context)) == ("unknown", "not described: it may be a virtual function")
+    gone = machine_of(changed("x86_64-devices", RICH, asked=[place]))
+    assert found(gone._replace(context=context)) == ("not_met", "no such device")
+
+
+def test_cpus_without_a_frequency_policy_have_no_governor() -> None:
+    machine = with_files({f"{CPU}/cpufreq/policy{cpu}": None for cpu in (2, 3)})
+    found = findings({"governor": "performance"}, machine)["governor"]
+    assert found.outcome == "unknown"
+    assert found.found.endswith("not all could be read: CPUs 2-3 have no frequency policy")
+    assert findings({"governor": "powersave"}, machine)["governor"].outcome == "not_met"
+
+
 def test_channels_are_counted_on_servers(rich: Machine) -> None:
     def slot(locator: str, size_bytes: int) -> Dimm:
         known = rich.context.firmware.dimms[0]
@@ -687,7 +744,8 @@ def test_an_invalid_expected_state_is_refused(given: Any, words: str) -> None:
 
 def test_as_many_settings_as_allowed_are_read() -> None:
     assert len(read_items({"sysctl": {f"vm.x{number}": 1 for number in range(MAX_PATTERNS)}}, "")) == MAX_PATTERNS
-    nics = {f"{number:04x}:18:00.0": {"node": 0} for number in range(MAX_ITEMS)}
+    keys = {"node": 0, "driver": "ice", "firmware": "*", "id": "*", "pcie_lanes": 8}
+    nics = {f"{number:04x}:18:00.0": keys for number in range(MAX_ITEMS // len(keys))}
     assert len(read_items({"nics": nics}, "")) == MAX_ITEMS
 
 
