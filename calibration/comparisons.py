@@ -36,7 +36,8 @@ MAX_PORT: Final = 65535
 
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19})", re.ASCII)
-_SIZE = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})([kKmMgGtTpPeE]?)", re.ASCII)
+_SIZE = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})([kKmMgGtTpPeE]?)[bB]?", re.ASCII)
+_SIZE_WITHIN = re.compile(rf"(?<!\w){_SIZE.pattern}(?!\w)", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", re.ASCII)
 _DIGITS = re.compile(r"[0-9a-fA-F]{9,4096}", re.ASCII)
 
@@ -54,7 +55,7 @@ def words(text: str, _last: int | None = None) -> Hashable:
 
 def chosen(text: str) -> str:
     """Return the word in brackets of a list of choices, ``always [madvise] never``; any other text as it is."""
-    match = re.search(r"\[([^\[\]]+)\]", text)
+    match = re.search(r"(?<!\S)\[([^\[\]]+)\](?!\S)", text)
     return match.group(1) if match else text
 
 
@@ -71,6 +72,14 @@ def number(text: str, _last: int | None = None) -> Hashable:
     sign, digits = (-1, bare[1:]) if bare[0] == "-" else (1, bare.lstrip("+"))
     octal = digits[0] == "0" and digits[1:2].isdigit()
     return sign * int(digits, 8 if octal else 0)
+
+
+def generations(text: str, _last: int | None = None) -> Hashable:
+    """Return the parts of the multi-generational LRU that are on, of their mask; ``y`` is all. Raises ``ValueError``.
+
+    Source: ``Documentation/admin-guide/mm/multigen_lru.rst``.
+    """
+    return number({"y": "7", "n": "0"}.get(text.strip().lower(), text))
 
 
 def numbers(text: str, _last: int | None = None) -> Hashable:
@@ -99,13 +108,18 @@ def hexadecimal(text: str, _last: int | None = None) -> Hashable:
 
 
 def size(text: str, _last: int | None = None) -> int:
-    """Return bytes, of a number with one of the suffixes of ``memparse``. Raises ``ValueError``."""
+    """Return bytes, of a number with one of the suffixes of ``memparse``, which ignores a B. Raises ``ValueError``."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"not a size such as 2M: {text[:40]!r}")
     return int(match.group(1), 16 if "x" in match.group(1).lower() else 10) << 10 * SUFFIXES.index(
         match.group(2).lower()
     )
+
+
+def sizes(text: str, _last: int | None = None) -> Hashable:
+    """Return a text with its sizes in bytes, ``1G-4G:192M@16M``."""
+    return _SIZE_WITHIN.sub(lambda match: str(size(match.group())), text)
 
 
 def boolean(text: str, _last: int | None = None) -> Hashable:
@@ -118,9 +132,7 @@ def parameter(text: str, _last: int | None = None) -> Hashable:
 
     Of a list of choices, ``default [performance] powersave``, the chosen one.
     """
-    if len(text.split()) > 1 and any(re.fullmatch(r"\[[^\[\]]+\]", word) for word in text.split()):
-        text = chosen(text)
-    return tuple(_or_text(boolean, element) for element in text.strip().split(","))
+    return tuple(_or_text(boolean, element) for element in chosen(text).strip().split(","))
 
 
 def cpu_set(text: str, last: int | None = None) -> Hashable:
@@ -178,7 +190,7 @@ def set_of(separator: str | None = None) -> Kind:
 def schemata(text: str, _last: int | None = None) -> Hashable:
     """Return the resources of a group of resctrl with what each domain has, caches in masks. Raises ``ValueError``."""
     found = []
-    for line in text.split():
+    for line in re.sub(r"=\s+", "=", text).split():  # before Linux 6.15 the kernel aligns numbers
         resource, colon, domains = line.partition(":")
         if not colon:
             raise ValueError(f"not a resource with its domains: {line[:40]!r}")
@@ -280,6 +292,13 @@ FILES: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
             r"/sys/power/state",
         ),
     ),
+    (
+        boolean,
+        (
+            r"/sys/kernel/mm/(numa/demotion_enabled|swap/vma_ra_enabled|mempolicy/weighted_interleave/auto)",
+        ),
+    ),
+    (generations, (r"/sys/kernel/mm/lru_gen/enabled",)),
     (parameter, (r"/sys/module/[^/]+/parameters/[^/]+",)),
     (energy_bias, (r"/sys/devices/system/cpu/cpu[^/]+/power/energy_perf_bias",)),
     (hexadecimal, (r"/sys/devices/system/memory/block_size_bytes",)),
@@ -287,13 +306,14 @@ FILES: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
         size,
         (
             r"/sys/devices/system/cpu/cpu[^/]*/cache/[^/]+/size",
-            r"/sys/fs/cgroup/(.+/)?(memory|hugetlb)\.(.+\.)?(max|high|low|min|limit_in_bytes)",
+            r"/sys/kernel/mm/hugepages/[^/]+/demote_size",
+            r"/sys/fs/cgroup/(.+/)?(memory|hugetlb)\.(.+\.)?(max|high|low|min|(soft_)?limit_in_bytes)",
         ),
     ),
     (
         number,
         (
-            r"/sys/kernel/mm/lru_gen/enabled",
+            r"/sys/devices/system/cpu/cpu[^/]+/microcode/(version|processor_flags)",
             r"/sys/class/net/[^/]+/flags",
             r"/sys/.+/((subsystem_)?(vendor|device)|class|revision)",
         ),
@@ -318,11 +338,13 @@ def kind_of_file(path: str) -> Kind:
 class Rule(NamedTuple):
     """How values of a kernel argument are compared, and whether the kernel keeps all that are given.
 
-    Of an argument that is not ``collected`` a later one replaces an earlier one.
+    Of an argument that is not ``collected`` a later one replaces an earlier one; if it has ``modes``, only of these:
+    each other value is a switch of its own.
     """
 
     kind: Kind = words
     collected: bool = False
+    modes: frozenset[str] = frozenset()
 
 
 _CPUS: Final = Rule(cpu_set)
@@ -332,11 +354,12 @@ _FLAGS: Final = Rule(set_of(","), collected=True)
 
 ARGUMENTS: Final[Mapping[str, Rule]] = {
     "isolcpus": Rule(isolcpus),
-    **dict.fromkeys(("nohz_full", "rcu_nocbs", "kthread_cpus", "workqueue.unbound_cpus"), _CPUS),
+    **dict.fromkeys(("nohz_full", "rcu_nocbs", "kthread_cpus", "workqueue.unbound_cpus", "systemd.cpu_affinity"), _CPUS),
     "irqaffinity": Rule(irq_cpus),
     "tuned.non_isolcpus": Rule(mask),
-    **dict.fromkeys(("console", "earlycon", "memmap", "initcall_blacklist", "crashkernel", "acpi_osi"), _EACH),
-    **dict.fromkeys(("mce", "numa", "thp_anon", "thp_shmem", "tsc"), _EACH),
+    "intel_pstate": Rule(modes=frozenset(("active", "passive", "disable"))),
+    **dict.fromkeys(("console", "earlycon", "initcall_blacklist", "acpi_osi", "mce", "numa", "tsc"), _EACH),
+    **dict.fromkeys(("memmap", "crashkernel", "thp_anon", "thp_shmem"), Rule(sizes, collected=True)),
     **dict.fromkeys(
         (
             *("pci", "iommu", "intel_iommu", "amd_iommu", "efi", "cgroup_disable", "cgroup_no_v1", "cgroup.memory"),
@@ -349,7 +372,7 @@ ARGUMENTS: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("ip", "ifname", "nameserver", "vlan", "bond", "bridge", "rd.route", "rd.znet"), _EACH),
     **dict.fromkeys(("rd.lvm.lv", "rd.lvm.vg", "rd.md.uuid", "rd.dm.uuid", "rd.driver.pre", "rd.driver.post"), _EACH),
     **dict.fromkeys(("rd.luks.uuid", "rd.luks.name", "rd.luks.options", "rd.dasd", "rd.zfcp"), _EACH),
-    "module_blacklist": Rule(set_of(",")),
+    **dict.fromkeys(("module_blacklist", "vfio_pci.ids"), Rule(set_of(","))),
     **dict.fromkeys(
         (
             *("audit", "psi", "init_on_alloc", "init_on_free", "page_owner", "debug_pagealloc", "hardened_usercopy"),

@@ -30,13 +30,18 @@ def arguments_of(parameters: Iterable[Parameter], last: int | None = None) -> li
     return [
         Argument(name, argument_value(name, parameter.value, last), text_of(parameter))
         for parameter in parameters
-        if (name := _name(parameter.name)) not in PAGES
+        if (name := _name(parameter)) not in PAGES
     ]
 
 
-def _name(given: str) -> str:
-    """Return the name of an argument; ``sysctl.vm/swappiness`` is ``sysctl.vm.swappiness``."""
-    plain = given.replace("-", "_")
+def _name(parameter: Parameter) -> str:
+    """Return the name of an argument, with the value if that is a switch of its own.
+
+    ``sysctl.vm/swappiness`` is ``sysctl.vm.swappiness``.
+    """
+    plain = parameter.name.replace("-", "_")
+    if (modes := rule_of(plain).modes) and parameter.value not in modes:
+        return text_of(parameter)
     return plain.replace("/", ".") if plain.startswith("sysctl") else plain
 
 

@@ -23,8 +23,8 @@ MAX_ITEMS: Final = 1000
 """Most settings of one expected state."""
 
 OFF: Final = re.compile(
-    r"Mitigation(?!: PTE Inversion|: SMT disabled$|: CSV2, but not BHB$|: etokens$"
-    r"|: Indirect branch (?!.*link stack flush)|.*(TSX disabled|\(locked\)))"
+    r"(KVM: )?Mitigation(?!: PTE Inversion(?!.*cache flushes)|: VMX (disabled|unsupported)|: SMT disabled$"
+    r"|: CSV2, but not BHB$|: etokens$|: Indirect branch (?!.*link stack flush)|.*(TSX disabled|\(locked\)))"
 )
 """What ``mitigations=off`` leaves to no vulnerability.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from calibration.comparisons import Kind, choice, same
+from calibration.comparisons import Kind, choice, chosen, parameter, same
 from calibration.cpulists import MAX_ID, format_cpulist, parse_cpulist
 
 MAX_VALUES: Final = 64
@@ -77,7 +77,7 @@ def _accepts(wanted: str, found: str, kind: Kind, last: int | None) -> bool:
     if bounds is not None and any(bounds.groups()) and value is not None:
         low, high = (None if bound is None else int(bound) for bound in bounds.groups())
         return (low is None or value >= low) and (high is None or value <= high)
-    return matches(wanted, found)
+    return matches(wanted, chosen(found) if kind in (choice, parameter) and "[" not in wanted else found)
 
 
 def _integer(found: str, kind: Kind) -> int | None:

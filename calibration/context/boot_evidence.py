@@ -10,7 +10,7 @@ Sources: ``Documentation/admin-guide/kernel-parameters.txt``, ``hugetlbpage.rst`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
 from calibration import units
@@ -28,12 +28,20 @@ from calibration.context.model import (
 )
 from calibration.text import visible
 
-MITIGATIONS: Final = {
-    "words": re.compile(r"off|auto|auto,nosmt"),
-    "vectors": re.compile(
-        r"(?:off|auto,nosmt|auto)?(?:,no_(?:user_kernel|user_user|guest_host|guest_guest|cross_thread))*"
-    ),
-}
+MITIGATIONS: Final = ("off", "auto", "auto,nosmt")
+
+_VECTORS = re.compile(
+    r"(?:off|auto,nosmt|auto)?(?:,no_(?:user_kernel|user_user|guest_host|guest_guest|cross_thread)(?=,|$))*"
+)
+
+NODES_SINCE: Final = (5, 16)
+"""The version that reads ``hugepages=0:4,1:4`` (b5389086ad7b)."""
+
+LEAST_TRANSPARENT: Final = 512 << 20
+"""Bytes of memory below which the kernel switches transparent huge pages off (``hugepage_init``)."""
+
+GIGANTIC: Final = 1 << 30
+"""Pages of which none are reserved at boot beside ``hugetlb_cma=``, but by kernels that reserve it early."""
 
 MAX_STATES: Final = 9
 """``max_cstate`` from which on nothing is limited."""
@@ -55,7 +63,7 @@ class Machine(NamedTuple):
 
     cpus: CpuSets
     topology: Topology
-    nodes: int
+    nodes: tuple[int, ...]
     memory: Memory
     frequency: Frequency
     idle: Idle
@@ -120,8 +128,8 @@ def _mem(given: Given, machine: Machine) -> Iterator[Difference]:
 
 
 def _numa(given: Given, machine: Machine) -> Iterator[Difference]:
-    if ("numa", "off") in given and machine.nodes > 1:
-        yield "numa", "off", f"{machine.nodes} nodes", "so says the kernel"
+    if ("numa", "off") in given and len(machine.nodes) > 1:
+        yield "numa", "off", f"{len(machine.nodes)} nodes", "so says the kernel"
 
 
 def _transparent_huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
@@ -133,7 +141,9 @@ def _transparent_huge_pages(given: Given, machine: Machine) -> Iterator[Differen
     elif enabled is None and value != "never" and (machine.preemption or "").startswith("real-time"):
         yield name, value, "none", "a real-time kernel has no transparent huge pages"
     elif enabled not in {None, value}:
-        yield name, value, enabled or "", "changed after the boot"
+        small = enabled == "never" and (machine.memory.total_bytes or LEAST_TRANSPARENT) < LEAST_TRANSPARENT
+        why = "the kernel switches them off on machines of less than 512 MiB" if small else "changed after the boot"
+        yield name, value, enabled or "", why
 
 
 def _huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
@@ -141,6 +151,8 @@ def _huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
     default = machine.memory.default_hugepage_bytes
     if not pools:
         return
+    areas = [value for name, value in given if name not in PAGES]
+    given = [(name, value) for name, value in given if name in PAGES]
     asked = huge_pages(given, default)
     for name, value in given:
         named = None if name == "hugepages" else _bytes(value)
@@ -158,12 +170,22 @@ def _huge_pages(given: Given, machine: Machine) -> Iterator[Difference]:
         found = pool.total - (pool.surplus or 0)
         if found != wanted:
             name, _, value = count.argument.partition("=")
-            why = (
-                "memory was short at boot, or they were released after it"
-                if found < wanted
-                else "more were reserved after the boot"
-            )
+            why = "more were reserved after the boot"
+            if found < wanted:
+                why = _no_pages(pages, machine) or "memory was short at boot, or they were released after it"
+            if not found and areas and (size_bytes or 0) >= GIGANTIC:
+                why = "beside hugetlb_cma= the kernel reserves none of this size at boot"
             yield name, value, f"{found} pages of {units.size(size_bytes or 0)}", why
+
+
+def _no_pages(pages: Hashable, machine: Machine) -> str | None:
+    """Return why the kernel refuses numbers of *pages* by node; None if it does not, or they are not by node."""
+    if not isinstance(pages, frozenset):
+        return None
+    if versions(machine.release)[0] < NODES_SINCE:
+        return "kernels before 5.16 know no numbers by node"
+    absent = sorted({node for node, _ in pages}.difference(machine.nodes))
+    return f"the kernel refuses all of it, as there is no node {absent[0]}" if absent else None
 
 
 def _clock_source(given: Given, machine: Machine) -> Iterator[Difference]:
@@ -226,11 +248,25 @@ def _no_idle_driver(given: Given, machine: Machine) -> Iterator[Difference]:
         yield name, value, driver, "so says the kernel"
 
 
+def _applied(value: str, does: str) -> str | None:
+    """Return how much of the *value* of ``mitigations=`` applies, from its beginning; None if nothing does."""
+    if does == "words":
+        return value if value in MITIGATIONS else None
+    match = _VECTORS.match(value)
+    applied = match.group() if match else ""
+    return value if value.removesuffix(",") == applied else applied or None
+
+
 def _mitigations(given: Given, machine: Machine) -> Iterator[Difference]:
     name, value = given[-1]
-    behaviours = {behaviour("mitigations", version) for version in versions(machine.release)}
-    if value is not None and not any(MITIGATIONS[does].fullmatch(value) for does in behaviours):
+    if value is None:
+        return
+    applied = {_applied(value, behaviour("mitigations", version)) for version in versions(machine.release)}
+    if applied == {None}:
         yield name, value, "ignored", "the kernel does not know it, and mitigates by default"
+    elif value not in applied:
+        found = " or ".join(sorted(part or "ignored" for part in applied))
+        yield name, value, found, "the kernel does not know the rest"
 
 
 def _preempt(given: Given, machine: Machine) -> Iterator[Difference]:
@@ -240,7 +276,7 @@ def _preempt(given: Given, machine: Machine) -> Iterator[Difference]:
         return
     if "PREEMPT_DYNAMIC" not in chosen:
         yield name, value, chosen, "so says the kernel"
-    elif any(value not in behaviour("preempt", version).split() for version in versions(machine.release)):
+    elif not any(value in behaviour("preempt", version).split() for version in versions(machine.release)):
         reasons = {"lazy": "kernels before 6.13 do not know it"}
         reasons |= dict.fromkeys(("none", "voluntary"), "kernels from 7.0 on with lazy preemption ignore it")
         yield name, value, "unknown", reasons.get(value, "the kernel does not know it")
@@ -258,7 +294,7 @@ EVIDENCE: Final = (
     Evidence(("mem",), "/proc/meminfo", "there is more memory", _mem),
     Evidence(("numa",), "node/", "there are several nodes in spite of off", _numa),
     Evidence(
-        PAGES,
+        (*PAGES, "hugetlb_cma"),
         "hugepages-*/, /proc/meminfo",
         "the kernel has no such size, another default or number of pages",
         _huge_pages,

@@ -394,8 +394,9 @@ def _read(root: Path, archive: bytes | None = None) -> Context:
     isolation = read_isolation(tree, cmdline, cpus, capture.kernel_release, x86=x86, by_cpusets=by_cpusets)
     kernel = _read_kernel(tree, capture.kernel_version)
     idle, clocksource = read_idle(tree, cpus), _read_clocksource(tree)
+    known = tuple(node.id for node in nodes)
     shown = Machine(
-        cpus, topology, len(nodes), memory, frequency, idle, clocksource, capture.kernel_release, kernel.preemption
+        cpus, topology, known, memory, frequency, idle, clocksource, capture.kernel_release, kernel.preemption
     )
     notes = (*(isolation.notes or ()), *evidence_notes(cmdline, shown))
     isolation = isolation.model_copy(update={"notes": notes})

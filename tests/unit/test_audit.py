@@ -399,6 +399,11 @@ def test_mitigations_are_on_or_off(rich: Machine) -> None:
     assert outcome("off", **off, tsx_async_abort="Mitigation: TSX disabled") == "met"
     assert outcome("off", **off, gather_data_sampling="Mitigation: Microcode (locked)") == "met"
     assert outcome("off", **off, srbds="Mitigation: Microcode") == "not_met"
+    assert outcome("off", itlb_multihit="KVM: Mitigation: Split huge pages") == "not_met"
+    assert outcome("off", l1tf="Mitigation: PTE Inversion") == "met"
+    flushed = "Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable"
+    assert outcome("off", l1tf=flushed) == "not_met"
+    assert outcome("off", l1tf="Mitigation: PTE Inversion; VMX: flush not necessary, SMT disabled") == "met"
     assert outcome("on", **off) == "not_met"
     assert outcome("on", meltdown="Mitigation: PTI", mds="Mitigation: Clear CPU buffers; SMT vulnerable") == "met"
     assert outcome("on", itlb_multihit="KVM: Vulnerable") == "not_met"
@@ -671,7 +676,24 @@ def test_values_are_compared(wanted: str, found: str, met: bool) -> None:
         ("/sys/fs/cgroup/system.slice/memory.max", "1G", "1073741824", True),
         ("/sys/fs/cgroup/system.slice/memory.max", "max", "max", True),
         ("/sys/devices/system/memory/block_size_bytes", "0x8000000", "8000000", True),
-        # Texts.
+        ("/sys/kernel/mm/lru_gen/enabled", "y", "0x0007", True),
+        ("/sys/kernel/mm/lru_gen/enabled", "n", "0x0000", True),
+        ("/sys/kernel/mm/lru_gen/enabled", "n", "0x0007", False),
+        ("/sys/kernel/mm/numa/demotion_enabled", "1", "true", True),
+        ("/sys/kernel/mm/swap/vma_ra_enabled", "0", "true", False),
+        ("/sys/kernel/mm/mempolicy/weighted_interleave/auto", "N", "false", True),
+        ("/sys/kernel/mm/hugepages/hugepages-1048576kB/demote_size", "2M", "2048kB", True),
+        ("/sys/fs/cgroup/memory/x/memory.soft_limit_in_bytes", "1G", "1073741824", True),
+        ("/sys/devices/system/cpu/cpu*/microcode/version", "0x2B000590", "0x2b000590", True),
+        # Numbers that the kernel aligns.
+        ("/sys/fs/resctrl/schemata", "L3:0=fffff;1=fffff MB:0=100;1=50", "L3:0=fffff;1=fffff MB:0= 100;1=  50", True),
+        ("/sys/fs/resctrl/schemata", "L3:0=fffff;1=fffff MB:0=100;1=5", "L3:0=fffff;1=fffff MB:0= 100;1=  50", False),
+        # Texts; patterns are of the chosen one.
+        ("/sys/block/sda/queue/scheduler", "*deadline", "[none] mq-deadline", False),
+        ("/sys/block/sda/queue/scheduler", "*deadline", "none [mq-deadline] kyber", True),
+        ("/sys/block/sda/queue/scheduler", "*[mq-deadline]*", "none [mq-deadline] kyber", True),
+        ("/sys/kernel/mm/transparent_hugepage/defrag", "defer*", "always defer [defer+madvise] madvise never", True),
+        ("/sys/module/pcie_aspm/parameters/policy", "p*", "[default] performance powersave", False),
         ("/sys/block/sda/queue/scheduler", "none", "[none] mq-deadline", True),
         ("/sys/module/pcie_aspm/parameters/policy", "performance", "default [performance] powersave", True),
         ("/sys/module/pcie_aspm/parameters/policy", "default", "default [performance] powersave", False),

@@ -151,7 +151,14 @@ SAME = [
     ("hugetlb_cma=0:1G,1:2G", "hugetlb_cma=1:2048M,0:1G"),
     ("hugetlb_cma=2G cma=64M", "hugetlb_cma=2048M cma=65536K"),
     ("sysctl.vm.swappiness=10", "sysctl.vm/swappiness=10"),
+    ("systemd.cpu_affinity=0-1,24-25", "systemd.cpu_affinity=0,1,24,25"),
+    ("crashkernel=1G-4G:192M,4G-:1G@16M", "crashkernel=1024M-4G:192M,4G-:1024M@16384K"),
+    ("memmap=16G!64G", "memmap=16384M!64G memmap=1G$8G"),
+    ("thp_anon=64K:always", "thp_anon=65536:always"),
+    ("vfio-pci.ids=8086:1572,8086:154c", "vfio_pci.ids=8086:154c,8086:1572"),
     # The kernel, or a program of its initial RAM disk, keeps all of them.
+    ("intel_pstate=passive", "intel_pstate=passive intel_pstate=no_hwp"),
+    ("intel_pstate=no_hwp", "intel_pstate=no_hwp intel_pstate=passive"),
     ("rd.lvm.lv=rhel/root", "rd.lvm.lv=rhel/root rd.lvm.lv=rhel/swap"),
     ("systemd.mask=irqbalance.service", "systemd.mask=irqbalance.service systemd.mask=ksm.service"),
     ("mce=ignore_ce", "mce=ignore_ce mce=no_cmci"),
@@ -255,6 +262,13 @@ OTHER = [
         "systemd.unified_cgroup_hierarchy=1 systemd.unified_cgroup_hierarchy=0",
         ["systemd.unified_cgroup_hierarchy=1: repeated as systemd.unified_cgroup_hierarchy=0"],
     ),
+    (
+        "intel_pstate=passive",
+        "intel_pstate=passive intel_pstate=active",
+        ["intel_pstate=passive: repeated as intel_pstate=active"],
+    ),
+    ("intel_pstate=no_hwp", "intel_pstate=passive", ["intel_pstate=no_hwp: missing"]),
+    ("crashkernel=1G,high", "crashkernel=1G,low", ["crashkernel=1G,high: found crashkernel=1G,low"]),
     ("nohz_full=2-3", "nohz_full=2-3 nohz_full=4", ["nohz_full=2-3: repeated as nohz_full=4"]),
     (
         "isolcpus=2-3 nohz_full=2-3 nosmt",

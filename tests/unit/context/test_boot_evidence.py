@@ -45,6 +45,7 @@ def pages(default_kib: int = 2048, **pools: str) -> dict[str, str]:
     return found
 
 
+TWO_NODES = {f"/sys/devices/system/node/node{node}/cpulist": f"{2 * node}-{2 * node + 1}" for node in (0, 1)}
 BOTH = pages(_2048="512", _1048576="4")
 
 AS_ASKED: list[tuple[str, dict[str, str]]] = [
@@ -62,6 +63,7 @@ AS_ASKED: list[tuple[str, dict[str, str]]] = [
     ("default_hugepagesz=2M hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=512", BOTH),
     ("hugepages=256", pages(_2048="300+44")),
     ("hugepagesz=1G hugepages=0:2,1:2", BOTH),
+    ("hugepagesz=1G hugepages=4 hugetlb_cma=8G", BOTH),
     ("hugepages=512", {}),
     ("transparent_hugepage=never", {THP: "always madvise [never]"}),
     ("transparent_hugepage=madvise", {}),
@@ -86,7 +88,9 @@ AS_ASKED: list[tuple[str, dict[str, str]]] = [
     ("mitigations=auto,no_guest_host,no_user_user", {RELEASE: "6.17.1"}),
     ("mitigations=,no_cross_thread", {RELEASE: "6.17.1"}),
     ("mitigations=auto,no_user_user", {RELEASE: "5.14.0-611.el9.x86_64"}),  # which takes from later kernels
+    ("mitigations=auto,no_user_user,", {RELEASE: "6.17.1"}),
     ("preempt=full", DYNAMIC | {PREEMPT: "none voluntary (full)"}),
+    ("preempt=none", DYNAMIC | {RELEASE: "5.14.0-503.el9.x86_64"}),
     ("quiet", {SMT: "on"}),
 ]
 
@@ -96,18 +100,30 @@ NOT_AS_ASKED: list[tuple[str, dict[str, str], str]] = [
     ("maxcpus=0", {}, "maxcpus=0: 4 CPUs online;"),
     ("nr_cpus=0", {}, "nr_cpus=0: 4 CPUs possible; so says"),
     ("mem=16G mem=4G", BOTH, "mem=4G: 8 GiB;"),
-    (
-        "numa=off",
-        {f"/sys/devices/system/node/node{node}/cpulist": f"{2 * node}-{2 * node + 1}" for node in (0, 1)},
-        "numa=off: 2 nodes;",
-    ),
+    ("numa=off", TWO_NODES, "numa=off: 2 nodes;"),
     ("hugepages=1024", BOTH, "hugepages=1024: 512 pages of 2 MiB; memory was short at boot, or"),
     ("hugepages=8", BOTH, "hugepages=8: 512 pages of 2 MiB; more were reserved"),
-    ("hugepagesz=1G hugepages=0:4,1:4", BOTH, "hugepages=0:4,1:4: 4 pages of 1 GiB; memory"),
+    ("hugepagesz=1G hugepages=0:4,1:4", BOTH | TWO_NODES, "hugepages=0:4,1:4: 4 pages of 1 GiB; memory"),
+    ("hugepagesz=1G hugepages=0:4,3:4", BOTH | TWO_NODES, "hugepages=0:4,3:4: 4 pages of 1 GiB; the kernel refuses all"),
+    (
+        "hugepagesz=1G hugepages=0:4,1:4",
+        pages(_1048576="0") | TWO_NODES | {RELEASE: "5.15.0-91-generic"},
+        "hugepages=0:4,1:4: 0 pages of 1 GiB; kernels before 5.16",
+    ),
+    (
+        "hugepagesz=1G hugepages=8 hugetlb_cma=8G",
+        pages(_1048576="0"),
+        "hugepages=8: 0 pages of 1 GiB; beside hugetlb_cma=",
+    ),
     ("hugepagesz=16G hugepages=1", BOTH, "hugepagesz=16G: refused; the kernel has no pages of 16 GiB"),
     ("default_hugepagesz=1G", BOTH, "default_hugepagesz=1G: 2 MiB; so says"),
     ("hugepages=256", pages(_2048="300+60"), "hugepages=256: 240 pages"),
     ("transparent_hugepage=never", {THP: "[always] madvise never"}, "transparent_hugepage=never: always; changed"),
+    (
+        "transparent_hugepage=always mem=400M",
+        {THP: "always madvise [never]", "/proc/meminfo": "MemTotal: 380000 kB\nHugepagesize: 2048 kB"},
+        "transparent_hugepage=always: never; the kernel switches them off",
+    ),
     ("transparent_hugepage=off", {THP: "[always] madvise never"}, "transparent_hugepage=off: always; the kernel knows"),
     ("transparent_hugepage=always", {VERSION: "#1 SMP PREEMPT_RT"}, "transparent_hugepage=always: none; a real-time"),
     (
@@ -146,7 +162,13 @@ NOT_AS_ASKED: list[tuple[str, dict[str, str], str]] = [
     ("cpuidle.off=1", states("haltpoll", "POLL", "haltpoll"), "cpuidle.off=1: haltpoll;"),
     ("mitigations=no", {RELEASE: "6.1.0"}, "mitigations=no: ignored; the kernel does not know"),
     ("mitigations=auto,no_user_user", {RELEASE: "6.16.1"}, "mitigations=auto,no_user_user: ignored;"),
-    ("mitigations=auto;no_user_user", {RELEASE: "6.17.1"}, "mitigations=auto;no_user_user: ignored;"),
+    ("mitigations=auto;no_user_user", {RELEASE: "6.17.1"}, "mitigations=auto;no_user_user: auto; the kernel does"),
+    ("mitigations=off,nosmt", {RELEASE: "6.17.1"}, "mitigations=off,nosmt: off; the kernel does not know the rest"),
+    ("mitigations=off,nosmt", {RELEASE: "6.16.1"}, "mitigations=off,nosmt: ignored;"),
+    ("mitigations=off,nosmt", {RELEASE: "5.14.0-611.el9.x86_64"}, "mitigations=off,nosmt: ignored or off; the kernel"),
+    ("mitigations=auto,no_user_user,no_user", {RELEASE: "6.17.1"}, "mitigations=auto,no_user_user,no_user: auto,no_user_user;"),
+    ("mitigations=no_user_user", {RELEASE: "6.17.1"}, "mitigations=no_user_user: ignored;"),
+    ("preempt=none", DYNAMIC, "preempt=none: unknown; kernels from 7.0 on"),
     ("preempt=full", DYNAMIC | {PREEMPT: "none (voluntary) full"}, "preempt=full: voluntary; so says"),
 ]
 
