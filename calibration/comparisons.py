@@ -294,9 +294,7 @@ FILES: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
     ),
     (
         boolean,
-        (
-            r"/sys/kernel/mm/(numa/demotion_enabled|swap/vma_ra_enabled|mempolicy/weighted_interleave/auto)",
-        ),
+        (r"/sys/kernel/mm/(numa/demotion_enabled|swap/vma_ra_enabled|mempolicy/weighted_interleave/auto)",),
     ),
     (generations, (r"/sys/kernel/mm/lru_gen/enabled",)),
     (parameter, (r"/sys/module/[^/]+/parameters/[^/]+",)),
@@ -354,7 +352,9 @@ _FLAGS: Final = Rule(set_of(","), collected=True)
 
 ARGUMENTS: Final[Mapping[str, Rule]] = {
     "isolcpus": Rule(isolcpus),
-    **dict.fromkeys(("nohz_full", "rcu_nocbs", "kthread_cpus", "workqueue.unbound_cpus", "systemd.cpu_affinity"), _CPUS),
+    **dict.fromkeys(
+        ("nohz_full", "rcu_nocbs", "kthread_cpus", "workqueue.unbound_cpus", "systemd.cpu_affinity"), _CPUS
+    ),
     "irqaffinity": Rule(irq_cpus),
     "tuned.non_isolcpus": Rule(mask),
     "intel_pstate": Rule(modes=frozenset(("active", "passive", "disable"))),

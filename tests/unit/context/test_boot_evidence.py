@@ -104,7 +104,11 @@ NOT_AS_ASKED: list[tuple[str, dict[str, str], str]] = [
     ("hugepages=1024", BOTH, "hugepages=1024: 512 pages of 2 MiB; memory was short at boot, or"),
     ("hugepages=8", BOTH, "hugepages=8: 512 pages of 2 MiB; more were reserved"),
     ("hugepagesz=1G hugepages=0:4,1:4", BOTH | TWO_NODES, "hugepages=0:4,1:4: 4 pages of 1 GiB; memory"),
-    ("hugepagesz=1G hugepages=0:4,3:4", BOTH | TWO_NODES, "hugepages=0:4,3:4: 4 pages of 1 GiB; the kernel refuses all"),
+    (
+        "hugepagesz=1G hugepages=0:4,3:4",
+        BOTH | TWO_NODES,
+        "hugepages=0:4,3:4: 4 pages of 1 GiB; the kernel refuses all",
+    ),
     (
         "hugepagesz=1G hugepages=0:4,1:4",
         pages(_1048576="0") | TWO_NODES | {RELEASE: "5.15.0-91-generic"},
@@ -166,7 +170,11 @@ NOT_AS_ASKED: list[tuple[str, dict[str, str], str]] = [
     ("mitigations=off,nosmt", {RELEASE: "6.17.1"}, "mitigations=off,nosmt: off; the kernel does not know the rest"),
     ("mitigations=off,nosmt", {RELEASE: "6.16.1"}, "mitigations=off,nosmt: ignored;"),
     ("mitigations=off,nosmt", {RELEASE: "5.14.0-611.el9.x86_64"}, "mitigations=off,nosmt: ignored or off; the kernel"),
-    ("mitigations=auto,no_user_user,no_user", {RELEASE: "6.17.1"}, "mitigations=auto,no_user_user,no_user: auto,no_user_user;"),
+    (
+        "mitigations=auto,no_user_user,no_user",
+        {RELEASE: "6.17.1"},
+        "mitigations=auto,no_user_user,no_user: auto,no_user_user;",
+    ),
     ("mitigations=no_user_user", {RELEASE: "6.17.1"}, "mitigations=no_user_user: ignored;"),
     ("preempt=none", DYNAMIC, "preempt=none: unknown; kernels from 7.0 on"),
     ("preempt=full", DYNAMIC | {PREEMPT: "none (voluntary) full"}, "preempt=full: voluntary; so says"),
