@@ -158,12 +158,16 @@ class Interleaving(Model):
 
 
 class Allocation(Model):
-    """What a group may use in one domain of one resource: ``part`` of ``whole``, in ways or parts of bandwidth."""
+    """What a group may use in one domain of one resource: ``part`` of ``whole``, in ways or parts of bandwidth.
+
+    ``cpus`` are those of the domain; None if the kernel does not say.
+    """
 
     resource: str
     domain: int
     part: int
     whole: int
+    cpus: tuple[int, ...] | None
 
 
 class ResctrlGroup(Model):

@@ -329,7 +329,8 @@ _PREEMPTIBLE: Final = (
 
 def _preemption(tree: Tree, version: str | None) -> str | None:
     """Return the preemption model: the kernel's choice where its file can be read, else as it is built."""
-    words = (version or "").split()
+    # Before Linux 5.4 the patches for real time named it in two words.
+    words = re.sub(r"\bPREEMPT RT\b", "PREEMPT_RT", version or "").split()
     built = next((name for word, name in _PREEMPTIBLE if word in words), "voluntary or none" if words else None)
     chosen: str | None = tree.parse("/sys/kernel/debug/sched/preempt", _parenthesised)
     if chosen is None:

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 from calibration.context.boot_rules import versions
 from calibration.context.hardware import Allocation, Resctrl, ResctrlGroup
 from calibration.context.isolation import parse_kernel_list
-from calibration.context.tree import MAX_FILE_BYTES, Tree, kernel_of
+from calibration.context.topology import CPU
+from calibration.context.tree import MAX_FILE_BYTES, Tree, count, kernel_of
 from calibration.text import visible
 
 RESCTRL = "/sys/fs/resctrl"
@@ -106,6 +107,24 @@ def _parts(text: str) -> tuple[tuple[str, int, int | None], ...]:
     return tuple((resource, domain, _part(resource, value)) for resource, domain, value in _entries(text))
 
 
+def _domains(tree: Tree) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Return the CPUs that share each cache, by its level and number: its number is that of the domain."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for cpu in tree.numbered(CPU, "cpu"):
+        for index in tree.names(f"{CPU}/cpu{cpu}/cache"):
+            place = f"{CPU}/cpu{cpu}/cache/{index}"
+            number = tree.parse(f"{place}/id", count)
+            level = None if number is None else tree.parse(f"{place}/level", count)
+            if number is not None and level is not None:
+                found.setdefault((level, number), []).append(cpu)
+    return {key: tuple(cpus) for key, cpus in found.items()}
+
+
+def _level(resource: str) -> int:
+    """Return the level of the caches that are the domains of *resource*; that of bandwidth is the third."""
+    return 2 if resource.startswith("L2") else 3
+
+
 def read_resctrl(tree: Tree, vendor: str | None) -> Resctrl | None:
     """Return the groups; None if resctrl is not mounted, or not visible to the login."""
     if tree.text(f"{RESCTRL}/schemata") is None:
@@ -125,11 +144,18 @@ def read_resctrl(tree: Tree, vendor: str | None) -> Resctrl | None:
             values.setdefault(resource, []).append(part)
     wholes = {resource: _whole(tree, resource, values[resource], vendor) for resource in values}
     groups = []
+    domains = _domains(tree)
     for name, entries in parts.items():
         directory = f"{RESCTRL}/{name}".rstrip("/")
         mode = tree.word(f"{directory}/mode")
         narrowed = (
-            Allocation(resource=resource, domain=domain, part=part, whole=whole)
+            Allocation(
+                resource=resource,
+                domain=domain,
+                part=part,
+                whole=whole,
+                cpus=domains.get((_level(resource), domain)),
+            )
             for resource, domain, part in entries
             if part is not None and (whole := wholes[resource]) is not None and part < whole
         )
@@ -148,13 +174,16 @@ def read_resctrl(tree: Tree, vendor: str | None) -> Resctrl | None:
 
 
 def narrowing_group(resctrl: Resctrl | None, cpus: frozenset[int]) -> Iterator[tuple[ResctrlGroup, frozenset[int]]]:
-    """Yield the groups that narrow what *cpus* may use, with those CPUs: what a process measures there."""
+    """Yield the groups that narrow what *cpus* may use, with those CPUs and what is narrowed there."""
     groups = () if resctrl is None else resctrl.groups
     own = next((group for group in groups if group.own), None)
     for group in groups:
         inside = cpus if group is own else cpus.intersection(group.cpus) if own is None else frozenset[int]()
-        if group.narrowed and inside:
-            yield group, inside
+        if not inside:
+            continue
+        of_item = {item: inside if item.cpus is None else inside.intersection(item.cpus) for item in group.narrowed}
+        if narrowed := tuple(item for item, within in of_item.items() if within):
+            yield group.model_copy(update={"narrowed": narrowed}), frozenset().union(*of_item.values())
 
 
 def allocation_text(group: ResctrlGroup) -> str:

@@ -52,6 +52,9 @@ RESCTRL_PATTERNS = (
     RESCTRL + "/{schemata,cpus_list,mode}",
     RESCTRL + "/info/*/{cbm_mask,min_cbm_bits,min_bandwidth,bandwidth_gran,shareable_bits}",
 )
+CACHE_NUMBERS = "/sys/devices/system/cpu/cpu[0-9]*/cache/index[2-9]/id"
+"""Numbers of the caches, which are those of the domains."""
+
 RESCTRL_OWN = frozenset(["info", "mon_groups", "mon_data"])
 """Directories that are not groups."""
 
@@ -141,7 +144,10 @@ def collect_resctrl(collector):
     collector.copy("/proc/self/cpu_resctrl_groups")
     for pattern in RESCTRL_PATTERNS:
         collector.collect(pattern)
-    groups = [name for name in collector.names(RESCTRL) if name not in RESCTRL_OWN]
+    names = collector.names(RESCTRL)
+    if names:
+        collector.collect(CACHE_NUMBERS)
+    groups = [name for name in names if name not in RESCTRL_OWN]
     for name in groups[:MAX_GROUPS]:
         for file in ("schemata", "cpus_list", "mode"):
             collector.copy("%s/%s/%s" % (RESCTRL, name, file))

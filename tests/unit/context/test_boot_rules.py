@@ -327,6 +327,7 @@ PREEMPT: list[tuple[str, str, str | None, str, str | None]] = [
     ),
     ("preempt=full", "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1", None, "chosen at boot (PREEMPT_DYNAMIC)", None),
     ("quiet", "#1 SMP PREEMPT_RT Debian 6.12.117-1", "full (lazy) laziest ", "real-time, lazy", None),
+    ("quiet", "#1 SMP PREEMPT RT Debian 4.19.289-2 (2023-08-08)", None, "real-time", None),
     ("preempt=none", "#1 SMP PREEMPT_RT Debian 6.12.117-1", None, "real-time", "preempt=none: real-time; so says"),
     ("preempt=full", "#1 SMP PREEMPT_RT Debian 6.12.117-1", "(full) lazy ", "real-time, full", None),
     ("quiet", "#1 SMP Debian 5.10.223-1", None, "voluntary or none", None),

@@ -2,6 +2,8 @@
 """Devices and their links, CXL memory, allocations and profiles, of captured and of made machines."""
 
 import base64
+import io
+import tarfile
 
 import pytest
 
@@ -282,6 +284,44 @@ def test_a_group_with_fewer_ways_narrows_what_its_cpus_measure(make_root):
     (raised,) = [flag for flag in machine_flags(context) if flag.code == "ALLOCATION_NARROWED"]
     assert "resctrl group pods gives CPUs 4-7 4 of 16 ways of L3" in raised.reason
     assert facts(context, None)["allocation"] == f"pods on CPUs 4-7: {allocation_text(group)}"
+
+
+def caches(*domains):
+    """Return the files of third-level caches, each with the number of its domain and its CPUs."""
+    place = "/sys/devices/system/cpu/cpu%d/cache/index3/%s"
+    return {
+        place % (cpu, name): f"{text}\n"
+        for number, cpus in domains
+        for cpu in cpus
+        for name, text in (("level", 3), ("type", "Unified"), ("id", number))
+    }
+
+
+@pytest.mark.parametrize(
+    ("group_cpus", "narrow", "text"),
+    [
+        ("2-7", {2, 3}, "4 of 16 ways of L3, 50 of 100 parts of memory bandwidth"),
+        ("2,3", {2, 3}, "4 of 16 ways of L3, 50 of 100 parts of memory bandwidth"),
+        ("4-7", set(), ""),
+    ],
+)
+def test_a_domain_narrows_the_cpus_of_its_cache_only(make_root, group_cpus, narrow, text):
+    files = {**schemata(cpus="0-1"), **schemata(group="/pods", l3="f", mb="50", cpus=group_cpus)}
+    ids = caches((0, range(4)), (1, range(4, 8)))
+    root = make_root({**BASE, **files, **ids, "/sys/bus/pci/devices/none/class": "0x060000\n"})
+    both(root)
+    context = load(root)
+    found = list(narrowing_group(context.resctrl, context.usable_cpus))
+    assert [(cpus, allocation_text(group)) for group, cpus in found] == ([(narrow, text)] if narrow else [])
+
+
+def test_numbers_of_caches_are_read_only_where_something_is_allocated(make_root):
+    root = make_root({**BASE, **caches((0, range(8)))})
+    archive = base64.b64decode(capture.capture(str(root), sleep=lambda _: None)["archive"])
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        names = files.getnames()
+    assert any(name.endswith("/cache/index3/level") for name in names)
+    assert not any(name.endswith("/id") for name in names)
 
 
 def test_of_several_domains_the_one_with_the_least_is_named(make_root):
