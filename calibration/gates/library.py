@@ -2,7 +2,7 @@
 """Robot Framework keywords of the gates; expands each gate to one test per SUT."""
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -197,14 +197,29 @@ def _names_a_sut(test: TestCase) -> bool:
 
 
 def keep_failed(test: ResultOfTest) -> bool:
-    """Let *test* fail if its setup or body did, and a skip in a teardown replaced that; return whether it did."""
-    steps = [test.setup, *test.body] if test.has_setup else test.body
-    failed = [step.message for step in steps if getattr(step, "failed", False)]
-    if not test.skipped or not failed or "robot:skip-on-failure" in test.tags:
+    """Let *test* fail if a step or a setup of its suites did, and a skip replaced that; return whether it did."""
+    if not test.skipped or {"robot:skip-on-failure", "robot:skip"}.intersection(test.tags):
+        return False
+    failed = [step.message for step in _steps(test) if getattr(step, "failed", False)]
+    if not failed:
         return False
     test.status = "FAIL"
     test.message = "\n".join([*failed, "", test.message])
     return True
+
+
+def _steps(test: ResultOfTest) -> Iterator[Any]:
+    """Yield the setups of the suites of *test*, its own setup, body and teardown."""
+    suite = test.parent
+    while suite is not None:
+        if suite.has_setup:
+            yield suite.setup
+        suite = suite.parent
+    if test.has_setup:
+        yield test.setup
+    yield from test.body
+    if test.has_teardown:
+        yield test.teardown
 
 
 class KeepFailed(ResultVisitor):  # type: ignore[misc]

@@ -519,6 +519,10 @@ SKIPPING_TEARDOWNS = {
     "    Run Keyword And Continue On Failure    Fail    broken\n    Skip    no matter\n",
     "of the suite": "*** Settings ***\nSuite Teardown    Skip    no matter\n"
     "*** Test Cases ***\nOne\n    Fail    broken\nTwo\n    Log    1\n",
+    "of the suite, after a failed teardown": "*** Settings ***\nSuite Teardown    Skip    no matter\n"
+    "*** Test Cases ***\nOne\n    Log    1\n    [Teardown]    Fail    broken\nTwo\n    Log    1\n",
+    "of the suite, after its failed setup": "*** Settings ***\nSuite Setup    Fail    broken\n"
+    "Suite Teardown    Skip    no matter\n*** Test Cases ***\nOne\n    Log    1\n",
 }
 """Gates that fail and then skip."""
 
@@ -565,8 +569,10 @@ def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Pat
         "*** Test Cases ***\nOne\n    [Setup]    Skip If    True    no matter\n    Fail    not run\n",
         "*** Test Cases ***\nOne\n    Run Keyword And Ignore Error    Fail    expected\n    Skip    no matter\n",
         "*** Test Cases ***\nOne\n    [Tags]    robot:skip-on-failure\n    Fail    broken\n",
+        "*** Settings ***\nSuite Setup    Fail    broken\n"
+        "*** Test Cases ***\nOne\n    [Tags]    robot:skip\n    Log    1\n",
     ],
-    ids=["body", "setup", "expected failure", "asked for"],
+    ids=["body", "setup", "expected failure", "asked for", "always"],
 )
 def test_a_skip_without_a_failure_stays_a_skip(text: str, tmp_path: Path) -> None:
     (tmp_path / "own.robot").write_text(text, encoding="utf-8")
