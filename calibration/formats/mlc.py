@@ -65,6 +65,12 @@ NODE: Final = re.compile(r"\bnode[ #:]{0,9}(\d{1,5})\b", re.IGNORECASE)
 CPUS: Final = ("cpu", "core")
 """Labels of rows that are not nodes."""
 
+BUFFER: Final = re.compile(r"-b(\d{1,12})([mMgG]?)", re.ASCII)
+"""The buffer of each thread, in KiB, MiB or GiB."""
+
+LEAST_BUFFER_MIB: Final = 100
+"""The smallest that MLC takes by itself."""
+
 NO_UNIT: Final = "no unit given"
 MAX_LINES: Final = 20_000
 """Most lines of results in one text: twice a matrix of 8192 CPUs."""
@@ -106,12 +112,30 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
             count += len(section.lines)
             if count > MAX_LINES:
                 raise InputError(f"at most {MAX_LINES} lines of {NAME}'s results are read")
-            values = list(READERS[section.kind](section, output.options))
-            found.append(_read(section, output, values))
+            other = _other_quantity(section.kind, output.options)
+            values = [] if other else list(READERS[section.kind](section, output.options))
+            found.append(_read(section, output, values) if other is None else _not_read(section, other))
             loose = {line.place for line in section.notes if has_number(line.text)}
             understood |= {line.place for line in section.lines} - loose
             understood |= before if values else set()
     return joined(found)
+
+
+def _other_quantity(kind: str, options: Sequence[str]) -> str | None:
+    """Return why a section has not what its heading says, by the options of the command; None if it has."""
+    for option in options:
+        if kind in {"bandwidth_matrix", "loaded_latency"} and re.fullmatch(r"-W\d{1,3}", option, re.ASCII):
+            return f"{option}: traffic of reads and writes, not of reads alone"
+        size = BUFFER.fullmatch(option)
+        if kind in {"idle_latency", "latency_matrix"} and size is not None:
+            mib = int(size[1]) * {"": 1 / 1024, "m": 1, "g": 1024}[size[2].lower()]
+            if mib < LEAST_BUFFER_MIB:
+                return f"{option}: caches may hold a buffer of {mib:g} MiB, so that it is no latency of memory"
+    return None
+
+
+def _not_read(section: Section, reason: str) -> Read:
+    return Read(not_read=(NotRead(kind=section.kind, what=section.lines[0].text.strip(), reason=reason),))
 
 
 def _read(section: Section, output: Output, values: Sequence[ReadValues]) -> Read:
@@ -133,7 +157,7 @@ def _read(section: Section, output: Output, values: Sequence[ReadValues]) -> Rea
             Reading(instrument=instrument, command=output.command, missing=tuple(missing), notes=notes, values=value)
             for value in values
         ),
-        not_read=() if values else (NotRead(kind=section.kind, what=title, reason=reason),),
+        not_read=() if values else _not_read(section, reason).not_read,
         inconsistencies=tuple(faults),
     )
 

@@ -135,6 +135,8 @@ def split_outputs(lines: Sequence[Line], command: str | None, understood: set[in
         elif parameters := COMMAND_LINE.search(line.text):
             output.parameters = parameters[1].strip()
             understood.add(line.place)
+            if output.command is None and len(output.options) > 1:
+                output.before.append(line)
         elif (kind := section_kind(line.text)) is not None:
             again = bool(sections) and sections[-1].kind == kind
             if again and kind == "idle_latency":

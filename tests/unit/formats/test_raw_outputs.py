@@ -62,6 +62,49 @@ def test_every_number_of_a_table_is_read(path: Path) -> None:
     assert numbers - found == NOT_READ.get(path.stem, set())
 
 
+NODES = """\
+Measuring Memory Bandwidths between nodes within system
+Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)
+                Numa node
+Numa node            0
+       0        150000.9
+"""
+DELAYED = """\
+Measuring Loaded Latencies for the system
+Inject	Latency	Bandwidth
+Delay	(ns)	MB/sec
+==========================
+ 00000	350.00	 200000.0
+"""
+IDLE = "Each iteration took 31.0 base frequency clocks (\t12.4\tns)\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "output", "reason"),
+    [
+        ("--bandwidth_matrix -W2", NODES, "-W2: traffic of reads and writes, not of reads alone"),
+        ("--bandwidth_matrix -R", NODES, None),
+        ("--loaded_latency -d0 -W10", DELAYED, "-W10: traffic of reads and writes, not of reads alone"),
+        ("--loaded_latency -d0 -b2g", DELAYED, None),
+        ("--idle_latency -b20480", IDLE, "-b20480: caches may hold a buffer of 20 MiB"),
+        ("--idle_latency -b10m -L", IDLE, "-b10m: caches may hold a buffer of 10 MiB"),
+        ("--idle_latency -b1g", IDLE, None),
+    ],
+)
+@pytest.mark.parametrize("shown", ["Command line parameters: {}\n\n{}", "$ ./mlc {}\n{}"])
+def test_options_that_measure_something_else_are_not_read_as_it(
+    options: str, output: str, reason: str | None, shown: str
+) -> None:
+    banner = "Intel(R) Memory Latency Checker - v3.11\n"
+    text = shown.format(options, output)
+    found = read_published(banner + text if shown.startswith("C") else text.replace("\n", "\n" + banner, 1)).read
+    assert [item.reason.startswith(reason or "") for item in found.not_read] == ([True] if reason else [])
+    assert bool(found.readings) is (reason is None)
+    assert not found.inconsistencies
+    for reading in found.readings:
+        assert options in " ".join([reading.command or "", *reading.notes])
+
+
 @pytest.mark.parametrize(
     ("banner", "version"),
     [
