@@ -320,9 +320,9 @@ def _speed(device: Device) -> Reading:
     reason = f"the driver, {device.driver or 'none'}, does not tell the speed of {', '.join(untold)}" if untold else ""
     if not values:
         return unknown(reason)
-    return (
-        one(*values.values()) if len(values) == 1 and not untold else Reading(values, reason=reason, noun="interfaces")
-    )
+    if len(values) == 1 and not untold:
+        return one(next(iter(values.values())))
+    return Reading(values, reason=reason, noun="interfaces")
 
 
 MEMORY_KEYS: Final = ("dimms", "mt_s", "channels")

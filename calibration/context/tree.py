@@ -26,8 +26,8 @@ from calibration.text import visible
 
 T = TypeVar("T")
 
-MAX_FILE_BYTES = 32 * 1024 * 1024
-"""Largest file read: ``/proc/interrupts`` of 448 CPUs and 4000 lines is about 20 MB."""
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Largest file read, as a capture copies it (calibration/runner/capture.py)."""
 
 MAX_CONTENT_BYTES = 160 * 1024 * 1024
 """Most bytes of files kept from one archive: a SUT's own capture stops at 128 MiB (calibration/runner/capture.py)."""

@@ -29,8 +29,8 @@ from calibration.runner.ranges import format_ranges, parse_ranges
 
 SCHEMA = "sut-context/1"
 
-MAX_FILE_BYTES = 16 * 1024 * 1024
-"""Largest file copied. /proc/interrupts of 448 CPUs and 3000 lines is about 15 MB; all others are smaller."""
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Largest file copied. /proc/interrupts of 1024 CPUs and 4000 lines is about 46 MB; all others are smaller."""
 
 MAX_TOTAL_BYTES = 128 * 1024 * 1024
 """Limit on all files, so that a capture never exhausts a SUT's memory."""

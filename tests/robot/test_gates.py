@@ -569,8 +569,7 @@ def test_a_gate_that_failed_stays_failed_through_a_skip(text: str, tmp_path: Pat
         "*** Test Cases ***\nOne\n    [Setup]    Skip If    True    no matter\n    Fail    not run\n",
         "*** Test Cases ***\nOne\n    Run Keyword And Ignore Error    Fail    expected\n    Skip    no matter\n",
         "*** Test Cases ***\nOne\n    [Tags]    robot:skip-on-failure\n    Fail    broken\n",
-        "*** Settings ***\nSuite Setup    Fail    broken\n"
-        "*** Test Cases ***\nOne\n    [Tags]    robot:skip\n    Log    1\n",
+        "*** Settings ***\nSuite Setup  Fail  broken\n*** Test Cases ***\nOne\n  [Tags]  robot:skip\n  Log  1\n",
     ],
     ids=["body", "setup", "expected failure", "asked for", "always"],
 )
