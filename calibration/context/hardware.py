@@ -167,7 +167,7 @@ class Allocation(Model):
     domain: int
     part: int
     whole: int
-    cpus: tuple[int, ...] | None
+    cpus: tuple[int, ...] | None = None
 
 
 class ResctrlGroup(Model):

@@ -132,7 +132,7 @@ def test_raw_output_of_mlc_is_shown_only_with_consent() -> None:
     assert kept.readings
     text = page_of_document(kept).text
     assert "not shown" in text
-    assert "12.40" not in text
+    assert "106.1" not in text
     assert not data_of(Path("run.json"), as_bytes(kept), checked=True).public
-    assert "12.40 ns" in page_of_document(imported(raw)).text
+    assert "106.1 ns" in page_of_document(imported(raw)).text
     assert page_of_document(imported(PAGES[0].read_bytes(), publish=False)).text.count("2878198551") == 1
