@@ -107,8 +107,8 @@ PAGE_KIB = {"hugepages_2m": 2048, "hugepages_1g": 1048576}
 PAGES_PLACE = r"(/sys/devices/system/node/node\d+|/sys/kernel/mm)/hugepages/hugepages-%dkB/nr_hugepages"
 PLACES = {
     **{setting: PAGES_PLACE % kib for setting, kib in PAGE_KIB.items()},
-    "governor": CPU + r"/cpufreq/policy\d+/(scaling_governor|energy_performance_preference)",
-    "turbo": CPU + r"/(intel_pstate/no_turbo|cpufreq/boost|cpufreq/policy\d+/(boost|scaling_max_freq))",
+    "governor": CPU + r"/cpufreq/policy\d+/(scaling_governor|scaling_setspeed|energy_performance_preference)",
+    "turbo": CPU + r"/(intel_pstate/(no_turbo|min_perf_pct)|cpufreq/boost|cpufreq/policy\d+/(boost|scaling_max_freq))",
     "prefetchers": r"/dev/cpu/\d+/msr:0x(1a4|6d|1320|c0000108)|" + CPU + r"/(cpu\d+/dscr|dscr_default)",
     "irqbalance": r"irqbalance\.service",
 }
@@ -240,7 +240,11 @@ def plan_governor(machine, wanted):
             preference = policy + "/energy_performance_preference"
             if machine.exists(preference):
                 entries.append(Entry("governor", preference, machine.text(preference), None))
-            entries.append(Entry("governor", where, machine.text(where), wanted))
+            before = machine.text(where)
+            if before == "userspace":  # which forgets its speed when another governor takes over
+                speed = policy + "/scaling_setspeed"
+                entries.append(Entry("governor", speed, machine.text(speed), None))
+            entries.append(Entry("governor", where, before, wanted))
         except FileNotFoundError:
             continue  # its CPUs went offline meanwhile
     if not entries:
@@ -284,7 +288,10 @@ def plan_turbo(machine, wanted):
     """
     where = CPU + "/intel_pstate/no_turbo"
     if machine.exists(where) and not pstate_is_off(machine):
-        return [Entry("turbo", where, machine.text(where), {"on": "0", "off": "1"}[wanted])]
+        # Without turbo, Linux lowers a smallest share of the clock that only turbo reaches, and leaves it so.
+        least = CPU + "/intel_pstate/min_perf_pct"
+        shares = [Entry("turbo", least, machine.text(least), None)] if machine.exists(least) else []
+        return [*shares, Entry("turbo", where, machine.text(where), {"on": "0", "off": "1"}[wanted])]
     value = {"on": "1", "off": "0"}[wanted]
     own, limits = [], []
     release = machine.text(RELEASE) if machine.exists(RELEASE) else ""

@@ -284,6 +284,44 @@ def test_side_effects_of_a_setting_are_restored(sut: Sut, made: Any) -> None:
     assert sut.read(POLICY % 0 + "energy_performance_preference") == "balance_performance"
 
 
+def test_the_smallest_share_that_linux_lowers_without_turbo_is_restored(
+    sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least, write = NO_TURBO.replace("no_turbo", "min_perf_pct"), settings.Machine.write
+
+    def lowering(machine: Any, where: str, text: str) -> None:
+        """Switch turbo as intel_pstate does."""
+        write(machine, where, text)
+        if where == NO_TURBO and text == "1":
+            sut.put(least, f"{min(65, int(sut.read(least)))}\n")
+
+    sut.put(least, "100\n")
+    sut.put(NO_TURBO, "0\n")
+    monkeypatch.setattr(settings.Machine, "write", lowering)
+    (found,) = change(sut, made, {"turbo": "off"})
+    assert (found["where"], sut.read(least)) == (NO_TURBO, "65")
+    restore(sut, made)
+    assert (sut.read(NO_TURBO), sut.read(least)) == ("0", "100")
+
+
+def test_the_speed_that_a_program_chose_is_restored(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    speed, write = POLICY % 0 + "scaling_setspeed", settings.Machine.write
+
+    def forgetting(machine: Any, where: str, text: str) -> None:
+        """Change the governor as Linux does: userspace begins with the current speed."""
+        write(machine, where, text)
+        if where == POLICY % 0 + "scaling_governor":
+            sut.put(speed, "3600000\n" if text == "userspace" else "<unsupported>\n")
+
+    sut.put(speed, "2000000\n")
+    sut.put(POLICY % 0 + "scaling_governor", "userspace\n")
+    monkeypatch.setattr(settings.Machine, "write", forgetting)
+    change(sut, made, {"governor": "performance"})
+    assert sut.read(speed) == "<unsupported>"
+    restore(sut, made)
+    assert (sut.read(POLICY % 0 + "scaling_governor"), sut.read(speed)) == ("userspace", "2000000")
+
+
 def test_a_partial_reservation_of_huge_pages_is_restored(sut: Sut, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     write = settings.Machine.write
 
