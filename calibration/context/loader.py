@@ -314,6 +314,7 @@ def _read_kernel(tree: Tree, version: str | None) -> Kernel:
         load_average=tree.parse("/proc/loadavg", _load_average),
         uptime_s=tree.parse("/proc/uptime", _uptime),
         preemption=_preemption(tree, version),
+        stat_interval_s=tree.parse("/proc/sys/vm/stat_interval", count),
         resctrl_schemata=tuple(visible(line.strip()) for line in schemata.splitlines() if line.strip()),
     )
 

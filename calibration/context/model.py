@@ -581,6 +581,7 @@ class Kernel(Model):
     uptime_s: float | None
     resctrl_schemata: tuple[str, ...]
     preemption: str | None = None
+    stat_interval_s: int | None = None
 
 
 class Throttling(Model):

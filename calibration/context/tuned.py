@@ -100,7 +100,7 @@ class _Settings:
 
     def _add(self, plugin: str, option: str, wanted: str | None, own: set[int] | None) -> None:
         files = files_of(plugin, option)
-        if not files and plugin not in {"sysctl", "sysfs"}:
+        if not files and plugin not in {"sysctl", "sysfs"} and (plugin, option) != ("cpu", "force_latency"):
             return
         if plugin == "vm" and wanted is not None:
             if option.startswith("dirty_") and wanted.endswith("%"):

@@ -468,6 +468,8 @@ def none_isolated(context: Context) -> str:
     if isolated := frozenset(context.online_cpus).intersection(context.isolated_cpus):
         text = f"the login may not use the isolated {_cpus_text(isolated)}"
         return f"{text}: {OUTSIDE_PARTITION}" if isolated.intersection(context.isolation.cpuset_isolated) else text
+    if offline := frozenset(context.isolated_cpus).intersection(context.cpus.offline):
+        return f"the isolated {_cpus_text(offline)} {'is' if len(offline) == 1 else 'are'} offline"
     text = "no CPU is isolated, neither by isolcpus= nor by a cpuset partition"
     if unknown := context.isolation.cpuset_unknown:
         return f"{text} that can be seen ({_cpus_text(unknown)} may be)"

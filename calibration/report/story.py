@@ -255,7 +255,7 @@ def _findings(document: RunDocument, context: Context | None, advised: Sequence[
     yield from _not_measured(document)
     yield from (f"{flag.reason}." for flag in document.flags if flag.code in MACHINE_FINDINGS)
     yield from _nodes_behind(document.record, peaks_of(context), advised)
-    yield from _disturbed_cpus(document.measurements, advised)
+    yield from _disturbed_cpus(document.measurements, advised, context)
     yield from _wide(document.record)
     yield from (
         f"{item.title}: {flag.reason}."
@@ -329,13 +329,16 @@ def _nodes_behind(
             yield f"Node {node} reads {units.headline(metric)}, {share} of the median of the nodes{slots}."
 
 
-def _disturbed_cpus(measurements: Sequence[Measurement], advised: Sequence[Advice]) -> Iterator[str]:
+def _disturbed_cpus(
+    measurements: Sequence[Measurement], advised: Sequence[Advice], context: Context | None
+) -> Iterator[str]:
     """Yield isolated CPUs that lose time, with the advice that the CPU's own lost time supports."""
     found = [measurement.values for measurement in measurements if isinstance(measurement.values, JitterValues)]
     found.sort(key=lambda values: -values.gaps.lost_fraction)
     if found and not any(values.isolated for values in found):
+        what = "No isolated CPU was measured" if context is not None and context.isolated_cpus else "No CPU is isolated"
         yield (
-            f"No CPU is isolated: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_fraction)} of its time, "
+            f"{what}: CPU {found[0].cpu} loses {units.percent(found[0].gaps.lost_fraction)} of its time, "
             f"longest gap {units.time_ns(found[0].gaps.max_ns)}."
         )
     for values in found:

@@ -212,6 +212,9 @@ def _bios(firmware: Firmware) -> str:
 
 
 def _cores(topology: Topology) -> str:
+    threads = Counter(len(core.cpus) for core in topology.cores)
+    if len(threads) > 1:
+        return ", ".join(f"{threads[count]} with {plural(count, 'thread')}" for count in sorted(threads, reverse=True))
     return f"{len(topology.cores)} with {_known(topology.threads_per_core)} threads each"
 
 

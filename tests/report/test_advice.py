@@ -184,10 +184,16 @@ POLICY = FrequencyPolicy(
 )
 HARDWARE = {"frequency__policies": (POLICY,), "frequency__hardware_max_hz": 4 * 10**9}
 SLOW_CLOCK = {"clocksource__current": "hpet"}
-THREADS = tuple(
-    Core(cpus=cpus, core_id=number, cluster_id=None, die_id=None, package_id=0)
-    for number, cpus in enumerate([(0, 1), (2, 4), (3, 5), (6, 7)])
-)
+
+
+def cores(*cpus: tuple[int, ...]) -> tuple[Core, ...]:
+    """Return cores of these CPUs."""
+    return tuple(
+        Core(cpus=own, core_id=number, cluster_id=None, die_id=None, package_id=0) for number, own in enumerate(cpus)
+    )
+
+
+THREADS = cores((0, 1), (2, 4), (3, 5), (6, 7))
 
 
 def dimms(*modules: tuple[int, int], empty: int = 0) -> tuple[Dimm, ...]:
@@ -839,6 +845,117 @@ def test_a_kernel_without_nohz_full_is_not_booted_with_it() -> None:
     assert "CONFIG_NO_HZ_FULL" in text
     assert "grubby" not in text
     assert "nohz_full=2: refused; built without" in text
+
+
+@pytest.mark.parametrize(
+    ("isolated", "of_cores", "wanted"),
+    [
+        ((4, 5, 6, 7), ((0, 4), (1, 5), (2, 6), (3, 7)), "isolcpus=managed_irq,domain,1-3,5-7"),  # second threads
+        ((1, 2, 3, 4, 5, 6, 7), ((0, 4), (1, 5), (2, 6), (3, 7)), "isolcpus=managed_irq,domain,1-3,5-7"),
+        ((1, 2, 3, 5, 6, 7), ((0, 1, 2, 3), (4, 5, 6, 7)), "isolcpus=managed_irq,domain,4-7"),  # POWER
+        ((4, 5, 6, 7), ((0, 1, 2, 3, 4, 5, 6, 7),), "nosmt"),
+    ],
+)
+def test_housekeeping_is_never_taken_offline(
+    isolated: tuple[int, ...], of_cores: tuple[tuple[int, ...], ...], wanted: str
+) -> None:
+    context = machine(isolation__isolated=isolated, isolation__nohz_full=(), topology__cores=cores(*of_cores))
+    item = found(run(context, watched(isolated[0])), "smt_sibling")
+    assert item is not None
+    assert not any("/online" in line for line in item.change)
+    assert any(f'--args="{wanted}"' in line for line in item.change)
+
+
+@pytest.mark.parametrize(
+    ("release", "nohz_full", "wanted", "removed"),
+    [
+        ("5.15.0", (2, 3), "isolcpus=managed_irq,domain,6-7 nohz_full=6-7", "isolcpus=2-3 nohz_full=2-3"),
+        ("5.15.0", (6, 7), "isolcpus=managed_irq,domain,6-7", "isolcpus=2-3"),
+        ("6.1.0", (2, 3), "isolcpus=managed_irq,domain,6-7", "isolcpus=2-3"),
+    ],
+)
+def test_isolcpus_and_nohz_full_have_one_list_where_the_kernel_wants_that(
+    release: str, nohz_full: tuple[int, ...], wanted: str, removed: str
+) -> None:
+    booted_with = with_arguments(machine(), ("isolcpus", "2-3"), ("nohz_full", "2-3"))
+    context = changed(
+        booted_with, isolation__nohz_full=nohz_full, isolation__isolcpus_flags=(), capture__kernel_release=release
+    )
+    (line,) = (line for line in isolate(context, "rule", (6, 7)).change if line.startswith("grubby"))
+    assert f"--remove-args={removed if ' ' not in removed else repr(removed)} " in line
+    assert f'--args="{wanted}"' in line
+
+
+def test_the_boot_cpu_is_not_advised_to_be_without_a_tick() -> None:
+    context = machine(isolation__nohz_full=(), isolation__isolated=(0, 1, 2, 3))
+    first = changed(TICKING, values__cpu=0, id="jitter-cpu0")
+    alone = found(run(context, first), "tick")
+    assert alone is not None
+    assert alone.change == ("# boot with other CPUs isolated than CPU 0, which keeps the tick, as it keeps the time",)
+    both = found(run(changed(context, capture__kernel_release="6.1.0"), first, TICKING), "tick")
+    assert both is not None
+    assert any('--args="nohz_full=2"' in line for line in both.change)
+
+
+@pytest.mark.parametrize(
+    ("release", "rule", "words"),
+    [
+        ("5.4.0", "powersave", "'w /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor - - - - performance'"),
+        ("5.10.0", "powersave", '--args="cpufreq.default_governor=performance"'),
+        ("6.1.0", "unbound_workers", "'w /sys/devices/virtual/workqueue/cpumask - - - - 33'"),
+        ("6.6.0", "unbound_workers", '--args="workqueue.unbound_cpus=0-1,4-5"'),
+        ("4.18.0-553.el8_10.x86_64", "unbound_workers", "'w /sys/devices/virtual/workqueue/cpumask"),
+    ],
+)
+def test_what_lasts_is_known_to_the_kernel(release: str, rule: str, words: str) -> None:
+    context = machine(**HARDWARE, capture__kernel_release=release)
+    item = found(traced(CAUSES["unbound_workers"][1], context=context), rule)
+    assert item is not None
+    assert any(words in line for line in item.keep)
+
+
+@pytest.mark.parametrize(
+    ("release", "line", "wanted", "removed"),
+    [
+        ("4.19.0", (), "tsc=reliable", None),
+        ("6.1.0", (("tsc", "unstable"),), "tsc=nowatchdog", "tsc=unstable"),
+        ("6.1.0", (("notsc", None),), "tsc=nowatchdog", "notsc"),
+        ("6.1.0", (("tsc", "reliable"),), "tsc=nowatchdog", None),
+    ],
+)
+def test_what_gives_up_the_tsc_is_removed(
+    release: str, line: tuple[tuple[str, str | None], ...], wanted: str, removed: str | None
+) -> None:
+    context = machine(
+        **SLOW_CLOCK,
+        clocksource__available=("hpet",),
+        processor__flags=("constant_tsc", "nonstop_tsc"),
+        capture__kernel_release=release,
+    )
+    item = found(run(with_arguments(context, *line)), "clocksource")
+    assert item is not None
+    (grubby,) = (text for text in item.change if text.startswith("grubby"))
+    assert f'--args="{wanted}"' in grubby
+    assert (f"--remove-args={removed} " in grubby) if removed else "--remove-args" not in grubby
+
+
+@pytest.mark.parametrize(("seconds", "undone"), [(None, 1), (10, 10), (120, None), (300, None)])
+def test_memory_statistics_are_gathered_as_before_when_advice_is_undone(
+    seconds: int | None, undone: int | None
+) -> None:
+    context = machine(kernel__stat_interval_s=seconds)
+    item = found(traced(CAUSES["memory_statistics"][1], context=context), "memory_statistics")
+    assert (item is None) is (undone is None)
+    assert item is None or f"sysctl -w vm.stat_interval={undone}" in item.undo
+
+
+def test_cores_that_differ_are_not_compared_with_the_fastest() -> None:
+    slower = changed(POLICY, cpus=(4, 5, 6, 7), hardware_max_hz=3 * 10**9)
+    context = machine(frequency__policies=(POLICY, slower), frequency__hardware_max_hz=4 * 10**9)
+    item = found(run(context, *recorded("core_frequency")), "powersave")
+    assert item is not None
+    assert "of 4.000 GHz, which not all cores reach" in item.cost
+    assert not item.share
 
 
 # Shown

@@ -47,6 +47,20 @@ def test_a_tile_says_of_its_own_cpu_whether_it_is_isolated(document: RunDocument
         assert tiles(document.model_copy(update={"context": context}))["Longest gap"].extra == said
 
 
+def test_a_machine_whose_isolated_cpus_were_not_measured_is_not_said_to_have_none(document: RunDocument) -> None:
+    assert document.context is not None
+    assert document.context.parsed is not None
+    parsed = document.context.parsed
+    for isolated, said in (
+        ((), "No CPU is isolated: CPU 1 loses"),
+        ((0,), "No isolated CPU was measured: CPU 1 loses"),
+    ):
+        isolation = parsed.isolation.model_copy(update={"isolated": isolated, "cpuset_isolated": ()})
+        context = document.context.model_copy(update={"parsed": parsed.model_copy(update={"isolation": isolation})})
+        findings = story(document.model_copy(update={"context": context})).findings
+        assert any(said in finding for finding in findings), findings
+
+
 def test_idle_wake_ups_and_the_firmware_have_a_tile(document: RunDocument) -> None:
     found = tiles(document)
     (idle,) = (

@@ -103,6 +103,13 @@ def test_relevant_change_affects_only_its_fact(
     assert other_facts(before, after) == [f"{name}: {before[name]} -> {after[name]}"]
 
 
+def test_cores_with_different_numbers_of_threads_are_told_apart(machine: Context) -> None:
+    (core, *_) = machine.topology.cores
+    cores = [core.model_copy(update={"cpus": cpus}) for cpus in ((0, 1), (2, 3), (4,), (5,), (6,))]
+    other = changed(machine, "topology", cores=tuple(cores), threads_per_core=2)
+    assert facts(other, None)["cores"] == "2 with 2 threads, 3 with 1 thread"
+
+
 def test_volatile_and_identifying_data_are_no_facts(machine: Context) -> None:
     other = changed(machine, "capture", hostname="sut9", uname="Linux sut9", captured_at="2027-01-01T00:00:00Z")
     other = changed(other, "memory", free_bytes=1, available_bytes=1)

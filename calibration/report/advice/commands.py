@@ -55,12 +55,18 @@ def sysctl(rule: str, name: str, value: int, before: int) -> Commands:
 
 def write(rule: str, path: str, value: str, before: str) -> Commands:
     """Return how to write *value* instead of *before* to the file of sysfs at *path*."""
-    file = f"/etc/tmpfiles.d/{PREFIX}-{rule}.conf"
+    lasting = at_boot(rule, path, value)
     return Commands(
         (f"echo {shlex.quote(value)} > {path}",),
-        (f"echo {shlex.quote(before)} > {path}", f"rm -f {file}"),
-        (f"echo 'w {path} - - - - {value}' > {file}",),
+        (f"echo {shlex.quote(before)} > {path}", *lasting.undo),
+        lasting.change,
     )
+
+
+def at_boot(rule: str, pattern: str, value: str) -> Commands:
+    """Return how to let each boot write *value* to the files of sysfs that match *pattern*."""
+    file = f"/etc/tmpfiles.d/{PREFIX}-{rule}.conf"
+    return Commands((f"echo 'w {pattern} - - - - {value}' > {file}",), (f"rm -f {file}",))
 
 
 def by_hand(change: str, undo: str) -> Commands:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from calibration import units
+from calibration.context.boot_rules import versions
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.measurements import declaration
@@ -98,6 +99,10 @@ class Evidence:
         """Return whether the kernel's command line has one of the parameters *names*."""
         line = self.context.cmdline
         return line is not None and any(map(line.values, names))
+
+    def since(self, version: tuple[int, int]) -> bool:
+        """Return whether the kernel surely has what Linux has since a *version*."""
+        return versions(self.context.capture.kernel_release)[-1] >= version
 
     def cpus(self, found: Collection[int]) -> str:
         """Return CPUs in words: ``CPU 3``, ``CPUs 4-15 (12 of 504)``."""

@@ -9,8 +9,8 @@ from typing import Final
 from calibration import units
 from calibration.context.model import Dimm
 from calibration.context.population import NO_MEMORY, Population, population
-from calibration.cpulists import format_cpulist
-from calibration.report.advice.commands import by_hand, numbers
+from calibration.cpulists import BOOT_CPU, format_cpulist
+from calibration.report.advice.commands import boot, by_hand, numbers
 from calibration.report.advice.evidence import Evidence, names
 from calibration.report.advice.interruptions import isolate
 from calibration.report.advice.model import Commands, Cost, Found
@@ -32,16 +32,29 @@ def smt_sibling(evidence: Evidence) -> Iterator[Found]:
         return
     sharing = {cpu for cpus, _ in shared for cpu in cpus}
     others = {cpu for _, cpus in shared for cpu in cpus}
+    commands = Commands(
+        (f"for cpu in {numbers(others)}; do echo 0 > {OFFLINE}; done",),
+        (f"for cpu in {numbers(others)}; do echo 1 > {OFFLINE}; done",),
+        ("# isolate whole cores, or boot with nosmt",),
+    )
+    if BOOT_CPU in others or others >= evidence.housekeeping:
+        commands = _whole_cores(evidence, sharing | others)
     yield Found(
         f"Isolated CPUs share their cores with CPUs where other work runs. Isolated: {evidence.cpus(sharing)}; "
         f"sharing: {evidence.cpus(others)}",
         _cost_of_sharing(evidence, sharing),
-        Commands(
-            (f"for cpu in {numbers(others)}; do echo 0 > {OFFLINE}; done",),
-            (f"for cpu in {numbers(others)}; do echo 1 > {OFFLINE}; done",),
-            ("# isolate whole cores, or boot with nosmt",),
-        ),
+        commands,
     )
+
+
+def _whole_cores(evidence: Evidence, shared: set[int]) -> Commands:
+    """Return how to isolate whole cores, but for the first: the others of its CPUs cannot be taken offline."""
+    cores = [frozenset(core.cpus) for core in evidence.context.topology.cores]
+    first = next((core for core in cores if BOOT_CPU in core), cores[0])
+    chosen = (evidence.isolated | shared) - first
+    if not chosen:
+        return boot("smt_sibling", "nosmt")
+    return isolate(evidence.context, "smt_sibling", chosen)
 
 
 def _cost_of_sharing(evidence: Evidence, shared: set[int]) -> Cost | str:

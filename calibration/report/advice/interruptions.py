@@ -7,8 +7,8 @@ from typing import Final
 from calibration import units
 from calibration.context.boot_rules import behaviour, versions
 from calibration.context.model import Context
-from calibration.cpulists import format_cpulist
-from calibration.report.advice.commands import CLEAR, boot, numbers, watch
+from calibration.cpulists import BOOT_CPU, format_cpulist
+from calibration.report.advice.commands import CLEAR, boot, by_hand, numbers, watch
 from calibration.report.advice.evidence import Evidence, Watched, names
 from calibration.report.advice.model import Commands, Cost, Found
 
@@ -119,7 +119,11 @@ def tick(evidence: Evidence) -> Iterator[Found]:
             Commands(("# boot a kernel that is built with CONFIG_NO_HZ_FULL",), ("# boot the previous kernel",)),
         )
         return
-    cpus = {*found, *tickless}
+    if found.keys() == {BOOT_CPU}:
+        keeps = f"boot with other CPUs isolated than CPU {BOOT_CPU}, which keeps the tick, as it keeps the time"
+        yield Found(what, cost, by_hand(keeps, "boot with the previous command line"))
+        return
+    cpus = {*found, *tickless} - {BOOT_CPU}
     if evidence.isolated and "one" in _behaviours(evidence.context, "masks"):
         cpus = {*evidence.isolated}  # another list than that of isolcpus= is refused
     yield Found(
@@ -177,20 +181,28 @@ def _cost_of_ticks(evidence: Evidence, found: Mapping[int, Watched]) -> Cost:
 
 
 def isolate(context: Context, rule: str, cpus: Collection[int]) -> Commands:
-    """Return how to boot with exactly these *cpus* isolated, by one ``isolcpus=`` that this kernel does not refuse."""
+    """Return how to boot with exactly these *cpus* isolated, by one ``isolcpus=`` that this kernel does not refuse.
+
+    Where ``nohz_full=`` must have the same list, it gets it.
+    """
     wanted = ["managed_irq", "domain", *context.isolation.isolcpus_flags]
     if not all("managed_irq" in known for known in _behaviours(context, "flags")):
         wanted = [flag for flag in wanted if flag != "managed_irq" or flag in context.isolation.isolcpus_flags]
     if context.cmdline is not None and context.cmdline.values("nohz_full"):
         wanted = [flag for flag in wanted if flag != "nohz"]
     arguments = f"isolcpus={','.join(dict.fromkeys(wanted))},{format_cpulist(cpus)}"
-    return boot(rule, arguments, instead_of=_booted_with(context, "isolcpus"))
+    names = ["isolcpus"]
+    other = frozenset(context.isolation.nohz_full) != frozenset(cpus) and _booted_with(context, "nohz_full")
+    if other and "one" in _behaviours(context, "masks"):
+        arguments = f"{arguments} nohz_full={format_cpulist(cpus)}"
+        names.append("nohz_full")
+    return boot(rule, arguments, instead_of=_booted_with(context, *names))
 
 
-def _booted_with(context: Context, name: str) -> str | None:
-    """Return all arguments *name* of the command line; None without any."""
-    values = context.cmdline.values(name) if context.cmdline else ()
-    return " ".join(f"{name}={value}" for value in values if value) or None
+def _booted_with(context: Context, *names: str) -> str | None:
+    """Return all arguments *names* of the command line; None without any."""
+    given = ((name, value) for name in names for value in (context.cmdline.values(name) if context.cmdline else ()))
+    return " ".join(f"{name}={value}" for name, value in given if value) or None
 
 
 def _behaviours(context: Context, topic: str) -> set[str]:

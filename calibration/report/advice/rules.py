@@ -11,6 +11,7 @@ from calibration.report.advice.model import Rule, Source
 from calibration.report.advice.settings import DEEP_US, SLOW_GOVERNORS
 from calibration.report.advice.traced import (
     UNEXPLAINED_SHARE,
+    gathers_rarely,
     out_of_balancing,
     packets_elsewhere,
     programs_elsewhere,
@@ -211,7 +212,7 @@ RULES: Final = (
         _traced_condition("the kernel's update of memory statistics"),
         OF_TRACE,
         SYSCTL_VM,
-        traced("memory_statistics", "The kernel gathers memory statistics on {cpus}", rarer_statistics),
+        traced("memory_statistics", "The kernel gathers memory statistics on {cpus}", rarer_statistics, gathers_rarely),
     ),
     Rule(
         "unbound_workers",

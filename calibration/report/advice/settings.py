@@ -7,7 +7,7 @@ from typing import Final
 
 from calibration import units
 from calibration.measurements.idle_latency import IdleLatencyValues
-from calibration.report.advice.commands import boot, numbers, sysctl, write
+from calibration.report.advice.commands import at_boot, boot, numbers, sysctl, write
 from calibration.report.advice.evidence import Evidence, names
 from calibration.report.advice.interruptions import SLOW_CLOCKS
 from calibration.report.advice.model import Commands, Cost, Found
@@ -20,6 +20,15 @@ CLOCK: Final = "/sys/devices/system/clocksource/clocksource0/current_clocksource
 
 DEEP_US: Final = 20
 """Exit latency of an idle state worth a change: C1 and C1E of servers take up to 15 µs, C6 and its like 40 to 800."""
+
+HELD_LATENCY: Final = "force_latency"
+"""The setting of tuned that keeps CPUs from idle states by a request to the kernel, which no file shows."""
+
+DEFAULT_GOVERNOR_SINCE: Final = (5, 9)
+"""Linux before that does not know ``cpufreq.default_governor=`` (8412b4563e59)."""
+
+NOWATCHDOG_SINCE: Final = (5, 2)
+"""Linux before that does not know ``tsc=nowatchdog``."""
 
 SLOW_GOVERNORS: Final = frozenset({"powersave", "conservative", "ondemand", "schedutil"})
 """Governors that lower the clock of a CPU that was idle."""
@@ -114,8 +123,7 @@ def deep_idle(evidence: Evidence) -> Iterator[Found]:
 def _kept_awake(evidence: Evidence) -> bool:
     """Return whether a profile of tuned holds a latency that no state of sysfs shows."""
     tuned = evidence.context.tuned
-    held = {"latency-performance", "cpu-partitioning", "realtime", "oracle"}
-    return tuned is not None and not held.isdisjoint(tuned.profiles)
+    return tuned is not None and HELD_LATENCY in tuned.unchecked
 
 
 def _cost_of_idle(evidence: Evidence) -> Cost | str:
@@ -144,6 +152,11 @@ def powersave(evidence: Evidence) -> Iterator[Found]:
     listed = "; ".join(f"{governor} on {evidence.cpus(cpus)}" for governor, cpus in sorted(slow.items()))
     file = f"{CPU}/cpu$cpu/cpufreq/scaling_governor"
     every = {cpu for cpus in slow.values() for cpu in cpus}
+    lasting = (
+        boot("powersave", "cpufreq.default_governor=performance")
+        if evidence.since(DEFAULT_GOVERNOR_SINCE)
+        else at_boot("powersave", f"{CPU}/cpu[0-9]*/cpufreq/scaling_governor", "performance")
+    )
     yield Found(
         f"The clock of idle CPUs is lowered, and rises only after they got work. Governor: {listed}",
         _cost_of_governor(evidence),
@@ -151,9 +164,9 @@ def powersave(evidence: Evidence) -> Iterator[Found]:
             (f"for cpu in {numbers(every)}; do echo performance > {file}; done",),
             (
                 *(f"for cpu in {numbers(cpus)}; do echo {name} > {file}; done" for name, cpus in sorted(slow.items())),
-                *boot("powersave", "cpufreq.default_governor=performance").undo,
+                *lasting.undo,
             ),
-            boot("powersave", "cpufreq.default_governor=performance").change,
+            lasting.change,
         ),
     )
 
@@ -164,6 +177,8 @@ def _cost_of_governor(evidence: Evidence) -> Cost | str:
     if alone is None or most_hz is None:
         return evidence.unmeasured("The clock of a busy core", "core_frequency")
     text = f"a core that became busy ran at {units.headline(alone)} of {units.frequency(most_hz)}"
+    if len({policy.hardware_max_hz for policy in evidence.context.frequency.policies}) > 1:
+        return Cost(f"{text}, which not all cores reach", alone.name)
     return Cost(text, alone.name, max(0.0, 1 - alone.value / most_hz))
 
 
@@ -195,7 +210,9 @@ def clocksource(evidence: Evidence) -> Iterator[Found]:
             ),
         )
     elif {"constant_tsc", "nonstop_tsc"} <= set(processor.flags) and not evidence.context.virtualization.guest:
-        how = boot("clocksource", "tsc=nowatchdog")
+        given = _booted_against_the_tsc(evidence)
+        trusted = "nowatchdog" if evidence.since(NOWATCHDOG_SINCE) else "reliable"
+        how = boot("clocksource", f"tsc={trusted}", instead_of=given)
         yield Found(
             f"The kernel's clock is {clocks.current}: it gave up the TSC, which the processor calls invariant",
             cost,
@@ -203,6 +220,13 @@ def clocksource(evidence: Evidence) -> Iterator[Found]:
                 change=("dmesg | grep -i -e tsc -e clocksource  # boot so if it was late, not wrong", *how.change)
             ),
         )
+
+
+def _booted_against_the_tsc(evidence: Evidence) -> str | None:
+    """Return the arguments by which the command line gives up the TSC, whatever else it says; None without any."""
+    line = evidence.context.cmdline
+    given = [] if line is None else [f"tsc={value}" for value in line.values("tsc") if value == "unstable"]
+    return " ".join([*given, *(["notsc"] if evidence.option("notsc") else [])]) or None
 
 
 def watchdog(evidence: Evidence) -> Iterator[Found]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from calibration import units
 from calibration.cpulists import format_cpulist
-from calibration.report.advice.commands import CLEAR, bind, boot, by_hand, mask, sysctl, watch
+from calibration.report.advice.commands import CLEAR, at_boot, bind, boot, by_hand, mask, sysctl, watch
 from calibration.report.advice.evidence import Evidence, functions, names
 from calibration.report.advice.interruptions import isolate
 from calibration.report.advice.model import Commands, Cost, Found
@@ -19,6 +19,11 @@ UNEXPLAINED_SHARE: Final = 0.1
 WORKQUEUE_MASK: Final = "/sys/devices/virtual/workqueue/cpumask"
 STAT_INTERVAL_S: Final = 1
 """Default of vm.stat_interval."""
+
+RARE_STAT_INTERVAL_S: Final = 120
+
+UNBOUND_CPUS_SINCE: Final = (6, 6)
+"""Linux before that does not know ``workqueue.unbound_cpus=`` (ace3c5499e61)."""
 
 Finder = Callable[[Evidence], Iterator[Found]]
 Cpus = frozenset[int]
@@ -62,14 +67,25 @@ def without_expediting(evidence: Evidence, cpus: Cpus) -> Commands:
 
 def rarer_statistics(evidence: Evidence, cpus: Cpus) -> Commands:
     """Gather memory statistics once in two minutes."""
-    del evidence, cpus
-    return sysctl("memory_statistics", "vm.stat_interval", 120, STAT_INTERVAL_S)
+    del cpus
+    before = evidence.context.kernel.stat_interval_s or STAT_INTERVAL_S
+    return sysctl("memory_statistics", "vm.stat_interval", RARE_STAT_INTERVAL_S, before)
+
+
+def gathers_rarely(evidence: Evidence, cpu: int) -> bool:
+    """Return whether memory statistics are gathered once in two minutes, or more rarely."""
+    del cpu
+    return (evidence.context.kernel.stat_interval_s or STAT_INTERVAL_S) >= RARE_STAT_INTERVAL_S
 
 
 def workers_elsewhere(evidence: Evidence, cpus: Cpus) -> Commands:
     """Keep unbound workers off *cpus*."""
     others = evidence.online - cpus - evidence.isolated
-    lasting = boot("unbound_workers", f"workqueue.unbound_cpus={format_cpulist(others)}")
+    lasting = (
+        boot("unbound_workers", f"workqueue.unbound_cpus={format_cpulist(others)}")
+        if evidence.since(UNBOUND_CPUS_SINCE)
+        else at_boot("unbound_workers", WORKQUEUE_MASK, mask(others))
+    )
     return Commands(
         (f"echo {mask(others)} > {WORKQUEUE_MASK}",),
         (f"echo {mask(evidence.online)} > {WORKQUEUE_MASK}", *lasting.undo),

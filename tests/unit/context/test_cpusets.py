@@ -8,6 +8,7 @@ import pytest
 from calibration.audit.cpu_sets import check_cpus
 from calibration.commands.context import summary
 from calibration.context import load
+from calibration.measurements.sut import none_isolated
 from calibration.plan import make_plan
 from calibration.profiles import load_profile, parse_profile
 from calibration.report.machine import machine
@@ -183,6 +184,13 @@ def test_a_login_outside_of_a_partition_is_told_so(both):
         assert omitted[what].startswith("the login may not use the isolated CPUs 1-2: a cpuset partition has them")
     unseen = {item.what: item.reason for item in make_plan(both(OUTSIDE), load_profile("nightly")).not_planned}
     assert "(CPUs 1-2 may be)" in unseen["Jitter of an isolated CPU"]
+
+
+def test_isolated_cpus_that_are_offline_are_said_to_be_so(make_root):
+    cpu = "/sys/devices/system/cpu"
+    sets = {"possible": "0-7", "present": "0-7", "online": "0-3", "offline": "4-7", "isolated": "4-7"}
+    context = load(make_root({f"{cpu}/{name}": f"{text}\n" for name, text in sets.items()}))
+    assert none_isolated(context) == "the isolated CPUs 4-7 are offline"
 
 
 def test_isolated_by_partitions_on_every_surface(both):

@@ -191,6 +191,11 @@ def test_settings_of_cpus_are_those_of_the_section_that_has_them(make_root):
     assert machine(make_root, {"own": "[cpu]\ndevices_udev_regex=x\ngovernor=performance\n"}, files).unchecked
 
 
+@pytest.mark.parametrize("value", ["1", "cstate.id_no_zero:1|3"])
+def test_a_latency_that_no_file_shows_is_not_checked(make_root, value):
+    assert machine(make_root, {"own": f"[cpu]\nforce_latency={value}\n"}, {}).unchecked == ("force_latency",)
+
+
 def test_pages_that_the_command_line_sets_are_no_setting_of_the_profile(make_root):
     pages = {"/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n"}
     booted = {**pages, "/proc/cmdline": "quiet transparent_hugepage=madvise\n"}
