@@ -94,6 +94,13 @@ def decimal(text: str, _last: int | None = None) -> Hashable:
     return int(text)
 
 
+def decimal_fraction(text: str, _last: int | None = None) -> Hashable:
+    """Return a number with or without decimal places. Raises ``ValueError``."""
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text.strip(), re.ASCII) is None:
+        raise ValueError(f"not a decimal number: {text[:40]!r}")
+    return float(text)
+
+
 def energy_bias(text: str, _last: int | None = None) -> Hashable:
     """Return a preference of power or performance, 0 to 15, of a number or its name. Raises ``ValueError``."""
     return number(str(BIASES.get(text.strip(), text)))

@@ -180,7 +180,13 @@ def _nics(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _interrupts(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     for key, wanted in _named(("on_isolated_cpus", "default_affinity"))(given):
-        yield key, cpu_list(wanted[0]) if key == "default_affinity" else wanted
+        yield key, tuple(text for one in wanted for text in cpu_list(one)) if key == "default_affinity" else wanted
+
+
+def _may_interrupt(item: Item, machine: Machine, found: str, comparison: Comparison) -> bool:
+    """Return whether an interrupt may be delivered to an isolated CPU; that none is always is right."""
+    none = item.key == "on_isolated_cpus" and found == readings.NO_INTERRUPT
+    return none or _is_wanted(item, machine, found, comparison)
 
 
 def _mitigations(given: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -209,12 +215,13 @@ def _unaffected(item: Item, _machine: Machine, reading: Reading) -> str | None:
 
 def _no_deeper(item: Item, machine: Machine, found: str, _comparison: Comparison) -> bool:
     names = [state.name for state in machine.context.idle.states]
-    return found == "none" or names.index(found) <= max(names.index(name) for name in item.wanted if name in names)
+    allowed = [place for place, name in enumerate(names) if accepts(item.wanted, name)]
+    return found == "none" or names.index(found) <= max(allowed)
 
 
 def _no_state(item: Item, machine: Machine, _reading: Reading) -> str | None:
     names = [state.name for state in machine.context.idle.states]
-    return None if set(item.wanted) & set(names) else f"no such idle state, only {', '.join(names)}"
+    return None if any(accepts(item.wanted, name) for name in names) else f"no such idle state, only {', '.join(names)}"
 
 
 def _no_source(item: Item, machine: Machine, _reading: Reading) -> str | None:
@@ -268,7 +275,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "isolated_cpus": Kind(_one(cpu_list), _cpu_set),
     "nohz_full": Kind(_one(cpu_list), _cpu_set),
     "rcu_nocbs": Kind(_one(cpu_list), _cpu_set),
-    "interrupts": Kind(_interrupts, _reading(readings.interrupts)),
+    "interrupts": Kind(_interrupts, _reading(readings.interrupts, _may_interrupt)),
     "sysctl": Kind(_sysctl, _reading(readings.sysctl)),
     "sysfs": Kind(_sysfs, _reading(readings.sysfs)),
     "transparent_hugepages": Kind(_one(texts), _reading(readings.transparent_hugepages)),

@@ -3,10 +3,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
 from calibration.audit.files import Files
-from calibration.comparisons import Kind, cpu_set, kind_of_file, number, words
+from calibration.comparisons import Kind, cpu_set, decimal_fraction, kind_of_file, number, words
 from calibration.context.hardware import Device
 from calibration.context.model import SWITCH, Context, HugePages
 from calibration.context.population import UnknownPopulation, population, unread_slots
@@ -14,6 +15,11 @@ from calibration.context.topology import CPU, parse_size
 from calibration.cpulists import format_cpulist
 from calibration.runner.devices import PCI
 from calibration.runner.profiles import setting_path
+
+NOT_LISTED: Final = "/"
+"""Stands for the unreadable files beyond those that a capture lists."""
+
+NO_INTERRUPT: Final = "none"
 
 DMI: Final = "/sys/class/dmi/id"
 DMI_TABLES: Final = "/sys/firmware/dmi"
@@ -71,6 +77,16 @@ def absent(machine: Machine, prefix: str, reason: str) -> Reading:
     return impossible(reason) if machine.complete else unknown(f"the capture has no {prefix}")
 
 
+def _unread(machine: Machine, pattern: str) -> str:
+    """Return why a file that matches *pattern* was not read; empty if all were."""
+    parts = pattern.split("/")
+    for file in machine.context.unreadable:
+        own = file.path.split("/")
+        if len(own) == len(parts) and all(map(fnmatchcase, own, parts)):
+            return f"{file.path}: {file.reason}"
+    return ""
+
+
 def kernel_release(machine: Machine, _key: str) -> Reading:
     """Return the release of the kernel."""
     release = machine.context.capture.kernel_release
@@ -93,16 +109,18 @@ def sysfs(machine: Machine, pattern: str, missing: str = "no such file") -> Read
     if machine.files is None:
         return unknown("the files of the capture are not at hand")
     found = machine.files.find(pattern)
+    wild = re.search("[*?]", pattern) is not None
+    reason = found.reason or ((_unread(machine, pattern) or _unread(machine, NOT_LISTED)) if wild else None)
     if not found.values:
-        if found.reason is not None:
-            return unknown(found.reason)
+        if reason:
+            return unknown(reason)
         return impossible(missing) if found.looked else unknown("not captured: it was not asked for")
-    if not re.search("[*?]", pattern):
+    if not wild:
         return one(found.values[pattern], kind_of_file(pattern))
     places, noun = by_cpu(pattern, found.values)
     values = {places[path]: value for path, value in found.values.items()}
     kinds = {places[path]: kind_of_file(path) for path in found.values}
-    return Reading(values, "found", found.reason or "", noun, kinds)
+    return Reading(values, "found", reason or "", noun, kinds)
 
 
 def by_cpu(pattern: str, paths: Iterable[str]) -> tuple[dict[str, str], str]:
@@ -145,14 +163,19 @@ def governor(machine: Machine, _key: str) -> Reading:
     }
     without = [cpu for cpu in machine.context.cpus.online if str(cpu) not in values]
     reason = f"CPUs {format_cpulist(without)} have no frequency policy" if without else ""
+    if unread := _unread(machine, f"{CPU}/cpufreq/policy*/scaling_governor"):
+        values, reason = {cpu: name for cpu, name in values.items() if name != "none"}, unread
+        if not values:
+            return unknown(unread)
     return Reading(values, reason=reason) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
 
 
 def turbo(machine: Machine, _key: str) -> Reading:
     """Return whether turbo frequencies are on: on each CPU where it is not the same on all."""
     frequency = machine.context.frequency
+    unread = _unread(machine, f"{CPU}/cpufreq/policy*/boost")
     if frequency.turbo is not None:
-        return one(SWITCH[frequency.turbo])
+        return Reading({"": SWITCH[frequency.turbo]}, reason=unread)
     own = {
         str(cpu): SWITCH[policy.turbo]
         for policy in frequency.policies
@@ -160,7 +183,7 @@ def turbo(machine: Machine, _key: str) -> Reading:
         for cpu in policy.cpus
     }
     if own:
-        return Reading(own)
+        return Reading(own, reason=unread)
     for switch in ("intel_pstate/no_turbo", "cpufreq/boost"):
         if (reading := absent(machine, f"{CPU}/{switch}", "")).state == "unknown":
             return reading
@@ -178,7 +201,10 @@ def idle_states(machine: Machine, _key: str) -> Reading:
     for state in context.idle.states:
         for cpu in set(context.online_cpus) - set(state.disabled_cpus):
             values[str(cpu)] = state.name
-    return Reading(values)
+    unread = _unread(machine, f"{CPU}/cpu*/cpuidle/state*/disable")
+    if unread:  # what was not read counts as enabled
+        values = {cpu: name for cpu, name in values.items() if f"/cpu{cpu}/" not in unread}
+    return Reading(values, reason=unread) if values else unknown(unread)
 
 
 def smt(machine: Machine, _key: str) -> Reading:
@@ -225,10 +251,17 @@ def interrupts(machine: Machine, key: str) -> Reading:
         f"IRQ {interrupt.irq} on CPUs {format_cpulist(interrupt.isolated_cpus)}": interrupt.name or str(interrupt.irq)
         for interrupt in isolation.interrupts
     }
-    for file in machine.context.unreadable:
-        if file.path.startswith(("/proc/irq/", "/proc/interrupts")) and not values:
-            return unknown(f"{file.path}: {file.reason}")
-    return Reading(values, noun="interrupts") if values else one("none")
+    unread = next(
+        (
+            f"{file.path}: {file.reason}"
+            for file in machine.context.unreadable
+            if file.path.startswith(("/proc/irq/", "/proc/interrupts"))
+        ),
+        "",
+    )
+    if not values:
+        return unknown(unread) if unread else one(NO_INTERRUPT)
+    return Reading(values, reason=unread, noun="interrupts")
 
 
 FIRMWARE_KEYS: Final = (
@@ -281,7 +314,7 @@ def nics(machine: Machine, key: str) -> Reading:
         "pcie_gt_s": None if link is None or link.speed_gt_s is None else f"{link.speed_gt_s:g}",
     }[name]
     if value is not None:
-        return one(value)
+        return one(value, decimal_fraction if name == "pcie_gt_s" else words)
     if name == "firmware":
         return unknown(device.firmware_reason or "not in the capture")
     return impossible("no PCIe link") if name.startswith("pcie") else unknown("not in the capture")

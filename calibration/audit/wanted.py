@@ -15,10 +15,10 @@ MAX_VALUES: Final = 64
 MAX_TEXT: Final = 4096
 """Most characters of a value: a kernel's command line has as many."""
 
-RANGE: Final = re.compile(r"(-?[0-9]{1,19})?\.\.(-?[0-9]{1,19})?", re.ASCII)
+RANGE: Final = re.compile(r"(-?[0-9]{1,20})?\.\.(-?[0-9]{1,20})?", re.ASCII)
 """``0..10``, ``16..``, ``..10``: inclusive bounds."""
 
-INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+INTEGER: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 
 
 def texts(given: Any) -> tuple[str, ...]:
@@ -73,19 +73,20 @@ def accepts(wanted: Iterable[str], found: str, kind: Kind = choice, last: int | 
 def _accepts(wanted: str, found: str, kind: Kind, last: int | None) -> bool:
     if same(kind, wanted, found, last):
         return True
-    bounds, value = RANGE.fullmatch(wanted), _integer(found, kind)
+    bounds, value = RANGE.fullmatch(wanted), _number(found, kind)
     if bounds is not None and any(bounds.groups()) and value is not None:
         low, high = (None if bound is None else int(bound) for bound in bounds.groups())
         return (low is None or value >= low) and (high is None or value <= high)
-    return matches(wanted, chosen(found) if kind in (choice, parameter) and "[" not in wanted else found)
+    text = chosen(found) if kind in (choice, parameter) and "[" not in wanted else found
+    return matches(wanted, " ".join(text.split()))
 
 
-def _integer(found: str, kind: Kind) -> int | None:
+def _number(found: str, kind: Kind) -> int | float | None:
     try:
         value = kind(found, None)
     except ValueError:
         value = None
-    return value if isinstance(value, int) else int(found) if INTEGER.fullmatch(found) else None
+    return value if isinstance(value, int | float) else int(found) if INTEGER.fullmatch(found) else None
 
 
 MAX_SHOWN: Final = 8

@@ -72,7 +72,7 @@ def _state(given: Mapping[str, Any]) -> tuple[Item, ...]:
     if not isinstance(path, str):
         raise InputError(f"calibration_expected_state must be the path of a file, not {path!r}")
     of_file = read_state(Path(path).expanduser()) if path else ()
-    named = {item.name for item in of_file}
+    named = {item.pattern or item.name for item in of_file}
     short = [
         item
         for name in SHORT_FORMS
@@ -80,7 +80,7 @@ def _state(given: Mapping[str, Any]) -> tuple[Item, ...]:
         for item in read_items({name: value}, "preflight_")
     ]
     order = list(KINDS)
-    items = [*of_file, *(item for item in short if item.name not in named)]
+    items = [*of_file, *(item for item in short if (item.pattern or item.name) not in named)]
     return tuple(sorted(items, key=lambda item: order.index(item.kind)))
 
 

@@ -14,9 +14,10 @@ from calibration.audit.learn import learned
 from calibration.audit.readings import Machine
 from calibration.audit.wanted import accepts, spread
 from calibration.comparisons import kind_of_file
+from calibration.context.hardware import PciLink
 from calibration.context.model import Dimm
 from calibration.errors import InputError
-from calibration.preflight.expectations import read_state
+from calibration.preflight.expectations import read_expectations, read_state
 from calibration.runner.asked import MAX_PATTERNS
 from tests.captures import FIXTURES, Files, changed, machine_of
 from tests.unit.context.test_firmware import END, dimm
@@ -318,6 +319,80 @@ def test_what_could_not_be_read_is_unknown(given: dict[str, Any], path: str, fil
     assert "Permission denied" in found.found or "larger than" in found.found
 
 
+POLICIES = f"{CPU}/cpufreq/policy*/cpuinfo_cur_freq"
+
+
+@pytest.mark.parametrize(
+    ("denied", "outcome"),
+    [
+        ([f"{CPU}/cpufreq/policy2/cpuinfo_cur_freq"], "unknown"),
+        ([f"{CPU}/cpufreq/policy{number}/cpuinfo_cur_freq" for number in range(4)], "unknown"),
+        ([f"{CPU}/cpufreq/policy2/scaling_cur_freq"], "met"),
+        (["/"], "unknown"),
+    ],
+)
+def test_a_file_of_a_pattern_that_could_not_be_read_is_unknown(denied: list[str], outcome: str) -> None:
+    files: Files = {
+        path: "2000000\n"
+        for number in range(4)
+        if (path := f"{CPU}/cpufreq/policy{number}/cpuinfo_cur_freq") not in denied
+    }
+    reasons = dict.fromkeys(denied, "Permission denied")
+    machine = machine_of(changed("x86_64-devices", {**RICH, **files}, unreadable=reasons, asked=[POLICIES]))
+    (found,) = findings({"sysfs": {POLICIES: "1000000.."}}, machine).values()
+    assert found.outcome == outcome
+    (wrong,) = findings({"sysfs": {POLICIES: "3000000.."}}, machine).values()
+    assert wrong.outcome == ("not_met" if len(denied) == 1 else "unknown")
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "files"),
+    [
+        ({"turbo": "off"}, f"{CPU}/cpufreq/policy2/boost", {f"{CPU}/intel_pstate": None, **boosts("0000")}),
+        ({"governor": "performance"}, f"{CPU}/cpufreq/policy2/scaling_governor", {}),
+        ({"deepest_idle_state": "C1"}, f"{CPU}/cpu2/cpuidle/state2/disable", {}),
+        ({"interrupts": {"on_isolated_cpus": ["nvme0q*", "virtio0-req.1"]}}, "/proc/irq/99/smp_affinity_list", {}),
+    ],
+)
+def test_what_one_cpu_or_interrupt_has_may_be_unknown(given: dict[str, Any], path: str, files: Files) -> None:
+    assert {finding.outcome for finding in findings(given, with_files(files)).values()} == {"met"}
+    (found,) = findings(given, with_files({**files, path: None}, {path: "Permission denied"})).values()
+    assert (found.outcome, path in found.found) == ("unknown", True)
+
+
+def test_no_interrupt_is_as_right_as_those_that_may_come() -> None:
+    files: Files = {f"/proc/irq/{number}/smp_affinity_list": "0\n" for number in range(1, 60)}
+    files |= {f"/proc/irq/{number}/effective_affinity_list": "0\n" for number in range(1, 60)}
+    machine = with_files(files)
+    (found,) = findings({"interrupts": {"on_isolated_cpus": "nvme*"}}, machine).values()
+    assert (found.outcome, found.found) == ("met", "none")
+
+
+def test_alternatives_of_the_default_affinity_are_all_kept() -> None:
+    expected = {"interrupts": {"default_affinity": ["0-1", "0-3"]}}
+    assert [item.wanted for item in read_items(expected, "")] == [("0-1", "0-3")]
+    (found,) = findings(expected, with_files({"/proc/irq/default_smp_affinity": "f\n"})).values()
+    assert found.outcome == "met"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "outcome"), [("C1*", "not_met"), ("C6", "met"), ("P*", "not_met"), ("C9*", "impossible")]
+)
+def test_idle_states_may_be_a_pattern(wanted: str, outcome: str) -> None:
+    machine = with_files({f"{CPU}/cpu3/cpuidle/state2/disable": "0\n"})
+    assert findings({"deepest_idle_state": wanted}, machine)["deepest_idle_state"].outcome == outcome
+
+
+def test_a_file_and_a_short_form_may_name_a_parameter_differently(tmp_path: Path) -> None:
+    file = tmp_path / "expected.yml"
+    file.write_text("sysctl: {vm.swappiness: 10}\n")
+    given = {"expected_state": str(file), "sysctl": {"vm/swappiness": 60, "kernel.watchdog": 0}}
+    assert [(item.key, item.wanted) for item in read_expectations(given).state] == [
+        ("vm.swappiness", ("10",)),
+        ("kernel.watchdog", ("0",)),
+    ]
+
+
 def test_what_the_capture_lacks_is_unknown(rich: Machine) -> None:
     nothing = rich.context
     nothing = nothing.model_copy(
@@ -492,6 +567,28 @@ def test_an_interface_without_a_speed_may_have_a_link(state: str, outcome: str, 
     assert (found.outcome, found.found) == (outcome, words)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "outcome"), [("8.0", "met"), ("8", "met"), ("2..", "met"), ("16..", "not_met"), ("16.0", "not_met")]
+)
+def test_the_speed_of_a_link_is_a_number(rich: Machine, wanted: str, outcome: str) -> None:
+    (nic,) = (device for device in rich.context.devices or () if device.address == NIC)
+    link = PciLink(
+        port="0000:80:00.0",
+        device=NIC,
+        width=8,
+        speed_gt_s=8.0,
+        port_width=8,
+        device_width=8,
+        port_speed_gt_s=8.0,
+        device_speed_gt_s=8.0,
+    )
+    others = [device for device in rich.context.devices or () if device is not nic]
+    devices = (*others, nic.model_copy(update={"links": (link,)}))
+    machine = rich._replace(context=rich.context.model_copy(update={"devices": devices}))
+    (found,) = findings({"nics": {NIC: {"pcie_gt_s": wanted}}}, machine).values()
+    assert (found.outcome, found.found) == (outcome, "8")
+
+
 def test_a_device_that_is_not_described_is_not_said_to_be_absent(rich: Machine) -> None:
     other, place = "0000:81:02.0", "/sys/bus/pci/devices/0000:81:02.0/vendor"
     given = {"nics": {other: {"node": 1}}}
@@ -609,6 +706,9 @@ def test_what_is_learned_from_hostile_files_is_still_a_file() -> None:
         ("6.?", "6.1", True),
         ("6.?", "6.11", False),
         ("..", "5", False),
+        ("1..", "18446744073692774399", True),
+        ("..18446744073692774399", "18446744073692774399", True),
+        ("American Megatrends*", "American  Megatrends Inc.", True),
     ],
 )
 def test_values_are_compared(wanted: str, found: str, met: bool) -> None:
