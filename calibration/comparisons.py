@@ -427,6 +427,12 @@ def argument_value(name: str, value: str | None, last: int | None = None) -> Has
     return _or_text(kind, value, last)
 
 
+BOOTED_FROM: Final = frozenset(
+    ["BOOT_IMAGE", "BOOTIF", "boot", "initrd", "ostree", "resume", "resume_offset", "root"]
+    + ["rd.lvm.lv", "rd.lvm.vg", "rd.luks.uuid", "rd.luks.name", "rd.md.uuid", "rd.dm.uuid"]
+)
+"""Arguments that name the devices booted from: they differ on every machine and do not affect metrics."""
+
 PAGES: Final = ("hugepagesz", "default_hugepagesz", "hugepages")
 """Arguments that reserve huge pages: what each means depends on the others."""
 
@@ -512,7 +518,10 @@ def _pages(text: str | None) -> Hashable:
 
 
 def command_line(text: str, last: int | None = None) -> Hashable:
-    """Return the arguments of a command line, of those of one name in order, what it reserves, and what init gets."""
+    """Return the arguments of a command line, of those of one name in order, what it reserves, and what init gets.
+
+    Without those of ``BOOTED_FROM``.
+    """
     found = WORD.findall(text)
     end = found.index("--") if "--" in found else len(found)
     values: dict[str, list[Hashable]] = {}
@@ -523,7 +532,7 @@ def command_line(text: str, last: int | None = None) -> Hashable:
         given = value.strip('"') if equals else None
         if plain in PAGES:
             pages.append((plain, given))
-        else:
+        elif name not in BOOTED_FROM:
             values.setdefault(plain, []).append(argument_value(name, given, last))
     reserved = huge_pages(pages)
     return (

@@ -10,7 +10,7 @@ from calibration.audit import readings
 from calibration.audit.kinds import KINDS, evaluate_items, read_items
 from calibration.audit.readings import Machine, Reading
 from calibration.comparisons import chosen
-from calibration.context.cmdline import BOOTED_FROM
+from calibration.comparisons import BOOTED_FROM
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError

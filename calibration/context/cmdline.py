@@ -15,9 +15,6 @@ from calibration.cpulists import parse_cpulist, split_isolcpus
 MAX_CMDLINE = 64 * 1024
 """Longest command line accepted. Most kernels take 2048 or 4096 characters; a boot configuration adds up to 32 KiB."""
 
-BOOTED_FROM = frozenset({"BOOT_IMAGE", "initrd", "resume", "root"})
-"""Kernel parameters that name the boot device: they differ on every machine and do not affect metrics."""
-
 
 def split_words(text: str) -> tuple[str, ...]:
     """Split at white space outside double quotes; keep the quotes."""

@@ -62,6 +62,8 @@ class _Settings:
     ) -> None:
         self._tree, self._cpus = tree, cpus
         self._governors = {cpu: policy.governor for policy in frequency.policies for cpu in policy.cpus}
+        policies = tree.matching(f"{CPU}/cpufreq/policy*/scaling_available_governors", MAX_MATCHING)
+        self._available = frozenset((tree.text(policies[0]) or "").split() if policies else ())
         self._pages_booted = cmdline is not None and bool(cmdline.values("transparent_hugepage"))
         names = (capture.kernel_name, capture.hostname, capture.kernel_release, capture.kernel_version, capture.machine)
         self._uname = None if capture.machine is None else " ".join(name or "" for name in names)
@@ -72,14 +74,16 @@ class _Settings:
     def of(self, merged: Merged) -> list[_Setting]:
         """Return the settings of *merged*, without those that are overridden in all of their files."""
         variables = Variables(merged.variables, self._cpus)
-        free, first = set(self._cpus.online), True
+        free: set[int] | None = set(self._cpus.online)  # None: unknown, as a section before took unknown ones
+        first = True
         for section in merged.applied():
             applies = self._applies(section, variables)
             if applies is False:
                 continue
             is_cpu = section.plugin == "cpu"
-            own = _assigned(section, variables, free) if is_cpu else None
-            free -= own or set()
+            own = _assigned(section, variables, free) if is_cpu and free is not None else None
+            if is_cpu:
+                free = None if free is None or own is None or not applies else free - own
             for option, raw in section.options.items():
                 wanted = _expanded(variables, raw) if applies and not (is_cpu and own is None) else None
                 if not (is_cpu and option in OF_FIRST and not first):
@@ -109,6 +113,9 @@ class _Settings:
                 return  # tuned leaves them as they were booted
         if option in {"boost", "no_turbo"} and wanted is not None:
             wanted = SWITCHES.get(wanted.lower(), wanted)
+        if (plugin, option) == ("cpu", "governor") and wanted is not None and "|" in wanted:
+            # The first one that the driver has.
+            wanted = next((name for name in map(str.strip, wanted.split("|")) if name in self._available), None)
         if len(self._all) >= MAX_SETTINGS:
             return
         setting = _Setting(NAMES.get((plugin, option), option), wanted)

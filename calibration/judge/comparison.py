@@ -37,6 +37,7 @@ from calibration.judge.words import share
 from calibration.model import Model
 from calibration.results import imports
 from calibration.results.facts import other_facts, same_fact
+from calibration.results.history import NOT_KNOWN
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument
 from calibration.results.plain import DocumentMetric, metrics_of
@@ -154,7 +155,7 @@ def _facts(first: RunDocument, second: RunDocument, differing: Sequence[str]) ->
     found: list[tuple[int, Difference]] = []
     for fact, text in first.facts.items():
         other = second.facts.get(fact)
-        if other is None or same_fact(fact, text, other):
+        if other is None or NOT_KNOWN in {text, other} or same_fact(fact, text, other):
             continue
         causes = [cause for cause in (cause_of(fact, metric) for metric in differing) if cause is not None]
         nearest = min((CAUSES.index(cause) for cause in causes), default=len(CAUSES))
@@ -172,7 +173,8 @@ def name_of(document: RunDocument) -> str:
 def context_differences(first: RunDocument, second: RunDocument) -> Iterator[str]:
     """Yield the differences between the machines of two documents, if both state the fact."""
     if first.facts and second.facts:
-        yield from other_facts(first.facts, second.facts)
+        known = [{fact: text for fact, text in run.facts.items() if text != NOT_KNOWN} for run in (first, second)]
+        yield from other_facts(*known)
         return
     for what in ("uname", "cmdline"):
         one, other = _stated(first, what), _stated(second, what)

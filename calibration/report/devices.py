@@ -109,7 +109,10 @@ def tuned_text(tuned: Tuned) -> str:
     more = len(tuned.differing) - MAX_LISTED
     differing = f"; {names}{f' and {more} more' if more > 0 else ''}" if names else ""
     unchecked = f", {len(tuned.unchecked)} not checked" if tuned.unchecked else ""
-    absent = f"; no file of {', '.join(tuned.absent)}" if tuned.absent else ""
+    lost = [name for name in tuned.absent if "${" not in name]
+    absent = f"; no file of {', '.join(lost)}" if lost else ""
+    if unknown := [name for name in tuned.absent if name not in lost]:
+        absent += f"; not evaluated: include={', '.join(unknown)}"
     of = tuned.met + len(tuned.differing)
     return f"{tuned.active}: {tuned.met} of {of} settings met{unchecked}{differing}{absent}"
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from calibration.comparisons import Kind, command_line, cpu_set, set_of, words
+from calibration.comparisons import BOOTED_FROM, Kind, command_line, cpu_set, set_of, words
 from calibration.cpulists import format_cpulist
 from calibration.results.history import NOT_KNOWN
 from calibration.units import plural
@@ -82,6 +82,12 @@ class Fact(NamedTuple):
     kind: Kind = words
 
 
+def dimm_groups(text: str, _last: int | None = None) -> Hashable:
+    """Return groups of equal memory slots, in which their order means nothing: SMBIOS tables differ in it."""
+    groups = (group.partition(" in ") for group in text.split(";"))
+    return frozenset((what.strip(), frozenset(name.strip() for name in names.split(","))) for what, _, names in groups)
+
+
 FACTS: Final = (
     Fact("kernel", lambda context: _kernel(context.capture)),
     Fact(
@@ -106,7 +112,7 @@ FACTS: Final = (
         ),
     ),
     Fact("memory", lambda context: _words(map(_memory, context.nodes), between="; ")),
-    Fact("DIMMs", lambda context: "; ".join(_dimms(context.firmware.dimms)) or NOT_KNOWN, set_of(";")),
+    Fact("DIMMs", lambda context: "; ".join(_dimms(context.firmware.dimms)) or NOT_KNOWN, dimm_groups),
     Fact("isolated CPUs", lambda context: _isolated(context.isolation)),
     Fact("housekeeping CPUs", lambda context: _housekeeping(context.isolation), cpu_set),
     Fact("container", lambda context: (context.confinement and context.confinement.container) or "none"),
@@ -272,8 +278,6 @@ def _tuned(context: Context) -> str:
 
 
 def _command_line(cmdline: CommandLine) -> str:
-    from calibration.context.cmdline import BOOTED_FROM  # noqa: PLC0415 - as above
-
     words = (
         parameter.name if parameter.value is None else f"{parameter.name}={parameter.value}"
         for parameter in cmdline.parameters

@@ -20,10 +20,10 @@ NAMES = re.compile(r'(?:^|[",;&?=])([\w./-]+)=')
 
 SECRET = re.compile(
     r"passw|passphrase|passwd|pwd|secret(?!mem)|token|set_credential|api[_.-]?key|community"
-    r"|rootpw$|(?:^|[_.-])(?:pw|pass)$|psk$|private[_.-]?key$|luks[_.-]key$",
+    r"|^BOOTIF$|rootpw$|(?:^|[_.-])(?:pw|pass)$|psk$|private[_.-]?key$|luks[_.-]key$",
     re.IGNORECASE,
 )
-"""What names of secrets contain."""
+"""What names of secrets contain, and that of the address of the network device booted from."""
 
 LOGIN = re.compile(r'(?:^|[="])iscsi:|(?:^|[."/])proxy="?(?!\w+://)')
 """What is before user:password[:user:password]@target, and before user:password@host of a proxy without a scheme."""

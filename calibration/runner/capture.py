@@ -84,7 +84,7 @@ PATTERNS = (
     CPU + "/cpufreq/boost",
     CPU + "/cpufreq/policy[0-9]*/{affected_cpus,related_cpus,scaling_driver,scaling_governor,scaling_min_freq}",
     CPU + "/cpufreq/policy[0-9]*/{scaling_max_freq,cpuinfo_min_freq,cpuinfo_max_freq,base_frequency}",
-    CPU + "/cpufreq/policy[0-9]*/{energy_performance_preference,boost}",
+    CPU + "/cpufreq/policy[0-9]*/{energy_performance_preference,boost,scaling_available_governors}",
     CPU + "/cpu[0-9]*/online",
     CPU + "/cpu[0-9]*/topology/{core_cpus_list|thread_siblings_list|core_cpus|thread_siblings}",
     CPU + "/cpu[0-9]*/topology/{core_id,physical_package_id,die_id,cluster_id,book_id,drawer_id}",

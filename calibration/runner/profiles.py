@@ -88,6 +88,18 @@ class Section:
         return int(self.priority) if self.priority and re.fullmatch("-?[0-9]{1,9}", self.priority) else 0
 
 
+def included(text: str) -> list[str]:
+    """Return the profiles that an include names; those that a function of tuned names are one word with it."""
+    words, depth = [""], 0
+    for place, character in enumerate(text):
+        depth += (character == "{" and text[place - 1 : place] == "$") - (character == "}" and depth > 0)
+        if depth == 0 and (character in ",;" or character.isspace()):
+            words.append("")
+        else:
+            words[-1] += character
+    return [word for word in words if word]
+
+
 class Merged:
     """The active profiles with those they include, merged.
 
@@ -125,9 +137,13 @@ class Merged:
             options = own.setdefault(section, {})
             if key:
                 options[key] = here
-        for word in re.split(r"[,;\s]+", own.pop("main", {}).get("include", "")):
-            if word:
-                self._load(word)
+        for word in included(own.pop("main", {}).get("include", "")):
+            head, function, _ = word.partition("${")
+            # cpu-partitioning${f:...:,more} may add others to one that it names.
+            if not function or self._found(head):
+                self._load(head)
+            if function and word not in self.absent:
+                self.absent.append(word)
         for section, options in own.items():
             self._merge(Section(section, options))
 

@@ -18,6 +18,7 @@ from calibration.judge.comparison import Compared, Comparison, compare, compare_
 from calibration.judge.tolerances import TOLERANCES, tolerance_of
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.results.history import NOT_KNOWN
 from calibration.results.plain import DocumentMetric
 from calibration.statistics import estimate
 from tests.readings import PAGES
@@ -209,6 +210,15 @@ def test_a_document_is_identical_to_itself() -> None:
     compared = compare(document, document)
     assert {item.outcome for item in compared.figures} == {"identical"}
     assert compared.summary == f"Identical: all {len(compared.figures)} metrics."
+
+
+def test_a_fact_that_one_run_does_not_know_is_no_difference() -> None:
+    document = run_document()
+    other = document.model_copy(update={"facts": {**document.facts, "BIOS": NOT_KNOWN, "microcode": "0x2"}})
+    compared = compare(document, other)
+    assert [difference.fact for difference in compared.facts] == ["microcode"]
+    assert [text.partition(":")[0] for text in compared.context] == ["microcode"]
+    assert compare(other, document).context[0].startswith("microcode: 0x2 -> ")
 
 
 def test_the_largest_ratio_comes_first() -> None:

@@ -168,6 +168,12 @@ SAME = [
     ("CPUs", "0-3", "0,1,2,3"),
     ("frequency limits", "0.8 to 3.9 GHz, 0.8 to 2.9 GHz", "0.8 to 2.9 GHz, 0.8 to 3.9 GHz"),
     ("network devices", "1 x a at 0000:18:00.0; 2 x b at c, d", "2 x b at c, d; 1 x a at 0000:18:00.0"),
+    (
+        "kernel command line",
+        "ro ostree=/ostree/boot.0/x root=UUID=1 boot=UUID=11 BOOTIF=<blanked> rd.lvm.lv=a/root resume_offset=1",
+        "ro ostree=/ostree/boot.1/x root=UUID=2 boot=UUID=22 rd.lvm.lv=b/root rd.luks.uuid=luks-b",
+    ),
+    ("DIMMs", "2 x 16 GiB in P0 A1, P0 B1; 1 x empty in P0 C1", "1 x empty in P0 C1; 2 x 16 GiB in P0 B1, P0 A1"),
     ("allocation", "a on CPUs 0: L3 1; b on CPUs 1: L3 2", "b on CPUs 1: L3 2; a on CPUs 0: L3 1"),
 ]
 
@@ -184,6 +190,7 @@ OTHER = [
     ("kernel command line", "hugepagesz=1G hugepages=4", "hugepagesz=2M hugepages=4"),
     ("kernel command line", "quiet -- a b", "quiet -- b a"),
     ("governor", "performance", "performance, powersave"),
+    ("DIMMs", "2 x 16 GiB in P0 A1, P0 B1", "2 x 16 GiB in P0 A1, P0 C1"),
     ("tuned profile", "balanced own", "own balanced"),  # the last one prevails
     ("distances between nodes", "10 20; 21 10", "10 21; 20 10"),
     ("NUMA balancing", NOT_KNOWN, "0"),

@@ -10,6 +10,7 @@ from calibration.context import load
 from calibration.context.model import CpuSets
 from calibration.context.tuned import is_met
 from calibration.context.tuned_variables import Unknown, Variables, searched
+from calibration.report.devices import tuned_text
 from calibration.runner import capture
 from calibration.runner.profiles import Merged, settings_of
 from tests.unit.context.test_devices import BASE, both
@@ -180,6 +181,7 @@ def test_settings_of_cpus_are_those_of_the_section_that_has_them(make_root):
     files |= {f"{cpu}/online": "0-1\n", f"{cpu}/possible": "0-1\n"}
     for number, governor in enumerate(("performance", "powersave")):
         policy = {"affected_cpus": str(number), "scaling_driver": "x", "scaling_governor": governor}
+        policy["scaling_available_governors"] = "performance powersave"
         files |= {f"{cpu}/cpufreq/policy{number}/{name}": f"{text}\n" for name, text in policy.items()}
     profile = (
         "[fast]\ntype=cpu\ndevices=cpu0\ngovernor=ondemand|performance\nenergy_perf_bias=performance\n"
@@ -189,6 +191,56 @@ def test_settings_of_cpus_are_those_of_the_section_that_has_them(make_root):
     tuned = machine(make_root, {"own": "[cpu]\ndevices=!cpu0\ngovernor=performance\n"}, files)
     assert differing(tuned) == {"governor": ("performance", "powersave")}
     assert machine(make_root, {"own": "[cpu]\ndevices_udev_regex=x\ngovernor=performance\n"}, files).unchecked
+
+
+@pytest.mark.parametrize(
+    ("available", "met", "unchecked"),
+    [
+        ("powersave performance", 1, ()),
+        ("schedutil powersave", 0, ()),
+        ("performance", 0, ("governor",)),
+        (None, 0, ("governor",)),
+    ],
+)
+def test_the_first_governor_that_the_driver_has_is_wanted(make_root, available, met, unchecked):
+    policy = "/sys/devices/system/cpu/cpufreq/policy0"
+    files = {f"{policy}/affected_cpus": "0\n", f"{policy}/scaling_governor": "powersave\n"}
+    if available:
+        files[f"{policy}/scaling_available_governors"] = f"{available}\n"
+    tuned = machine(make_root, {"own": "[cpu]\ngovernor=schedutil|ondemand|powersave\n"}, files)
+    assert (tuned.met, tuned.unchecked) == (met, unchecked)
+
+
+@pytest.mark.parametrize(
+    "devices", ["devices=${f:cpulist2devs:${isolated}}", "devices=cpu1", "devices_udev_regex=cpu1"]
+)
+def test_cpus_of_an_unknown_section_are_not_those_of_later_ones(make_root, devices):
+    files = {"/sys/devices/system/cpu/online": "0-1\n"}
+    for number, governor in enumerate(("powersave", "performance")):
+        policy = f"/sys/devices/system/cpu/cpufreq/policy{number}"
+        files |= {f"{policy}/affected_cpus": f"{number}\n", f"{policy}/scaling_governor": f"{governor}\n"}
+    own = f"[variables]\nisolated=1\n[own]\ntype=cpu\n{devices}\ngovernor=performance\n[cpu]\ngovernor=powersave\n"
+    tuned = machine(make_root, {"own": own}, files)
+    assert differing(tuned) == {}
+    assert tuned.met == (0 if "regex" in devices else 2)
+
+
+@pytest.mark.parametrize(
+    ("include", "loaded", "absent"),
+    [
+        ("base${f:regex_search_ternary:${f:exec:uname:-r}:rt:,other}", ("base",), True),
+        ("${f:virt_check:base:other}", (), True),
+        ("ba${f:strip:se}", (), True),
+        ("base;other", ("base", "other"), False),
+    ],
+)
+def test_what_an_include_names_beside_a_function_is_merged(make_root, include, loaded, absent):
+    profiles = {"own": f"[main]\ninclude={include}\n", "base": "[sysctl]\nvm.swappiness=1\n", "other": "[sysctl]\n"}
+    tuned = machine(make_root, profiles, {})
+    assert tuned.profiles == ("own", *loaded)
+    assert tuned.absent == ((include,) if absent else ())
+    assert ("not evaluated: include=" in tuned_text(tuned)) is absent
+    assert "no file of" not in tuned_text(tuned)
 
 
 @pytest.mark.parametrize("value", ["1", "cstate.id_no_zero:1|3"])

@@ -43,6 +43,7 @@ B = BLANKED
         (f'"password={S} {S}" quiet', f'"password={B}" quiet'),
         (f'password="{S} {S}" quiet', f"password={B} quiet"),
         (f"inst.rootpw={S} vncpassword={S} rd.wifi.psk={S}", f"inst.rootpw={B} vncpassword={B} rd.wifi.psk={B}"),
+        ("ip=dhcp BOOTIF=01-3c-ec-ef-00-00-01 quiet", f"ip=dhcp BOOTIF={B} quiet"),
         (f"passwd/root-password-crypted={S}", f"passwd/root-password-crypted={B}"),
         (f"snmp.community={S} API_KEY={S} -- token={S}", f"snmp.community={B} API_KEY={B} -- token={B}"),
     ],
