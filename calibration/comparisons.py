@@ -428,8 +428,10 @@ def argument_value(name: str, value: str | None, last: int | None = None) -> Has
 
 
 BOOTED_FROM: Final = frozenset(
-    ["BOOT_IMAGE", "BOOTIF", "boot", "initrd", "ostree", "resume", "resume_offset", "root"]
-    + ["rd.lvm.lv", "rd.lvm.vg", "rd.luks.uuid", "rd.luks.name", "rd.md.uuid", "rd.dm.uuid"]
+    (
+        *("BOOT_IMAGE", "BOOTIF", "boot", "initrd", "ostree", "resume", "resume_offset", "root"),
+        *("rd.lvm.lv", "rd.lvm.vg", "rd.luks.uuid", "rd.luks.name", "rd.md.uuid", "rd.dm.uuid"),
+    )
 )
 """Arguments that name the devices booted from: they differ on every machine and do not affect metrics."""
 

@@ -9,8 +9,7 @@ import yaml
 from calibration.audit import readings
 from calibration.audit.kinds import KINDS, evaluate_items, read_items
 from calibration.audit.readings import Machine, Reading
-from calibration.comparisons import chosen
-from calibration.comparisons import BOOTED_FROM
+from calibration.comparisons import BOOTED_FROM, chosen
 from calibration.context.model import Context
 from calibration.cpulists import format_cpulist
 from calibration.errors import InputError
