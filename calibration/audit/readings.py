@@ -77,14 +77,20 @@ def absent(machine: Machine, prefix: str, reason: str) -> Reading:
     return impossible(reason) if machine.complete else unknown(f"the capture has no {prefix}")
 
 
-def _unread(machine: Machine, pattern: str) -> str:
-    """Return why a file that matches *pattern* was not read; empty if all were."""
+def _all_unread(machine: Machine, pattern: str) -> list[str]:
+    """Return the files that match *pattern* and were not read, each with the reason."""
     parts = pattern.split("/")
-    for file in machine.context.unreadable:
-        own = file.path.split("/")
-        if len(own) == len(parts) and all(map(fnmatchcase, own, parts)):
-            return f"{file.path}: {file.reason}"
-    return ""
+    paths = ((file, file.path.split("/")) for file in machine.context.unreadable)
+    return [
+        f"{file.path}: {file.reason}"
+        for file, own in paths
+        if len(own) == len(parts) and all(map(fnmatchcase, own, parts))
+    ]
+
+
+def _unread(machine: Machine, pattern: str) -> str:
+    """Return the first file that matches *pattern* and was not read, with the reason; empty if all were."""
+    return next(iter(_all_unread(machine, pattern)), "")
 
 
 def kernel_release(machine: Machine, _key: str) -> Reading:
@@ -201,10 +207,11 @@ def idle_states(machine: Machine, _key: str) -> Reading:
     for state in context.idle.states:
         for cpu in set(context.online_cpus) - set(state.disabled_cpus):
             values[str(cpu)] = state.name
-    unread = _unread(machine, f"{CPU}/cpu*/cpuidle/state*/disable")
-    if unread:  # what was not read counts as enabled
-        values = {cpu: name for cpu, name in values.items() if f"/cpu{cpu}/" not in unread}
-    return Reading(values, reason=unread) if values else unknown(unread)
+    unread = _all_unread(machine, f"{CPU}/cpu*/cpuidle/state*/disable")
+    for text in unread:  # what was not read counts as enabled
+        values.pop(text.removeprefix(f"{CPU}/cpu").partition("/")[0], None)
+    reason = next(iter(unread), "")
+    return Reading(values, reason=reason) if values else unknown(reason)
 
 
 def smt(machine: Machine, _key: str) -> Reading:
@@ -380,5 +387,5 @@ def memory(machine: Machine, key: str) -> Reading:
     if not values:
         return unknown("the firmware gives no configured speed")
     if unread is None and len(values) < len(speeds):
-        unread = f"the firmware gives no configured speed for {', '.join(speeds.keys() - values.keys())}"
+        unread = f"the firmware gives no configured speed for {', '.join(name for name in speeds if name not in values)}"
     return Reading(values, reason=unread or "", noun="DIMMs")

@@ -360,6 +360,13 @@ def test_what_one_cpu_or_interrupt_has_may_be_unknown(given: dict[str, Any], pat
     assert (found.outcome, path in found.found) == ("unknown", True)
 
 
+def test_idle_states_of_several_cpus_may_be_unknown() -> None:
+    paths = [f"{CPU}/cpu{cpu}/cpuidle/state2/disable" for cpu in (1, 2)]
+    machine = with_files(dict.fromkeys(paths), dict.fromkeys(paths, "Permission denied"))
+    assert findings({"deepest_idle_state": "C1"}, machine)["deepest_idle_state"].outcome == "unknown"
+    assert findings({"deepest_idle_state": "POLL"}, machine)["deepest_idle_state"].outcome == "not_met"
+
+
 def test_no_interrupt_is_as_right_as_those_that_may_come() -> None:
     files: Files = {f"/proc/irq/{number}/smp_affinity_list": "0\n" for number in range(1, 60)}
     files |= {f"/proc/irq/{number}/effective_affinity_list": "0\n" for number in range(1, 60)}
