@@ -387,5 +387,6 @@ def memory(machine: Machine, key: str) -> Reading:
     if not values:
         return unknown("the firmware gives no configured speed")
     if unread is None and len(values) < len(speeds):
-        unread = f"the firmware gives no configured speed for {', '.join(name for name in speeds if name not in values)}"
+        silent = [name for name in speeds if name not in values]
+        unread = f"the firmware gives no configured speed for {', '.join(silent)}"
     return Reading(values, reason=unread or "", noun="DIMMs")
