@@ -203,7 +203,7 @@ def _mitigated(item: Item, machine: Machine, found: str, _comparison: Comparison
         in_the_code = found == IN_THE_CODE and not (machine.context.processor.architecture or "").startswith("ppc")
         return in_the_code or not OFF.match(found)
     state = state_of(found)
-    # Every kernel leaves "SMT vulnerable", unless it is told to do without SMT.
+    # "SMT vulnerable" remains with every mitigation on, unless SMT is off.
     left = [part for part in left_open(found) if not part.startswith("SMT")]
     return None if state == "unknown" else state != "vulnerable" and not left
 

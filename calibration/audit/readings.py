@@ -71,10 +71,15 @@ def unknown(reason: str) -> Reading:
 
 def absent(machine: Machine, prefix: str, reason: str) -> Reading:
     """Return that the machine has no such setting, for a *reason*, unless what is below *prefix* was not read."""
-    for file in machine.context.unreadable:
-        if file.path.startswith(prefix):
-            return unknown(f"{file.path}: {file.reason}")
+    if unread := _unread_below(machine, prefix):
+        return unknown(unread)
     return impossible(reason) if machine.complete else unknown(f"the capture has no {prefix}")
+
+
+def _unread_below(machine: Machine, *prefixes: str) -> str:
+    """Return the first file that begins with one of *prefixes* and was not read, with the reason; empty if all were."""
+    unread = (file for file in machine.context.unreadable if file.path.startswith(prefixes))
+    return next((f"{file.path}: {file.reason}" for file in unread), "")
 
 
 def _all_unread(machine: Machine, pattern: str) -> list[str]:
@@ -164,15 +169,15 @@ def huge_pages(machine: Machine, key: str) -> Reading:
 
 def governor(machine: Machine, _key: str) -> Reading:
     """Return the frequency governor of each CPU."""
+    unread = _unread(machine, f"{CPU}/cpufreq/policy*/scaling_governor")
     values = {
-        str(cpu): policy.governor or "none" for policy in machine.context.frequency.policies for cpu in policy.cpus
+        str(cpu): policy.governor or "none"
+        for policy in machine.context.frequency.policies
+        if policy.governor or not unread
+        for cpu in policy.cpus
     }
     without = [cpu for cpu in machine.context.cpus.online if str(cpu) not in values]
-    reason = f"CPUs {format_cpulist(without)} have no frequency policy" if without else ""
-    if unread := _unread(machine, f"{CPU}/cpufreq/policy*/scaling_governor"):
-        values, reason = {cpu: name for cpu, name in values.items() if name != "none"}, unread
-        if not values:
-            return unknown(unread)
+    reason = unread or (f"CPUs {format_cpulist(without)} have no frequency policy" if without else "")
     return Reading(values, reason=reason) if values else absent(machine, f"{CPU}/cpufreq", "no frequency scaling")
 
 
@@ -258,14 +263,7 @@ def interrupts(machine: Machine, key: str) -> Reading:
         f"IRQ {interrupt.irq} on CPUs {format_cpulist(interrupt.isolated_cpus)}": interrupt.name or str(interrupt.irq)
         for interrupt in isolation.interrupts
     }
-    unread = next(
-        (
-            f"{file.path}: {file.reason}"
-            for file in machine.context.unreadable
-            if file.path.startswith(("/proc/irq/", "/proc/interrupts"))
-        ),
-        "",
-    )
+    unread = _unread_below(machine, "/proc/irq/", "/proc/interrupts")
     if not values:
         return unknown(unread) if unread else one(NO_INTERRUPT)
     return Reading(values, reason=unread, noun="interrupts")

@@ -113,8 +113,8 @@ def mlc_results(lines: Sequence[Line], command: str | None, understood: set[int]
             if count > MAX_LINES:
                 raise InputError(f"at most {MAX_LINES} lines of {NAME}'s results are read")
             other = _other_quantity(section.kind, output.options)
-            values = [] if other else list(READERS[section.kind](section, output.options))
-            found.append(_read(section, output, values) if other is None else _not_read(section, other))
+            values = list(READERS[section.kind](section, output.options)) if other is None else []
+            found.append(Read(not_read=(_not_read(section, other),)) if other else _read(section, output, values))
             loose = {line.place for line in section.notes if has_number(line.text)}
             understood |= {line.place for line in section.lines} - loose
             understood |= before if values else set()
@@ -134,8 +134,8 @@ def _other_quantity(kind: str, options: Sequence[str]) -> str | None:
     return None
 
 
-def _not_read(section: Section, reason: str) -> Read:
-    return Read(not_read=(NotRead(kind=section.kind, what=section.lines[0].text.strip(), reason=reason),))
+def _not_read(section: Section, reason: str) -> NotRead:
+    return NotRead(kind=section.kind, what=section.lines[0].text.strip(), reason=reason)
 
 
 def _read(section: Section, output: Output, values: Sequence[ReadValues]) -> Read:
@@ -157,7 +157,7 @@ def _read(section: Section, output: Output, values: Sequence[ReadValues]) -> Rea
             Reading(instrument=instrument, command=output.command, missing=tuple(missing), notes=notes, values=value)
             for value in values
         ),
-        not_read=() if values else _not_read(section, reason).not_read,
+        not_read=() if values else (_not_read(section, reason),),
         inconsistencies=tuple(faults),
     )
 

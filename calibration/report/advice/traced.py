@@ -68,14 +68,17 @@ def without_expediting(evidence: Evidence, cpus: Cpus) -> Commands:
 def rarer_statistics(evidence: Evidence, cpus: Cpus) -> Commands:
     """Gather memory statistics once in two minutes."""
     del cpus
-    before = evidence.context.kernel.stat_interval_s or STAT_INTERVAL_S
-    return sysctl("memory_statistics", "vm.stat_interval", RARE_STAT_INTERVAL_S, before)
+    return sysctl("memory_statistics", "vm.stat_interval", RARE_STAT_INTERVAL_S, _stat_interval_s(evidence))
 
 
 def gathers_rarely(evidence: Evidence, cpu: int) -> bool:
     """Return whether memory statistics are gathered once in two minutes, or more rarely."""
     del cpu
-    return (evidence.context.kernel.stat_interval_s or STAT_INTERVAL_S) >= RARE_STAT_INTERVAL_S
+    return _stat_interval_s(evidence) >= RARE_STAT_INTERVAL_S
+
+
+def _stat_interval_s(evidence: Evidence) -> int:
+    return evidence.context.kernel.stat_interval_s or STAT_INTERVAL_S
 
 
 def workers_elsewhere(evidence: Evidence, cpus: Cpus) -> Commands:
