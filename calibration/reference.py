@@ -8,7 +8,7 @@ options, the models' JSON Schema, the declarations' figures, the list of flags a
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -29,9 +29,9 @@ from calibration.errors import EXIT_CODES
 from calibration.exports.history import COLUMNS
 from calibration.judge.baseline_files import BaselineFile
 from calibration.judge.explanation import Explanation
-from calibration.judge.tolerances import DEFAULT_TOLERANCE, TOLERANCES
 from calibration.judge.verdicts import NightVerdict
 from calibration.measurements import registry
+from calibration.measurements.metric_rows import MetricRow, Tolerance
 from calibration.nightly.notify import Notification
 from calibration.parsers import read_yaml
 from calibration.places import COLLECTION, PACKAGE
@@ -217,9 +217,16 @@ def metrics() -> Iterator[str]:
     for kind, declaration in registry().items():
         yield from _title(declaration.title)
         yield f":doc:`/method/{kind}` (``{kind}``): {_shown(declaration.question)}"
-        for pattern in declaration.metric_patterns:
-            yield from ("", f"``{name_form(pattern.names)}``")
-            yield f"   {pattern.unit}, {pattern.better} is better: {_shown(pattern.meaning)}."
+        for row in _distinct(declaration.metric_rows):
+            yield from ("", f"``{row.words}``")
+            yield f"   {row.unit}, {row.better} is better: {_shown(row.meaning)}."
+
+
+def _distinct(rows: Sequence[MetricRow]) -> Iterator[MetricRow]:
+    """Yield *rows* without those whose names have the form of a later one too."""
+    for number, row in enumerate(rows):
+        if not any(later.labels(row.example) is not None for later in rows[number + 1 :]):
+            yield row
 
 
 def methods() -> Iterator[str]:
@@ -243,15 +250,6 @@ def settings() -> Iterator[str]:
         )
 
 
-def name_form(names: str) -> str:
-    """Return a regular expression of metrics' names in readable form: N, (this|that), [maybe]."""
-    form = names.replace(r"\.", ".").replace(r"\d+", "N").replace(r"\d", "N").replace("[a-z0-9]+", "WIDTH")
-    form = re.sub(r"\?P<\w+>", "?:", form)
-    form = re.sub(r"\(\?:((?:\(\?:[^()]*\)|[^()|])*)\)(?!\?)", r"\1", form)  # named, and no choice
-    form = re.sub(r"\(\?:([^()]*)\)\?", r"[\1]", form)
-    return form.replace("(?:", "(")
-
-
 def flags() -> Iterator[str]:
     """Yield every flag with its severity and meaning, linked to its method page."""
     macros: Any = environment().get_template("macros/flags.rst.j2").module
@@ -260,9 +258,12 @@ def flags() -> Iterator[str]:
 
 
 def tolerances() -> Iterator[str]:
-    """Yield the tolerance of each family of figures, with its reason."""
-    for tolerance in (*TOLERANCES, DEFAULT_TOLERANCE):
-        yield from (f"``{name_form(tolerance.names)}``", f"   {tolerance.fraction:.0%}: {_shown(tolerance.reason)}", "")
+    """Yield the tolerances of metrics with their reasons, and the metrics of each."""
+    by: dict[Tolerance, list[str]] = {}
+    for row in (row for declaration in registry().values() for row in _distinct(declaration.metric_rows)):
+        by.setdefault(row.tolerance, []).append(f"``{row.words}``")
+    for tolerance, names in sorted(by.items(), key=lambda item: item[0].fraction):
+        yield from (f"{tolerance.fraction:.0%}: {_shown(tolerance.reason)}", f"   {', '.join(names)}", "")
 
 
 def figure_metrics() -> Iterator[str]:

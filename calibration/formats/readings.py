@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from calibration.measurements.base import Better, Metric, cells_of
+from calibration.measurements import row_of
+from calibration.measurements.base import Metric, cells_of
 from calibration.model import Model
 from calibration.sutprobe.jitter import JitterInterval
 
 Row = tuple[float | None, ...]
 Named = tuple[str, str, float]
-"""Name, title and value of a metric; the name ends with the unit."""
+"""Name, title and value of a metric."""
 
-UNITS: Final[Mapping[str, tuple[str, Better]]] = {
-    "_ns": ("ns", "lower"),
-    "_ticks": ("ticks", "lower"),
-    "_mb_s": ("MB/s", "higher"),
-}
-"""Unit and better direction of a metric by the suffix of its name."""
+SUFFIXES: Final = ("_ns", "_ticks", "_mb_s")
+"""Ends of the names of values that an own measurement has with an interval."""
 
 
 class ReadValues(Model):
@@ -35,17 +32,17 @@ class ReadValues(Model):
     def metrics(self) -> Iterator[Metric]:
         """Yield the metrics, named like those of a measurement of the kind."""
         for name, title, value in self._named():
-            unit, better = next(found for ending, found in UNITS.items() if name.endswith(ending))
+            row = row_of(name)
             yield Metric(
                 name=name,
                 title=title,
                 value=value,
-                unit=unit,
+                unit=row.unit,
                 interval=None,
                 coverage=None,
                 estimator=None,
                 placements=None,
-                better=better,
+                better=row.better,
             )
 
     def _named(self) -> Iterator[Named]:
@@ -264,7 +261,7 @@ def _with_intervals(values: Any) -> Any:
     found: dict[str, Any] = {}
     for name, value in values.items():
         found[name] = _with_intervals(value)
-        if name.endswith(tuple(UNITS)):
+        if name.endswith(SUFFIXES):
             found |= {f"{name}_interval": None, f"{name}_prediction": None}
     return found
 

@@ -8,60 +8,62 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast, get_args
 
 from calibration.judge.verdicts import ContextChange
+from calibration.measurements import row_of
+from calibration.measurements.metric_rows import Aspect
 from calibration.results.facts import fact_value, same_fact
 from calibration.results.history import NOT_KNOWN, NightRun
 
 CLOCK: Final = "measured clock"
 """Pseudo-fact for a measured clock that changed."""
 
-_CACHES = r"latency_ladder\.L\d.*|bandwidth_ladder\..*\.L\d\..*|c2c_.*"
-_CORE = rf"jitter\..*|core_frequency\..*|{_CACHES}"
-_MEMORY = r"(?!(?:latency|bandwidth)_ladder\.(?:.*\.)?L\d)(?!c2c_).*(?:latency_ns|_mb_s)"
-_TIMES = r"jitter\..*|.*_ns"
-_ALL = r".*"
+_ALL = frozenset(get_args(Aspect))
 
 
 class Cause(NamedTuple):
-    """Facts matching ``facts`` can affect metrics matching ``metrics``, for this ``reason``."""
+    """Facts matching ``facts`` can affect metrics that depend on one of ``aspects``, for this ``reason``."""
 
     facts: str
-    metrics: str
+    aspects: frozenset[Aspect]
     reason: str
+
+
+def _cause(facts: str, aspects: str, reason: str) -> Cause:
+    return Cause(facts, frozenset(cast("list[Aspect]", aspects.split())), reason)
 
 
 CAUSES: Final = (
     Cause("kernel bytes", _ALL, "another sutprobe measured"),
     Cause("processor", _ALL, "it is another machine"),
     Cause("container|limits", _ALL, "which CPUs, memory and time the run could use"),
-    Cause("allocation", rf"{_MEMORY}|{_CACHES}", "the cache ways and bandwidth that the measured CPUs may use"),
-    Cause("DIMMs|memory", _MEMORY, "their number, ranks and speed set the channels and timing of memory"),
-    Cause("CXL memory|memory-side caches|interleave weights", _MEMORY, "which memory is behind a node"),
-    Cause("rated by the firmware", _MEMORY, "the firmware set the memory up differently"),
-    Cause("(?:isolated|housekeeping) CPUs", r"(?:jitter|wakeup)\..*", "what else the kernel runs on a measured core"),
-    Cause("turbo|governor|frequency limits|frequency driver", _CORE, "sets the clock of the core"),
-    Cause(CLOCK, _CORE, "the measured clock of the core"),
-    Cause("microcode|vulnerabilities", _TIMES, "mitigations lengthen accesses and interruptions"),
-    Cause("idle states", _TIMES, "a core that slept wakes late, with colder caches"),
-    Cause("nodes|distances between nodes", rf"{_MEMORY}|c2c_.*", "which memory is near, and the channels of a node"),
-    Cause("SMT|cores|CPUs", r"jitter\..*|core_frequency\..*|.*_mb_s", "siblings share a core; CPUs set the threads"),
-    Cause("(?:transparent )?huge pages", _MEMORY, "how often an address is looked up in page tables"),
-    Cause("preemption", r"jitter\..*|wakeup\..*", "when the kernel lets a thread run that woke up"),
-    Cause("NUMA balancing", rf"jitter\..*|{_MEMORY}", "unmaps and moves pages while they are used"),
-    Cause("clock source", _TIMES, "the kernel changes it if the time stamps are unfit"),
-    Cause("idle states", r"core_frequency\..*", "sleeping cores leave the others power for turbo"),
-    Cause("network devices|storage controllers|accelerators", r"jitter\..*", "their drivers interrupt cores"),
-    Cause("kernel command line", rf"{_CORE}|.*_ns", "isolation, ticks, idle states and mitigations"),
+    _cause("allocation", "memory caches", "the cache ways and bandwidth that the measured CPUs may use"),
+    _cause("DIMMs|memory", "memory", "their number, ranks and speed set the channels and timing of memory"),
+    _cause("CXL memory|memory-side caches|interleave weights", "memory", "which memory is behind a node"),
+    _cause("rated by the firmware", "memory", "the firmware set the memory up differently"),
+    _cause("(?:isolated|housekeeping) CPUs", "interruptions", "what else the kernel runs on a measured core"),
+    _cause("turbo|governor|frequency limits|frequency driver", "clock", "sets the clock of the core"),
+    _cause(CLOCK, "clock", "the measured clock of the core"),
+    _cause("microcode|vulnerabilities", "time", "mitigations lengthen accesses and interruptions"),
+    _cause("idle states", "time", "a core that slept wakes late, with colder caches"),
+    _cause("nodes|distances between nodes", "memory interconnect", "which memory is near, and the channels of a node"),
+    _cause("SMT|cores|CPUs", "threads", "siblings share a core; CPUs set the threads"),
+    _cause("(?:transparent )?huge pages", "memory", "how often an address is looked up in page tables"),
+    _cause("preemption", "interruptions", "when the kernel lets a thread run that woke up"),
+    _cause("NUMA balancing", "interruptions memory", "unmaps and moves pages while they are used"),
+    _cause("clock source", "time", "the kernel changes it if the time stamps are unfit"),
+    _cause("idle states", "turbo", "sleeping cores leave the others power for turbo"),
+    _cause("network devices|storage controllers|accelerators", "interruptions", "their drivers interrupt cores"),
+    _cause("kernel command line", "clock time", "isolation, ticks, idle states and mitigations"),
     Cause("microcode", _ALL, "sets prefetchers, power limits and the behaviour of caches"),
     Cause("BIOS", _ALL, "memory timing, power limits, prefetchers, clusters of a socket"),
     Cause("kernel", _ALL, "scheduler, placement of pages, drivers of clock and idle states"),
     Cause("tuned profile", _ALL, "sets clocks, idle states, pages and scheduler"),
     Cause("kernel command line", _ALL, "settings of memory and pages"),
-    Cause(
+    _cause(
         rf"turbo|governor|frequency limits|frequency driver|{CLOCK}",
-        _MEMORY,
+        "memory",
         "every access to memory passes through clocked caches",
     ),
 )
@@ -111,23 +113,20 @@ def likely(changes: Sequence[ContextChange], metric: str) -> tuple[ContextChange
 
 def cause_of(fact: str, metric: str) -> Cause | None:
     """Return why *fact* can affect *metric*; ``None`` if no rule says so."""
-    found = _cause(fact, metric)
+    found = _place(fact, metric)
     return None if found is None else CAUSES[found]
 
 
 def _rank(change: ContextChange, metric: str) -> int:
-    found = None if change.before is None or change.after is None else _cause(change.fact, metric)
+    found = None if change.before is None or change.after is None else _place(change.fact, metric)
     return len(CAUSES) if found is None else found
 
 
 @cache
-def _cause(fact: str, metric: str) -> int | None:
+def _place(fact: str, metric: str) -> int | None:
     """Return the index of the first row for *fact* and *metric*; cached, because nights repeat few pairs."""
+    aspects = row_of(metric).depends
     return next(
-        (
-            number
-            for number, cause in enumerate(CAUSES)
-            if re.fullmatch(cause.facts, fact) and re.fullmatch(cause.metrics, metric)
-        ),
+        (number for number, cause in enumerate(CAUSES) if cause.aspects & aspects and re.fullmatch(cause.facts, fact)),
         None,
     )

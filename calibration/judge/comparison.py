@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from calibration.judge.causes import CAUSES, cause_of
-from calibration.judge.tolerances import Tolerance, tolerance_of
 from calibration.judge.words import share
+from calibration.measurements import row_of
+from calibration.measurements.metric_rows import Tolerance
 from calibration.model import Model
 from calibration.results import imports
 from calibration.results.facts import other_facts, same_fact
@@ -208,7 +209,7 @@ def _compared(name: str, first: DocumentMetric | None, second: DocumentMetric | 
     some = first or second
     if some is None:
         raise ValueError(f"no metric named {name}")
-    tolerance = tolerance_of(name)
+    tolerance = row_of(name).tolerance
     outcome: Outcome
     ratio: float | None = None
     bounds: tuple[float, float] | None = None

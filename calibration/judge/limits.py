@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibration.errors import InputError
-from calibration.measurements import registry
+from calibration.measurements import row_of
+from calibration.measurements.metric_rows import UNDECLARED
 from calibration.results.records import Limit
 
 FIELDS = ("metric", "lower", "upper", "unit", "reason")
@@ -32,25 +33,16 @@ def _limit(number: int, given: Any) -> Limit:
         raise _bad(f"limit {number}: not a mapping of {', '.join(FIELDS)}: {given!r}")
     metric, unit, reason = (_text(number, name, given) for name in ("metric", "unit", "reason"))
     lower, upper = (_bound(metric, name, given.get(name)) for name in ("lower", "upper"))
-    wanted = unit_of(metric)
-    if wanted is None:
+    row = row_of(metric)
+    if row is UNDECLARED or row.imported:
         raise _bad(f"unknown metric {metric!r}")
-    if unit != wanted:
-        raise _bad(f"the unit of {metric} is {wanted}, not {unit}")
+    if unit != row.unit:
+        raise _bad(f"the unit of {metric} is {row.unit}, not {unit}")
     if lower is None and upper is None:
         raise _bad(f"{metric} has no lower or upper bound")
     if lower is not None and upper is not None and lower > upper:
         raise _bad(f"{metric}: the lower bound {lower:g} is above the upper bound {upper:g}")
     return Limit(metric=metric, lower=lower, upper=upper, unit=unit, reason=reason)
-
-
-def unit_of(metric: str) -> str | None:
-    """Return the unit of the metric named *metric*; ``None`` if no measurement has it."""
-    for declaration in registry().values():
-        for pattern in declaration.metric_patterns:
-            if pattern.matches(metric):
-                return pattern.unit
-    return None
 
 
 def _text(number: int, name: str, given: Mapping[Any, Any]) -> str:

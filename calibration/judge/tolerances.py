@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tolerances: how far two metrics may differ before it matters.
 
-A lab's own tolerances in ``<results>/references/tolerances.yml`` override the defaults here.
+A lab's own tolerances in ``<results>/references/tolerances.yml`` override those of the metrics' rows.
 """
 
 import fnmatch
@@ -17,40 +17,13 @@ from calibration.errors import InputError
 from calibration.judge.entries import Line, read_entries
 from calibration.judge.verdicts import Outcome
 from calibration.judge.words import share
+from calibration.measurements import row_of
 from calibration.model import Model
 from calibration.results.history import Series
 from calibration.results.layout import REFERENCES
 
 FILE: Final = f"{REFERENCES}/tolerances.yml"
 """A lab's own tolerances, relative to the results."""
-
-
-class Tolerance(Model):
-    """How far two metrics of a family may differ, relative to the first, and why."""
-
-    names: str
-    fraction: float
-    reason: str
-
-
-TOLERANCES: Final = tuple(
-    Tolerance(names=names, fraction=fraction, reason=reason)
-    for names, fraction, reason in (
-        (r"jitter\..*", 0.25, "the disturbance of a core differs from minute to minute"),
-        (r"core_frequency\..*", 0.01, "a clock that is not throttled repeats within 0.1 %"),
-        (r"c2c_.*", 0.05, "a transfer depends on the cache slice of its address"),
-        (r".*bandwidth_mb_s|.*program_mb_s", 0.02, "bandwidth of one machine repeats within 1 %"),
-        (r".*latency_ns", 0.03, "latency moves by up to 3 % from boot to boot, because its memory lies elsewhere"),
-    )
-)
-"""The first match applies."""
-
-DEFAULT_TOLERANCE: Final = Tolerance(names=r".*", fraction=0.05, reason="its repeatability is unknown")
-
-
-def tolerance_of(metric: str) -> Tolerance:
-    """Return the default tolerance of metrics named *metric*."""
-    return next((tolerance for tolerance in TOLERANCES if re.fullmatch(tolerance.names, metric)), DEFAULT_TOLERANCE)
 
 
 class OwnTolerance(Model):
@@ -66,9 +39,9 @@ class OwnTolerance(Model):
 
 
 class Tolerances:
-    """A lab's own tolerances (the first match applies), then the defaults.
+    """A lab's own tolerances (the first match applies), then those of the rows.
 
-    *fault* is why the lab's file cannot be read; then only the defaults apply.
+    *fault* is why the lab's file cannot be read; then only those of the rows apply.
     """
 
     def __init__(self, own: Iterable[OwnTolerance] = (), fault: str | None = None) -> None:
@@ -85,7 +58,7 @@ class Tolerances:
     def _fraction(self, metric: str) -> float:
         """Return how far metrics named *metric* may differ, relatively."""
         own = self._own(metric)
-        return tolerance_of(metric).fraction if own is None else own.fraction
+        return row_of(metric).tolerance.fraction if own is None else own.fraction
 
     def weigh(self, series: Series, before: float, after: float) -> tuple[Outcome, str]:
         """Return whether a move of *series* from *before* to *after* fails, and if not, why."""
@@ -112,7 +85,7 @@ def tolerated(fraction: float) -> str:
 
 
 def read_tolerances(results: Path) -> Tolerances:
-    """Return the tolerances of the lab of *results*; the defaults if there is no file.
+    """Return the tolerances of the lab of *results*; those of the rows if there is no file.
 
     An invalid file yields only a fault that names the line.
     """

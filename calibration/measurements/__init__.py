@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurement kinds: one declaration per module, found automatically."""
+"""The measurement kinds: one declaration per module, found automatically when one is asked for."""
 
-from functools import cache
+from __future__ import annotations
+
+from functools import cache, lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibration.errors import InputError
-from calibration.measurements.base import Declaration
+from calibration.measurements.metric_rows import UNDECLARED, MetricRow
+
+if TYPE_CHECKING:  # the declarations take a second to import
+    from calibration.measurements.base import Declaration
 
 
 @cache
@@ -34,3 +39,10 @@ def declaration(kind: str) -> Declaration[Any, Any]:
         return registry()[kind]
     except KeyError:
         raise InputError(f"unknown measurement kind {kind!r}; known: {', '.join(registry())}") from None
+
+
+@lru_cache(maxsize=100_000)
+def row_of(metric: str) -> MetricRow:
+    """Return the row of *metric*; ``UNDECLARED`` if no measurement of this version has it."""
+    found = registry().get(metric.partition(".")[0])
+    return UNDECLARED if found is None else found.row_of(metric)

@@ -14,7 +14,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -22,6 +21,7 @@ from calibration.measurements.base import (
     missing_part,
 )
 from calibration.measurements.evidence import evidence_flags
+from calibration.measurements.metric_rows import CACHES, bandwidth
 from calibration.measurements.platform import ChosenShape, Shape, ShapeReference, Threads
 from calibration.measurements.sut import Place, Sut, side_cache_flags
 from calibration.measurements.traffic import (
@@ -70,6 +70,9 @@ BEYOND = 4
 
 LEVELS = {"L1/2": "L1", "L2/2": "L2", "L3/2": "L3", "4 x L3": "memory", "4 x L4": "memory"}
 """The sizes whose values stand for a level; the others show the transitions."""
+
+WHO = f"{{cpus:one_CPU|all_CPUs}}.{{mix:{ANY_MIX}}}"
+"""Labels of the metrics, besides the level."""
 
 
 class BandwidthLadderSettings(TrafficSettings):
@@ -128,13 +131,20 @@ class BandwidthLadder(TrafficDeclaration[BandwidthLadderSettings, BandwidthLadde
     question = "What do one CPU and all CPUs move at each level of the memory hierarchy?"
     settings = BandwidthLadderSettings
     values = BandwidthLadderValues
-    metric_patterns = (
-        MetricPattern(
-            rf"bandwidth_ladder\.(?P<cpus>one_CPU|all_CPUs)\.(?P<mix>{ANY_MIX})\.(?P<level>{'|'.join(LEVELS.values())})"
-            r"\.program_mb_s",
-            "MB/s",
-            "higher",
-            "bandwidth of one CPU, or of all, at a level of the memory hierarchy with the streams best in it, by mix",
+    metric_rows = (
+        *(
+            bandwidth(
+                f"bandwidth_ladder.{WHO}.{{level:{level}}}.program_mb_s",
+                "bandwidth of one CPU, or of all, in a cache with the streams best in it, by mix",
+                level,
+                depends=frozenset({"caches", "clock", "threads"}),
+            )
+            for level in CACHES
+        ),
+        bandwidth(
+            f"bandwidth_ladder.{WHO}.{{level:memory}}.program_mb_s",
+            "bandwidth of one CPU, or of all, in memory with the streams best in it, by mix",
+            "mixed_bandwidth",
         ),
     )
 

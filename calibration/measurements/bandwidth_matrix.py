@@ -12,7 +12,6 @@ from calibration.errors import InputError
 from calibration.measurements.base import (
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -21,6 +20,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.counting import BYTE_ROLES, event_options
+from calibration.measurements.metric_rows import Record, bandwidth
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -79,13 +79,21 @@ class BandwidthMatrix(TrafficDeclaration[BandwidthMatrixSettings, BandwidthMatri
     settings = BandwidthMatrixSettings
     values = BandwidthMatrixValues
     main_chart_rank = 41
-    metric_patterns = (
-        MetricPattern(
-            r"bandwidth_matrix\.(?P<cpu_node>\d+)\.(?P<memory_node>\d+)\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = tuple(
+        bandwidth(
+            name,
             "what the CPUs of the first node read from the memory of the second",
-        ),
+            "read_bandwidth",
+            record=record,
+            reference="read_{relation}_mb_s",
+        )
+        for name, record in (
+            (
+                "bandwidth_matrix.{cpu_node}.{memory_node:=cpu_node}.bandwidth_mb_s",
+                Record("read_bandwidth", "Read bandwidth, node {cpu_node} from its own memory", "{cpu_node}", 2),
+            ),
+            ("bandwidth_matrix.{cpu_node}.{memory_node}.bandwidth_mb_s", None),
+        )
     )
 
     def planned(

@@ -9,8 +9,9 @@ from calibration import units
 from calibration.charts.base import Chart
 from calibration.charts.curves import GB_S, Axis, curves_of, line_chart
 from calibration.context.model import Context
-from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.base import HalfWidth, MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.evidence import estimate_of
+from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -114,19 +115,20 @@ class BandwidthScaling(TrafficDeclaration[ScalingSettings, BandwidthScalingValue
     question = "How many threads does it take to load the memory fully, and what does each of them add?"
     settings = ScalingSettings
     values = BandwidthScalingValues
-    metric_patterns = (
-        MetricPattern(
-            r"bandwidth_scaling\.(?P<order>fill|spread)\.(?P<threads>\d+)\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = (
+        bandwidth(
+            "bandwidth_scaling.{order:fill|spread}.{threads}.bandwidth_mb_s",
             "bandwidth of so many threads, which fill node after node or are spread over the nodes",
+            "mixed_bandwidth",
         ),
-        MetricPattern(
-            r"bandwidth_scaling\.(?P<order>fill|spread)\.(?P<part>node|machine)\.fewer_share",
-            "fraction",
-            "higher",
+        fraction(
+            "bandwidth_scaling.{order:fill|spread}.{part:node|machine}.fewer_share",
             "share of its cores' bandwidth that a node or the machine reaches with an eighth of the cores idle: near "
             "100 % if memory is the limit",
+            "mixed_bandwidth",
+            better="higher",
+            tolerance=BANDWIDTH_REPEATS,
+            depends=MEMORY_TRAFFIC,
         ),
     )
 

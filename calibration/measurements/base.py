@@ -6,7 +6,6 @@ document becomes values, its headline metrics, its charts, and its cost. The reg
 finds the modules.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
@@ -17,6 +16,7 @@ from calibration.charts.base import Chart, Measured
 from calibration.context.model import Context
 from calibration.errors import InputError
 from calibration.measurements.evidence import refusal
+from calibration.measurements.metric_rows import UNDECLARED, Better, MetricRow
 from calibration.measurements.platform import ShapeReference
 from calibration.model import Model
 from calibration.statistics import Estimate, Estimator
@@ -129,26 +129,6 @@ class Values(Model):
     kind: str
 
 
-Better = Literal["lower", "higher"]
-"""Which direction is better."""
-
-
-class MetricPattern(NamedTuple):
-    """Metrics whose names match a regular expression, and their common properties.
-
-    Its named groups are the labels of exports (``calibration.exports``).
-    """
-
-    names: str
-    unit: str
-    better: Better
-    meaning: str
-
-    def matches(self, name: str) -> bool:
-        """Return whether *name* is one of these."""
-        return re.fullmatch(self.names, name, re.ASCII) is not None
-
-
 class Metric(Model):
     """One value used by limits, drift and comparisons.
 
@@ -224,8 +204,8 @@ class Declaration(ABC, Generic[S, V]):
     question: ClassVar[str]
     settings: type[S]
     values: type[V]
-    metric_patterns: ClassVar[tuple[MetricPattern, ...]]
-    """Names and units of this kind's possible metrics, to reject a limit that can never apply before measuring."""
+    metric_rows: ClassVar[tuple[MetricRow, ...]]
+    """A row for each form of this kind's metrics; the first that fits a name is its row."""
     once: ClassVar[bool] = False
     """Measured once, after the rounds: a search, or a course over time that rounds would cut."""
     main_chart_rank: ClassVar[int | None] = None
@@ -339,12 +319,15 @@ class Declaration(ABC, Generic[S, V]):
         )
 
     def metric(self, name: str, title: str, value: Estimate | float, **details: Any) -> Metric:
-        """Return the metric of *value*, whose *name* follows the kind's; unit and direction are its pattern's.
+        """Return the metric of *value*, whose *name* follows the kind's; unit and direction are those of its row.
 
-        An estimate brings its interval and its trust; *details* are other fields of the metric.
+        An estimate brings its interval and its trust; *details* are other fields of the metric. Raises ``LookupError``
+        for a metric without a row.
         """
         name = f"{self.kind}.{name}"
-        pattern = next(pattern for pattern in self.metric_patterns if pattern.matches(name))
+        row = self.row_of(name)
+        if row is UNDECLARED:
+            raise LookupError(f"no row of {self.kind} declares {name}")
         known: dict[str, Any] = dict.fromkeys(("interval", "coverage", "estimator", "prediction", "placements"))
         if isinstance(value, Estimate):
             trust, doubt = trust_of(value)
@@ -352,7 +335,11 @@ class Declaration(ABC, Generic[S, V]):
             known["rounds"] = len(set(value.rounds)) or None
             value = value.value
         given = {**known, **details}
-        return Metric(name=name, title=title, value=value, unit=pattern.unit, better=pattern.better, **given)
+        return Metric(name=name, title=title, value=value, unit=row.unit, better=row.better, **given)
+
+    def row_of(self, metric: str) -> MetricRow:
+        """Return the row of *metric*, a whole name; ``UNDECLARED`` if the kind has no such metric."""
+        return next((row for row in self.metric_rows if row.labels(metric) is not None), UNDECLARED)
 
 
 def cells_of(

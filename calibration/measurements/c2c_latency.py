@@ -15,7 +15,6 @@ from calibration.measurements.base import (
     Declaration,
     HalfWidth,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     RepeatedSettings,
@@ -27,6 +26,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.instructions import without_flush
+from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import Neighbourhood, sampled
 from calibration.measurements.sut import Sut
 from calibration.statistics import Estimate
@@ -106,18 +106,16 @@ class C2cLatency(Declaration[C2cSettings, C2cLatencyValues]):
     question = "How long does one load take when another core's cache holds the line?"
     settings = C2cSettings
     values = C2cLatencyValues
-    metric_patterns = (
-        MetricPattern(
-            r"c2c_latency\.local_(?P<line>hit|hitm)_ns",
-            "ns",
-            "lower",
+    metric_rows = (
+        transfer(
+            "c2c_latency.local_{line:hit|hitm}_ns",
             "a line that another core of the same node has in its cache, clean or modified",
+            "c2c_local_{line}_ns",
         ),
-        MetricPattern(
-            r"c2c_latency\.(?P<writer_node>\d+)\.(?P<reader_node>\d+)\.remote_hitm_(?P<home>writer|reader)_homed_ns",
-            "ns",
-            "lower",
+        transfer(
+            "c2c_latency.{writer_node}.{reader_node}.remote_hitm_{home:writer|reader}_homed_ns",
             "a modified line from a writer in the first node to a reader in the second, by whose memory is its home",
+            "c2c_{relation}_hitm_{home}_ns",
         ),
     )
 

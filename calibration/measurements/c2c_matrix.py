@@ -20,7 +20,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Missing,
     Parsed,
     Planned,
@@ -31,6 +30,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.evidence import document_flags, interference_flags, placement_flags
+from calibration.measurements.metric_rows import transfer
 from calibration.measurements.neighbourhood import CLASSES, LABELS, PAIRS_OF, Class, Neighbourhood, sampled
 from calibration.measurements.sut import Sut
 from calibration.model import Model
@@ -135,13 +135,18 @@ class C2cMatrix(Declaration[C2cMatrixSettings, C2cMatrixValues]):
     question = "How far apart are the CPUs of the machine, from cache to cache?"
     settings = C2cMatrixSettings
     values = C2cMatrixValues
-    metric_patterns = (
-        MetricPattern(
-            rf"c2c_matrix\.(?P<method>pingpong|transfer)\.(?P<pairs>{'|'.join(CLASSES)})_ns",
-            "ns",
-            "lower",
+    metric_rows = tuple(
+        transfer(
+            f"c2c_matrix.{{method:{method}}}.{{pairs:{pairs}}}_ns",
             "median of the pairs of CPUs that lie to each other like this",
-        ),
+            reference,
+        )
+        for method, pairs, reference in (
+            ("transfer", "smt_siblings", "core_to_core_sibling_ns"),
+            ("transfer", "same_llc", "core_to_core_l3_ns"),
+            ("transfer", "other_package", "core_to_core_remote_ns"),
+            ("pingpong|transfer", "|".join(CLASSES), None),
+        )
     )
 
     def steps(self, context: Context, settings: C2cMatrixSettings) -> Iterator[Planned]:

@@ -18,7 +18,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     RepeatedSettings,
@@ -28,6 +27,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.evidence import document_flags, interference_flags, lost_flags, undisturbed
+from calibration.measurements.metric_rows import CLOCK_REPEATS, CLOCKED, MetricRow, Record, fraction
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
@@ -63,8 +63,8 @@ WORKS = {
 }
 """By architecture, lightest first."""
 
-ANY_WORK = f"(?:{'|'.join(sorted({work.name for works in WORKS.values() for work in works}))})"
-"""Regular expression of the works' names."""
+ANY_WORK = "|".join(sorted({work.name for works in WORKS.values() for work in works}))
+"""The works' names, as the choice of a label."""
 
 
 class CoreFrequencySettings(RepeatedSettings):
@@ -150,18 +150,31 @@ class CoreFrequency(Declaration[CoreFrequencySettings, CoreFrequencyValues]):
     question = "At which clock does each core run under scalar and vector work, alone and with all others?"
     settings = CoreFrequencySettings
     values = CoreFrequencyValues
-    metric_patterns = (
-        MetricPattern(
-            rf"core_frequency\.(?P<work>{ANY_WORK})\.(?P<cores>alone|all)\.(?P<core>lowest|median|highest)_hz",
-            "Hz",
-            "higher",
-            "clock of the slowest core, of the fastest, or their median, each alone or all at once, by work",
+    metric_rows = (
+        *(
+            MetricRow(
+                f"core_frequency.{{work:{work}}}.{{cores:{cores}}}.{{core:{core}}}_hz",
+                "clock of the slowest core, of the fastest, or their median, each alone or all at once, by work",
+                "clock",
+                "Hz",
+                "higher",
+                CLOCK_REPEATS,
+                CLOCKED,
+                record,
+            )
+            for work, cores, core, record in (
+                ("scalar", "all", "median", Record("clock", "Core clock, all cores busy")),
+                ("scalar", "all", "lowest", Record("clock", "Core clock, all cores busy", rank=1)),
+                (ANY_WORK, "alone|all", "lowest|median|highest", None),
+            )
         ),
-        MetricPattern(
-            rf"core_frequency\.(?P<work>{ANY_WORK})\.(?P<cores>alone|all)\.spread",
-            "fraction",
-            "lower",
+        fraction(
+            f"core_frequency.{{work:{ANY_WORK}}}.{{cores:alone|all}}.spread",
             "difference of the fastest and the slowest core, by their median",
+            "clock",
+            better="lower",
+            tolerance=CLOCK_REPEATS,
+            depends=CLOCKED,
         ),
     )
 

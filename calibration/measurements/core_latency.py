@@ -20,7 +20,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -36,6 +35,7 @@ from calibration.measurements.chase import (
     latency_of,
     missing_of,
 )
+from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, fraction, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined, estimate
@@ -116,18 +116,19 @@ class CoreLatency(Declaration[CoreLatencySettings, CoreLatencyValues]):
     question = "Is every core as near to its memory as the others of its node?"
     settings = CoreLatencySettings
     values = CoreLatencyValues
-    metric_patterns = (
-        MetricPattern(
-            r"core_latency\.(?P<core>lowest|median|highest)_ns",
-            "ns",
-            "lower",
+    metric_rows = (
+        latency(
+            "core_latency.{core:lowest|median|highest}_ns",
             "one load from the nearest memory by the core with the least latency, the most, or their median",
+            "local_latency",
         ),
-        MetricPattern(
-            r"core_latency\.spread",
-            "fraction",
-            "lower",
+        fraction(
+            "core_latency.spread",
             "difference of the slowest and the fastest core, by their median",
+            "local_latency",
+            better="lower",
+            tolerance=LATENCY_REPEATS,
+            depends=MEMORY_LOADS,
         ),
     )
 

@@ -28,7 +28,6 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Settings,
@@ -44,6 +43,7 @@ from calibration.measurements.counting import (
     units,
 )
 from calibration.measurements.evidence import document_flags, interference_flags
+from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, DISTURBED, MEMORY_TRAFFIC, MetricRow, fraction
 from calibration.measurements.sut import Sut, capped_bytes, size_flags
 from calibration.measurements.traffic import (
     NODE_FILL_BYTES_PER_S,
@@ -108,13 +108,23 @@ class CountedVolume(Declaration[CountedVolumeSettings, CountedVolumeValues]):
     once = True
     settings = CountedVolumeSettings
     values = CountedVolumeValues
-    metric_patterns = (
-        MetricPattern(r"counted_volume\.triad_s", "s", "lower", "all triads of one repeat, on all CPUs"),
-        MetricPattern(
-            r"counted_volume\.(?P<mix>reads|writes|reads_and_writes)\.difference",
-            "fraction",
+    metric_rows = (
+        MetricRow(
+            "counted_volume.triad_s",
+            "all triads of one repeat, on all CPUs",
+            "mixed_bandwidth",
+            "s",
             "lower",
+            BANDWIDTH_REPEATS,
+            MEMORY_TRAFFIC,
+        ),
+        fraction(
+            "counted_volume.{mix:reads|writes|reads_and_writes}.difference",
             "by how much the bytes that the memory controllers counted differ from those known to be moved, either way",
+            "mixed_bandwidth",
+            better="lower",
+            tolerance=DISTURBED,
+            depends=MEMORY_TRAFFIC,
         ),
     )
 

@@ -14,7 +14,6 @@ from calibration.errors import InputError
 from calibration.measurements.base import (
     Declaration,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Settings,
@@ -22,6 +21,7 @@ from calibration.measurements.base import (
     Values,
     missing_part,
 )
+from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, latency
 from calibration.measurements.sut import Sut
 from calibration.model import Model
 from calibration.statistics import POISSON_CONFIDENCE, poisson_bounds
@@ -128,12 +128,22 @@ class Firmware(Declaration[FirmwareSettings, FirmwareValues]):
     question = "What takes a CPU that no setting of the operating system explains?"
     settings = FirmwareSettings
     values = FirmwareValues
-    metric_patterns = (
-        MetricPattern(
-            r"firmware\.max_gap_ns", "ns", "lower", "the longest gap with interrupts off; without any, the threshold"
+    metric_rows = (
+        latency(
+            "firmware.max_gap_ns",
+            "the longest gap with interrupts off; without any, the threshold",
+            "longest_gap",
+            tolerance=DISTURBED,
+            depends=INTERRUPTED,
         ),
-        MetricPattern(
-            r"firmware\.rate_per_hour", "per hour", "lower", "gaps with interrupts off, on the CPU with most of them"
+        MetricRow(
+            "firmware.rate_per_hour",
+            "gaps with interrupts off, on the CPU with most of them",
+            "lost_time",
+            "per hour",
+            "lower",
+            DISTURBED,
+            INTERRUPTED,
         ),
     )
 

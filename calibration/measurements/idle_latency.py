@@ -7,7 +7,7 @@ from typing import Literal
 from calibration.context.model import Context
 from calibration.counters.latency import LATENCY_ROLES, CounterLatency, latency_flags
 from calibration.errors import InputError
-from calibration.measurements.base import Declaration, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.base import Declaration, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.chase import (
     ChaseSettings,
     Condition,
@@ -22,6 +22,7 @@ from calibration.measurements.chase import (
     no_companions,
 )
 from calibration.measurements.counting import event_options, latency_beside
+from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -64,8 +65,18 @@ class IdleLatency(Declaration[IdleLatencySettings, IdleLatencyValues]):
     question = "How long does one load from local memory take when nothing else uses it?"
     settings = IdleLatencySettings
     values = IdleLatencyValues
-    metric_patterns = (
-        MetricPattern(r"idle_latency\.latency_ns", "ns", "lower", "one load from the nearest memory, unloaded"),
+    metric_rows = (
+        latency(
+            "idle_latency.latency_ns",
+            "one load from the nearest memory, unloaded",
+            "local_latency",
+            record=Record("idle_latency", "Idle latency"),
+            reference="idle_latency_local_ns",
+        ),
+        *(
+            latency(name, "the same of a CPU, or from a node", "local_latency", imported=True)
+            for name in ("idle_latency.cpu{cpu}.latency_ns", "idle_latency.cpu{cpu}.node{memory_node}.latency_ns")
+        ),
     )
 
     def steps(self, context: Context, settings: IdleLatencySettings) -> Iterator[Planned]:

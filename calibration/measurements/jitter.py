@@ -17,7 +17,6 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Settings,
@@ -26,6 +25,7 @@ from calibration.measurements.base import (
     missing_part,
 )
 from calibration.measurements.evidence import FREQUENCY_CHANGE, document_flags, resolution_flags
+from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, MetricRow, Record, fraction, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.model import Model, shared_fields
 from calibration.statistics import Estimate, estimate
@@ -148,16 +148,43 @@ class Jitter(Declaration[JitterSettings, JitterValues]):
     settings = JitterSettings
     values = JitterValues
     main_chart_rank = 30
-    metric_patterns = (
-        MetricPattern(
-            r"jitter\.cpu(?P<cpu>\d+)\.inst_jitter_ns",
-            "ns",
-            "lower",
+    metric_rows = (
+        latency(
+            "jitter.cpu{cpu}.inst_jitter_ns",
             "longest less shortest execution of the fixed work within a display interval",
+            "lost_time",
+            tolerance=DISTURBED,
+            depends=INTERRUPTED,
         ),
-        MetricPattern(r"jitter\.cpu(?P<cpu>\d+)\.gaps\.max_ns", "ns", "lower", "the longest gap that was seen, once"),
-        MetricPattern(
-            r"jitter\.cpu(?P<cpu>\d+)\.gaps\.lost_fraction", "fraction", "lower", "share of the time that gaps took"
+        latency(
+            "jitter.cpu{cpu}.gaps.max_ns",
+            "the longest gap that was seen, once",
+            "longest_gap",
+            tolerance=DISTURBED,
+            depends=INTERRUPTED,
+            record=Record("worst_gap", "Longest gap, CPU {cpu}", worst=True),
+        ),
+        fraction(
+            "jitter.cpu{cpu}.gaps.lost_fraction",
+            "share of the time that gaps took",
+            "lost_time",
+            better="lower",
+            tolerance=DISTURBED,
+            depends=INTERRUPTED,
+            record=Record("lost_share", "Time lost in gaps, CPU {cpu}", worst=True),
+        ),
+        *(
+            MetricRow(
+                name,
+                "the same in ticks of the clock of another program",
+                "lost_time",
+                "ticks",
+                "lower",
+                DISTURBED,
+                INTERRUPTED,
+                imported=True,
+            )
+            for name in ("jitter.inst_jitter_ticks", "jitter.cpu{cpu}.inst_jitter_ticks")
         ),
     )
 

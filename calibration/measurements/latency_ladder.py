@@ -22,7 +22,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -49,6 +48,7 @@ from calibration.measurements.levels import (
     compare_levels,
     recognise_levels,
 )
+from calibration.measurements.metric_rows import CACHED, CACHES, Record, latency
 from calibration.measurements.sut import ASSUMED_LLC_BYTES, MIB, Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -133,13 +133,23 @@ class LatencyLadder(Declaration[LadderSettings, LatencyLadderValues]):
     settings = LadderSettings
     values = LatencyLadderValues
     main_chart_rank = 10
-    metric_patterns = (
-        MetricPattern(
-            r"latency_ladder\.(?P<point>L\d|memory|interleaved|copies_\d+|(?:forward|backward)_\d+)\.latency_ns",
-            "ns",
-            "lower",
-            "one load at a level of the memory hierarchy; or, at the largest size, with pages interleaved over all "
-            "nodes, by so many copies at once, or in order with a stride of so many bytes",
+    metric_rows = (
+        *(
+            latency(
+                f"latency_ladder.{{point:{level}}}.latency_ns",
+                "one load at a level of the memory hierarchy",
+                level,
+                depends=CACHED,
+                record=Record("cache_latency", f"{level} latency", level),
+                reference=f"{level.lower()}_ns",
+            )
+            for level in CACHES
+        ),
+        latency(
+            r"latency_ladder.{point:memory|interleaved|copies_\d+|(?:forward|backward)_\d+}.latency_ns",
+            "one load from memory, or at the largest size: from pages interleaved over all nodes, by so many copies at "
+            "once, or in order with a stride of so many bytes",
+            "access_patterns",
         ),
     )
 

@@ -12,7 +12,6 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -35,6 +34,7 @@ from calibration.measurements.chase import (
     missing_of,
     no_companions,
 )
+from calibration.measurements.metric_rows import Record, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.statistics import Estimate
 from calibration.sutprobe.document import ProbeDocument, read_result
@@ -78,13 +78,20 @@ class LatencyMatrix(Declaration[ChaseSettings, LatencyMatrixValues]):
     settings = ChaseSettings
     values = LatencyMatrixValues
     main_chart_rank = 40
-    metric_patterns = (
-        MetricPattern(
-            r"latency_matrix\.(?P<cpu_node>\d+)\.(?P<memory_node>\d+)\.latency_ns",
-            "ns",
-            "lower",
+    metric_rows = tuple(
+        latency(
+            name,
             "one load by a CPU of the first node from the memory of the second",
-        ),
+            "local_latency" if "=" in name else "remote_latency",
+            record=Record(
+                "idle_latency", "Idle latency, node {cpu_node} to node {memory_node}", "{cpu_node}.{memory_node}"
+            ),
+            reference="idle_latency_{relation}_ns",
+        )
+        for name in (
+            "latency_matrix.{cpu_node}.{memory_node:=cpu_node}.latency_ns",
+            "latency_matrix.{cpu_node}.{memory_node}.latency_ns",
+        )
     )
 
     def steps(self, context: Context, settings: ChaseSettings) -> Iterator[Planned]:

@@ -17,7 +17,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Missing,
     Parsed,
     Planned,
@@ -36,6 +35,7 @@ from calibration.measurements.chase import (
     idle_latencies,
 )
 from calibration.measurements.evidence import estimate_of
+from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.percentiles import Histogram, Percentile, beyond_longest, merged, percentile
@@ -141,12 +141,11 @@ class LoadTail(Declaration[LoadTailSettings, LoadTailValues]):
     question = "How much longer than the median do the slowest loads from memory take?"
     settings = LoadTailSettings
     values = LoadTailValues
-    metric_patterns = (
-        MetricPattern(
-            r"load_tail\.(?P<percentile>p\d+(?:_\d+)?)\.latency_ns",
-            "ns",
-            "lower",
+    metric_rows = (
+        latency(
+            r"load_tail.{percentile:p\d+(?:_\d+)?}.latency_ns",
             "percentile of loads from local memory timed one by one, those that were interrupted left out",
+            "local_latency",
         ),
     )
 

@@ -20,7 +20,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -31,6 +30,7 @@ from calibration.measurements.base import (
 from calibration.measurements.chase import LINK_NS, TOUCH_BYTES_PER_S
 from calibration.measurements.counting import BYTE_ROLES, event_options, latency_beside, loaded_counted
 from calibration.measurements.evidence import beside, estimate_of, evidence_flags
+from calibration.measurements.metric_rows import Record, bandwidth, latency
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.stores import stores_flags
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
@@ -79,6 +79,10 @@ SETTLE_MORE_S = 0.02
 
 DRIFT = 0.02
 """Relative change of the unloaded latency over the sweep from which its points are not comparable."""
+
+
+BESIDE_DELAY = "one load of the probe beside a load with that injection delay"
+"""Meaning of the latencies by delay."""
 
 
 class LoadedSettings(CountedTrafficSettings):
@@ -156,30 +160,36 @@ class LoadedLatency(Declaration[LoadedSettings, LoadedLatencyValues]):
     settings = LoadedSettings
     values = LoadedLatencyValues
     main_chart_rank = 20
-    metric_patterns = (
-        MetricPattern(
-            r"loaded_latency\.(?P<delay>\d+)\.latency_ns",
-            "ns",
-            "lower",
-            "one load of the probe beside a load with that injection delay",
+    metric_rows = (
+        latency(
+            "loaded_latency.{delay:0}.latency_ns",
+            BESIDE_DELAY,
+            "loaded_latency",
+            record=Record("loaded_latency", "Latency under full load", "first", 1),
+            reference="loaded_latency_max_ns",
         ),
-        MetricPattern(
-            r"loaded_latency\.(?P<delay>\d+)\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+        latency("loaded_latency.{delay}.latency_ns", BESIDE_DELAY, "loaded_latency"),
+        *(
+            latency(
+                name,
+                "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
+                "loaded_latency",
+                record=Record("loaded_latency", "Latency at 90 % of the peak bandwidth", place),
+            )
+            for name, place in (
+                (r"loaded_latency.{load:\d+pct}.latency_ns", "first"),
+                (r"loaded_latency.{load:\d+pct}.cpu{cpu}.latency_ns", "cpu{cpu}"),
+            )
+        ),
+        bandwidth(
+            "loaded_latency.{delay}.bandwidth_mb_s",
             "what the load moves beside the probe, at the shortest delay",
+            "loaded_latency",
         ),
-        MetricPattern(
-            r"loaded_latency\.(?P<load>\d+pct)(?:\.cpu(?P<cpu>\d+))?\.latency_ns",
-            "ns",
-            "lower",
-            "one load of the first probe, or that on the CPU, beside a load of that share of its full bandwidth",
-        ),
-        MetricPattern(
-            r"loaded_latency\.(?P<load>\d+pct)\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+        bandwidth(
+            r"loaded_latency.{load:\d+pct}.bandwidth_mb_s",
             "what the load moves beside the probe, at that share of its full bandwidth",
+            "loaded_latency",
         ),
     )
 

@@ -8,8 +8,9 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from calibration import units
 from calibration.context.model import Context
-from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.base import Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
+from calibration.measurements.metric_rows import Record, bandwidth
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.platform import ShapeReference
 from calibration.measurements.sut import Sut
@@ -83,13 +84,17 @@ class MaxBandwidth(TrafficDeclaration[MaxSettings, MaxValues]):
     question = "What is the most that this machine's memory delivers, and with which setting?"
     settings = MaxSettings
     values = MaxValues
-    metric_patterns = (
-        MetricPattern(
-            rf"max_bandwidth\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = tuple(
+        bandwidth(
+            f"max_bandwidth.{{mix:{mix}}}.bandwidth_mb_s",
             "the best of the search, measured again, by mix",
-        ),
+            "mixed_bandwidth" if record is None else "read_bandwidth",
+            record=record,
+        )
+        for mix, record in (
+            ("reads", Record("read_bandwidth", "Maximum read bandwidth", "machine", 1)),
+            (ANY_MIX, None),
+        )
     )
 
     def planned(self, context: Context, settings: MaxSettings, kept: ShapeReference | None) -> Iterator[Planned]:

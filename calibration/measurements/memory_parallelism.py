@@ -17,7 +17,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -34,6 +33,7 @@ from calibration.measurements.chase import (
     idle_bytes,
     latency_of,
 )
+from calibration.measurements.metric_rows import LATENCY_REPEATS, MEMORY_LOADS, MetricRow, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, combined
@@ -112,18 +112,20 @@ class MemoryParallelism(Declaration[MemoryParallelismSettings, MemoryParallelism
     question = "How many loads can one core have in flight, and how long does a load take then?"
     settings = MemoryParallelismSettings
     values = MemoryParallelismValues
-    metric_patterns = (
-        MetricPattern(
-            r"memory_parallelism\.(?P<memory_node>\d+)\.load_ns",
-            "ns",
-            "lower",
+    metric_rows = (
+        latency(
+            "memory_parallelism.{memory_node}.load_ns",
             "time per load of one core with the best number of chains",
+            "access_patterns",
         ),
-        MetricPattern(
-            r"memory_parallelism\.(?P<memory_node>\d+)\.in_flight",
+        MetricRow(
+            "memory_parallelism.{memory_node}.in_flight",
+            "loads in flight with the best number of chains, by node of the memory",
+            "access_patterns",
             "loads",
             "higher",
-            "loads in flight with the best number of chains, by node of the memory",
+            LATENCY_REPEATS,
+            MEMORY_LOADS,
         ),
     )
 

@@ -21,7 +21,6 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Missing,
     NotPlanned,
     Parsed,
@@ -32,6 +31,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.chase import ChaseSettings, chain_flags, chase_flags, idle_bytes, latency_of
 from calibration.measurements.evidence import beside, undisturbed
+from calibration.measurements.metric_rows import CACHED, latency
 from calibration.measurements.sut import Place, Sut
 from calibration.model import Model
 from calibration.statistics import Estimate, estimate
@@ -121,18 +121,17 @@ class PageSizes(Declaration[PageSizesSettings, PageSizesValues]):
     question = "How much of a load's latency is address translation, by page size?"
     settings = PageSizesSettings
     values = PageSizesValues
-    metric_patterns = (
-        MetricPattern(
-            r"page_sizes\.(?P<page>(?:base|thp|hugetlb)_\d+[bkmg]?)\.latency_ns",
-            "ns",
-            "lower",
+    metric_rows = (
+        latency(
+            r"page_sizes.{page:(?:base|thp|hugetlb)_\d+[bkmg]?}.latency_ns",
             "one load from local memory on pages of this kind and size",
+            "pages",
         ),
-        MetricPattern(
-            r"page_sizes\.tlb_miss_ns",
-            "ns",
-            "lower",
+        latency(
+            "page_sizes.tlb_miss_ns",
             "what a load of a cached line takes longer when its base page is in no TLB",
+            "pages",
+            depends=CACHED,
         ),
     )
 

@@ -9,8 +9,9 @@ from calibration.charts.bars import bars
 from calibration.charts.base import Chart, Json, bounds, label, shown
 from calibration.context.model import Context
 from calibration.context.population import Population, population
-from calibration.measurements.base import MeasuredRun, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Step, Values
 from calibration.measurements.counting import BYTE_ROLES, event_options
+from calibration.measurements.metric_rows import Record, bandwidth
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -62,13 +63,23 @@ class PeakInjectionBandwidth(TrafficDeclaration[PeakSettings, PeakValues]):
     settings = PeakSettings
     values = PeakValues
     main_chart_rank = 50
-    metric_patterns = (
-        MetricPattern(
-            rf"peak_injection_bandwidth(?:\.(?P<shape>plain))?\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = tuple(
+        bandwidth(
+            f"peak_injection_bandwidth.{mix}.bandwidth_mb_s",
             "one thread on every core without a delay, by mix; plain is one stream without software prefetch",
-        ),
+            "read_bandwidth" if record else "mixed_bandwidth",
+            record=record,
+            reference=reference,
+        )
+        for mix, reference, record in (
+            ("{mix:reads}", "read_machine_mb_s", Record("read_bandwidth", "Read bandwidth, all CPUs", "machine")),
+            ("{mix:3:1}", "mix_3_1_mb_s", None),
+            ("{mix:2:1}", "mix_2_1_mb_s", None),
+            ("{mix:1:1}", "mix_1_1_mb_s", None),
+            ("{mix:stream_triad}", "mix_triad_mb_s", None),
+            (f"{{mix:{ANY_MIX}}}", None, None),
+            (f"{{shape:plain}}.{{mix:{ANY_MIX}}}", None, None),
+        )
     )
 
     def planned(self, context: Context, settings: PeakSettings, kept: ShapeReference | None) -> Iterator[Planned]:

@@ -20,7 +20,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -29,6 +28,7 @@ from calibration.measurements.base import (
     require_any,
 )
 from calibration.measurements.chase import ChaseSettings, Order, chase_flags, core_hz_of, latency_of, strided
+from calibration.measurements.metric_rows import latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, side_cache_flags
 from calibration.model import Model
 from calibration.statistics import Estimate
@@ -100,14 +100,14 @@ class PrefetcherEffect(Declaration[PrefetcherSettings, PrefetcherEffectValues]):
     question = "How much of the latency along a stride do the hardware prefetchers hide?"
     settings = PrefetcherSettings
     values = PrefetcherEffectValues
-    metric_patterns = (
-        MetricPattern(
-            r"prefetcher_effect\.(?:(?P<prefetchers>off)\.)?(?P<order>(?:forward|backward|random)_\d+)\.latency_ns",
-            "ns",
-            "lower",
+    metric_rows = tuple(
+        latency(
+            rf"prefetcher_effect.{prefetchers}{{order:(?:forward|backward|random)_\d+}}.latency_ns",
             "one load from memory in order with a stride of so many bytes, or of as many lines in random order; with "
             "the hardware prefetchers as found, or off",
-        ),
+            "access_patterns",
+        )
+        for prefetchers in ("", "{prefetchers:off}.")
     )
 
     def steps(self, context: Context, settings: PrefetcherSettings) -> Iterator[Planned]:

@@ -9,7 +9,8 @@ from pydantic import PositiveInt
 from calibration import units
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.base import HalfWidth, Metric, MetricPattern, Parsed, Planned, Step, Values
+from calibration.measurements.base import HalfWidth, Metric, Parsed, Planned, Step, Values
+from calibration.measurements.metric_rows import BANDWIDTH_REPEATS, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.measurements.sut import MIB, Sut
 from calibration.measurements.traffic import (
@@ -72,13 +73,15 @@ class RandomBandwidth(TrafficDeclaration[RandomBandwidthSettings, RandomBandwidt
     question = "How much do all CPUs together read if each load is from another place?"
     settings = RandomBandwidthSettings
     values = RandomBandwidthValues
-    metric_patterns = (
-        MetricPattern(r"random_bandwidth\.bandwidth_mb_s", "MB/s", "higher", "lines read at random by all CPUs"),
-        MetricPattern(
-            r"random_bandwidth\.sequential_share",
-            "fraction",
-            "higher",
+    metric_rows = (
+        bandwidth("random_bandwidth.bandwidth_mb_s", "lines read at random by all CPUs", "access_patterns"),
+        fraction(
+            "random_bandwidth.sequential_share",
             "the same, relative to reads in the order of addresses",
+            "access_patterns",
+            better="higher",
+            tolerance=BANDWIDTH_REPEATS,
+            depends=MEMORY_TRAFFIC,
         ),
     )
 

@@ -38,7 +38,6 @@ from calibration.measurements.base import (
     HalfWidth,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Parsed,
     Planned,
     Step,
@@ -57,6 +56,7 @@ from calibration.measurements.counting import (
 )
 from calibration.measurements.evidence import estimate_of, evidence_flags
 from calibration.measurements.loaded_latency import drift_flags, probe_latencies, sweep_s
+from calibration.measurements.metric_rows import bandwidth, latency
 from calibration.measurements.sut import Place, Sut, memory_bound_bytes, size_flags
 from calibration.measurements.traffic import (
     PLAIN,
@@ -194,18 +194,16 @@ class Regulation(Declaration[RegulationSettings, RegulationValues]):
     settings = RegulationSettings
     values = RegulationValues
     methods = METHODS
-    metric_patterns = (
-        MetricPattern(
-            r"regulation\.(?P<prefetchers>as_found|off)\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = (
+        bandwidth(
+            "regulation.{prefetchers:as_found|off}.bandwidth_mb_s",
             "all cores of a node reading one word of each line without no-ops, prefetchers as found or off",
+            "access_patterns",
         ),
-        MetricPattern(
-            r"regulation\.(?P<prefetchers>as_found|off)\.latency_ns",
-            "ns",
-            "lower",
+        latency(
+            "regulation.{prefetchers:as_found|off}.latency_ns",
             "one load of the probe while all other cores of the node read so, prefetchers as found or off",
+            "loaded_latency",
         ),
     )
 

@@ -12,7 +12,8 @@ from calibration.charts.base import Chart
 from calibration.charts.curves import Axis, curves_of, line_chart
 from calibration.context.model import Context
 from calibration.errors import InputError
-from calibration.measurements.base import MeasuredRun, Metric, MetricPattern, Parsed, Planned, Settings, Step, Values
+from calibration.measurements.base import MeasuredRun, Metric, Parsed, Planned, Settings, Step, Values
+from calibration.measurements.metric_rows import DISTURBED, MEMORY_TRAFFIC, bandwidth, fraction
 from calibration.measurements.platform import Shape, ShapeReference
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -86,18 +87,19 @@ class SustainedBandwidth(TrafficDeclaration[SustainedSettings, SustainedBandwidt
     once = True
     settings = SustainedSettings
     values = SustainedBandwidthValues
-    metric_patterns = (
-        MetricPattern(
-            rf"sustained_bandwidth\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = (
+        bandwidth(
+            f"sustained_bandwidth.{{mix:{ANY_MIX}}}.bandwidth_mb_s",
             "all CPUs in the second half of a load that goes on for seconds",
+            "mixed_bandwidth",
         ),
-        MetricPattern(
-            rf"sustained_bandwidth\.(?P<mix>{ANY_MIX})\.lost_fraction",
-            "fraction",
-            "lower",
+        fraction(
+            f"sustained_bandwidth.{{mix:{ANY_MIX}}}.lost_fraction",
             "share of the first second's bandwidth that was gone in the last",
+            "mixed_bandwidth",
+            better="lower",
+            tolerance=DISTURBED,
+            depends=MEMORY_TRAFFIC | {"clock"},
         ),
     )
 

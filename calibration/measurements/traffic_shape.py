@@ -10,8 +10,9 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from calibration import units
 from calibration.context.model import Context
 from calibration.measurements.bandwidth_ladder import ladder_groups, level_of, level_sizes, shares
-from calibration.measurements.base import Metric, MetricPattern, Parsed, Planned, Step, Values, require_any
+from calibration.measurements.base import Metric, Parsed, Planned, Step, Values, require_any
 from calibration.measurements.evidence import evidence_flags
+from calibration.measurements.metric_rows import bandwidth
 from calibration.measurements.platform import ChosenShape, Hint, Instruction, LevelShape, ShapeReference, Threads
 from calibration.measurements.sut import Sut
 from calibration.measurements.traffic import (
@@ -151,12 +152,11 @@ class TrafficShape(TrafficDeclaration[ShapeSettings, TrafficShapeValues]):
     once = True
     settings = ShapeSettings
     values = TrafficShapeValues
-    metric_patterns = (
-        MetricPattern(
-            rf"traffic_shape\.(?P<vector>[a-z0-9]+)\.(?P<mix>{ANY_MIX})\.bandwidth_mb_s",
-            "MB/s",
-            "higher",
+    metric_rows = (
+        bandwidth(
+            f"traffic_shape.{{vector:[a-z0-9]+}}.{{mix:{ANY_MIX}}}.bandwidth_mb_s",
             "the best shape with that vector width, by mix",
+            "mixed_bandwidth",
         ),
     )
 

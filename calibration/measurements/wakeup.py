@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from math import ceil
 from statistics import median
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -20,7 +20,6 @@ from calibration.measurements.base import (
     Declaration,
     MeasuredRun,
     Metric,
-    MetricPattern,
     Missing,
     Parsed,
     Planned,
@@ -31,6 +30,7 @@ from calibration.measurements.base import (
 )
 from calibration.measurements.evidence import document_flags, information
 from calibration.measurements.instructions import without_flush
+from calibration.measurements.metric_rows import DISTURBED, INTERRUPTED, latency
 from calibration.measurements.sut import FIFO_LEAVES_NONE, Sut, none_isolated
 from calibration.model import Model
 from calibration.percentiles import Histogram, beyond_longest, merged, percentile, samples_for
@@ -375,22 +375,18 @@ class Wakeup(Declaration[WakeupSettings, WakeupValues]):
     question = "How late does a thread run after its timer expired?"
     settings = WakeupSettings
     values = WakeupValues
-    metric_patterns = (
-        *(
-            MetricPattern(
-                rf"wakeup\.(?P<state>idle|held|memory|housekeeping)\.{name}",
-                "ns",
-                "lower",
-                f"{percent:g} % of the wake-ups are at most this late",
-            )
-            for percent, name in METRICS.items()
-        ),
-        MetricPattern(
-            r"wakeup\.(?P<state>idle|held|memory|housekeeping)\.max_ns",
-            "ns",
-            "lower",
-            "the latest wake-up that was seen, once",
-        ),
+    metric_rows = tuple(
+        latency(
+            f"wakeup.{{state:{'|'.join(get_args(Condition))}}}.{name}",
+            meaning,
+            "wakeup",
+            tolerance=DISTURBED,
+            depends=INTERRUPTED,
+        )
+        for name, meaning in (
+            *((name, f"{percent:g} % of the wake-ups are at most this late") for percent, name in METRICS.items()),
+            ("max_ns", "the latest wake-up that was seen, once"),
+        )
     )
 
     def steps(self, context: Context, settings: WakeupSettings) -> Iterator[Planned]:

@@ -1,42 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run says about its hardware: the machine, and its figures in the quantities of references."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple, cast
 
 from calibration.context.model import Context
 from calibration.context.population import NO_MEMORY, Population, population
+from calibration.measurements import row_of
 from calibration.measurements.base import Metric as RunMetric
 from calibration.references.metrics import MEMORY, OWN, QUANTITIES, Condition, Metric, unit_of
 from calibration.references.model import Figure, Machine, Memory
 from calibration.results.model import Measurement, RunDocument
 from calibration.trust import Trust, lowest
-
-RELATED: Final[tuple[tuple[str, str], ...]] = (
-    (r"latency_matrix\.(\d+)\.(\d+)\.latency_ns", "idle_latency_{}_ns"),
-    (r"idle_latency\.latency_ns", "idle_latency_local_ns"),
-    (r"bandwidth_matrix\.(\d+)\.(\d+)\.bandwidth_mb_s", "read_{}_mb_s"),
-    (r"peak_injection_bandwidth\.reads\.bandwidth_mb_s", "read_machine_mb_s"),
-    (r"peak_injection_bandwidth\.3:1\.bandwidth_mb_s", "mix_3_1_mb_s"),
-    (r"peak_injection_bandwidth\.2:1\.bandwidth_mb_s", "mix_2_1_mb_s"),
-    (r"peak_injection_bandwidth\.1:1\.bandwidth_mb_s", "mix_1_1_mb_s"),
-    (r"peak_injection_bandwidth\.stream_triad\.bandwidth_mb_s", "mix_triad_mb_s"),
-    (r"loaded_latency\.0\.latency_ns", "loaded_latency_max_ns"),
-    (r"latency_ladder\.L1\.latency_ns", "l1_ns"),
-    (r"latency_ladder\.L2\.latency_ns", "l2_ns"),
-    (r"latency_ladder\.L3\.latency_ns", "l3_ns"),
-    (r"c2c_latency\.local_hit_ns", "c2c_local_hit_ns"),
-    (r"c2c_latency\.local_hitm_ns", "c2c_local_hitm_ns"),
-    (r"c2c_latency\.(\d+)\.(\d+)\.remote_hitm_writer_homed_ns", "c2c_{}_hitm_writer_ns"),
-    (r"c2c_latency\.(\d+)\.(\d+)\.remote_hitm_reader_homed_ns", "c2c_{}_hitm_reader_ns"),
-    (r"c2c_matrix\.transfer\.smt_siblings_ns", "core_to_core_sibling_ns"),
-    (r"c2c_matrix\.transfer\.same_llc_ns", "core_to_core_l3_ns"),
-    (r"c2c_matrix\.transfer\.other_package_ns", "core_to_core_remote_ns"),
-)
-"""The metric of a run, and that of references: two nodes are filled in as local, near or remote. The first that a run
-has counts."""
 
 PAGES: Final[Mapping[str, str]] = {"HUGEPAGE_NONE": "base pages", "HUGEPAGE_PARTIAL": "some huge pages"}
 """How a latency was measured if not on huge pages: page walks are in it."""
@@ -122,22 +98,19 @@ def _memory(context: Context) -> tuple[str | None, int | None, int | None]:
 def observed(document: RunDocument) -> list[Observed]:
     """Return the valid figures of *document* in the quantities of references, in their order."""
     place = _relation(document)
-    cells: dict[Metric, list[tuple[Measurement, RunMetric]]] = {}
-    metrics = [
-        (measurement, metric)
-        for measurement in document.measurements
-        for metric in measurement.metrics()
-        if measurement.trust_in(metric).trust != "invalid"
-    ]
-    for names, form in RELATED:
-        found: dict[Metric, list[tuple[Measurement, RunMetric]]] = {}
-        for measurement, metric in metrics:
-            if match := re.fullmatch(names, metric.name):
-                name = form.format(place(*map(int, match.groups()))) if match.groups() else form
-                if name in QUANTITIES:
-                    found.setdefault(cast("Metric", name), []).append((measurement, metric))
-        cells = found | cells
-    return [_observed(name, cells[name]) for name in QUANTITIES if name in cells]
+    found: dict[Metric, dict[bool, list[tuple[Measurement, RunMetric]]]] = {}
+    for measurement in document.measurements:
+        for metric in measurement.metrics():
+            row = row_of(metric.name)
+            if row.reference is None or measurement.trust_in(metric).trust == "invalid":
+                continue
+            labels = row.labels(metric.name) or {}
+            nodes = [int(number) for label, number in labels.items() if label.endswith("_node")]
+            name = cast("Metric", row.reference.format(relation=place(*nodes) if nodes else None, **labels))
+            if name in QUANTITIES:
+                found.setdefault(name, {}).setdefault(bool(nodes), []).append((measurement, metric))
+    # a matrix has all places, and goes before a measurement of one
+    return [_observed(name, found[name].get(True) or found[name][False]) for name in QUANTITIES if name in found]
 
 
 def _relation(document: RunDocument) -> Callable[[int, int], str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cache, cached_property
+from functools import cached_property
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple
 
@@ -19,6 +19,8 @@ from calibration.judge.completeness import RUN
 from calibration.judge.state import State
 from calibration.judge.verdicts import NightVerdict
 from calibration.judge.words import changed_fact
+from calibration.measurements import row_of
+from calibration.measurements.metric_rows import Family
 from calibration.report.tonight import (
     CHECKS,
     Finding,
@@ -36,27 +38,35 @@ OTHER_STATES: Final[Mapping[State, str]] = {"unmeasured": "not measured", "no_re
 
 
 class Column(NamedTuple):
-    """A family of metrics: its short name (also that of its pages), its title, and its metrics."""
+    """A family of metrics: its short name (also that of its pages), and its title."""
 
+    family: Family
     code: str
     title: str
-    metrics: str
 
 
 COLUMNS: Final = (
-    Column("lat", "idle latency, own node", r"idle_latency\..*|latency_matrix\.(\d+)\.\1\..*"),
-    Column("rem", "idle latency, other nodes", r"latency_matrix\..*"),
-    Column("read", "read bandwidth", r".*_bandwidth\.(plain\.)?reads\.bandwidth_mb_s|bandwidth_matrix\..*"),
-    Column("mix", "bandwidth of other mixes", r"(max|peak_injection|sustained)_bandwidth\..*|bandwidth_scaling\..*"),
-    Column("load", "latency under load", r"loaded_latency\..*|.*regulation.*"),
-    *(Column(f"L{n}", f"L{n} cache", rf"latency_ladder\.L{n}\..*|bandwidth_ladder\..*\.L{n}\..*") for n in (1, 2, 3)),
-    Column("c2c", "core to core", r"c2c_.*"),
-    Column("clk", "core clock", r"core_frequency\..*"),
-    Column("gap", "longest gap", r"jitter\..*\.max_ns"),
-    Column("lost", "time lost to gaps", r"jitter\..*"),
-    Column("more", "everything else", r".*"),
+    Column("local_latency", "lat", "idle latency, own node"),
+    Column("remote_latency", "rem", "idle latency, other nodes"),
+    Column("read_bandwidth", "read", "read bandwidth"),
+    Column("mixed_bandwidth", "mix", "other bandwidths"),
+    Column("loaded_latency", "load", "latency under load"),
+    Column("access_patterns", "acc", "access patterns"),
+    Column("pages", "page", "page sizes"),
+    Column("L1", "L1", "L1 cache"),
+    Column("L2", "L2", "L2 cache"),
+    Column("L3", "L3", "L3 cache"),
+    Column("L4", "L4", "L4 cache"),
+    Column("transfers", "c2c", "core to core"),
+    Column("clock", "clk", "core clock"),
+    Column("longest_gap", "gap", "longest gap"),
+    Column("lost_time", "lost", "time lost to gaps"),
+    Column("wakeup", "wake", "wake-up latency"),
+    Column("undeclared", "old", "metrics of other versions"),
 )
-"""Columns of the map; a metric belongs to the first that matches."""
+"""Columns of the map."""
+
+_OF: Final = {column.family: column for column in COLUMNS}
 
 LARGE_DEVIATION: Final = 3.0
 """Tolerances above which a deviation counts as large."""
@@ -89,10 +99,9 @@ STRIP_RANGE: Final = 4.0
 """Range of a dot strip in tolerances, to both sides; outliers are drawn at the edge."""
 
 
-@cache
 def column_of(metric: str) -> Column:
-    """Return the family of *metric*."""
-    return next(column for column in COLUMNS if re.fullmatch(column.metrics, metric))
+    """Return the column of *metric*."""
+    return _OF[row_of(metric).family]
 
 
 class Cell(NamedTuple):

@@ -9,10 +9,11 @@ from calibration import units
 from calibration.context.population import UnknownPopulation
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
+from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report.environment import kind_modules
 from calibration.report.story import is_local, peaks_of, trust_word
-from calibration.results.metrics_of_record import Family, RecordMetric
+from calibration.results.metrics_of_record import RecordMetric
 from calibration.results.model import Measurement, RunDocument
 from calibration.trust import Trust
 
@@ -85,7 +86,7 @@ class Facts:
         self.figures = document.record
         self.context = None if document.context is None else document.context.parsed
 
-    def record(self, family: Family) -> list[RecordMetric]:
+    def record(self, family: Quantity) -> list[RecordMetric]:
         """Return the valid metrics of record of *family*."""
         return [figure for figure in self.figures if figure.family == family and figure.trust != "invalid"]
 

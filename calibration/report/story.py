@@ -20,6 +20,7 @@ from calibration.measurements.base import Metric
 from calibration.measurements.firmware import FirmwareValues
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.loaded_latency import LoadedLatencyValues
+from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.wakeup import WakeupValues
 from calibration.references.library import published
 from calibration.references.matching import Normal, normal
@@ -28,7 +29,7 @@ from calibration.report.advice import Advice, advice
 from calibration.report.machine import counted
 from calibration.report.normal import answers, usual_band
 from calibration.results.consistency import RULES, ConsistencyCheck
-from calibration.results.metrics_of_record import FAMILIES, Family, RecordMetric
+from calibration.results.metrics_of_record import QUANTITIES, RecordMetric
 from calibration.results.model import Measurement, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag, Severity
@@ -363,7 +364,7 @@ def _width(metric: Metric) -> float:
 
 
 def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
-    found = {family: [item for item in document.record if item.family == family] for family in FAMILIES}
+    found = {family: [item for item in document.record if item.family == family] for family in QUANTITIES}
     idle = sorted(found["idle_latency"], key=lambda figure: figure.metric.value)
     near = [item for item in idle if is_local(item)] or idle
     if near:
@@ -383,7 +384,7 @@ def _tiles(document: RunDocument, context: Context | None) -> Iterator[Tile]:
         levels = "/".join(cache.quantity.rpartition(".")[2] for cache in caches)
         yield _tile(document, levels, caches, caches, None)
     isolated = () if context is None else context.isolated_cpus
-    titles: dict[Family, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
+    titles: dict[Quantity, str] = {"worst_gap": "Longest gap", "lost_share": "Time lost", "clock": "Core clock"}
     for family, title in titles.items():
         for figure in found[family][:1]:
             where = re.search(r"CPU (\d+)", figure.title)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # importing the models takes longer than a history
-    from calibration.measurements.base import Better
+    from calibration.measurements.metric_rows import Better
     from calibration.results.model import RunStatus
 
 NOT_KNOWN: Final = "not known"

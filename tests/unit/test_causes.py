@@ -5,12 +5,14 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from calibration.context import load
 from calibration.judge.causes import CAUSES, cause_of, context_changes, differences_from, likely
 from calibration.measurements import registry
+from calibration.measurements.metric_rows import Aspect
 from calibration.results.facts import facts
 from calibration.results.history import NightRun
 
@@ -83,14 +85,10 @@ def test_only_relevant_facts_are_causes() -> None:
     assert "channels" in cause.reason
 
 
-def test_every_rule_matches_a_metric() -> None:
-    names = [
-        *(form.names.replace("\\", "") for item in registry().values() for form in item.metric_patterns),
-        "latency_ladder.L2.latency_ns",
-        "bandwidth_ladder.one_CPU.reads.L1.program_mb_s",
-    ]
-    for cause in CAUSES:
-        assert any(re.fullmatch(cause.metrics, name) for name in names), cause
+def test_every_aspect_has_metrics_and_causes() -> None:
+    aspects = set(get_args(Aspect))
+    assert {aspect for item in registry().values() for row in item.metric_rows for aspect in row.depends} == aspects
+    assert {aspect for cause in CAUSES for aspect in cause.aspects} == aspects
 
 
 def test_sut_is_compared_with_the_majority() -> None:

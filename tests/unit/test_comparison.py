@@ -15,7 +15,6 @@ from calibration.commands.comparison_screen import print_comparison
 from calibration.commands.judging import compare_command
 from calibration.errors import InputError
 from calibration.judge.comparison import Compared, Comparison, compare, compare_metrics, read_compared
-from calibration.judge.tolerances import TOLERANCES, tolerance_of
 from calibration.measurements import registry
 from calibration.measurements.base import Metric
 from calibration.results.history import NOT_KNOWN
@@ -129,13 +128,6 @@ def test_higher_bandwidth_is_better() -> None:
     one = figure(100, (99, 101), name=name, unit="MB/s", better="higher")
     two = figure(120, (119, 121), name=name, unit="MB/s", better="higher")
     assert judged(one, two).better == "second"
-
-
-def test_every_family_of_metrics_has_a_tolerance_of_its_own() -> None:
-    names = [form.names for declaration in registry().values() for form in declaration.metric_patterns]
-    assert names
-    used = {tolerance_of(name.replace("\\", "")).names for name in names}
-    assert used >= {tolerance.names for tolerance in TOLERANCES}
 
 
 def test_equal_machines_rarely_differ_and_different_ones_are_detected() -> None:

@@ -16,15 +16,17 @@ from pydantic import ValidationError
 from calibration.context import load
 from calibration.context.model import Cache, Context, Virtualization
 from calibration.errors import InputError
-from calibration.judge.limits import unit_of
-from calibration.measurements import declaration, registry
+from calibration.measurements import declaration, registry, row_of
 from calibration.measurements.base import Parsed, Step
 from calibration.measurements.core_frequency import median_without
 from calibration.measurements.latency_ladder import ladder_sizes
 from calibration.measurements.levels import Comparison, Level, compare_levels, recognise_levels
 from calibration.measurements.loaded_latency import MLC_DELAYS
+from calibration.measurements.metric_rows import UNDECLARED
+from calibration.results.plain import metrics_of
 from calibration.statistics import Estimate, estimate
 from calibration.sutprobe.document import read_document
+from tests.report.report_documents import imported, prefetchers_document, run_document, with_nodes
 from tests.walk import estimates
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -137,12 +139,41 @@ def test_values_survive_storage_and_metrics_are_sound(name: str) -> None:
             assert metric.name.startswith(measurement.values.kind)
             assert math.isfinite(metric.value)
             assert metric.value >= 0
-            assert unit_of(metric.name) == metric.unit
-            patterns = declaration(measurement.values.kind).metric_patterns
-            assert sum(pattern.matches(metric.name) for pattern in patterns) == 1
+            row = row_of(metric.name)
+            assert row is not UNDECLARED
+            assert (metric.unit, metric.better) == (row.unit, row.better)
             assert metric.interval is None or metric.interval[0] <= metric.value <= metric.interval[1]
     assert names or name == "traffic_shape-avx2-caches", "that search serves a choice only"
     assert len(set(names)) == len(names)
+
+
+ELSEWHERE = (
+    *("bandwidth_ladder.one_CPU.reads.L4.program_mb_s", "latency_ladder.L4.latency_ns", "latency_ladder.L3.latency_ns"),
+    *("c2c_matrix.transfer.same_llc_ns", "c2c_matrix.transfer.other_package_ns", "counted_volume.reads.difference"),
+    *("loaded_latency.90pct.latency_ns", "loaded_latency.90pct.cpu3.latency_ns", "loaded_latency.90pct.bandwidth_mb_s"),
+    *("peak_injection_bandwidth.copy.bandwidth_mb_s", "idle_latency.cpu3.latency_ns"),
+)
+"""Metrics of machines, settings and texts of which there is no recording."""
+
+
+def test_every_row_has_a_metric() -> None:
+    folders = ("pages/*.rst", "mlc/*.txt", "pma_jitter/*.txt")
+    texts = [path.read_bytes() for folder in folders for path in FIXTURES.glob(folder)]
+    runs = [with_nodes(run_document(), 4), prefetchers_document(), *(imported(text, publish=False) for text in texts)]
+    names = [item.metric.name for run in runs for item in metrics_of(run)]
+    for name in RECORDED:
+        for measurement in parse(name, read(name)):
+            names += [metric.name for metric in declaration(measurement.values.kind).metrics(measurement.values)]
+    made = {row_of(name) for name in names}
+    assert UNDECLARED not in made
+    rest = {row_of(name) for name in ELSEWHERE}
+    assert not made & rest
+    assert made | rest == {row for item in registry().values() for row in item.metric_rows}
+
+
+def test_a_metric_without_a_row_cannot_be_made() -> None:
+    with pytest.raises(LookupError, match=r"no row of idle_latency declares idle_latency\.furlongs"):
+        declaration("idle_latency").metric("furlongs", "Length", 1.0)
 
 
 @pytest.mark.parametrize("name", RECORDED)

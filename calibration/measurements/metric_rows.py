@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metric rows: everything about a metric that does not depend on a machine, beside the declaration of its kind.
+
+Limits, tolerances, causes, metrics of record, the map of a lab, references, exports and reference pages read these.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, NamedTuple, get_args
+
+from calibration.model import Model
+
+Better = Literal["lower", "higher"]
+"""Which direction is better."""
+
+Family = Literal[
+    "local_latency",
+    "remote_latency",
+    "read_bandwidth",
+    "mixed_bandwidth",
+    "loaded_latency",
+    "access_patterns",
+    "pages",
+    "L1",
+    "L2",
+    "L3",
+    "L4",
+    "transfers",
+    "clock",
+    "longest_gap",
+    "lost_time",
+    "wakeup",
+    "undeclared",
+]
+"""Groups of metrics, in the order of the columns of a lab's map."""
+
+Aspect = Literal["caches", "clock", "interconnect", "interruptions", "memory", "threads", "time", "turbo"]
+"""What a metric depends on: facts of a machine change it through these.
+
+``caches``: their size and allocation. ``clock``: counted in cycles of a core. ``interconnect``: what links cores and
+nodes. ``interruptions``: whatever else runs on a core. ``memory``: its channels, pages and distance. ``threads``: how
+many CPUs take part, or share a core. ``time``: an interval that sleep or a mitigation lengthens. ``turbo``: the power
+that idle cores leave to others.
+"""
+
+Quantity = Literal[
+    "idle_latency", "read_bandwidth", "loaded_latency", "cache_latency", "clock", "worst_gap", "lost_share"
+]
+"""Quantities that have metrics of record, in the order in which they are shown."""
+
+
+class Tolerance(Model):
+    """How far two values of a metric may differ, relative to the first, and why."""
+
+    fraction: float
+    reason: str
+
+
+class Record(NamedTuple):
+    """The quantity that a metric is the figure of record of; the forms contain labels of the metric.
+
+    ``place`` distinguishes figures of one quantity, for example ``0.1``. Of several metrics of a place, that with the
+    lowest ``rank`` counts; with ``worst``, the largest of the isolated CPUs, or of all.
+    """
+
+    quantity: Quantity
+    title: str
+    place: str = ""
+    rank: int = 0
+    worst: bool = False
+
+
+LABEL: Final = re.compile(r"\{(\w+)(?::(=?)([^{}]*))?\}")
+"""A label in the form of a name: ``{cpu}``, a number; ``{order:fill|spread}``, what matches the expression;
+``{memory_node:=cpu_node}``, the same as another label."""
+
+CACHES: Final = ("L1", "L2", "L3", "L4")
+"""Levels of caches that have metrics."""
+
+MEMORY_LOADS: Final = frozenset[Aspect]({"memory", "time"})
+MEMORY_TRAFFIC: Final = frozenset[Aspect]({"memory", "threads"})
+CACHED: Final = frozenset[Aspect]({"caches", "clock", "time"})
+CLOCKED: Final = frozenset[Aspect]({"clock", "threads", "turbo"})
+INTERRUPTED: Final = frozenset[Aspect]({"clock", "interruptions", "threads", "time"})
+"""Aspects of loads from memory, of traffic to it, of loads from a cache, of a core's clock, and of its work."""
+
+BANDWIDTH_REPEATS: Final = Tolerance(fraction=0.02, reason="bandwidth of one machine repeats within 1 %")
+LATENCY_REPEATS: Final = Tolerance(
+    fraction=0.03, reason="latency moves by up to 3 % from boot to boot, because its memory lies elsewhere"
+)
+TRANSFER_REPEATS: Final = Tolerance(fraction=0.05, reason="a transfer depends on the cache slice of its address")
+CLOCK_REPEATS: Final = Tolerance(fraction=0.01, reason="a clock that is not throttled repeats within 0.1 %")
+DISTURBED: Final = Tolerance(fraction=0.25, reason="the disturbance of a core differs from minute to minute")
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """Metrics whose names have one form, and everything that they have in common.
+
+    ``name`` is the form of the names (``LABEL``); labels are those of exports. ``reference`` is the quantity of the
+    references in which the metric is compared with other machines; ``{relation}`` in it is that of its two nodes.
+    Metrics that are ``imported`` are those of texts only.
+    """
+
+    name: str
+    meaning: str
+    family: Family
+    unit: str
+    better: Better
+    tolerance: Tolerance
+    depends: frozenset[Aspect]
+    record: Record | None = None
+    reference: str | None = None
+    imported: bool = False
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The regular expression of the names, with a group for each label."""
+        expression, end = "", 0
+        for found in LABEL.finditer(self.name):
+            label, same, choice = found.groups()
+            inner = f"(?P={choice})" if same else choice or r"\d+"
+            expression += f"{re.escape(self.name[end : found.start()])}(?P<{label}>{inner})"
+            end = found.end()
+        return re.compile(expression + re.escape(self.name[end:]), re.ASCII)
+
+    @property
+    def words(self) -> str:
+        """The form of the names for readers: ``N`` for a number, choices in brackets."""
+
+        def shown(found: re.Match[str]) -> str:
+            choice = "N" if found[2] else (found[3] or "N").replace(r"\d+", "N").replace("[a-z0-9]+", "WIDTH")
+            choice = re.sub(r"\(\?:([^()]*)\)\?", r"[\1]", choice).replace("(?:", "(")
+            return f"({choice})" if "|" in choice else choice
+
+        return LABEL.sub(shown, self.name)
+
+    @property
+    def example(self) -> str:
+        """A name of this form, if its choices are plain words."""
+        return LABEL.sub(lambda found: "0" if found[2] else (found[3] or "0").partition("|")[0], self.name)
+
+    def labels(self, name: str) -> dict[str, str] | None:
+        """Return the labels of the metric *name*; ``None`` if its name has another form."""
+        found = self.pattern.fullmatch(name)
+        return None if found is None else found.groupdict()
+
+
+def latency(
+    name: str,
+    meaning: str,
+    family: Family,
+    *,
+    tolerance: Tolerance = LATENCY_REPEATS,
+    depends: frozenset[Aspect] = MEMORY_LOADS,
+    record: Record | None = None,
+    reference: str | None = None,
+    imported: bool = False,
+) -> MetricRow:
+    """Return the row of a time in ns, unless told otherwise of loads from memory."""
+    return MetricRow(name, meaning, family, "ns", "lower", tolerance, depends, record, reference, imported)
+
+
+def bandwidth(
+    name: str,
+    meaning: str,
+    family: Family,
+    *,
+    depends: frozenset[Aspect] = MEMORY_TRAFFIC,
+    record: Record | None = None,
+    reference: str | None = None,
+) -> MetricRow:
+    """Return the row of a bandwidth in MB/s, unless told otherwise of memory."""
+    return MetricRow(name, meaning, family, "MB/s", "higher", BANDWIDTH_REPEATS, depends, record, reference)
+
+
+def transfer(name: str, meaning: str, reference: str | None) -> MetricRow:
+    """Return the row of a transfer between cores in ns."""
+    depends = frozenset[Aspect]({"caches", "clock", "interconnect", "time"})
+    return latency(name, meaning, "transfers", tolerance=TRANSFER_REPEATS, depends=depends, reference=reference)
+
+
+def fraction(
+    name: str,
+    meaning: str,
+    family: Family,
+    *,
+    better: Better,
+    tolerance: Tolerance,
+    depends: frozenset[Aspect],
+    record: Record | None = None,
+) -> MetricRow:
+    """Return the row of a share or a relative difference, 1 for the whole."""
+    return MetricRow(name, meaning, family, "fraction", better, tolerance, depends, record)
+
+
+UNDECLARED: Final = MetricRow(
+    name="",
+    meaning="a metric of another version",
+    family="undeclared",
+    unit="",
+    better="lower",
+    tolerance=Tolerance(fraction=0.05, reason="no measurement of this version has it"),
+    depends=frozenset(get_args(Aspect)),
+)
+"""Stands for the row of a metric that this version does not have."""
