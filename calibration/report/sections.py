@@ -13,8 +13,7 @@ from calibration.measurements.metric_rows import Quantity
 from calibration.measurements.peak_injection_bandwidth import PeakValues
 from calibration.report.environment import kind_modules
 from calibration.report.story import is_local, peaks_of, trust_word
-from calibration.results.metrics_of_record import RecordMetric
-from calibration.results.model import Measurement, RunDocument
+from calibration.results.model import Measurement, RecordMetric, RunDocument
 from calibration.trust import Trust
 
 MAX_FAMILY: Final = 8

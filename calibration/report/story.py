@@ -29,8 +29,8 @@ from calibration.report.advice import Advice, advice
 from calibration.report.machine import counted
 from calibration.report.normal import answers, usual_band
 from calibration.results.consistency import RULES, ConsistencyCheck
-from calibration.results.metrics_of_record import QUANTITIES, RecordMetric
-from calibration.results.model import Measurement, RunDocument, of_the_run
+from calibration.results.metrics_of_record import QUANTITIES
+from calibration.results.model import Measurement, RecordMetric, RunDocument, of_the_run
 from calibration.trust import NEAR, Trust, lowest
 from calibration.validity import Flag, Severity
 

@@ -4,38 +4,16 @@
 Other measurements of the same quantity are cross-checks (``calibration.results.consistency``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, get_args
 
 from calibration.measurements import row_of
 from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
 from calibration.measurements.metric_rows import Quantity, Record
-from calibration.model import Model
-from calibration.trust import Trust
-from calibration.validity import Flag
-
-if TYPE_CHECKING:  # the model of a run contains these metrics
-    from calibration.results.model import Measurement
+from calibration.results.model import Measurement, RecordMetric
 
 QUANTITIES: Final[tuple[Quantity, ...]] = get_args(Quantity)
-
-
-class RecordMetric(Model):
-    """The metric of record of *quantity*, with its trust and the worst reason against it.
-
-    ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
-    """
-
-    quantity: str
-    family: Quantity
-    title: str
-    metric: Metric
-    measurement: str
-    trust: Trust
-    reason: Flag | None
 
 
 def metrics_of_record(measurements: Sequence[Measurement]) -> tuple[RecordMetric, ...]:

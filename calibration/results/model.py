@@ -19,15 +19,15 @@ from calibration.formats.readings import Inconsistency, Reading
 from calibration.measurements import declaration, registry
 from calibration.measurements.base import Metric, Missing, Values
 from calibration.measurements.evidence import PagesProof
+from calibration.measurements.metric_rows import Quantity
 from calibration.mlc import CommandName, PrefetcherPlace, Prefetchers
 from calibration.model import Model, UtcTime
 from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.consistency import ConsistencyCheck
 from calibration.results.health import Health
-from calibration.results.metrics_of_record import RecordMetric
 from calibration.sutprobe.document import Clock, Warned
-from calibration.trust import Judged, worst
+from calibration.trust import Judged, Trust, worst
 from calibration.tuning import Change, Unrestored
 from calibration.validity import Flag, Validity
 
@@ -278,6 +278,21 @@ class Imported(Model):
     uname: str | None
     isolcpus: str | None
     inconsistencies: tuple[Inconsistency, ...]
+
+
+class RecordMetric(Model):
+    """The metric of record of *quantity*, with its trust and the worst reason against it.
+
+    ``quantity`` is stable, for example ``idle_latency.0.1``: from the CPUs of node 0 to the memory of node 1.
+    """
+
+    quantity: str
+    family: Quantity
+    title: str
+    metric: Metric
+    measurement: str
+    trust: Trust
+    reason: Flag | None
 
 
 class RunDocument(Model):

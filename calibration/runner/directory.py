@@ -27,7 +27,7 @@ import stat
 import time
 
 from calibration.runner import files, lock
-from calibration.runner.files import PREFIX, Refused, printable, user_name
+from calibration.runner.files import PREFIX, PRIVATE, Refused, printable, user_name
 
 JOB, RUNNER, ANSWER, PLAN, RECORDS, CAPTURE, CONTROL, LOG = (
     "job.json",
@@ -57,9 +57,6 @@ RESTORED_BYTES = 4 << 20
 
 END_S = 4.0
 """Time for a program to exit after SIGTERM: sutprobe allows 3 s to hand over results."""
-
-PRIVATE, CHANGED = 0o700, 0o700 | stat.S_ISVTX
-"""Mode of the directory, and while settings are changed: every user sees the mark, and none may enter."""
 
 PROGRAM = "program-"
 """Prefix of the directory that an operator's program runs in."""

@@ -12,6 +12,9 @@ import os
 import pwd
 import stat
 
+PRIVATE, CHANGED = 0o700, 0o700 | stat.S_ISVTX
+"""Mode of a run's directory, and while settings are changed: every user sees the mark, and none may enter."""
+
 PREFIX = "calibration-"
 """Prefix of a run's private directory."""
 

@@ -12,7 +12,6 @@ import contextlib
 import os
 
 from calibration.runner import files, settings
-from calibration.runner.directory import CHANGED, PRIVATE
 from calibration.runner.files import Refused
 
 JOURNAL = "journal"
@@ -69,7 +68,7 @@ def append(directory, entries):
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
                 os.fsync(descriptor)
-                os.fchmod(directory, CHANGED)
+                os.fchmod(directory, files.CHANGED)
                 os.fsync(directory)
             except OSError:
                 os.ftruncate(descriptor, size)
@@ -93,7 +92,7 @@ def cut(directory, mark=0):
         finally:
             os.close(descriptor)
     if mark == 0:
-        os.fchmod(directory, PRIVATE)
+        os.fchmod(directory, files.PRIVATE)
 
 
 def change(machine, directory, wanted, interrupted=lambda: False):

@@ -16,8 +16,8 @@ import pytest
 from support import PATIENCE_S, ROOT, TINY, Lab, copy_checkout, copy_sutprobe
 
 from calibration.results.store import read_run
-from calibration.runner.directory import CHANGED, PRIVATE, Directory
-from calibration.runner.files import Refused
+from calibration.runner.directory import Directory
+from calibration.runner.files import CHANGED, PRIVATE, Refused
 from tests.tools import require, require_root
 
 USER = f"calibration-{os.getpid()}"

@@ -14,7 +14,6 @@ from calibration.measurements.base import Metric
 from calibration.measurements.jitter import JitterValues
 from calibration.profiles import load_profile, profile_names
 from calibration.report.advice.claims import Claim, claims
-from calibration.report.advice.model import Cost
 from calibration.results.health import CounterKind
 from calibration.results.model import Measurement, RunDocument
 from calibration.text import visible
@@ -33,6 +32,15 @@ TICK_TOLERANCE: Final = 1e-3
 
 LOCAL_TIMER: Final = "LOC"
 """Name of the local timer's interrupts in ``/proc/interrupts`` of x86."""
+
+
+class Cost(NamedTuple):
+    """What was found costs here, by which metric or count, and as a share or a number."""
+
+    text: str
+    metric: str
+    share: float = 0.0
+    number: float | None = None
 
 
 class Watched(NamedTuple):

@@ -11,9 +11,9 @@ from calibration.context.model import Dimm
 from calibration.context.population import NO_MEMORY, Population, population
 from calibration.cpulists import BOOT_CPU, format_cpulist
 from calibration.report.advice.commands import boot, by_hand, numbers
-from calibration.report.advice.evidence import Evidence, names
+from calibration.report.advice.evidence import Cost, Evidence, names
 from calibration.report.advice.interruptions import isolate
-from calibration.report.advice.model import Commands, Cost, Found
+from calibration.report.advice.model import Commands, Found
 
 MIN_MBIT_S: Final = 10_000
 """Slower network devices manage the machine; their node does not matter."""

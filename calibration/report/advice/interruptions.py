@@ -9,8 +9,8 @@ from calibration.context.boot_rules import behaviour, versions
 from calibration.context.model import Context
 from calibration.cpulists import BOOT_CPU, format_cpulist
 from calibration.report.advice.commands import CLEAR, boot, by_hand, numbers, watch
-from calibration.report.advice.evidence import Evidence, Watched, names
-from calibration.report.advice.model import Commands, Cost, Found
+from calibration.report.advice.evidence import Cost, Evidence, Watched, names
+from calibration.report.advice.model import Commands, Found
 
 SAVED_AFFINITY: Final = "/run/calibration-irq-affinity.txt"
 """Where the affinity of all interrupts is kept while some are moved, for as long: a boot resets both."""

@@ -2,12 +2,10 @@
 """The model of advice: what was found, what it costs here, the change, and how to undo it."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from calibration.model import Model
-
-if TYPE_CHECKING:
-    from calibration.report.advice.evidence import Evidence
+from calibration.report.advice.evidence import Cost, Evidence
 
 
 class Source(Model):
@@ -49,15 +47,6 @@ class Advice(Model):
         return measured, -self.share
 
 
-class Cost(NamedTuple):
-    """What was found costs here, by which metric or count, and as a share or a number (see :class:`Advice`)."""
-
-    text: str
-    metric: str
-    share: float = 0.0
-    number: float | None = None
-
-
 class Commands(NamedTuple):
     """Lines for a root shell (see :class:`Advice`)."""
 
@@ -86,10 +75,10 @@ class Rule(NamedTuple):
     condition: str
     cost: str
     source: Source
-    find: Callable[["Evidence"], Iterator[Found]]
+    find: Callable[[Evidence], Iterator[Found]]
     host_only: bool = False
 
-    def apply(self, evidence: "Evidence") -> Iterator[Advice]:
+    def apply(self, evidence: Evidence) -> Iterator[Advice]:
         """Yield the advice that *evidence* supports."""
         if self.host_only and evidence.context.virtualization.guest:
             return

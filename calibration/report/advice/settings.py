@@ -8,9 +8,9 @@ from typing import Final
 from calibration import units
 from calibration.measurements.idle_latency import IdleLatencyValues
 from calibration.report.advice.commands import at_boot, boot, numbers, sysctl, write
-from calibration.report.advice.evidence import Evidence, names
+from calibration.report.advice.evidence import Cost, Evidence, names
 from calibration.report.advice.interruptions import SLOW_CLOCKS
-from calibration.report.advice.model import Commands, Cost, Found
+from calibration.report.advice.model import Commands, Found
 
 CPU: Final = "/sys/devices/system/cpu"
 THP: Final = "/sys/kernel/mm/transparent_hugepage/enabled"

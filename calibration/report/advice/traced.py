@@ -8,9 +8,9 @@ from typing import Final
 from calibration import units
 from calibration.cpulists import format_cpulist
 from calibration.report.advice.commands import CLEAR, at_boot, bind, boot, by_hand, mask, sysctl, watch
-from calibration.report.advice.evidence import Evidence, functions, names
+from calibration.report.advice.evidence import Cost, Evidence, functions, names
 from calibration.report.advice.interruptions import isolate
-from calibration.report.advice.model import Commands, Cost, Found
+from calibration.report.advice.model import Commands, Found
 from calibration.text import visible
 
 UNEXPLAINED_SHARE: Final = 0.1

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from calibration.runner import client, files, lock
-from calibration.runner.directory import CHANGED, PROGRAM, Directory
-from calibration.runner.files import Refused
+from calibration.runner.directory import PROGRAM, Directory
+from calibration.runner.files import CHANGED, Refused
 from tests.planting import KINDS, Witness, opens, plant, swap_after, watched
 from tests.suts import EVERYTHING, NO_TURBO, Run, Sut, gone, simulated_sut, step
 from tests.tools import require_root
