@@ -243,7 +243,7 @@ def assemble_command(directory: Path, results: Path, testbed: str | None, sut: s
 
     If DIRECTORY is what `python3 runner.pyz plan.json` left, the run is stored in the results first.
     """
-    from calibration.lifecycle import finish  # noqa: PLC0415 - the models are only needed here
+    from calibration.finish import finish  # noqa: PLC0415 - the models are only needed here
     from calibration.session import adopt, is_left  # noqa: PLC0415
 
     if is_left(directory):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a run on the controller: begin or resume it on a captured SUT, and finish its run document."""
+"""The start of a run on the controller: begin or resume it on a captured SUT."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -12,15 +12,12 @@ from calibration import __version__
 from calibration.context import load
 from calibration.context.model import Context
 from calibration.errors import EnvironmentLacksError
-from calibration.judge.run import judge_run
 from calibration.plan import Plan, make_plan
 from calibration.preflight.checks import Check, refusal
 from calibration.profiles import load_profile
-from calibration.results.assemble import assemble
-from calibration.results.attempts import has_begun, record_attempt, remaining_plan, start_of
+from calibration.results.attempts import record_attempt, remaining_plan, start_of
 from calibration.results.facts import differences
 from calibration.results.layout import CAPTURE, run_directory
-from calibration.results.model import RunDocument
 from calibration.results.records import (
     Limit,
     NotBegunRecord,
@@ -31,7 +28,6 @@ from calibration.results.records import (
     read_kept,
 )
 from calibration.results.references import kept_references
-from calibration.results.store import write_document
 from calibration.tuning import Change
 
 Examine = Callable[[Context, Plan, bytes], Iterable[Check]]
@@ -156,15 +152,3 @@ def resume(
         append_record(directory, NoteRecord(reason=refused))
         raise NotBegunError(refused)
     return BegunRun(directory, remaining_plan(directory))
-
-
-def finish(directory: Path, *, now: datetime, interrupted: bool = False) -> RunDocument:
-    """Assemble the run document, judge it by the run's limits, write it atomically, and return it.
-
-    *now* and *interrupted* are as for ``assemble``. Raises ``InputError`` if the records are not those of a run,
-    ``EnvironmentLacksError`` if the document cannot be written.
-    """
-    document = assemble(directory, now=now, interrupted=interrupted)
-    document = judge_run(document, start_of(directory).limits if has_begun(directory) else ())
-    write_document(directory, document)
-    return document

@@ -1,34 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a SUT's run: its document is written, its references are kept, and its outcome is summed up."""
+"""The outcome of a SUT's run, summed up for Ansible."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from calibration.commandline import cleanup_command
-from calibration.lifecycle import finish
 from calibration.references.library import library, results_of
 from calibration.references.matching import normal
 from calibration.report.story import left_changed, story
 from calibration.results.layout import RUN
 from calibration.results.model import RunDocument, Verdict, of_the_run
 from calibration.results.pace import pace_text, within_announcement
-from calibration.results.references import keep_references
-from calibration.results.store import read_run
 
 
-def finished(results: Path, directory: Path, host: str, *, anew: bool) -> dict[str, Any]:
-    """Return ``run``, the summary of the document of the run in *directory*, and ``failures``, why it is not good.
+def outcome(results: Path, directory: Path, host: str, document: RunDocument) -> dict[str, Any]:
+    """Return ``run``, the summary of the *document* of the run in *directory*, and ``failures``, why it is not good.
 
     *host* is the SUT's name in the inventory.
-    The document is written first if there are records since (*anew*), or it is missing.
     """
-    if anew or not (directory / RUN).exists():
-        document = finish(directory, now=datetime.now(UTC))
-        keep_references(results, document)
-    else:
-        document = read_run(directory)
     run = summary(directory, document)
     mend = "Every run tries again before it begins"
     if run["left_changed"] and run["status"] != "not_begun":

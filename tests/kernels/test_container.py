@@ -12,7 +12,7 @@ import pytest
 from calibration.build import BuiltKernel
 from calibration.context import Context, load
 from calibration.context.confinement import limits
-from calibration.lifecycle import finish
+from calibration.finish import finish
 from calibration.plan import CONFINED, Plan, make_plan
 from calibration.profiles import load_profile
 from calibration.runner.bundle import packed, sources

@@ -23,9 +23,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.finish import finish
 from calibration.judge.baseline_files import add_acceptance
 from calibration.judge.baselines import propose
-from calibration.lifecycle import begin, finish
+from calibration.lifecycle import begin
 from calibration.measurements.base import Step
 from calibration.results.attempts import record_kernels
 from calibration.results.layout import RUN

@@ -24,7 +24,7 @@ from calibration.bounds import MEMORY_SPARE_BYTES, PARSE_FACTOR
 from calibration.cli import calibration
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.lifecycle import finish
+from calibration.finish import finish
 from calibration.measurements import registry
 from calibration.measurements.base import Step
 from calibration.plan import make_plan
@@ -175,7 +175,7 @@ ASSEMBLES: Final = """
 import resource, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from calibration.lifecycle import finish
+from calibration.finish import finish
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]), int(sys.argv[2])))
 document = finish(Path(sys.argv[1]), now=datetime(2026, 1, 2, tzinfo=UTC))
 assert document.run.status == "complete", document.not_measured

@@ -11,9 +11,10 @@ import yaml
 from robot.api import SkipExecution
 
 from calibration.errors import BAD_INPUT, GOOD, VERDICT_FAILED
+from calibration.finish import finish
 from calibration.gates.library import require
 from calibration.gates.rules import Result, check_promises
-from calibration.lifecycle import NotBegunError, begin, finish, plan_only
+from calibration.lifecycle import NotBegunError, begin, plan_only
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import read_examination
 from calibration.preflight.expectations import read_again, read_expectations

@@ -23,7 +23,8 @@ import pytest
 from calibration.audit.kinds import read_items
 from calibration.context import load
 from calibration.context.model import Context
-from calibration.lifecycle import begin, finish
+from calibration.finish import finish
+from calibration.lifecycle import begin
 from calibration.plan import make_plan, plan_text
 from calibration.preflight.agreement import Known
 from calibration.preflight.examination import evaluate

@@ -16,8 +16,9 @@ from click.testing import CliRunner
 from calibration.commands.merging import merge_command
 from calibration.context import load
 from calibration.errors import BAD_INPUT, GOOD, EnvironmentLacksError, InputError
+from calibration.finish import finish
 from calibration.judge.night import judge_night
-from calibration.lifecycle import BegunRun, finish, resume
+from calibration.lifecycle import BegunRun, resume
 from calibration.measurements.platform import ShapeReference, platform_of
 from calibration.results.layout import RECORDS, RUN, find_runs
 from calibration.results.merge import LOCK, STAGING, Merged, merge

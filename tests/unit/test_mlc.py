@@ -15,8 +15,9 @@ import pytest
 from calibration import mlc
 from calibration.context import load
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.finish import finish
 from calibration.formats.mlc import MAX_OUTPUT_LINES
-from calibration.lifecycle import begin, finish
+from calibration.lifecycle import begin
 from calibration.mlc import MlcCommand, check_licence, read_commands, read_prefetchers, read_program
 from calibration.plan import make_plan, plan_text
 from calibration.profiles import load_profile, parse_profile, profile_names

@@ -14,7 +14,8 @@ from calibration.context import load
 from calibration.context.model import Cache, Context, MemorySideCache
 from calibration.cpulists import parse_cpulist
 from calibration.errors import EnvironmentLacksError
-from calibration.lifecycle import begin, finish
+from calibration.finish import finish
+from calibration.lifecycle import begin
 from calibration.measurements.bandwidth_ladder import LEVELS, ladder
 from calibration.measurements.bandwidth_matrix import BandwidthMatrixValues
 from calibration.measurements.base import Step

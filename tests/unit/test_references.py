@@ -14,7 +14,7 @@ from calibration.cli import plan_command
 from calibration.context import load
 from calibration.context.model import Context, Dimm
 from calibration.errors import EnvironmentLacksError, InputError
-from calibration.lifecycle import finish
+from calibration.finish import finish
 from calibration.measurements import declaration
 from calibration.measurements.bandwidth_ladder import BandwidthLadderValues
 from calibration.measurements.base import Missing, Step

@@ -14,8 +14,9 @@ import pytest
 
 from calibration import lifecycle
 from calibration.errors import EnvironmentLacksError, InputError
+from calibration.finish import finish
 from calibration.gates.rules import check_errors
-from calibration.lifecycle import BegunRun, NotBegunError, finish, resume
+from calibration.lifecycle import BegunRun, NotBegunError, resume
 from calibration.measurements.evidence import undisturbed
 from calibration.preflight.checks import Check
 from calibration.results.attempts import (

@@ -23,11 +23,12 @@ from calibration import remote, session
 from calibration.build import BuiltKernel
 from calibration.commandline import cleanup_command
 from calibration.errors import ENVIRONMENT, GOOD, ConnectionLostError, InputError, NoAnswerError, SutError
+from calibration.finish import finish, finished
 from calibration.judge.night import judge_night
-from calibration.lifecycle import begin, finish, resume, unexamined
+from calibration.lifecycle import begin, resume, unexamined
 from calibration.preflight.checks import Check
 from calibration.remote import CHANGE_S, Batch, Found, Prepared, Remote
-from calibration.report.summary import finished
+from calibration.report.summary import outcome
 from calibration.results.answers import CANCELLED
 from calibration.results.attempts import mlc_commands, outstanding, record_kernels
 from calibration.results.model import Kernels, MlcProgram, RunDocument
@@ -864,6 +865,12 @@ def document_of(made: Request) -> RunDocument:
     return finish(made.directory, now=datetime.now(UTC))
 
 
+def ended(request: Request, *, anew: bool) -> dict[str, Any]:
+    """Return how the run of *request* ended, as Ansible is told."""
+    document = finished(request.results, request.directory, anew=anew)
+    return outcome(request.results, request.directory, "t1-s1", document)
+
+
 def flagged(made: Request) -> list[str]:
     return [flag.reason for flag in document_of(made).flags if flag.code == "NOT_RESTORED"]
 
@@ -881,7 +888,7 @@ def test_what_is_not_restored_is_in_the_document_until_a_later_collection_restor
     assert flagged(controller.request) == [WORDS]
     known = {change.setting: (change.restored, change.restored_by) for change in document.attempts[0].changes}
     assert known == {"turbo": ("1", None), "hugepages_2m": ("0", "run")}
-    run = finished(controller.request.results, controller.request.directory, "t1-s1", anew=False)
+    run = ended(controller.request, anew=False)
     (told,) = [line for line in run["failures"] if "restored" in line]
     assert told.startswith(f"{WORDS}. Try again: ")
     assert "cleanup.yml -e calibration_run_id=r1" in told
@@ -901,7 +908,7 @@ def test_what_is_not_restored_is_in_the_document_until_a_later_collection_restor
     assert {attempt.unrestored for attempt in document.attempts} == {()}
     restored = {change.setting: change.restored_by for change in document.attempts[0].changes}
     assert restored == {"turbo": "cleanup", "hugepages_2m": "run"}
-    run = finished(controller.request.results, controller.request.directory, "t1-s1", anew=True)
+    run = ended(controller.request, anew=True)
     assert not any("restored" in line for line in run["failures"])
     assert not any(item.check == "restored" for item in judge_night(controller.request.results).verdicts)
     wait_until(lambda: controller.sut.left() == [])
@@ -940,7 +947,7 @@ def test_a_run_that_another_one_left_changed_is_refused_with_what_is_left(
     assert document.attempts[0].unrestored == (STUCK,)
     assert flagged(second) == [WORDS]
     assert document.attempts[0].ended == f"cannot restore what run r1 left on the SUT. {WORDS}"
-    failures = finished(second.results, second.directory, "t1-s1", anew=False)["failures"]
+    failures = ended(second, anew=False)["failures"]
     assert f"{WORDS}. Every run tries again before it begins" in failures
     mended.touch()
     assert controller.calibrate(run_id="r3") == GOOD

@@ -8,7 +8,8 @@ import shutil
 from ansible_collections.calibration.harness.plugins.plugin_utils.actions import SutAction, required
 
 from calibration.errors import CalibrationError
-from calibration.report.summary import finished
+from calibration.finish import finished
+from calibration.report.summary import outcome
 from calibration.results.layout import RECORDS, RUN
 from calibration.results.records import record_names
 from calibration.session import UNCLEAN, collect_found, end
@@ -60,7 +61,8 @@ class ActionModule(SutAction):
                 remove_partial(request.directory)
             if request.directory.is_dir():
                 anew = end(request, interrupted=True) or found
-                result = finished(request.results, request.directory, request.host, anew=anew)
+                document = finished(request.results, request.directory, anew=anew)
+                result = outcome(request.results, request.directory, request.host, document)
         except CalibrationError as error:
             if not faults:
                 raise

@@ -18,13 +18,14 @@ from ansible import constants as C
 from calibration.audit.kinds import asked_for
 from calibration.build import TARGETS, build, prebuilt
 from calibration.errors import ENVIRONMENT, GOOD, EnvironmentLacksError
+from calibration.finish import finished
 from calibration.judge.limits import read_limits
 from calibration.lifecycle import NotBegunError, plan_only
 from calibration.mlc import check_licence
 from calibration.plan import skipped_text
 from calibration.preflight.checks import refusal
 from calibration.preflight.expectations import read_again
-from calibration.report.summary import finished
+from calibration.report.summary import outcome
 from calibration.results.layout import new_run_id
 from calibration.session import UNCLEAN, Mlc, calibrate, end, note
 from calibration.text import duration
@@ -109,11 +110,9 @@ class ActionModule(SutAction):
                     resumed=arguments["resume"],
                 )
         anew = end(request) or not arguments["complete"]  # a resumed run may have collected, and ended, its attempt
-        return {
-            "changed": True,
-            "exit_code": code,
-            **finished(request.results, request.directory, request.host, anew=anew),
-        }
+        document = finished(request.results, request.directory, anew=anew)
+        run = outcome(request.results, request.directory, request.host, document)
+        return {"changed": True, "exit_code": code, **run}
 
     def request(self, arguments, preflight):
         """Return what is asked of the SUT. Raises InputError for invalid settings."""
