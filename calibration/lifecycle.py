@@ -18,8 +18,8 @@ from calibration.profiles import load_profile
 from calibration.results.attempts import record_attempt, remaining_plan, start_of
 from calibration.results.facts import differences
 from calibration.results.layout import CAPTURE, run_directory
+from calibration.results.model import Limit
 from calibration.results.records import (
-    Limit,
     NotBegunRecord,
     NoteRecord,
     ResumeRecord,

@@ -55,11 +55,10 @@ from calibration.results.attempts import (
 )
 from calibration.results.documents import schema_validator
 from calibration.results.layout import CAPTURE, RECORDS, run_directory
-from calibration.results.model import CheckerRun, Kernels, MlcProgram
+from calibration.results.model import CheckerRun, Kernels, Limit, MlcProgram
 from calibration.results.records import (
     MAX_RECORDS_BYTES,
     EndRecord,
-    Limit,
     MlcProgramRecord,
     NoteRecord,
     RestoredRecord,

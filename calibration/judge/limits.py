@@ -8,7 +8,7 @@ from typing import Any
 from calibration.errors import InputError
 from calibration.measurements import row_of
 from calibration.measurements.metric_rows import UNDECLARED
-from calibration.results.records import Limit
+from calibration.results.model import Limit
 
 FIELDS = ("metric", "lower", "upper", "unit", "reason")
 

@@ -4,8 +4,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from calibration.measurements.base import Metric
-from calibration.results.model import Measurement, RunDocument, Verdict
-from calibration.results.records import Limit
+from calibration.results.model import Limit, Measurement, RunDocument, Verdict
 
 
 def judge_run(document: RunDocument, limits: Sequence[Limit] = ()) -> RunDocument:

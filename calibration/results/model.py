@@ -280,6 +280,16 @@ class Imported(Model):
     inconsistencies: tuple[Inconsistency, ...]
 
 
+class Limit(Model):
+    """The limits of one metric from the inventory; at least one of ``lower`` and ``upper`` is set."""
+
+    metric: str
+    lower: float | None
+    upper: float | None
+    unit: str
+    reason: str
+
+
 class RecordMetric(Model):
     """The metric of record of *quantity*, with its trust and the worst reason against it.
 

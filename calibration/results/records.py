@@ -17,7 +17,7 @@ from calibration.plan import Plan
 from calibration.preflight.checks import Check
 from calibration.results.health import Health
 from calibration.results.layout import CHECKER_OUTPUT, MLC_FOLDER, RECORDS
-from calibration.results.model import CheckerRun, Kernels, MlcProgram, MlcRun, OtherRun
+from calibration.results.model import CheckerRun, Kernels, Limit, MlcProgram, MlcRun, OtherRun
 from calibration.results.store import unwritable
 from calibration.sutprobe.document import Surroundings
 from calibration.tuning import Change, Unrestored
@@ -27,16 +27,6 @@ MAX_RECORDS_BYTES: Final = 256 * 1024 * 1024
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Largest file kept beside the records: captures and outputs of programs are limited to 16 MiB."""
-
-
-class Limit(Model):
-    """The limits of one metric from the inventory; at least one of ``lower`` and ``upper`` is set."""
-
-    metric: str
-    lower: float | None
-    upper: float | None
-    unit: str
-    reason: str
 
 
 class _Begin(Model):

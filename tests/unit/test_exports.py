@@ -42,7 +42,7 @@ from calibration.measurements import registry
 from calibration.places import SHARE
 from calibration.results import index
 from calibration.results.layout import RUN
-from calibration.results.records import Limit
+from calibration.results.model import Limit
 from calibration.results.store import read_run
 from tests.report.report_documents import flagged, index_of, run_document, store
 from tests.tools import require

@@ -26,8 +26,7 @@ from calibration.results.documents import read_document
 from calibration.results.history import NightRun
 from calibration.results.index import read_history
 from calibration.results.layout import RUN
-from calibration.results.model import RunDocument
-from calibration.results.records import Limit
+from calibration.results.model import Limit, RunDocument
 from tests.report.report_documents import flagged, imported, not_begun_document, replace, run_document, scaled
 from tests.report.report_documents import store as store_document
 

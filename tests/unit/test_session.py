@@ -31,11 +31,10 @@ from calibration.remote import CHANGE_S, Batch, Found, Prepared, Remote
 from calibration.report.summary import outcome
 from calibration.results.answers import CANCELLED
 from calibration.results.attempts import mlc_commands, outstanding, record_kernels
-from calibration.results.model import Kernels, MlcProgram, RunDocument
+from calibration.results.model import Kernels, Limit, MlcProgram, RunDocument
 from calibration.results.records import (
     CheckerRecord,
     EndRecord,
-    Limit,
     MlcCommandRecord,
     MlcProgramRecord,
     NotBegunRecord,
