@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of imported documents.
+"""Pages of imported documents."""
 
-``CALIBRATION_BLESS=1`` writes the blessed pages again, to be reviewed before they are committed.
-"""
-
-import os
 import re
 from pathlib import Path
 
@@ -17,10 +13,10 @@ from calibration.report import build_site
 from calibration.report.kept import data_of
 from calibration.report.page import Page, render
 from tests.readings import FIXTURES, PAGES, RAW, corpus, figures
-from tests.report.report_documents import HERE, as_bytes, guide, imported, parsed, run_document, store
+from tests.report.goldens import assert_golden
+from tests.report.report_documents import as_bytes, guide, imported, parsed, run_document, store
 from tests.report.report_documents import page_of as page_of_document
 
-GOLDEN = HERE / "golden" / "imported-placeholders.rst"
 MLC_OUTPUT = FIXTURES / "mlc" / "v3.10-base-clocks.txt"
 
 
@@ -29,10 +25,7 @@ def page_of(path: Path) -> Page:
 
 
 def test_the_page_matches_its_golden() -> None:
-    text = page_of(next(path for path in PAGES if path.stem == "placeholders")).text
-    if os.environ.get("CALIBRATION_BLESS") == "1":
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    assert_golden("imported-placeholders", page_of(next(path for path in PAGES if path.stem == "placeholders")).text)
 
 
 def test_a_page_without_a_date_says_so() -> None:
@@ -86,7 +79,7 @@ def test_a_page_lists_inconsistencies(path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_fuzzed_texts_have_valid_pages() -> None:
+def test_mutated_texts_have_valid_pages() -> None:
     shown = 0
     for raw in corpus():
         try:

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from statistics import median
 from typing import Any
@@ -19,9 +19,7 @@ from calibration.context import load
 from calibration.measurements import declaration
 from calibration.measurements.base import Metric
 from calibration.measurements.loaded_latency import LoadedLatencyValues
-from calibration.measurements.traffic_points import Setting
 from calibration.report.sections import MAX_FAMILY
-from calibration.results.metrics_of_record import metrics_of_record
 from calibration.results.model import RunDocument
 from calibration.statistics import MIN_COVERAGE
 from calibration.sutprobe.document import read_document
@@ -34,14 +32,10 @@ from tests.report.report_documents import (
     parsed,
     parsed_measurements,
     run_document,
-    second_document,
     with_nodes,
-    with_rounds,
 )
 
 Json = dict[str, Any]
-Row = list[str | None]
-"""The words of a line; ``None`` stands for any one word."""
 
 
 def chosen_document() -> RunDocument:
@@ -52,26 +46,12 @@ def chosen_document() -> RunDocument:
     return run_document(names=("loaded_latency",)).model_copy(update={"measurements": tuple(measured)})
 
 
-def rounds_document() -> RunDocument:
-    """Return a run that was measured in rounds."""
-    document = run_document(
-        names=("idle_latency", "loaded_latency", "core_frequency", "latency_matrix", "max_bandwidth")
-    )
-    measurements = tuple(
-        measurement.model_copy(update={"values": with_rounds(measurement.values)})
-        for measurement in document.measurements
-    )
-    return document.model_copy(update={"measurements": measurements, "record": metrics_of_record(measurements)})
-
-
 DOCUMENTS = {
     "every-kind": run_document,
     "two-nodes": lambda: with_nodes(run_document(), 2),
     "eight-nodes": lambda: with_nodes(run_document(names=("latency_matrix", "bandwidth_matrix", "c2c_latency")), 8),
     "counters": counted_document,
     "chosen-delays": chosen_document,
-    "in-rounds": rounds_document,
-    "second-instrument": lambda: second_document(names=("idle_latency", "latency_matrix")),
 }
 
 SCALES = {
@@ -86,14 +66,6 @@ SCALES = {
     "%": ("fraction", 0.01),
 }
 """What a unit on a page is of which unit of the document."""
-
-MIXES = {
-    "reads": "ALL Reads :",
-    "3:1": "3:1 Reads-Writes :",
-    "2:1": "2:1 Reads-Writes :",
-    "1:1": "1:1 Reads-Writes :",
-    "stream_triad": "Stream-triad like:",
-}
 
 
 @cache
@@ -127,10 +99,6 @@ def shows(text: str, value: float, unit: str) -> bool:
     if (unit, shown) == ("s", "s"):
         of, scale = "s", 1.0
     return of == unit and is_close(number, value / scale)
-
-
-def ns(value: float) -> str:
-    return f"{value:.3f}" if value < 10 else f"{value:.2f}" if value < 100 else f"{value:.1f}"
 
 
 # The summary
@@ -171,248 +139,6 @@ def half_width(metric: Metric) -> str:
     return f"{text} ({metric.coverage:.0%} coverage)".replace("% c", " % c") if low else text
 
 
-# Blocks laid out as other tools print them: the rows that each kind must have
-
-
-def mixes(decimals: int) -> Callable[[Json], Iterator[Row]]:
-    def rows(values: Json) -> Iterator[Row]:
-        for name, mix in values["mixes"].items():
-            yield [*MIXES.get(name, f"{name} :").split(), f"{mix['bandwidth_mb_s']['value']:.{decimals}f}"]
-
-    return rows
-
-
-def matrix(field: str) -> Callable[[Json], Iterator[Row]]:
-    def rows(values: Json) -> Iterator[Row]:
-        yield ["Numa", "node", *map(str, values["memory_nodes"])]
-        for node, cells in zip(values["cpu_nodes"], values[field], strict=True):
-            yield [str(node), *("-" if cell is None else f"{cell['value']:.1f}" for cell in cells)]
-
-    return rows
-
-
-def idle(values: Json) -> Iterator[Row]:
-    latency_ns = values["latency_ns"]["value"]
-    clocks = latency_ns * values["core_hz"] / 1e9
-    yield f"Each iteration took {clocks:.1f} core clocks ( {latency_ns:.1f} ns)".split()  # type: ignore[misc]
-
-
-def loaded(values: Json) -> Iterator[Row]:
-    for point in values["points"]:
-        latency_ns, bandwidth_mb_s = point["latency_ns"]["value"], point["bandwidth_mb_s"]["value"]
-        yield [f"{point['inject_delay']:05d}", f"{latency_ns:.2f}", f"{bandwidth_mb_s:.1f}"]
-
-
-def scaling(values: Json) -> Iterator[Row]:
-    for point in values["points"]:
-        threads, total = point["threads"], point["bandwidth_mb_s"]["value"]
-        counts = [str(threads), str(point["cores"]), str(len(point["nodes"]))]
-        yield [*counts, f"{total:.1f}", f"{total / threads:.1f}"]
-
-
-def ladder(values: Json) -> Iterator[Row]:
-    by_size: dict[int, Json] = {}
-    for point in values["points"]:
-        by_size.setdefault(point["size_bytes"], {})[point["mix"]] = point
-    for size, points in by_size.items():
-        names = " = ".join(next(iter(points.values()))["names"]).split()
-        yield [str(size), *names, *(f"{point['program_mb_s']['value']:.1f}" for point in points.values())]
-
-
-def shapes(values: Json) -> Iterator[Row]:
-    rows: dict[tuple[int, int], list[str]] = {}
-    for item in values["tried"]:
-        setting = item["setting"]
-        if Setting.model_validate(setting).shape.extras:
-            continue  # a table of its own
-        figure = f"{item['bandwidth_mb_s']['value']:.1f}"
-        rows.setdefault((setting["streams"], setting["prefetch_bytes"]), []).append(figure)
-    for (streams, prefetch), figures in rows.items():
-        yield [str(streams), str(prefetch), *figures]
-    for item in values["cached"]:
-        setting, figure = item["setting"], f"{item['bandwidth_mb_s']['value']:.1f}"
-        yield [item["threads"], f"L{item['level']}", str(setting["buffer_bytes"]), str(setting["streams"]), figure]
-
-
-def regulated(values: Json) -> Iterator[Row]:
-    for point in values["points"]:
-        counted, chase = point["counted_mb_s"], point["chase_ns"]
-        yield [
-            str(point["nops"]),
-            f"{point['bandwidth_mb_s']['value']:.1f}",
-            "-" if counted is None else f"{counted['value']:.1f}",
-            "-" if chase is None else f"{chase['value']:.1f}",
-            *[None] * 3,
-        ]
-
-
-def volume(values: Json) -> Iterator[Row]:
-    known = values["known"]
-    for words, part in ((["initialisation"], known["init"]), ([str(values["passes"]), "triads"], known["triad"])):
-        of = ("program_read_bytes", "allocate_read_bytes", "program_written_bytes")
-        yield [*words, *(f"{part[field] / 1e9:.3f}" for field in of)]
-    parts = (known["init"], known["triad"])
-    read = sum(part["program_read_bytes"] + part["allocate_read_bytes"] for part in parts)
-    written = sum(part["program_written_bytes"] for part in parts)
-    yield ["together", f"{read / 1e9:.3f}", "included", f"{written / 1e9:.3f}"]
-
-
-def strides(values: Json) -> Iterator[Row]:
-    for point in values["points"]:
-        latency_ns = point["latency_ns"]["value"]
-        share = "-" if point["of_random"] is None else f"{point['of_random']:.3f}"
-        clocks = f"{latency_ns * point['core_hz'] / 1e9:.1f}"
-        touched = size(point["touched_bytes"])
-        yield [str(point["stride_bytes"]), *touched, point["order"], ns(latency_ns), None, clocks, share]
-
-
-def size(count: int) -> list[str]:
-    """Return what is a whole number of a binary unit everywhere here."""
-    scale = next(scale for scale in (1 << 30, 1 << 20, 1 << 10, 1) if count % scale == 0)
-    return [str(count // scale), {1: "B", 1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}[scale]]
-
-
-def curve(values: Json) -> Iterator[Row]:
-    for point in values["points"]:
-        latency_ns = point["latency_ns"]["value"]
-        clocks = f"{latency_ns * point['core_hz'] / 1e9:.1f}"
-        yield [str(point["size_bytes"]), str(point["stride_bytes"]), point["order"], ns(latency_ns), None, clocks]
-
-
-def transfers(values: Json) -> Iterator[Row]:
-    for state, field in (("HIT", "local_hit_ns"), ("HITM", "local_hitm_ns")):
-        figure = "-" if values[field] is None else f"{values[field]['value']:.1f}"
-        yield ["Local", "Socket", "L2->L2", state, "latency", figure]
-    for homed in ("writer", "reader"):
-        if values["nodes"]:
-            yield f"Remote Socket L2->L2 HITM latency (data address homed in {homed} socket)".split()  # type: ignore[misc]
-        for node, cells in zip(values["nodes"], values[f"remote_hitm_{homed}_homed_ns"], strict=True):
-            yield [str(node), *("-" if cell is None else f"{cell['value']:.1f}" for cell in cells)]
-
-
-def seconds(values: Json) -> Iterator[Row]:
-    for number in range(len(values["windows_mb_s"]) // 10):
-        yield [str(number + 1), f"{median(values['windows_mb_s'][10 * number : 10 * number + 10]):.1f}"]
-
-
-def pairs(values: Json) -> Iterator[Row]:
-    for class_name in values["classes"]:
-        figures = (class_name["median_ns"], class_name["minimum_ns"], class_name["maximum_ns"])
-        words = {"smt_siblings": ["threads", "of", "one", "core"]}[class_name["name"]]
-        yield [*words, str(class_name["pairs"]), str(class_name["measured"]), *(f"{figure:.1f}" for figure in figures)]
-
-
-def clocks(values: Json) -> Iterator[Row]:
-    rows: dict[tuple[str, str], dict[int, str]] = {}
-    for point in values["points"]:
-        mhz = f"{point['frequency_hz']['value'] / 1e6:.0f}"
-        rows.setdefault((point["work"], point["active"]), {})[point["cpu"]] = mhz
-    order = sorted(rows, key=lambda row: (row[0] != "scalar", row[0], row[1] != "alone"))
-    yield ["CPU", *(word for work, active in order for word in (f"{work},", active))]
-    for cpu in sorted(rows[order[0]]):
-        yield [str(cpu), *(rows[row][cpu] for row in order)]
-
-
-def executions(values: Json) -> Iterator[Row]:
-    for interval in values["intervals"]:
-        fields = ("inst_min", "inst_max", "inst_jitter", "last_exec", "abs_min", "abs_max")
-        cycles = [str(interval[f"{field}_cycles"]) for field in fields]
-        yield [*cycles, str(interval["tmp"]), str(interval["interval_cycles"]), str(interval["sample"])]
-
-
-def floor(values: Json) -> Iterator[Row]:
-    longest = max(cpu["max_gap_ns"] for cpu in values["cpus"])
-    rate = f"{values['rate_per_hour']['value']:.0f}"
-    yield ["firmware:", f"{longest / 1e3:.0f}", "µs", "at", "most,", rate, "per", "hour"]
-
-
-def cores(values: Json) -> Iterator[Row]:
-    for node in sorted({point["node"] for point in values["points"]}):
-        found = sorted(
-            (point["latency_ns"]["value"], point["cpu"]) for point in values["points"] if point["node"] == node
-        )
-        middle = f"{median(latency_ns for latency_ns, _ in found):.1f}"
-        (low, low_cpu), (high, high_cpu) = found[0], found[-1]
-        ends = [f"{low:.1f}", f"({low_cpu})", middle, f"{high:.1f}", f"({high_cpu})"]
-        yield [str(node), str(len(found)), *ends]
-
-
-def tail(values: Json) -> Iterator[Row]:
-    for found in values["percentiles"]:
-        figure = found["value_ns"]
-        yield [f"{found['percent']:g}", "-" if figure is None else f"{figure:.1f}"]
-    yield ["longest", f"{values['longest_ns']:.1f}"]
-
-
-def chains(values: Json) -> Iterator[Row]:
-    for curve in values["curves"]:
-        for point in curve["points"]:
-            in_flight = point["in_flight"]
-            yield [
-                str(point["chains"]),
-                f"{point['load_ns']['value']:.2f}",
-                "-" if in_flight is None else f"{in_flight['value']:.1f}",
-                f"{point['loop_overhead_ns']:.2f}",
-            ]
-
-
-def page_kinds(values: Json) -> Iterator[Row]:
-    for row in values["pages"]:
-        decimals = {"memory_ns": 1, "spread_ns": 2, "dense_ns": 2, "added_ns": 2}
-        yield [None, None, row["pages"], *(f"{row[name]['value']:.{digits}f}" for name, digits in decimals.items())]
-
-
-def random_reads(values: Json) -> Iterator[Row]:
-    mb_s = values["reads"]["bandwidth_mb_s"]["value"]
-    yield f"Lines of 64 bytes : {mb_s:.1f}".split()  # type: ignore[misc]
-    yield f"Million lines per second: {mb_s / 64:.1f}".split()  # type: ignore[misc]
-
-
-def wakes(values: Json) -> Iterator[Row]:
-    yield f"Earliest {values['min_ns'] / 1e3:.3f} us, latest {values['max_ns'] / 1e3:.3f} us".split()  # type: ignore[misc]
-
-
-ROWS: dict[str, Callable[[Json], Iterator[Row]]] = {
-    "bandwidth_ladder": ladder,
-    "bandwidth_matrix": matrix("bandwidth_mb_s"),
-    "bandwidth_scaling": scaling,
-    "c2c_latency": transfers,
-    "c2c_matrix": pairs,
-    "core_frequency": clocks,
-    "core_latency": cores,
-    "counted_volume": volume,
-    "firmware": floor,
-    "idle_latency": idle,
-    "jitter": executions,
-    "latency_ladder": curve,
-    "latency_matrix": matrix("latency_ns"),
-    "load_tail": tail,
-    "loaded_latency": loaded,
-    "max_bandwidth": mixes(2),
-    "memory_parallelism": chains,
-    "page_sizes": page_kinds,
-    "peak_injection_bandwidth": mixes(1),
-    "prefetcher_effect": strides,
-    "random_bandwidth": random_reads,
-    "sustained_bandwidth": seconds,
-    "regulation": regulated,
-    "traffic_shape": shapes,
-    "wakeup": wakes,
-}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_block_has_the_rows_of_its_measurement_in_order(name: str) -> None:
-    document, tree = page(name)
-    blocks: dict[str, list[list[list[str]]]] = {}
-    for block in tree.findall(nodes.literal_block):
-        first, *lines = block.astext().split("\n")
-        blocks.setdefault(first, []).append([line.split() for line in lines])
-    for measurement in json.loads(as_bytes(document))["measurements"]:
-        expected = list(ROWS[measurement["kind"]](measurement["values"]))
-        assert any(follow(block, expected) for block in blocks["$ " + shlex.join(measurement["argv"])]), expected
-
-
 def test_a_chosen_delay_is_named_by_its_share() -> None:
     document, tree = page("chosen-delays")
     (values,) = (measurement["values"] for measurement in json.loads(as_bytes(document))["measurements"])
@@ -423,16 +149,6 @@ def test_a_chosen_delay_is_named_by_its_share() -> None:
     assert len([text for text in named if text.endswith("% of peak)")]) == 4
     first_cells = [[row[0] for row in rows[1:]] for _, rows in tables(tree)]
     assert named in first_cells
-
-
-def follow(lines: list[list[str]], expected: list[Row]) -> bool:
-    """Tell whether *lines* hold the *expected* rows in their order."""
-    rest = iter(lines)
-    return all(any(fits(line, row) for line in rest) for row in expected)
-
-
-def fits(line: list[str], row: Row) -> bool:
-    return len(line) == len(row) and all(word in (None, shown) for shown, word in zip(line, row, strict=True))
 
 
 # Tables of estimates
@@ -538,7 +254,7 @@ def test_every_row_of_estimates_matches_the_document(name: str) -> None:
 
 
 def test_a_table_of_rounds_has_predictions_and_names_the_largest_spread() -> None:
-    document, tree = page("in-rounds")
+    document, tree = page("every-kind")
     (values,) = (item.values for item in document.measurements if item.kind == "loaded_latency")
     assert isinstance(values, LoadedLatencyValues)
     (found,) = (rows for _, rows in tables(tree) if rows[0][0] == "Delay")
