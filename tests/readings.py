@@ -15,8 +15,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 RAW = sorted([*(FIXTURES / "mlc").glob("*.txt"), *(FIXTURES / "pma_jitter").glob("*.txt")])
 PAGES = sorted((FIXTURES / "pages").glob("*.rst"))
 
-CORPUS = FIXTURES / "fuzz" / "corpus.jsonl.gz"
-"""The texts kept by fuzzing, as JSON strings, one per line."""
+CORPUS = FIXTURES / "mutated" / "corpus.jsonl.gz"
+"""Mutated texts, found by coverage-guided search, that reach what no fixture does, as JSON strings, one per line."""
 
 SCALES = (1.0, 1e3, 1e6, 1e-3, 1.048576, 1073.741824, 1024e-6)
 """Factors between a number in a text and a value: its unit."""
@@ -75,6 +75,6 @@ def hold(raw: bytes) -> Read | None:
 
 
 def corpus() -> list[bytes]:
-    """Return the texts kept by fuzzing."""
+    """Return the mutated texts."""
     lines = gzip.decompress(CORPUS.read_bytes()).decode("ascii").splitlines()
     return [str(json.loads(line)).encode("utf-8", errors="surrogateescape") for line in lines]

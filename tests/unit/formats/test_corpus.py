@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts that fuzzing kept: whatever they are, they are refused or read, and no figure is made up."""
+"""Mutated texts, whatever they are, are refused or read, and no figure is made up."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests import readings
 from tests.readings import corpus, hold
 
 
-def test_fuzzing_corpus_keeps_all_invariants() -> None:
+def test_mutated_texts_keep_all_invariants() -> None:
     texts = corpus()
     assert len(texts) > 100
     read = [found for text in texts if (found := hold(text)) is not None]
